@@ -1,11 +1,13 @@
-"""Beside kube-scheduler: how many nodes two schedulers over-commit that fill the same nodes at full speed.
+"""Beside kube-scheduler: how many nodes two schedulers over-commit that fill the same nodes at full
+speed.
 
-`python -m bench.beside [--trials 10] [--nodes 50] [--seconds 0] [--json]`. Every node has 8 GPUs, of which other pods
-have 6. In a trial pods of one GPU come for both schedulers, for each as many as the whole room: plain ones for
-kube-scheduler, gangs of four for gangsched; all at once, or evenly over some seconds. Neither has a limit on its
-requests. No kubelet runs, so nothing that is bound is refused; a LIST at the end counts the nodes whose pods ask for
-more than they have. Trials in which both may use all nodes take turns with trials in which half of the nodes is tainted
-for gangs, and gangs select these. It exits with 1 if a trial of the second kind over-commits a node.
+`python -m bench.beside [--trials 10] [--nodes 50] [--seconds 0] [--json]`. Every node has 8 GPUs,
+of which other pods have 6. In a trial pods of one GPU come for both schedulers, for each as many as
+the whole room: plain ones for kube-scheduler, gangs of four for gangsched; all at once, or evenly
+over some seconds. Neither has a limit on its requests. No kubelet runs, so nothing that is bound is
+refused; a LIST at the end counts the nodes whose pods ask for more than they have. Trials in which
+both may use all nodes take turns with trials in which half of the nodes is tainted for gangs, and
+gangs select these. It exits with 1 if a trial of the second kind over-commits a node.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ WITHIN_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One trial; `excess` is the number of GPUs that are bound and not there, `bound` who bound how many pods."""
+    """One trial; `excess` is the number of GPUs that are bound and not there, `bound` who bound how
+    many pods.
+    """
 
     apart: bool
     nodes: int
@@ -56,11 +60,14 @@ def trial(api: Api, *, nodes: int, seconds: float, apart: bool) -> Result:
     """Fill new nodes by both schedulers; leaves nothing behind."""
     make.create_all(api, [_node(number, nodes, apart) for number in range(nodes)])
     fill = [
-        make.pod(f"taken-{n}", gpus=TAKEN, scheduler_name="nobody", spec={"nodeName": f"n{n}"}) for n in range(nodes)
+        make.pod(f"taken-{n}", gpus=TAKEN, scheduler_name="nobody", spec={"nodeName": f"n{n}"})
+        for n in range(nodes)
     ]
     make.create_all(api, fill)
     room = nodes * (GPUS - TAKEN)
-    where = {"node_selector": {POOL: "gangs"}, "spec": {"tolerations": [TOLERATION]}} if apart else {}
+    where = (
+        {"node_selector": {POOL: "gangs"}, "spec": {"tolerations": [TOLERATION]}} if apart else {}
+    )
     gangs = [
         body
         for n in range(room // MEMBERS)
@@ -79,7 +86,10 @@ def trial(api: Api, *, nodes: int, seconds: float, apart: bool) -> Result:
 def _node(number: int, nodes: int, apart: bool) -> Object:
     for_gangs = apart and number < nodes // 2
     return make.node(
-        f"n{number}", gpus=GPUS, labels={POOL: "gangs" if for_gangs else "rest"}, taints=[TAINT] if for_gangs else []
+        f"n{number}",
+        gpus=GPUS,
+        labels={POOL: "gangs" if for_gangs else "rest"},
+        taints=[TAINT] if for_gangs else [],
     )
 
 
@@ -121,10 +131,14 @@ def _count(api: Api, nodes: int, apart: bool, took_s: float) -> Result:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print each trial and the sums."""
-    parser = argparse.ArgumentParser(prog="bench.beside", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="bench.beside", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--trials", type=int, default=10, help="of each kind, in turns")
     parser.add_argument("--nodes", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=0.0, help="over which pods come; 0: all at once")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="over which pods come; 0: all at once"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object a trial")
     asked = parser.parse_args(arguments)
     results: list[Result] = []

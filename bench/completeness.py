@@ -1,9 +1,10 @@
-"""Completeness: of the small Strict gangs that fit, how many are placed? Against an exhaustive solver of its own.
+"""Completeness: of the small Strict gangs that fit, how many are placed? Against an exhaustive
+solver of its own.
 
-`python -m bench.completeness [--cases 2000] [--seed 1] [--trees] [--json]` draws clusters of up to 5 nodes and groups
-of up to 8 pods in up to 3 shapes, or trees of up to 5 small gangs with and without domains, resources only, keeps
-those that the exhaustive solver places, and asks `plan` for each. Times are by the clock and, for machines that are
-busy with other things, of the process.
+`python -m bench.completeness [--cases 2000] [--seed 1] [--trees] [--json]` draws clusters of up to
+5 nodes and groups of up to 8 pods in up to 3 shapes, or trees of up to 5 small gangs with and
+without domains, resources only, keeps those that the exhaustive solver places, and asks `plan` for
+each. Times are by the clock and, for machines that are busy with other things, of the process.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ RESOURCES = ("cpu", "memory", "gpu", "pods")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A cluster and a group, and the same as plain numbers: `free[node]`, and `asks` of the pods of each gang."""
+    """A cluster and a group, and the same as plain numbers: `free[node]`, and `asks` of the pods of
+    each gang.
+    """
 
     nodes: tuple[Node, ...]
     group: Group
@@ -56,12 +59,17 @@ def cases(rng: random.Random) -> Iterator[Case]:
         split = rng.randint(1, count - 1) if rng.random() < 0.3 else count
         gangs = [part for part in (asks[:split], asks[split:]) if part]
         minima = [len(part) if rng.random() < 0.7 else rng.randint(1, len(part)) for part in gangs]
-        free = _tight(rng, asks) if rng.random() < 0.7 else [_free(rng) for _ in range(rng.randint(1, 5))]
+        free = (
+            _tight(rng, asks)
+            if rng.random() < 0.7
+            else [_free(rng) for _ in range(rng.randint(1, 5))]
+        )
         yield _case(free, list(zip(minima, gangs, strict=True)))
 
 
 def exhaustive(case: Case, open_to: Sequence[Set[int]] | None = None) -> bool:
-    """Whether some choice of nodes gives every gang its minimum: every pod on every node, or nowhere, is tried.
+    """Whether some choice of nodes gives every gang its minimum: every pod on every node, or
+    nowhere, is tried.
 
     Gang `g` may only use the nodes `open_to[g]`.
     """
@@ -77,20 +85,35 @@ def exhaustive(case: Case, open_to: Sequence[Set[int]] | None = None) -> bool:
             rest = tuple(h - a for h, a in zip(have, ask, strict=True))
             after = (*free[:position], rest, *free[position + 1 :])
             after = after if open_to is not None else tuple(sorted(after))
-            if min(rest) >= 0 and (open_to is None or position in open_to[gang]) and fits(index + 1, after, spare):
+            if (
+                min(rest) >= 0
+                and (open_to is None or position in open_to[gang])
+                and fits(index + 1, after, spare)
+            ):
                 return True
         if not spare[gang]:
             return False
-        return fits(index + 1, free, tuple(left - (each == gang) for each, left in enumerate(spare)))
+        return fits(
+            index + 1, free, tuple(left - (each == gang) for each, left in enumerate(spare))
+        )
 
     return fits(0, tuple(case.free if open_to is not None else sorted(case.free)), spare)
 
 
 def in_domains(case: Case, rng: random.Random, labels: Sequence[str]) -> Case:
-    """The case with random values of these labels on its nodes, some missing, and a group that requires all of them."""
-    values = [{key: str(rng.randint(0, 1)) for key in labels if rng.random() < 0.95} for _ in case.nodes]
+    """The case with random values of these labels on its nodes, some missing, and a group that
+    requires all of them.
+    """
+    values = [
+        {key: str(rng.randint(0, 1)) for key in labels if rng.random() < 0.95} for _ in case.nodes
+    ]
     nodes = tuple(
-        Node(name=node.name, uid=node.uid, labels={**node.labels, **own}, allocatable=node.allocatable)
+        Node(
+            name=node.name,
+            uid=node.uid,
+            labels={**node.labels, **own},
+            allocatable=node.allocatable,
+        )
         for node, own in zip(case.nodes, values, strict=True)
     )
     required = PlacementConstraints(topology=tuple(sorted(labels)))
@@ -109,7 +132,9 @@ def exhaustive_in_domains(case: Case) -> bool:
 
 
 def sound(case: Case, verdict: Verdict) -> bool:
-    """Whether the binds keep to the room of every node, to one domain and to the minimum of every gang."""
+    """Whether the binds keep to the room of every node, to one domain and to the minimum of every
+    gang.
+    """
     left = {node.name: dict(node.allocatable) for node in case.nodes}
     for placement in verdict.binds:
         for name, amount in placement.pod.shape.requests:
@@ -120,27 +145,39 @@ def sound(case: Case, verdict: Verdict) -> bool:
     used = {tuple(by_name[each.node].labels.get(key) for key in labels) for each in verdict.binds}
     if labels and (len(used) != 1 or None in next(iter(used))):
         return False
-    enough = all(sum(pod.uid in placed for pod in gang.pending) >= gang.min_member for gang in case.group.gangs)
+    enough = all(
+        sum(pod.uid in placed for pod in gang.pending) >= gang.min_member
+        for gang in case.group.gangs
+    )
     return enough and all(amount >= 0 for amounts in left.values() for amount in amounts.values())
 
 
 def trees(rng: random.Random, *, is_deep: bool = False) -> Iterator[Case]:
-    """Random trees without end: two to five gangs of up to three pods, of which a minimum starts together (I9).
+    """Random trees without end: two to five gangs of up to three pods, of which a minimum starts
+    together (I9).
 
     Deep ones have composites of these gangs below the root, some of them of composites.
     """
     while True:
         shapes = [_ask(rng) for _ in range(rng.randint(1, 3))]
-        kinds = [[rng.choice(shapes) for _ in range(rng.randint(1, 3))] for _ in range(rng.randint(1, 3))]
+        kinds = [
+            [rng.choice(shapes) for _ in range(rng.randint(1, 3))] for _ in range(rng.randint(1, 3))
+        ]
         children = [rng.choice(kinds) for _ in range(rng.randint(2, 5))]
-        minima = [len(asks) if rng.random() < 0.7 else rng.randint(1, len(asks)) for asks in children]
+        minima = [
+            len(asks) if rng.random() < 0.7 else rng.randint(1, len(asks)) for asks in children
+        ]
         parts: list[Part] = [f"ns/g{index}" for index in range(len(children))]
         for level in range(rng.randint(1, 2) if is_deep else 0):
             parts = _in_composites(rng, parts, level)
         tree = Composite("ns/tree", tuple(parts), rng.randint(1, len(parts)))
         some = [int(gang.removeprefix("ns/g")) for gang in _some(rng, tree)]
         asks = [ask for child in some for ask in children[child][: minima[child]]]
-        free = _tight(rng, asks) if rng.random() < 0.7 else [_free(rng) for _ in range(rng.randint(1, 4))]
+        free = (
+            _tight(rng, asks)
+            if rng.random() < 0.7
+            else [_free(rng) for _ in range(rng.randint(1, 4))]
+        )
         case = _case(free, list(zip(minima, children, strict=True)))
         yield replace(case, group=replace(case.group, tree=tree))
 
@@ -152,7 +189,8 @@ def _in_composites(rng: random.Random, parts: list[Part], level: int) -> list[Pa
         made.setdefault(rng.randint(0, 3), []).append(part)
     beside = made.pop(0, [])
     inner = [
-        Composite(f"ns/c{level}{number}", tuple(own), rng.randint(1, len(own))) for number, own in sorted(made.items())
+        Composite(f"ns/c{level}{number}", tuple(own), rng.randint(1, len(own)))
+        for number, own in sorted(made.items())
     ]
     return [*beside, *inner]
 
@@ -161,13 +199,17 @@ def _some(rng: random.Random, part: Part) -> list[str]:
     """Gangs that are enough for a part."""
     if isinstance(part, str):
         return [part]
-    return [gang for child in rng.sample(part.children, part.min_children) for gang in _some(rng, child)]
+    return [
+        gang for child in rng.sample(part.children, part.min_children) for gang in _some(rng, child)
+    ]
 
 
 def tree_in_domains(
     rng: random.Random, labels: Sequence[str], *, is_whole: bool = False, is_deep: bool = False
 ) -> Case:
-    """A random tree on nodes in racks and zones: its parts require some of the labels; it, if `is_whole`, a zone."""
+    """A random tree on nodes in racks and zones: its parts require some of the labels; it, if
+    `is_whole`, a zone.
+    """
     case = next(trees(rng, is_deep=is_deep))
     nodes = tuple(
         structs.replace(node, labels={**node.labels, **own})
@@ -175,20 +217,35 @@ def tree_in_domains(
     )
 
     def stated() -> tuple[str, ...]:
-        number = 0 if not labels else len(labels) if len(labels) > 1 and rng.random() < 0.2 else rng.randint(0, 1)
+        number = (
+            0
+            if not labels
+            else len(labels)
+            if len(labels) > 1 and rng.random() < 0.2
+            else rng.randint(0, 1)
+        )
         return tuple(sorted(rng.sample(labels, number)))
 
     def required(part: Part) -> Part:
         if isinstance(part, str):
             return part
-        return replace(part, children=tuple([required(child) for child in part.children]), topology=stated())
+        return replace(
+            part, children=tuple([required(child) for child in part.children]), topology=stated()
+        )
 
-    gangs = [replace(gang, constraints=PlacementConstraints(topology=stated())) for gang in case.group.gangs]
+    gangs = [
+        replace(gang, constraints=PlacementConstraints(topology=stated()))
+        for gang in case.group.gangs
+    ]
     topology = (ZONE,) if is_whole else ()
     assert case.group.tree is not None
     children = tuple([required(child) for child in case.group.tree.children])
     tree = replace(case.group.tree, children=children, topology=topology)
-    return replace(case, nodes=nodes, group=replace(case.group, gangs=tuple(gangs), tree=tree, topology=topology))
+    return replace(
+        case,
+        nodes=nodes,
+        group=replace(case.group, gangs=tuple(gangs), tree=tree, topology=topology),
+    )
 
 
 def trees_in_domains(rng: random.Random) -> Iterator[Case]:
@@ -206,7 +263,9 @@ def _nested(rng: random.Random) -> dict[str, str]:
 
 
 def exhaustive_tree(case: Case) -> bool:
-    """Whether any choice of as many children as each part needs gets all its minimums, each part in some domain."""
+    """Whether any choice of as many children as each part needs gets all its minimums, each part in
+    some domain.
+    """
     assert case.group.tree is not None
     number = {gang.id: index for index, gang in enumerate(case.group.gangs)}
 
@@ -243,9 +302,13 @@ def _has_minimum(part: Part, names: Container[str]) -> bool:
 
 
 def sound_tree(case: Case, verdict: Verdict) -> bool:
-    """Whether enough children start, no part of it between none and its minimum, in the room of every node."""
+    """Whether enough children start, no part of it between none and its minimum, in the room of
+    every node.
+    """
     placed = {placement.pod.uid for placement in verdict.binds}
-    begun = tuple(gang for gang in case.group.gangs if any(pod.uid in placed for pod in gang.pending))
+    begun = tuple(
+        gang for gang in case.group.gangs if any(pod.uid in placed for pod in gang.pending)
+    )
     names = {gang.id for gang in begun}
     assert case.group.tree is not None
     parts = [
@@ -266,7 +329,9 @@ def sound_in_domains(case: Case, verdict: Verdict) -> bool:
     uids_of = {gang.id: [pod.uid for pod in gang.pending] for gang in case.group.gangs}
     asked = [(gang.constraints.topology, uids_of[gang.id]) for gang in case.group.gangs]
     parts = composites_of(case.group.tree) if case.group.tree is not None else ()
-    asked += [(part.topology, [uid for gang in gangs_of(part) for uid in uids_of[gang]]) for part in parts]
+    asked += [
+        (part.topology, [uid for gang in gangs_of(part) for uid in uids_of[gang]]) for part in parts
+    ]
     for keys, uids in asked:
         for key in keys:
             there = {labels[nodes[uid]].get(key) for uid in uids if uid in nodes}
@@ -280,18 +345,30 @@ def _ask(rng: random.Random) -> Amounts:
 
 
 def _free(rng: random.Random) -> Amounts:
-    return (rng.randint(2, 16) * 1000, rng.randint(2, 16), rng.choice((0, 2, 4, 8)), rng.choice((2, 3, 8)))
+    return (
+        rng.randint(2, 16) * 1000,
+        rng.randint(2, 16),
+        rng.choice((0, 2, 4, 8)),
+        rng.choice((2, 3, 8)),
+    )
 
 
 def _tight(rng: random.Random, asks: Sequence[Amounts]) -> list[Amounts]:
-    """Nodes that hold exactly some random spread of the pods, with a little to spare here and there."""
+    """Nodes that hold exactly some random spread of the pods, with a little to spare here and
+    there.
+    """
     sums = [[0] * len(RESOURCES) for _ in range(rng.randint(2, 5))]
     for ask in asks:
         chosen = rng.choice(sums)
         for r, amount in enumerate(ask):
             chosen[r] += amount
     return [
-        (cpu + 1000 * rng.choice((0, 0, 1)), memory + rng.choice((0, 0, 1)), gpu + rng.choice((0, 0, 0, 1)), pods + 1)
+        (
+            cpu + 1000 * rng.choice((0, 0, 1)),
+            memory + rng.choice((0, 0, 1)),
+            gpu + rng.choice((0, 0, 0, 1)),
+            pods + 1,
+        )
         for cpu, memory, gpu, pods in sums
     ]
 
@@ -346,7 +423,9 @@ def measure(wanted: int, seed: int, *, of_trees: bool = False) -> Result:
     times: list[float] = []
     cpu_times: list[float] = []
     drawn, solved, is_sound = (
-        (trees_in_domains, exhaustive_tree, sound_in_domains) if of_trees else (cases, exhaustive, sound)
+        (trees_in_domains, exhaustive_tree, sound_in_domains)
+        if of_trees
+        else (cases, exhaustive, sound)
     )
     for case in drawn(random.Random(seed)):
         if result.feasible == wanted:
@@ -372,10 +451,16 @@ def measure(wanted: int, seed: int, *, of_trees: bool = False) -> Result:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the share of feasible gangs found and how long planning took."""
-    parser = argparse.ArgumentParser(description="How many of the small Strict gangs that fit are placed?")
-    parser.add_argument("--cases", type=int, default=2_000, help="feasible cases to try (default 2000)")
+    parser = argparse.ArgumentParser(
+        description="How many of the small Strict gangs that fit are placed?"
+    )
+    parser.add_argument(
+        "--cases", type=int, default=2_000, help="feasible cases to try (default 2000)"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--trees", action="store_true", help="trees of gangs, of which a minimum of children starts")
+    parser.add_argument(
+        "--trees", action="store_true", help="trees of gangs, of which a minimum of children starts"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(argv)
     result = measure(arguments.cases, arguments.seed, of_trees=arguments.trees)

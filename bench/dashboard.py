@@ -1,9 +1,11 @@
-"""A picture of the dashboard: its panels where Grafana puts them, with what a real Prometheus answers to its queries.
+"""A picture of the dashboard: its panels where Grafana puts them, with what a real Prometheus
+answers to its queries.
 
-`python -m bench.dashboard [--minutes 8] [--rate 8] [--seed 1] [--out docs/pictures/dashboard]`. Gangs of every kind
-come and go as in `bench.soak`, and large gangs with stated run times beside them; Prometheus scrapes the daemon every
-two seconds. matplotlib draws `OUT.png` with all panels, and `OUT-top.png` with those of the first rows. It is not a
-picture of Grafana: place, title, unit, queries and legends are the dashboard's, the drawing is ours.
+`python -m bench.dashboard [--minutes 8] [--rate 8] [--seed 1] [--out docs/pictures/dashboard]`.
+Gangs of every kind come and go as in `bench.soak`, and large gangs with stated run times beside
+them; Prometheus scrapes the daemon every two seconds. matplotlib draws `OUT.png` with all panels,
+and `OUT-top.png` with those of the first rows. It is not a picture of Grafana: place, title, unit,
+queries and legends are the dashboard's, the drawing is ours.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ Series = tuple[str, list[tuple[float, float]]]
 
 
 def observe(*, minutes: float, rate: float, seed: int) -> dict[Panel, list[Series]]:
-    """What each panel shows after some minutes: the names and points (minutes before the end, value) of its series."""
+    """What each panel shows after some minutes: the names and points (minutes before the end,
+    value) of its series.
+    """
     with (
         ControlPlane(kwok=True, for_load=True) as plane,
         closing(Api.of(plane)) as api,
@@ -59,7 +63,10 @@ def observe(*, minutes: float, rate: float, seed: int) -> dict[Panel, list[Serie
             began_s = time.time()
             with Churn(api, rate=rate, seed=seed) as churn:
                 _large_gangs(api, churn, until_s=time.monotonic() + minutes * 60)
-            return {panel: _answers(prometheus, panel, began_s, time.time()) for panel in panels(INTERVAL)}
+            return {
+                panel: _answers(prometheus, panel, began_s, time.time())
+                for panel in panels(INTERVAL)
+            }
 
 
 def _large_gangs(api: Api, churn: Churn, *, until_s: float) -> None:
@@ -77,29 +84,46 @@ def _large_gangs(api: Api, churn: Churn, *, until_s: float) -> None:
 def _answers(prometheus: Prometheus, panel: Panel, began_s: float, ended_s: float) -> list[Series]:
     found: list[Series] = []
     for query in panel.queries:
-        for labels, points in prometheus.query_range(query.expression, start_s=began_s, end_s=ended_s, step_s=STEP_S):
-            known = [((at_s - ended_s) / 60, value) for at_s, value in points if not math.isnan(value)]
+        for labels, points in prometheus.query_range(
+            query.expression, start_s=began_s, end_s=ended_s, step_s=STEP_S
+        ):
+            known = [
+                ((at_s - ended_s) / 60, value) for at_s, value in points if not math.isnan(value)
+            ]
             found += [(query.name(labels), known)] if known else []
     return found
 
 
-# --- drawing ----------------------------------------------------------------------------------------------------------
+# --- drawing ------------------------------------------------------------------------------------
 
 
 def draw(answers: Mapping[Panel, Sequence[Series]], note: str, file: Path) -> None:
     """Write the panels to a PNG file, under the titles of their rows."""
-    first, last = min(panel.y for panel in answers) - 1, max(panel.y + panel.height for panel in answers)
+    first, last = (
+        min(panel.y for panel in answers) - 1,
+        max(panel.y + panel.height for panel in answers),
+    )
     height = (last - first) * INCHES_A_ROW + 2 * MARGIN_INCHES
     edge = MARGIN_INCHES / height
     figure = plt.figure(figsize=(WIDTH_INCHES, height))
     grid = GridSpec(
-        last - first, COLUMNS, figure, left=0.01, right=0.99, top=1 - edge / 3, bottom=edge, wspace=0, hspace=0
+        last - first,
+        COLUMNS,
+        figure,
+        left=0.01,
+        right=0.99,
+        top=1 - edge / 3,
+        bottom=edge,
+        wspace=0,
+        hspace=0,
     )
     for row in dict.fromkeys(panel.row for panel in answers):
         y = min(panel.y for panel in answers if panel.row == row) - 1 - first
         _frame(figure, grid[y, :], row, bold=True)
     for panel, series in answers.items():
-        place = grid[panel.y - first : panel.y - first + panel.height, panel.x : panel.x + panel.width]
+        place = grid[
+            panel.y - first : panel.y - first + panel.height, panel.x : panel.x + panel.width
+        ]
         box = _frame(figure, place, panel.title)
         (_numbers if panel.is_number else _lines)(box, panel, series)
     figure.text(0.01, edge / 4, note, fontsize=9, color="#57606a")
@@ -127,7 +151,13 @@ def _numbers(frame: Any, panel: Panel, series: Sequence[Series]) -> None:
     unit = _unit(panel)
     shown = [f"{name}  {unit(points[-1][1])}" for name, points in series]
     frame.text(
-        0.5, 0.42, "\n".join(shown) or "No data", transform=frame.transAxes, ha="center", va="center", fontsize=13
+        0.5,
+        0.42,
+        "\n".join(shown) or "No data",
+        transform=frame.transAxes,
+        ha="center",
+        va="center",
+        fontsize=13,
     )
 
 
@@ -142,7 +172,16 @@ def _lines(frame: Any, panel: Panel, series: Sequence[Series]) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(lambda minutes, _: f"{minutes:g} min" if minutes else "now")
     if not series:
-        axis.text(0.5, 0.5, "No data", transform=axis.transAxes, ha="center", va="center", fontsize=9, color="#57606a")
+        axis.text(
+            0.5,
+            0.5,
+            "No data",
+            transform=axis.transAxes,
+            ha="center",
+            va="center",
+            fontsize=9,
+            color="#57606a",
+        )
         return
     times = sorted({at for _, points in series for at, _ in points})
     nothing = 0.0 if panel.is_stacked else math.nan
@@ -165,22 +204,29 @@ def _lines(frame: Any, panel: Panel, series: Sequence[Series]) -> None:
 def _unit(panel: Panel) -> Formatter:
     """How Grafana writes numbers of the panel's unit, nearly."""
     if panel.unit == "short":
-        return FuncFormatter(lambda value, _: f"{value:.3g}" if value < THOUSAND else EngFormatter(sep="")(value))
+        return FuncFormatter(
+            lambda value, _: f"{value:.3g}" if value < THOUSAND else EngFormatter(sep="")(value)
+        )
     return EngFormatter({"s": "s", "bytes": "B"}[panel.unit])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Observe, and write the pictures."""
-    parser = argparse.ArgumentParser(prog="bench.dashboard", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="bench.dashboard", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--rate", type=float, default=8.0, help="pods created a second, and as many deleted")
+    parser.add_argument(
+        "--rate", type=float, default=8.0, help="pods created a second, and as many deleted"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("docs/pictures/dashboard"))
     asked = parser.parse_args(arguments)
     answers = observe(minutes=asked.minutes, rate=asked.rate, seed=asked.seed)
     note = (
-        f"{asked.minutes:g} minutes of {asked.rate:g} pods a second on {NODES} nodes: what Prometheus answers to the "
-        "queries of manifests/monitoring/dashboard.json, drawn by matplotlib at their places; not Grafana's drawing."
+        f"{asked.minutes:g} minutes of {asked.rate:g} pods a second on {NODES} nodes: what"
+        " Prometheus answers to the queries of manifests/monitoring/dashboard.json, drawn by"
+        " matplotlib at their places; not Grafana's drawing."
     )
     rows = list(dict.fromkeys(panel.row for panel in answers))[:TOP_ROWS]
     draw(answers, note, asked.out.with_suffix(".png"))

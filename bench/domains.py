@@ -1,11 +1,13 @@
-"""Required topology: what plans cost that judge every domain, and what judging four of them would find.
+"""Required topology: what plans cost that judge every domain, and what judging four of them would
+find.
 
-`python -m bench.domains [--repeat 11] [--demands 200] [--seed 33] [--part 1] [--json]` prints three tables, times in
-milliseconds of the process, which collects garbage as the daemon does (`cold`: the first plan of a process with these
-nodes; before each other one a node changed). Racks of which one in N fits; whole clusters of 5,000 and 15,000 nodes;
-and racks that all differ, with gangs of three shapes at the edge of what sums allow in any rack. Those may take several
-plans; `next` is the first plan of another gang of the same kind. `four` counts the gangs that would start if only the
-four racks of least room were searched. `--part 10` takes a tenth of the racks.
+`python -m bench.domains [--repeat 11] [--demands 200] [--seed 33] [--part 1] [--json]` prints three
+tables, times in milliseconds of the process, which collects garbage as the daemon does (`cold`: the
+first plan of a process with these nodes; before each other one a node changed). Racks of which one
+in N fits; whole clusters of 5,000 and 15,000 nodes; and racks that all differ, with gangs of three
+shapes at the edge of what sums allow in any rack. Those may take several plans; `next` is the first
+plan of another gang of the same kind. `four` counts the gangs that would start if only the four
+racks of least room were searched. `--part 10` takes a tenth of the racks.
 """
 
 from __future__ import annotations
@@ -48,8 +50,12 @@ Figures = Mapping[str, str | int | float]
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the tables, or a JSON object a row."""
     parser = argparse.ArgumentParser(description="What does it cost to judge every domain?")
-    parser.add_argument("--repeat", type=int, default=11, help="plans per case; the median counts (default 11)")
-    parser.add_argument("--demands", type=int, default=200, help="gangs on racks that all differ (default 200)")
+    parser.add_argument(
+        "--repeat", type=int, default=11, help="plans per case; the median counts (default 11)"
+    )
+    parser.add_argument(
+        "--demands", type=int, default=200, help="gangs on racks that all differ (default 200)"
+    )
     parser.add_argument("--seed", type=int, default=33)
     parser.add_argument("--part", type=int, default=1, help="divide racks by this (default 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per case")
@@ -59,16 +65,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         ("{case:52} {plan_ms:7.2f} {cold_ms:7.2f} {goal_ms:7.0f}", small(asked.part, asked.repeat)),
         ("{case:52} {plan_ms:7.2f} {cold_ms:7.2f} {goal_ms:7.0f}", large(asked.part, asked.repeat)),
         (
-            "{case:34} {demands:7} {start:6} {four:5} {most_plans:6} {goal_plans:5} {longest_ms:8.2f} {p99_ms:7.2f}"
-            " {first_ms:7.2f} {next_ms:7.2f} {next_most_ms:10.2f}",
+            (
+                "{case:34} {demands:7} {start:6} {four:5} {most_plans:6} {goal_plans:5}"
+                " {longest_ms:8.2f} {p99_ms:7.2f} {first_ms:7.2f} {next_ms:7.2f}"
+                " {next_most_ms:10.2f}"
+            ),
             different(asked.part, asked.demands, asked.seed),
         ),
     ]
     heads = [
         f"{'case':52} {'median':>7} {'cold':>7} {'goal':>7}",
         "",
-        f"seed {asked.seed}\n{'case':34} {'demands':>7} {'start':>6} {'four':>5} {'plans':>6} {'goal':>5}"
-        f" {'longest':>8} {'99th':>7} {'median':>7} {'next':>7} {'next, most':>10}",
+        (
+            f"seed {asked.seed}\n{'case':34} {'demands':>7} {'start':>6} {'four':>5} {'plans':>6}"
+            f" {'goal':>5} {'longest':>8} {'99th':>7} {'median':>7} {'next':>7} {'next, most':>10}"
+        ),
     ]
     for (row, cases), head in zip(tables, heads, strict=True):
         if head and not asked.json:
@@ -77,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(json.dumps(figures) if asked.json else row.format_map(figures), flush=True)
 
 
-# --- one rack in N, and whole clusters ------------------------------------------------------------------------------
+# --- one rack in N, and whole clusters ----------------------------------------------------------
 
 
 def small(part: int, repeat: int) -> Iterator[Figures]:
@@ -85,19 +96,27 @@ def small(part: int, repeat: int) -> Iterator[Figures]:
     for racks in (2, 10, 50, 100, 250, 500):
         nodes = [node for n in range(max(2, racks // part)) for node in rack(f"r{n:03}", [8, 8])]
         group = builders.group(gang("ns/g", [(whole(8), 2), (whole(1), 1)]))
-        yield measure(Case(f"1 of {racks} racks fits", [*nodes, *rack("x", [8, 8, 8])], group, 2.0), repeat)
+        yield measure(
+            Case(f"1 of {racks} racks fits", [*nodes, *rack("x", [8, 8, 8])], group, 2.0), repeat
+        )
 
 
 def large(part: int, repeat: int) -> Iterator[Figures]:
     """Every domain of a large cluster is judged."""
     for racks, refuse_ms, place_ms in ((500, 1.0, 10.0), (1_500, 2.0, 15.0)):
         number = racks // part
-        nodes = [node for n in range(number) for node in rack(f"r{n:04}", [8] * 10, f"z{n * ZONES // number}")]
+        nodes = [
+            node
+            for n in range(number)
+            for node in rack(f"r{n:04}", [8] * 10, f"z{n * ZONES // number}")
+        ]
         over = f"{number * 10:,} nodes, {number:,} racks"
         for counts in ([(whole(8), 11)], [(whole(8), 10), (whole(1), 1)]):
             refused = builders.group(gang("ns/g", counts))
             kinds = "1 shape" if len(counts) == 1 else "2 shapes"
-            yield measure(Case(f"{over}: refuse, {kinds}", nodes, refused, refuse_ms, starts=False), repeat)
+            yield measure(
+                Case(f"{over}: refuse, {kinds}", nodes, refused, refuse_ms, starts=False), repeat
+            )
         three = builders.group(gang("ns/g", [(whole(8), 6), (whole(5), 2), (whole(3), 3)]))
         yield measure(Case(f"{over}: 3 shapes in a rack", nodes, three, place_ms), repeat)
         slices = min(64, number // ZONES * (10 // SLICE))
@@ -110,7 +129,12 @@ def measure(case: Case, repeat: int) -> Figures:
     first = builders.snapshot(case.nodes)
     cold_ms = decide(first, case)
     times = [decide(changed(first, number), case) for number in range(repeat)]
-    return {"case": case.name, "plan_ms": statistics.median(times), "cold_ms": cold_ms, "goal_ms": case.goal_ms}
+    return {
+        "case": case.name,
+        "plan_ms": statistics.median(times),
+        "cold_ms": cold_ms,
+        "goal_ms": case.goal_ms,
+    }
 
 
 def decide(snapshot: Snapshot, case: Case) -> float:
@@ -123,7 +147,7 @@ def decide(snapshot: Snapshot, case: Case) -> float:
     return took_ms
 
 
-# --- racks that all differ ------------------------------------------------------------------------------------------
+# --- racks that all differ ----------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -172,7 +196,10 @@ def fragmented(rng: random.Random, racks: int, size: int, names: Sequence[str]) 
             cpus = rng.randint(8, 64) if "cpu" in names else 256
             found.append(
                 builders.node(
-                    f"r{n:03}-{i}", rng.randint(1, 8), cpu_milli=cpus * 1_000, labels={RACK: f"r{n:03}", ZONE: "z"}
+                    f"r{n:03}-{i}",
+                    rng.randint(1, 8),
+                    cpu_milli=cpus * 1_000,
+                    labels={RACK: f"r{n:03}", ZONE: "z"},
                 )
             )
     return found
@@ -181,10 +208,15 @@ def fragmented(rng: random.Random, racks: int, size: int, names: Sequence[str]) 
 def edge_demands(
     rng: random.Random, snapshot: Snapshot, size: int, names: Sequence[str], number: int
 ) -> Iterator[list[tuple[Shape, int]]]:
-    """Three shapes each, and as many pods of them, in a random mix, as sums allow in any rack, or one or two fewer."""
+    """Three shapes each, and as many pods of them, in a random mix, as sums allow in any rack, or
+    one or two fewer.
+    """
     found = 0
     while found < number:
-        shapes = [whole(gpus, rng.randint(1, 24) if "cpu" in names else 1) for gpus in rng.sample(range(1, 8), 3)]
+        shapes = [
+            whole(gpus, rng.randint(1, 24) if "cpu" in names else 1)
+            for gpus in rng.sample(range(1, 8), 3)
+        ]
         mix = rng.choices(shapes, [rng.random() for _ in shapes], k=8 * size)
         low, high = 3, len(mix)
         while low < high:
@@ -220,7 +252,10 @@ def decisions(snapshot: Snapshot, drawn: Iterator[list[tuple[Shape, int]]]) -> D
         other = builders.group(gang(f"ns/h{number}", counts))
         as_before, times = until_decided(again(snapshot), other)
         if as_before is not is_started or len(times) > 1:
-            raise SystemExit(f"The second gang of a kind was decided otherwise, or in {len(times)} plans: {counts}")
+            raise SystemExit(
+                f"The second gang of a kind was decided otherwise, or in {len(times)} plans:"
+                f" {counts}"
+            )
         made.next_ms += times
     return made
 
@@ -232,7 +267,9 @@ def until_decided(snapshot: Snapshot, group: Group) -> tuple[bool, list[float]]:
     while len(times) < MOST_PLANS:
         made: list[Plan] = []
         now, before = again(snapshot), unfinished
-        work: Callable[[], None] = lambda: made.append(plan(now, [group], now_s=0.0, unfinished=before))  # noqa: B023, E731
+        work: Callable[[], None] = lambda: made.append(
+            plan(now, [group], now_s=0.0, unfinished=before)
+        )  # noqa: B023, E731
         times.append(timed_ms(work)[1])
         if made[0].verdicts:
             return made[0].verdicts[0].reason is Reason.SCHEDULED, times
@@ -241,28 +278,39 @@ def until_decided(snapshot: Snapshot, group: Group) -> tuple[bool, list[float]]:
 
 
 def of_four(snapshot: Snapshot, group: Group) -> bool:
-    """Whether one of the four racks with the least room that is enough for each shape by itself holds the group."""
+    """Whether one of the four racks with the least room that is enough for each shape by itself
+    holds the group.
+    """
     demand = Demand.of(group, group.gangs, Ledger(snapshot))
     domains = Domains.required(group, snapshot.table)
     assert domains is not None
     rooms = [domains.level.sums(room) for room in demand.room]
-    enough = np.logical_and.reduce([sums >= len(item.pods) for sums, item in zip(rooms, demand.items, strict=True)])
+    enough = np.logical_and.reduce(
+        [sums >= len(item.pods) for sums, item in zip(rooms, demand.items, strict=True)]
+    )
     tried = domains.order(np.flatnonzero(enough), demand)[:FOUR]
-    return any(packed(demand.problem(None, domains.scope(n)), demand.ledger) is not None for n in tried)
+    return any(
+        packed(demand.problem(None, domains.scope(n)), demand.ledger) is not None for n in tried
+    )
 
 
-# --- what both are made of ------------------------------------------------------------------------------------------
+# --- what both are made of ----------------------------------------------------------------------
 
 
 def rack(name: str, gpus: Sequence[int], zone: str = "z") -> list[Node]:
     """One node of each of these numbers of GPUs."""
     labels = {RACK: name, ZONE: zone}
-    return [builders.node(f"{name}-{n}", each, cpu_milli=96_000, labels=labels) for n, each in enumerate(gpus)]
+    return [
+        builders.node(f"{name}-{n}", each, cpu_milli=96_000, labels=labels)
+        for n, each in enumerate(gpus)
+    ]
 
 
 def gang(name: str, counts: Sequence[tuple[Shape, int]]) -> Gang:
     """So many pods of each shape, all needed, in one rack."""
-    members = [pod for n, (of, count) in enumerate(counts) for pod in builders.pods(f"s{n}", of, count)]
+    members = [
+        pod for n, (of, count) in enumerate(counts) for pod in builders.pods(f"s{n}", of, count)
+    ]
     return replace(builders.gang(name, members), constraints=PlacementConstraints(topology=(RACK,)))
 
 

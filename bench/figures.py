@@ -1,7 +1,8 @@
 """The figures of a replay: waits by size, GPU use over time, broken promises. Pure arithmetic.
 
-A wait is the time from the creation of a job's last pod to its minimum being bound, as seen by a watch, in seconds of
-the replay (times the speedup: of the trace). GPU use is weighted by time, from the first arrival to the last finish.
+A wait is the time from the creation of a job's last pod to its minimum being bound, as seen by a
+watch, in seconds of the replay (times the speedup: of the trace). GPU use is weighted by time, from
+the first arrival to the last finish.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ def size_class(gpus: int) -> str:
     """The class of a job by its GPUs, such as "2-4"."""
     for low, high in SIZE_CLASSES:
         if low <= gpus <= high:
-            return str(low) if low == high else f"{low}-{high}" if high < SIZE_CLASSES[-1][1] else f"{low}+"
+            return (
+                str(low)
+                if low == high
+                else f"{low}-{high}"
+                if high < SIZE_CLASSES[-1][1]
+                else f"{low}+"
+            )
     raise ValueError(f"A job of {gpus} GPUs has no class.")
 
 
@@ -31,7 +38,9 @@ def waits(replay: Replay) -> dict[str, list[float]]:
     for name, played in sorted(replay.played.items(), key=lambda item: item[1].job.gpus):
         started_s = replay.started_s(name)
         if started_s is not None and played.created_s is not None:
-            found.setdefault(size_class(played.job.gpus), []).append(max(0.0, started_s - played.created_s))
+            found.setdefault(size_class(played.job.gpus), []).append(
+                max(0.0, started_s - played.created_s)
+            )
     return found
 
 
@@ -44,7 +53,9 @@ def mean_use(changes: Iterable[tuple[float, int]], *, begin_s: float, end_s: flo
     return (area + level * (end_s - since_s)) / (end_s - begin_s) if end_s > begin_s else 0.0
 
 
-def use_over_time(changes: Sequence[tuple[float, int]], *, begin_s: float, end_s: float, parts: int) -> list[float]:
+def use_over_time(
+    changes: Sequence[tuple[float, int]], *, begin_s: float, end_s: float, parts: int
+) -> list[float]:
     """`mean_use` of each of `parts` equal parts of the time."""
     width_s = (end_s - begin_s) / parts
     edges = [begin_s + width_s * part for part in range(parts + 1)]
@@ -62,7 +73,10 @@ def summary(
     """Everything in one JSON object; `gpus` is how many the cluster has."""
     all_played = list(replay.played.values())
     fitting = [played for played in all_played if played.fits]
-    end_s = max((played.finished_s for played in fitting if played.finished_s is not None), default=replay.ended_s)
+    end_s = max(
+        (played.finished_s for played in fitting if played.finished_s is not None),
+        default=replay.ended_s,
+    )
     span = {"begin_s": replay.begun_s, "end_s": end_s}
     return {
         "jobs": len(all_played),
@@ -74,7 +88,9 @@ def summary(
         "seconds": round(end_s - replay.begun_s, 1),
         "gpus": gpus,
         "gpu_use": round(mean_use(in_use, **span) / gpus, 4),
-        "gpu_use_over_time": [round(use / gpus, 3) for use in use_over_time(in_use, **span, parts=60)],
+        "gpu_use_over_time": [
+            round(use / gpus, 3) for use in use_over_time(in_use, **span, parts=60)
+        ],
         "wait_s": {
             name: {
                 "jobs": len(values),
@@ -94,15 +110,22 @@ def lines(figures: dict[str, Any]) -> list[str]:
     """The same for people."""
     bars = "".join(BARS[min(8, round(use * 8))] for use in figures["gpu_use_over_time"])
     return [
-        f"{figures['finished']} of {figures['can_fit']} jobs that can fit finished in {figures['seconds']} s "
-        f"({figures['pods']} pods, {figures['cannot_fit']} jobs cannot fit)",
+        (
+            f"{figures['finished']} of {figures['can_fit']} jobs that can fit finished in"
+            f" {figures['seconds']} s ({figures['pods']} pods, {figures['cannot_fit']} jobs cannot"
+            " fit)"
+        ),
         "  GPUs of a job     jobs   wait mean      p95      max  (s)",
         *(
-            f"  {name:<15} {wait['jobs']:6} {wait['mean']:11.2f} {wait['p95']:8.2f} {wait['max']:8.2f}"
+            f"  {name:<15} {wait['jobs']:6} {wait['mean']:11.2f} {wait['p95']:8.2f}"
+            f" {wait['max']:8.2f}"
             for name, wait in figures["wait_s"].items()
         ),
         f"GPU use {figures['gpu_use']:.1%} of {figures['gpus']}, time-weighted: |{bars}|",
-        f"longest time a gang was seen partly bound: {figures['longest_partly_bound_s'] * 1e3:.0f} ms",
+        (
+            "longest time a gang was seen partly bound:"
+            f" {figures['longest_partly_bound_s'] * 1e3:.0f} ms"
+        ),
         f"over-commits and gangs partly bound too long: {len(figures['violations'])}",
         *(f"  broken: {text}" for text in figures["violations"][:10]),
         *(f"  fault: {text}" for text in figures["faults"][:10]),

@@ -1,7 +1,7 @@
 """`python -m bench.generate_trace > bench/data/small_trace.csv`: the small trace, made at random.
 
-It has the columns of the public traces and roughly their shape: most jobs small, running times spread over orders of
-magnitude, arrivals in bursts. It has every common size from 1 to 16 GPUs.
+It has the columns of the public traces and roughly their shape: most jobs small, running times
+spread over orders of magnitude, arrivals in bursts. It has every common size from 1 to 16 GPUs.
 """
 
 from __future__ import annotations

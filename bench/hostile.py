@@ -1,15 +1,17 @@
 """The longest plan and the longest turn of the loop that generated hostile gangs can cause.
 
-`python -m bench.hostile [--gangs 2000] [--first 0] [--seed N] [--goal-ms 50] [--only N ...]` draws gangs of up to 2,000
-members and as many shapes, with node selectors, spread, affinity, ports, claims, topology, disruption budgets and
-members that fit nowhere, on clusters of up to 5,000 nodes. Each meets an ordinary gang of another namespace. All its
-pods come at once; then the daemon's loop takes its turns on a virtual clock until nothing is due, and once more after
-all pods are deleted. A fake API server binds, writes conditions and evicts between the turns.
+`python -m bench.hostile [--gangs 2000] [--first 0] [--seed N] [--goal-ms 50] [--only N ...]` draws
+gangs of up to 2,000 members and as many shapes, with node selectors, spread, affinity, ports,
+claims, topology, disruption budgets and members that fit nowhere, on clusters of up to 5,000 nodes.
+Each meets an ordinary gang of another namespace. All its pods come at once; then the daemon's loop
+takes its turns on a virtual clock until nothing is due, and once more after all pods are deleted. A
+fake API server binds, writes conditions and evicts between the turns.
 
-It prints the longest plans and turns, by the time of the loop's thread and by the clock, and fails where a turn took
-more than the goal by its thread's own time, or turns went on without an end. A gang of which one took long is played
-again, and for each turn the shortest counts: on a busy machine the same turn may take twice as long. `--only` plays
-single gangs again, `--profile` with the functions that took most in their longest turns.
+It prints the longest plans and turns, by the time of the loop's thread and by the clock, and fails
+where a turn took more than the goal by its thread's own time, or turns went on without an end. A
+gang of which one took long is played again, and for each turn the shortest counts: on a busy
+machine the same turn may take twice as long. `--only` plays single gangs again, `--profile` with
+the functions that took most in their longest turns.
 """
 
 from __future__ import annotations
@@ -93,7 +95,10 @@ class TimedPlan:
         """Make a plan."""
         began_s, cpu_s = time.perf_counter(), time.thread_time()
         made = plan(*arguments, **rest)
-        self.cpu_ms, self.wall_ms = (time.thread_time() - cpu_s) * 1e3, (time.perf_counter() - began_s) * 1e3
+        self.cpu_ms, self.wall_ms = (
+            (time.thread_time() - cpu_s) * 1e3,
+            (time.perf_counter() - began_s) * 1e3,
+        )
         return made
 
 
@@ -106,7 +111,9 @@ vars(turns)["plan"] = PLAN  # a turn looks it up by this name
 
 
 class PlayedByLoop(World):
-    """A world whose turns are those of the daemon's loop; what it orders is done after each of them."""
+    """A world whose turns are those of the daemon's loop; what it orders is done after each of
+    them.
+    """
 
     def __init__(self, nodes: Sequence[Node], running: Sequence[Pod], rules: Rules) -> None:
         self._loop: Loop | None = None
@@ -138,19 +145,26 @@ class PlayedByLoop(World):
         self._ordered += orders
 
     def play(self, hostile: Hostile) -> str:
-        """Take turns from the creation of a gang, and an ordinary one beside it, until nothing of them is left.
+        """Take turns from the creation of a gang, and an ordinary one beside it, until nothing of
+        them is left.
 
         Returns what became of the gang.
         """
         self.turns = []
         self.say(Replaced(Volume, tuple(hostile.volumes)), Replaced(Claim, tuple(hostile.claims)))
         self.say(Replaced(PodDisruptionBudget, tuple(hostile.budgets)))
-        other = builders.members("o", 4, gpus=0, cpu_milli=1_000, namespace="other", creation_s=10**9)
+        other = builders.members(
+            "o", 4, gpus=0, cpu_milli=1_000, namespace="other", creation_s=10**9
+        )
         self.create(hostile.pods, other)
         decided = self.turn_until_rest()
-        bound = sum(pod.uid in self.pods and bool(self.pods[pod.uid].node_name) for pod in hostile.pods)
+        bound = sum(
+            pod.uid in self.pods and bool(self.pods[pod.uid].node_name) for pod in hostile.pods
+        )
         evicted = len(self._running) - sum(pod.uid in self.pods for pod in self._running)
-        waits = next((text for pod in hostile.pods if (text := self.condition(self.pods[pod.uid])[1])), "")
+        waits = next(
+            (text for pod in hostile.pods if (text := self.condition(self.pods[pod.uid])[1])), ""
+        )
         told = f"{decided} turns: {bound} bound, {evicted} evicted; {waits[:200]}"
         self.delete(*hostile.pods, *other)
         self.create(each for each in self._running if each.uid not in self.pods)
@@ -167,7 +181,9 @@ class PlayedByLoop(World):
             if self._turn():
                 rests_s = self.now_s + REST_S
                 continue
-            due_s = min((self.state.next_deadline_s(self.now_s) or math.inf, *self.leaving.values()))
+            due_s = min(
+                (self.state.next_deadline_s(self.now_s) or math.inf, *self.leaving.values())
+            )
             if due_s > rests_s:
                 return number
             self.now_s = max(self.now_s, due_s)
@@ -197,7 +213,9 @@ class PlayedByLoop(World):
         return busy or bool(ordered) or answers > len(self.unanswered) + len(self.unwritten)
 
     def _forget(self) -> None:
-        """What a test would look at, and what is remembered of shapes that no cluster knows before a gang comes."""
+        """What a test would look at, and what is remembered of shapes that no cluster knows before
+        a gang comes.
+        """
         for each in (self.sent, self.reports, self.ordered, self.claims_sent):
             each.clear()
         self.delayed.clear()
@@ -221,8 +239,9 @@ class Taken:
 
     def __str__(self) -> str:
         return (
-            f"#{self.number}: turn {self.turn_ms:.1f} ms of the thread, {self.wall_ms:.1f} ms by the clock; plan "
-            f"{self.plan_ms:.1f} and {self.plan_wall_ms:.1f} ms; {self.turns} turns; {self.text}: {self.told}"
+            f"#{self.number}: turn {self.turn_ms:.1f} ms of the thread, {self.wall_ms:.1f} ms by"
+            f" the clock; plan {self.plan_ms:.1f} and {self.plan_wall_ms:.1f} ms; {self.turns}"
+            f" turns; {self.text}: {self.told}"
         )
 
 
@@ -259,15 +278,25 @@ def _cpu_ms(turn: Turn) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw and play; 1 if a turn took too long."""
-    parser = argparse.ArgumentParser(description="How long can one turn take, whatever users write?")
+    parser = argparse.ArgumentParser(
+        description="How long can one turn take, whatever users write?"
+    )
     parser.add_argument("--gangs", type=int, default=2_000)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first gang, to draw them in parts")
+    parser.add_argument(
+        "--first", type=int, default=0, help="the number of the first gang, to draw them in parts"
+    )
     parser.add_argument("--seed", type=int, default=30)
     parser.add_argument("--goal-ms", type=float, default=50.0)
-    parser.add_argument("--only", type=int, nargs="+", default=None, help="the numbers of single gangs")
+    parser.add_argument(
+        "--only", type=int, nargs="+", default=None, help="the numbers of single gangs"
+    )
     parser.add_argument("--slices", action="store_true", help="each gang states slices, too")
-    parser.add_argument("--trees", action="store_true", help="its gangs are the children of a tree, up to 128")
-    parser.add_argument("--profile", action="store_true", help="print where the time of the longest turn goes")
+    parser.add_argument(
+        "--trees", action="store_true", help="its gangs are the children of a tree, up to 128"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="print where the time of the longest turn goes"
+    )
     arguments = parser.parse_args(argv)
     print(f"seed {arguments.seed}", flush=True)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
@@ -302,15 +331,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"The longest turn of each gang in ms: {_shares([each.turn_ms for each in found])}")
     print(f"The longest plan of each gang in ms: {_shares([each.plan_ms for each in found])}")
     print(
-        f"{len(found)} gangs came to rest, {len(restless)} did not; {over} turns over {arguments.goal_ms:g} ms. "
-        "The longest turns:"
+        f"{len(found)} gangs came to rest, {len(restless)} did not; {over} turns over"
+        f" {arguments.goal_ms:g} ms. The longest turns:"
     )
     for each in heapq.nlargest(SHOWN, found):
         print(f"  {each}")
     print("The longest plans:")
     for each in heapq.nlargest(SHOWN, found, key=lambda each: each.plan_ms):
         print(f"  {each}")
-    numbers = " ".join(map(str, [*restless, *(each.number for each in heapq.nlargest(SHOWN, found))]))
+    numbers = " ".join(
+        map(str, [*restless, *(each.number for each in heapq.nlargest(SHOWN, found))])
+    )
     kinds = " --slices" * arguments.slices + " --trees" * arguments.trees
     again = f"python -m bench.hostile --seed {arguments.seed}{kinds} --only {numbers}"
     print(f"Again: {again}")
@@ -328,7 +359,10 @@ def _world(size: int, hostile: Hostile) -> PlayedByLoop:
 
 def _shares(found: Sequence[float]) -> str:
     ordered = sorted(found) or [math.nan]
-    shares = (f"{share:g} % {ordered[int((len(ordered) - 1) * share / 100)]:.1f}" for share in (50, 90, 99, 100))
+    shares = (
+        f"{share:g} % {ordered[int((len(ordered) - 1) * share / 100)]:.1f}"
+        for share in (50, 90, 99, 100)
+    )
     return ", ".join(shares)
 
 

@@ -15,7 +15,14 @@ from gangsched.api import keys
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.gang import Mode
 from gangsched.model.gpu_policy import SliceLayer
-from gangsched.model.inter_pod import HostPort, InterPodConstraints, PodTerm, Requirement, Spread, WeightedPodTerm
+from gangsched.model.inter_pod import (
+    HostPort,
+    InterPodConstraints,
+    PodTerm,
+    Requirement,
+    Spread,
+    WeightedPodTerm,
+)
 from gangsched.model.objects import (
     ClaimUse,
     Node,
@@ -48,7 +55,9 @@ LAYERS = (
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """One gang as its users create it, and what it was drawn as; `reserves` says whether room is reserved for it."""
+    """One gang as its users create it, and what it was drawn as; `reserves` says whether room is
+    reserved for it.
+    """
 
     pods: Sequence[Pod]
     claims: Sequence[Claim]
@@ -73,7 +82,11 @@ def ground(size: int, dice: random.Random) -> tuple[list[Node], list[Pod]]:
         gpus = (8, 0, 4)[n % 3]
         cpu = (96_000, 32_000, 64_000)[n % 3]
         memory = 512 * GIB
-        nodes.append(builders.node(f"n{n:04}", gpus, cpu_milli=cpu, memory_bytes=memory, labels=labels, taints=taints))
+        nodes.append(
+            builders.node(
+                f"n{n:04}", gpus, cpu_milli=cpu, memory_bytes=memory, labels=labels, taints=taints
+            )
+        )
     one, plain = builders.shape(1, 4_000, 8 * GIB), builders.shape(0, 4_000, 8 * GIB)
     pods = [
         builders.pod(
@@ -104,7 +117,9 @@ def lasting_storage(size: int) -> tuple[list[StorageClass], list[CsiNode]]:
 
 
 def draw(size: int, dice: random.Random, *, slices: bool = False, trees: bool = False) -> Hostile:
-    """A hostile gang for a cluster of that size; the same one with `slices` or as `trees`, but for these."""
+    """A hostile gang for a cluster of that size; the same one with `slices` or as `trees`, but for
+    these.
+    """
     members = dice.choice((1, 8, 64, 256, 1_000, 2_000))
     shapes = min(members, dice.choice((1, 2, 10, 100, 1_000, 2_000)))
     impossible = dice.choice((0, 0, 1, 1, 5, members // 2, members))
@@ -150,7 +165,13 @@ def draw(size: int, dice: random.Random, *, slices: bool = False, trees: bool = 
     layers = dice.choice(LAYERS) if slices and not plain else ()
     together = () if children else names
     stated = [
-        () if plain else _stated(name, math.ceil(len(drawn[index::gangs]) * least), mode, together, topology, layers)
+        (
+            ()
+            if plain
+            else _stated(
+                name, math.ceil(len(drawn[index::gangs]) * least), mode, together, topology, layers
+            )
+        )
         for index, name in enumerate(names)
     ]
     tree = ""
@@ -160,7 +181,9 @@ def draw(size: int, dice: random.Random, *, slices: bool = False, trees: bool = 
         )
         of_levels = [((keys.TOPOLOGY[0], level),) if level else () for level in ("", RACK, ZONE)]
         levels = of_levels if dice.random() < 0.5 else [dice.choice(of_levels)]
-        stated = [(*child, *of_tree, *(() if topology else dice.choice(levels))) for child in stated]
+        stated = [
+            (*child, *of_tree, *(() if topology else dice.choice(levels))) for child in stated
+        ]
         tree = f", {len(names)} children: {dict(of_tree)}, levels {levels}"
     pods = [
         builders.pod(
@@ -175,17 +198,26 @@ def draw(size: int, dice: random.Random, *, slices: bool = False, trees: bool = 
         for n, (kind, used) in enumerate(drawn)
     ]
     text = (
-        f"{size} nodes, {members} members of {shapes} shapes, {impossible} impossible ({where}), {mode.value}, "
-        f"{gangs} gangs, plain={plain}, least={least}, priority={priority}, {budgets} budgets, "
-        f"{', '.join(sorted(features)) or 'no features'}"
+        f"{size} nodes, {members} members of {shapes} shapes, {impossible} impossible ({where}),"
+        f" {mode.value}, {gangs} gangs, plain={plain}, least={least}, priority={priority},"
+        f" {budgets} budgets, {', '.join(sorted(features)) or 'no features'}"
         + tree
-        + (f", slices of {' and '.join(f'{layer.size} in {layer.topology}' for layer in layers)}" if layers else "")
+        + (
+            f", slices of {' and '.join(f'{layer.size} in {layer.topology}' for layer in layers)}"
+            if layers
+            else ""
+        )
     )
     return Hostile(pods, tuple(claims.values()), volumes, _budgets(budgets), text, reserves)
 
 
 def _stated(
-    name: str, least: int, mode: Mode, names: Sequence[str], topology: str, layers: Sequence[SliceLayer]
+    name: str,
+    least: int,
+    mode: Mode,
+    names: Sequence[str],
+    topology: str,
+    layers: Sequence[SliceLayer],
 ) -> keys.GangMetadata:
     """What each pod of a gang states."""
     groups = [f"{builders.NAMESPACE}/{each}" for each in names] if len(names) > 1 else ()
@@ -202,7 +234,11 @@ def _budgets(number: int) -> tuple[PodDisruptionBudget, ...]:
         PodDisruptionBudget(
             namespace=builders.NAMESPACE,
             name=f"b{n:04}",
-            selector=(Requirement("app", "In", (f"a{n % 7}",)),) if n < 7 else (Requirement("app", "In", (f"b{n}",)),),
+            selector=(
+                (Requirement("app", "In", (f"a{n % 7}",)),)
+                if n < 7
+                else (Requirement("app", "In", (f"b{n}",)),)
+            ),
             allowed=1_000_000 if n % 2 else 3,
         )
         for n in range(number)
@@ -231,7 +267,11 @@ def _shape(n: int, features: frozenset[str], dice: random.Random) -> Shape:
     own = (Requirement("n", "In", tuple(str(each) for each in range(n % 50, 50))),)
     spread, anti, near, preferred, soft = [], [], [], [], []
     if "rack-spread" in features:
-        spread += [Spread(topology_key=RACK, max_skew=dice.choice((1, 2, 5)), selector=app, honor_taints=True)]
+        spread += [
+            Spread(
+                topology_key=RACK, max_skew=dice.choice((1, 2, 5)), selector=app, honor_taints=True
+            )
+        ]
     if "host-spread" in features:
         spread += [
             Spread(topology_key=HOSTNAME, max_skew=1, selector=own),
@@ -240,7 +280,9 @@ def _shape(n: int, features: frozenset[str], dice: random.Random) -> Shape:
     if "anti" in features:
         anti += [PodTerm(dice.choice((HOSTNAME, RACK)), own)]
     if "existing" in features:
-        anti += [PodTerm(HOSTNAME, (Requirement("app", "In", (f"a{n % 7}",)),), namespace_selector=())]
+        anti += [
+            PodTerm(HOSTNAME, (Requirement("app", "In", (f"a{n % 7}",)),), namespace_selector=())
+        ]
     if "affinity" in features:
         near += [PodTerm(ZONE, app), PodTerm("kind", app)]
     if "prefers" in features:
@@ -251,12 +293,21 @@ def _shape(n: int, features: frozenset[str], dice: random.Random) -> Shape:
     required = None
     if "labels" in features:
         required = tuple(
-            NodeSelectorTerm((Requirement("bay", "NotIn", (f"b{n % 40}", f"b{k}")), Requirement("kind", "Exists")), ())
+            NodeSelectorTerm(
+                (
+                    Requirement("bay", "NotIn", (f"b{n % 40}", f"b{k}")),
+                    Requirement("kind", "Exists"),
+                ),
+                (),
+            )
             for k in range(5)
         )
     if "names" in features:
         names = tuple(f"n{dice.randrange(5_000):04}" for _ in range(200))
-        required = (*(required or ()), NodeSelectorTerm((), (Requirement("metadata.name", "NotIn", names[:1]),)))
+        required = (
+            *(required or ()),
+            NodeSelectorTerm((), (Requirement("metadata.name", "NotIn", names[:1]),)),
+        )
     preferences = (
         (PreferredTerm(10, NodeSelectorTerm((Requirement("bay", "In", (f"b{n % 40}",)),), ())),)
         if "labels" in features
@@ -268,16 +319,18 @@ def _shape(n: int, features: frozenset[str], dice: random.Random) -> Shape:
         required=required,
         preferred=preferences,
         tolerations=(Toleration("dedicated", "Equal", f"t{n % 5}", "NoSchedule"),),
-        inter_pod=InterPodConstraints(
-            ports=ports,
-            affinity=tuple(near),
-            anti_affinity=tuple(anti),
-            spread=tuple(spread),
-            preferred=tuple(preferred),
-            soft_spread=tuple(soft),
-        )
-        if spread or anti or near or preferred or soft or ports
-        else None,
+        inter_pod=(
+            InterPodConstraints(
+                ports=ports,
+                affinity=tuple(near),
+                anti_affinity=tuple(anti),
+                spread=tuple(spread),
+                preferred=tuple(preferred),
+                soft_spread=tuple(soft),
+            )
+            if spread or anti or near or preferred or soft or ports
+            else None
+        ),
     )
 
 

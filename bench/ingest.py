@@ -1,9 +1,10 @@
-"""Ingest: watch lines per second, and a start with 50,000 pods and 5,000 nodes on a real API server.
+"""Ingest: watch lines per second, and a start with 50,000 pods and 5,000 nodes on a real API
+server.
 
 `python -m bench.ingest [--pods 50000] [--nodes 5000] [--lines 40000] [--runs 3] [--out FILE.json]`
 
-Invariant: the lines come from a real API server, and the start is that of the console script under its ServiceAccount;
-the longest stall is the daemon's own metric, measured every 100 ms.
+Invariant: the lines come from a real API server, and the start is that of the console script under
+its ServiceAccount; the longest stall is the daemon's own metric, measured every 100 ms.
 """
 
 from __future__ import annotations
@@ -40,10 +41,14 @@ GOALS = {"ready_s": 8.0, "rss_mib": 400.0, "longest_stall_ms": 100.0}
 
 def main() -> None:
     """Measure and print; write JSON when asked to."""
-    parser = argparse.ArgumentParser(prog="bench.ingest", description="What it costs to follow a large cluster.")
+    parser = argparse.ArgumentParser(
+        prog="bench.ingest", description="What it costs to follow a large cluster."
+    )
     parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--nodes", type=int, default=5_000)
-    parser.add_argument("--lines", type=int, default=40_000, help="watch lines of the measurement without a network")
+    parser.add_argument(
+        "--lines", type=int, default=40_000, help="watch lines of the measurement without a network"
+    )
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--out", type=Path, default=None)
     asked = parser.parse_args()
@@ -73,16 +78,24 @@ async def fill(plane: ControlPlane, nodes: int, pods: int) -> None:
     """Create nodes, and pods that are bound already."""
     async with Pool(plane.url, plane.ssl_context(), 32) as pool:
         names = [f"node-{index:05}" for index in range(nodes)]
-        await pool.send_all(pool.request("POST", "/api/v1/nodes", encoded(node(name))) for name in names)
+        await pool.send_all(
+            pool.request("POST", "/api/v1/nodes", encoded(node(name))) for name in names
+        )
         bodies = (
-            pod(f"p{index}", scheduler_name="default-scheduler", spec={"nodeName": names[index % nodes]})
+            pod(
+                f"p{index}",
+                scheduler_name="default-scheduler",
+                spec={"nodeName": names[index % nodes]},
+            )
             for index in range(pods)
         )
         await pool.send_all(pool.request("POST", PODS, encoded(body)) for body in bodies)
 
 
 def lines_per_second(sample: dict[str, Any], count: int) -> dict[str, float]:
-    """Lines per second, half new pods and half their binds: through the store alone, and through store and state."""
+    """Lines per second, half new pods and half their binds: through the store alone, and through
+    store and state.
+    """
     lines = _lines(sample, count)
     figures = {}
     for name, with_state in (("store", False), ("store_and_state", True)):
@@ -105,7 +118,8 @@ def start(plane: ControlPlane) -> dict[str, float]:
     try:
         running.start()
         ready_s = running.await_ready()
-        time.sleep(2.0)  # the gauge beats every 100 ms, and the garbage is collected once after the first lists
+        # the gauge beats every 100 ms, and the garbage is collected once after the first lists
+        time.sleep(2.0)
         return {
             "ready_s": ready_s,
             "rss_mib": running.rss_mib(),
@@ -121,12 +135,19 @@ def _lines(sample: dict[str, Any], count: int) -> list[bytes]:
     lines = []
     for kind, bound in (("ADDED", False), ("MODIFIED", True)):
         for index in range(count // 2):
-            meta = {**sample["metadata"], "name": f"l{index}", "uid": f"u{index}", "resourceVersion": str(index + 1)}
+            meta = {
+                **sample["metadata"],
+                "name": f"l{index}",
+                "uid": f"u{index}",
+                "resourceVersion": str(index + 1),
+            }
             spec = {**sample["spec"], "schedulerName": "gangsched"}
             spec.pop("nodeName", None)
             if bound:
                 spec["nodeName"] = f"node-{index % NODES_OF_LINES:05}"
-            lines.append(encoded({"type": kind, "object": {**sample, "metadata": meta, "spec": spec}}))
+            lines.append(
+                encoded({"type": kind, "object": {**sample, "metadata": meta, "spec": spec}})
+            )
     return lines
 
 

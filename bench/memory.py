@@ -2,9 +2,9 @@
 
 `python -m bench.memory [--pods 4000] [--jobs 3000] [--nodes 5000] [--limit-mib 20]`
 
-Invariant: watch lines go through store, state and planner as in the daemon, without a network. Resident memory is read
-before and after, each time after a collection, once a few pods of each sort have warmed everything up. It exits with 1
-when more is left than the limit.
+Invariant: watch lines go through store, state and planner as in the daemon, without a network.
+Resident memory is read before and after, each time after a collection, once a few pods of each sort
+have warmed everything up. It exits with 1 when more is left than the limit.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ class Cluster:
         self.line("ADDED", body)
         self.turn()
         binds, self._binds = self._binds, []
-        assert [bind.uid for bind in binds] == [body["metadata"]["uid"]], "every job of the benchmark fits"
+        assert [bind.uid for bind in binds] == [body["metadata"]["uid"]], (
+            "every job of the benchmark fits"
+        )
         self._loop.inbox(Bound(binds[0].uid, binds[0].node))
         body["spec"]["nodeName"] = binds[0].node
         self.line("MODIFIED", body)
@@ -110,7 +112,9 @@ class Cluster:
 
 
 def talkative(first: int, count: int) -> Iterator[dict[str, Any]]:
-    """Pods with annotations of 200 KB under keys that we read: a gang's name, values and lists; half are not ours."""
+    """Pods with annotations of 200 KB under keys that we read: a gang's name, values and lists;
+    half are not ours.
+    """
     keys = (NAME, MIN[0], GROUPS[0], K + "unknown")
     for number in range(first, first + count):
         key = keys[number % len(keys)]
@@ -121,12 +125,17 @@ def talkative(first: int, count: int) -> Iterator[dict[str, Any]]:
 
 
 def jobs(first: int, count: int) -> Iterator[dict[str, Any]]:
-    """Pods of which no two ask for the same; every fourth keeps off its own kind, by a selector of its own."""
+    """Pods of which no two ask for the same; every fourth keeps off its own kind, by a selector of
+    its own.
+    """
     for number in range(first, first + count):
         body = _body(f"j{number}", cpu=f"{1000 + number}m", annotations={}, scheduler="gangsched")
         if number % 4 == 0:
             body["metadata"]["labels"] = {"job": f"j{number}"}
-            term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job": f"j{number}"}}}
+            term = {
+                "topologyKey": "kubernetes.io/hostname",
+                "labelSelector": {"matchLabels": {"job": f"j{number}"}},
+            }
             required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
             body["spec"]["affinity"] = {"podAntiAffinity": required}
         yield body
@@ -134,7 +143,9 @@ def jobs(first: int, count: int) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="bench.memory", description="What is left of pods that are gone.")
+    parser = argparse.ArgumentParser(
+        prog="bench.memory", description="What is left of pods that are gone."
+    )
     parser.add_argument("--pods", type=int, default=4_000, help="pods with 200 KB of annotations")
     parser.add_argument("--jobs", type=int, default=3_000, help="finished jobs of distinct shapes")
     parser.add_argument("--nodes", type=int, default=5_000)

@@ -1,26 +1,29 @@
-"""Packing: how many GPUs are in use when large gangs stop fitting? Against three baselines, on two public traces.
+"""Packing: how many GPUs are in use when large gangs stop fitting? Against three baselines, on two
+public traces.
 
-`python -m bench.packing --openb NODES.csv PODS.csv --philly JOBS.csv [--seeds 10] [--misses 1] [--json]`; a trace whose
-file is absent is skipped with a message. Arrivals are drawn from the trace with replacement, in an order that depends
-on the seed only. Every policy places gangs whole or not at all and agrees on what fits; only the choice of nodes
-differs. Two questions are asked:
+`python -m bench.packing --openb NODES.csv PODS.csv --philly JOBS.csv [--seeds 10] [--misses 1]
+[--json]`; a trace whose file is absent is skipped with a message. Arrivals are drawn from the trace
+with replacement, in an order that depends on the seed only. Every policy places gangs whole or not
+at all and agrees on what fits; only the choice of nodes differs. Two questions are asked:
 
-- *Filling up*: nothing ever leaves. What does not fit is refused, until `--misses` gangs of exactly 8 GPUs have
-  been; counted are the GPUs that are allocated then.
-- *Coming and going*: as much arrives as the cluster could just serve, and gangs run for a random time (exponential,
-  whatever their size). What does not fit is refused. Counted are the GPUs that are allocated on average, and the
-  gangs of 8 GPUs or more that are refused, after a start as long as the part that counts.
+- *Filling up*: nothing ever leaves. What does not fit is refused, until `--misses` gangs of exactly
+  8 GPUs have been; counted are the GPUs that are allocated then.
+- *Coming and going*: as much arrives as the cluster could just serve, and gangs run for a random
+  time (exponential, whatever their size). What does not fit is refused. Counted are the GPUs that
+  are allocated on average, and the gangs of 8 GPUs or more that are refused, after a start as long
+  as the part that counts.
 
 The baselines choose pod by pod:
 
-- `least-allocated`: kube-scheduler's default scores for resources, LeastAllocated and BalancedAllocation of cpu and
-  memory at equal weights; ties, as there, at random;
+- `least-allocated`: kube-scheduler's default scores for resources, LeastAllocated and
+  BalancedAllocation of cpu and memory at equal weights; ties, as there, at random;
 - `best-fit`: the node with the fewest GPUs left over; `first-fit`: the first node. Ties go by name.
 
-openb (Alibaba, Weng et al., USENIX ATC'23): its GPU nodes; its pods that ask for whole GPUs, each a gang of its own.
-Philly (Microsoft, Jeon et al., USENIX ATC'19): the list has no nodes and no requests but GPUs. Assumed are 231 nodes of
-8 GPUs and 321 of 2 (2,490 in all, as the paper counts), 8 CPUs and 64 GiB to a GPU; jobs above 8 GPUs are gangs of
-8-GPU pods, the last one with what remains.
+openb (Alibaba, Weng et al., USENIX ATC'23): its GPU nodes; its pods that ask for whole GPUs, each a
+gang of its own. Philly (Microsoft, Jeon et al., USENIX ATC'19): the list has no nodes and no
+requests but GPUs. Assumed are 231 nodes of 8 GPUs and 321 of 2 (2,490 in all, as the paper counts),
+8 CPUs and 64 GiB to a GPU; jobs above 8 GPUs are gangs of 8-GPU pods, the last one with what
+remains.
 """
 
 from __future__ import annotations
@@ -69,12 +72,25 @@ class Trace:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run every policy on every trace that is there and print a table of means."""
-    parser = argparse.ArgumentParser(description="How many GPUs are in use when large gangs stop fitting?")
-    parser.add_argument("--openb", nargs=2, type=Path, metavar=("NODES", "PODS"), help="two CSV files of the trace")
-    parser.add_argument("--philly", type=Path, metavar="JOBS", help="CSV file with a column num_gpus")
+    parser = argparse.ArgumentParser(
+        description="How many GPUs are in use when large gangs stop fitting?"
+    )
+    parser.add_argument(
+        "--openb", nargs=2, type=Path, metavar=("NODES", "PODS"), help="two CSV files of the trace"
+    )
+    parser.add_argument(
+        "--philly", type=Path, metavar="JOBS", help="CSV file with a column num_gpus"
+    )
     parser.add_argument("--seeds", type=int, default=10, help="runs per policy (default 10)")
-    parser.add_argument("--misses", type=int, default=1, help="8-GPU gangs turned away before a run ends (default 1)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per trace and policy")
+    parser.add_argument(
+        "--misses",
+        type=int,
+        default=1,
+        help="8-GPU gangs turned away before a run ends (default 1)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per trace and policy"
+    )
     arguments = parser.parse_args(argv)
     for name, files, read in (
         ("openb", arguments.openb, openb),
@@ -104,8 +120,9 @@ def report(trace: Trace, *, seeds: int, misses: int, as_json: bool) -> None:
             "churn_turned_away_percent": 100 * statistics.mean(share for _, share in churned),
         }
         text = (
-            "{trace:7} {policy:16} filled {filled_gpus:7.1f} of {gpus} ({filled_percent:5.2f} %, {least}-{most})"
-            "   coming and going {churn_gpus:7.1f}, large gangs turned away {churn_turned_away_percent:5.2f} %"
+            "{trace:7} {policy:16} filled {filled_gpus:7.1f} of {gpus} ({filled_percent:5.2f} %,"
+            " {least}-{most})   coming and going {churn_gpus:7.1f}, large gangs turned away"
+            " {churn_turned_away_percent:5.2f} %"
         )
         print(json.dumps(figures) if as_json else text.format_map(figures), flush=True)
 
@@ -125,9 +142,11 @@ def fill(trace: Trace, place: Place, *, seed: int, misses: int) -> int:
 
 
 def churn(trace: Trace, place: Place, *, seed: int) -> tuple[float, float]:
-    """GPUs allocated on average, and the share of gangs of 8 GPUs or more turned away, while gangs come and go.
+    """GPUs allocated on average, and the share of gangs of 8 GPUs or more turned away, while gangs
+    come and go.
 
-    The unit of time is the mean running time. Half of the arrivals only bring the cluster into its usual state.
+    The unit of time is the mean running time. Half of the arrivals only bring the cluster into its
+    usual state.
     """
     draws, inter_pod = random.Random(seed), random.Random(-seed)
     ledger = builders.ledger(trace.nodes)
@@ -169,23 +188,29 @@ def gpus(shape: Shape) -> int:
     return dict(shape.requests).get(builders.GPU, 0)
 
 
-# --- policies -------------------------------------------------------------------------------------------------------
+# --- policies -----------------------------------------------------------------------------------
 
 
 def gangsched(arrival: Arrival, ledger: Ledger, _: random.Random) -> Placed | None:
     """What the scheduler does with one Strict gang, in a plan of its own."""
-    members = [pod for number, shape in enumerate(arrival) for pod in builders.pods(f"p{number}", shape, 1)]
+    members = [
+        pod for number, shape in enumerate(arrival) for pod in builders.pods(f"p{number}", shape, 1)
+    ]
     gang = builders.gang("ns/g", members)
     now = Snapshot(ledger.table, ledger.resources, ledger.allocatable, ledger.free)
     trial, round_ = run_round(builders.group(gang), [gang], Ledger(now))
     if round_.outcome is not RoundOutcome.PERMITTED:
         return None
     for placement in trial.placements:
-        ledger.reserve((placement.pod,), np.array([ledger.table.index[placement.node]]), np.array([1]))
+        ledger.reserve(
+            (placement.pod,), np.array([ledger.table.index[placement.node]]), np.array([1])
+        )
     return [(placement.pod.shape, placement.node) for placement in trial.placements]
 
 
-def one_by_one(pick: Pick, arrival: Arrival, ledger: Ledger, inter_pod: random.Random) -> Placed | None:
+def one_by_one(
+    pick: Pick, arrival: Arrival, ledger: Ledger, inter_pod: random.Random
+) -> Placed | None:
     """Place a gang pod by pod, or not at all."""
     checkpoint = ledger.checkpoint()
     placed = []
@@ -201,12 +226,16 @@ def one_by_one(pick: Pick, arrival: Arrival, ledger: Ledger, inter_pod: random.R
 
 
 def least_allocated(shape: Shape, feasible: Ints, ledger: Ledger, inter_pod: random.Random) -> int:
-    """kube-scheduler: 100 x the free share after placing, its mean over cpu and memory, plus 100 x (1 - deviation)."""
+    """kube-scheduler: 100 x the free share after placing, its mean over cpu and memory, plus 100 x
+    (1 - deviation).
+    """
     asked = dict(shape.requests)
     shares = []
     for name in (CPU, MEMORY):
         row = ledger.resources[name]
-        shares.append((ledger.free[row, feasible] - asked.get(name, 0)) / ledger.allocatable[row, feasible])
+        shares.append(
+            (ledger.free[row, feasible] - asked.get(name, 0)) / ledger.allocatable[row, feasible]
+        )
     least = np.floor(50 * (shares[0] + shares[1]))
     balanced = np.floor(100 * (1 - np.abs(shares[0] - shares[1]) / 2))
     best = np.flatnonzero((least + balanced) == (least + balanced).max())
@@ -231,7 +260,7 @@ POLICIES: Mapping[str, Place] = {
 }
 
 
-# --- traces ---------------------------------------------------------------------------------------------------------
+# --- traces -------------------------------------------------------------------------------------
 
 
 def openb(nodes: Path, pods: Path) -> Trace:
@@ -249,9 +278,15 @@ def openb(nodes: Path, pods: Path) -> Trace:
     shapes: dict[tuple[int, int, int], Shape] = {}
     arrivals = []
     for row in rows(pods):
-        cpu, memory, gpu = int(row["cpu_milli"]), int(row["memory_mib"]) * 2**20, int(row["num_gpu"])
+        cpu, memory, gpu = (
+            int(row["cpu_milli"]),
+            int(row["memory_mib"]) * 2**20,
+            int(row["num_gpu"]),
+        )
         if gpu and int(row["gpu_milli"]) == 1000:
-            shape = shapes.setdefault((cpu, memory, gpu), builders.shape(cpu_milli=cpu, memory_bytes=memory, gpus=gpu))
+            shape = shapes.setdefault(
+                (cpu, memory, gpu), builders.shape(cpu_milli=cpu, memory_bytes=memory, gpus=gpu)
+            )
             arrivals.append((shape,))
     return Trace("openb", made, tuple(arrivals))
 
@@ -263,11 +298,14 @@ PHILLY_GPUS = (8,) * 231 + (2,) * 321
 def philly(jobs: Path) -> Trace:
     """Jobs of the Philly trace on the assumed cluster."""
     made = tuple(
-        builders.node(f"node-{n:03}", cpu_milli=8_000 * size, memory_bytes=64 * GIB * size, gpus=size)
+        builders.node(
+            f"node-{n:03}", cpu_milli=8_000 * size, memory_bytes=64 * GIB * size, gpus=size
+        )
         for n, size in enumerate(PHILLY_GPUS)
     )
     shapes = {
-        size: builders.shape(cpu_milli=8_000 * size, memory_bytes=64 * GIB * size, gpus=size) for size in range(1, 9)
+        size: builders.shape(cpu_milli=8_000 * size, memory_bytes=64 * GIB * size, gpus=size)
+        for size in range(1, 9)
     }
     arrivals = []
     for row in rows(jobs):

@@ -1,10 +1,12 @@
 """Pairs: thousands of PodGroups at full speed, each followed at once by its pod.
 
-`python -m bench.pairs [--pairs 4000] [--code FOLDER] [--json]` runs the daemon beside a real API server. A few clients
-create a PodGroup and, when it is answered, the pod that names it, as controllers do. The clock of a pod runs from the
-answer to its creation until a watch of our own shows it bound. `refused` counts the pods of which that watch ever
-showed the condition PodGroupMissing, `verdicts` how often a plan came to that verdict. `--code` runs the daemon of
-another checkout, to compare with. Exit code 1 when a pod is told PodGroupMissing or the 99th percentile is above 0.5 s.
+`python -m bench.pairs [--pairs 4000] [--code FOLDER] [--json]` runs the daemon beside a real API
+server. A few clients create a PodGroup and, when it is answered, the pod that names it, as
+controllers do. The clock of a pod runs from the answer to its creation until a watch of our own
+shows it bound. `refused` counts the pods of which that watch ever showed the condition
+PodGroupMissing, `verdicts` how often a plan came to that verdict. `--code` runs the daemon of
+another checkout, to compare with. Exit code 1 when a pod is told PodGroupMissing or the 99th
+percentile is above 0.5 s.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ GOAL_P99_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds from the answer to a pod's creation to its bind, and of the daemon's CPU; pods created a second."""
+    """Seconds from the answer to a pod's creation to its bind, and of the daemon's CPU; pods
+    created a second.
+    """
 
     pairs: int
     rate: float
@@ -63,7 +67,9 @@ class Result:
 
 
 class Watching:
-    """What a watch shows of the pods: when each was bound, and which were ever told that a PodGroup is missing."""
+    """What a watch shows of the pods: when each was bound, and which were ever told that a PodGroup
+    is missing.
+    """
 
     def __init__(self) -> None:
         self.bound_s: dict[str, float] = {}
@@ -83,9 +89,12 @@ def measure(*, pairs: int, code: str) -> Result:
     with ControlPlane() as plane, closing(Api.of(plane)) as api, ExitStack() as stack:
         apply_manifests(api)
         nodes = pairs // PODS_A_NODE + 1
-        make.create_all(api, [make.node(f"n{number:03}", gpus=0, pods=PODS_A_NODE) for number in range(nodes)])
+        make.create_all(
+            api, [make.node(f"n{number:03}", gpus=0, pods=PODS_A_NODE) for number in range(nodes)]
+        )
         daemon = Daemon(plane, environment={"PYTHONPATH": code} if code else {})
-        stack.callback(daemon.kill)  # not asked for its state at the end: other code may not tell it
+        # not asked for its state at the end: other code may not tell it
+        stack.callback(daemon.kill)
         daemon.start()
         time.sleep(KOPF_LISTENS_S)
         watching = Watching()
@@ -93,12 +102,18 @@ def measure(*, pairs: int, code: str) -> Result:
         before_s = cpu_s(daemon.pid)
         began_s = time.monotonic()
         with ThreadPoolExecutor(CLIENTS) as clients:
-            created_s = dict(clients.map(lambda number: create_pair(api, f"p{number:05}"), range(pairs)))
+            created_s = dict(
+                clients.map(lambda number: create_pair(api, f"p{number:05}"), range(pairs))
+            )
         rate = pairs / (time.monotonic() - began_s)
-        pods.wait_for(lambda _: len(watching.bound_s) == pairs, within_s=WITHIN_S, what=f"{pairs} bound pods")
+        pods.wait_for(
+            lambda _: len(watching.bound_s) == pairs, within_s=WITHIN_S, what=f"{pairs} bound pods"
+        )
         time.sleep(QUIET_S)
         used_s = cpu_s(daemon.pid) - before_s
-        took_s = sorted(watching.bound_s[name] - answered_s for name, answered_s in created_s.items())
+        took_s = sorted(
+            watching.bound_s[name] - answered_s for name, answered_s in created_s.items()
+        )
         return Result(
             pairs=pairs,
             rate=round(rate),
@@ -129,7 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     result = measure(pairs=given.pairs, code=given.code)
     print(json.dumps(asdict(result)) if given.json else result)
     if not result.met:
-        print(f"missed: no pod is told {MISSING}, and p99 at most {GOAL_P99_S:g} s", file=sys.stderr)
+        print(
+            f"missed: no pod is told {MISSING}, and p99 at most {GOAL_P99_S:g} s", file=sys.stderr
+        )
     return 0 if result.met else 1
 
 

@@ -1,15 +1,17 @@
-"""Planning time: `plan` on large clusters, beside a naive loop over every node for every pod in the same run.
+"""Planning time: `plan` on large clusters, beside a naive loop over every node for every pod in the
+same run.
 
 The last lines are of plans that preempt (`bench.preemption`).
 
-`python -m bench.plan [--repeat 11] [--part 1] [--json]` prints medians in milliseconds; `--part 50` takes a fiftieth of
-the pods and nodes, for which the goals are not meant. A repetition plans on a new snapshot of the same nodes, as the
-daemon does, and another one while the work of one plan is not enough; `cold` is the first repetition, which also
-computes what filters say of each node. `cpu` is the median of the
-process's own time, for machines that are busy with other things.
+`python -m bench.plan [--repeat 11] [--part 1] [--json]` prints medians in milliseconds; `--part 50`
+takes a fiftieth of the pods and nodes, for which the goals are not meant. A repetition plans on a
+new snapshot of the same nodes, as the daemon does, and another one while the work of one plan is
+not enough; `cold` is the first repetition, which also computes what filters say of each node. `cpu`
+is the median of the process's own time, for machines that are busy with other things.
 
-The naive loop answers the same question (each pod gets the feasible node with the least left over) without columns,
-shapes or memory; it says what the arrangement is worth, not how any other scheduler performs.
+The naive loop answers the same question (each pod gets the feasible node with the least left over)
+without columns, shapes or memory; it says what the arrangement is worth, not how any other
+scheduler performs.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ CLIQUE, _, ZONE = TOPOLOGY_KEYS
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Nodes, one group, and the most milliseconds that planning it may take; `starts` is what must become of it."""
+    """Nodes, one group, and the most milliseconds that planning it may take; `starts` is what must
+    become of it.
+    """
 
     name: str
     nodes: Sequence[Node]
@@ -51,28 +55,48 @@ class Case:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Time every case and print a line for each."""
-    parser = argparse.ArgumentParser(description="How long does planning take, and how long would a naive loop?")
-    parser.add_argument("--repeat", type=int, default=11, help="plans per case; the median counts (default 11)")
-    parser.add_argument("--part", type=int, default=1, help="divide pods and nodes by this (default 1)")
+    parser = argparse.ArgumentParser(
+        description="How long does planning take, and how long would a naive loop?"
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=11, help="plans per case; the median counts (default 11)"
+    )
+    parser.add_argument(
+        "--part", type=int, default=1, help="divide pods and nodes by this (default 1)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per case")
     arguments = parser.parse_args(argv)
     if not arguments.json:
-        print(f"{'case':46} {'median':>9} {'cpu':>9} {'cold':>9} {'goal':>7} {'naive':>10}   (milliseconds)")
+        print(
+            f"{'case':46} {'median':>9} {'cpu':>9} {'cold':>9} {'goal':>7} {'naive':>10}  "
+            " (milliseconds)"
+        )
     for case in (identical, ten_shapes, apart, close_together):
         figures = measure(case(arguments.part), repeat=arguments.repeat)
         if arguments.json:
             print(json.dumps(figures), flush=True)
         else:
-            row = "{case:46} {plan_ms:9.2f} {plan_cpu_ms:9.2f} {cold_ms:9.2f} {goal_ms:7.0f} {naive_ms:10.0f}"
+            row = (
+                "{case:46} {plan_ms:9.2f} {plan_cpu_ms:9.2f} {cold_ms:9.2f} {goal_ms:7.0f}"
+                " {naive_ms:10.0f}"
+            )
             print(row.format_map(figures), flush=True)
-    rows = ((False, "", False), (True, "", False), (False, preemption.ZONE, False), (False, preemption.RACK, False))
+    rows = (
+        (False, "", False),
+        (True, "", False),
+        (False, preemption.ZONE, False),
+        (False, preemption.RACK, False),
+    )
     for gangs, level, sliced in (*rows, (False, preemption.RACK, True)):
         crowd = preemption.Crowd.of(arguments.part, gangs=gangs, level=level, sliced=sliced)
         figures = preemption.measure(crowd, repeat=arguments.repeat)
         if arguments.json:
             print(json.dumps(figures), flush=True)
         else:
-            row = "{case:46} {plan_ms:9.2f} {plan_cpu_ms:9.2f} {cold_ms:9.2f} {goal_ms:7.0f}            "
+            row = (
+                "{case:46} {plan_ms:9.2f} {plan_cpu_ms:9.2f} {cold_ms:9.2f} {goal_ms:7.0f}       "
+                "     "
+            )
             row += "(cpu of cold {cold_cpu_ms:.2f}, without preemption {without_cpu_ms:.2f}, "
             row += "at equal priority {equal_cpu_ms:.2f})"
             print(row.format_map(figures), flush=True)
@@ -111,12 +135,21 @@ def identical(part: int = 1) -> Case:
 def ten_shapes(part: int = 1) -> Case:
     """1,000 pods of ten shapes, with and without GPUs, on the same nodes."""
     kinds = [
-        builders.shape(cpu_milli=(1 + n) * 1_000, memory_bytes=(4 + n) * GIB, gpus=(0, 1, 2, 4, 8)[n % 5])
+        builders.shape(
+            cpu_milli=(1 + n) * 1_000, memory_bytes=(4 + n) * GIB, gpus=(0, 1, 2, 4, 8)[n % 5]
+        )
         for n in range(10)
     ]
-    members = [pod for n, kind in enumerate(kinds) for pod in builders.pods(f"s{n}", kind, 100 // part)]
+    members = [
+        pod for n, kind in enumerate(kinds) for pod in builders.pods(f"s{n}", kind, 100 // part)
+    ]
     gang, nodes = builders.gang("ns/ten", members), large_cluster(part)
-    return Case(f"{len(members):,} pods of 10 shapes, {len(nodes):,} nodes", nodes, builders.group(gang), 20.0)
+    return Case(
+        f"{len(members):,} pods of 10 shapes, {len(nodes):,} nodes",
+        nodes,
+        builders.group(gang),
+        20.0,
+    )
 
 
 def apart(part: int = 1) -> Case:
@@ -126,10 +159,17 @@ def apart(part: int = 1) -> Case:
         requests=builders.shape(cpu_milli=4_000, memory_bytes=32 * GIB, gpus=1).requests,
         inter_pod=InterPodConstraints(anti_affinity=(term,)),
     )
-    members = [structs.replace(pod, labels={"app": "apart"}) for pod in builders.pods("p", kind, 100 // part)]
+    members = [
+        structs.replace(pod, labels={"app": "apart"})
+        for pod in builders.pods("p", kind, 100 // part)
+    ]
     nodes = [
         builders.node(
-            f"node-{n:04}", labels={HOSTNAME: f"node-{n:04}"}, cpu_milli=96_000, memory_bytes=768 * GIB, gpus=8
+            f"node-{n:04}",
+            labels={HOSTNAME: f"node-{n:04}"},
+            cpu_milli=96_000,
+            memory_bytes=768 * GIB,
+            gpus=8,
         )
         for n in range(1_000 // part)
     ]
@@ -138,34 +178,50 @@ def apart(part: int = 1) -> Case:
 
 
 def close_together(part: int = 1) -> Case:
-    """64 pods of 8 GPUs on 5,000 labelled nodes: one GPU product and one zone of several, if any has the room."""
+    """64 pods of 8 GPUs on 5,000 labelled nodes: one GPU product and one zone of several, if any
+    has the room.
+    """
     nodes = [
         builders.node(
             f"node-{n:04}",
             cpu_milli=96_000,
             memory_bytes=768 * GIB,
             gpus=8,
-            labels={PRODUCT_LABEL: f"product-{n % 4}", CLIQUE: f"clique-{n // 18}", ZONE: f"zone-{n // 1_000}"},
+            labels={
+                PRODUCT_LABEL: f"product-{n % 4}",
+                CLIQUE: f"clique-{n // 18}",
+                ZONE: f"zone-{n // 1_000}",
+            },
         )
         for n in range(5_000 // part)
     ]
     pods = -(-64 // part)
     gang = builders.gang(
-        "ns/close", builders.pods("p", builders.shape(cpu_milli=8_000, memory_bytes=64 * GIB, gpus=8), pods)
+        "ns/close",
+        builders.pods("p", builders.shape(cpu_milli=8_000, memory_bytes=64 * GIB, gpus=8), pods),
     )
-    return Case(f"{pods} pods of 8 GPUs, {len(nodes):,} nodes with topology", nodes, builders.group(gang), 20.0)
+    return Case(
+        f"{pods} pods of 8 GPUs, {len(nodes):,} nodes with topology",
+        nodes,
+        builders.group(gang),
+        20.0,
+    )
 
 
 def large_cluster(part: int = 1) -> list[Node]:
     """5,000 nodes: four in five with 8 GPUs, the others with none."""
     return [
-        builders.node(f"node-{n:04}", cpu_milli=96_000, memory_bytes=768 * GIB, gpus=8 if n % 5 else 0)
+        builders.node(
+            f"node-{n:04}", cpu_milli=96_000, memory_bytes=768 * GIB, gpus=8 if n % 5 else 0
+        )
         for n in range(5_000 // part)
     ]
 
 
 def naive(table: NodeTable, pods: Sequence[Pod]) -> list[str]:
-    """Every pod looks at every node and the pods there: where it fits with the least CPU left; raises if nowhere."""
+    """Every pod looks at every node and the pods there: where it fits with the least CPU left;
+    raises if nowhere.
+    """
     free = [dict(node.allocatable) for node in table.nodes]
     there: list[list[Pod]] = [[] for _ in table.nodes]
     chosen = []
@@ -173,7 +229,9 @@ def naive(table: NodeTable, pods: Sequence[Pod]) -> list[str]:
         requests = pod.shape.requests
         best, best_left = -1, 0
         for index, have in enumerate(free):
-            if all(have.get(name, 0) >= amount for name, amount in requests) and not _kept_apart(pod, there[index]):
+            if all(have.get(name, 0) >= amount for name, amount in requests) and not _kept_apart(
+                pod, there[index]
+            ):
                 left = have["cpu"]
                 if best < 0 or left < best_left:
                     best, best_left = index, left

@@ -1,10 +1,11 @@
 """Pools: one backlog for one instance, and the same for two instances with a node pool each.
 
-`python -m bench.pools [--gangs 500] [--members 8] [--nodes 1000] [--rounds 3] [--json]`. For each number of instances,
-in turn, a control plane of its own has the nodes and all gangs before any scheduler starts; half of the gangs and of
-the nodes are of each pool. The instances start together. The clock runs from the start of their processes, and from
-when the last of them is ready, until they have bound everything, as their metrics say; then a LIST shows that each pod
-is in its pool. CPU is of each whole process until then, memory its peak.
+`python -m bench.pools [--gangs 500] [--members 8] [--nodes 1000] [--rounds 3] [--json]`. For each
+number of instances, in turn, a control plane of its own has the nodes and all gangs before any
+scheduler starts; half of the gangs and of the nodes are of each pool. The instances start together.
+The clock runs from the start of their processes, and from when the last of them is ready, until
+they have bound everything, as their metrics say; then a LIST shows that each pod is in its pool.
+CPU is of each whole process until then, memory its peak.
 """
 
 from __future__ import annotations
@@ -55,8 +56,13 @@ def measure(instances: int, *, gangs: int, members: int, nodes: int) -> Result:
     with ControlPlane(for_load=True) as plane, closing(Api.of(plane)) as api, ExitStack() as stack:
         apply_manifests(api, scheduler_names=[_scheduler(pool, instances) for pool in POOLS])
         pool_of = [POOLS[number % len(POOLS)] for number in range(max(gangs, nodes))]
-        make.create_all(api, [make.node(f"n{n:05}", gpus=GPUS, labels={LABEL: pool_of[n]}) for n in range(nodes)])
-        make.create_all(api, [body for n in range(gangs) for body in _gang(n, pool_of[n], members, instances)])
+        make.create_all(
+            api,
+            [make.node(f"n{n:05}", gpus=GPUS, labels={LABEL: pool_of[n]}) for n in range(nodes)],
+        )
+        make.create_all(
+            api, [body for n in range(gangs) for body in _gang(n, pool_of[n], members, instances)]
+        )
         daemons = [_daemon(plane, index, instances) for index in range(instances)]
         began_s = time.monotonic()
         with ThreadPoolExecutor(instances) as pool:
@@ -85,9 +91,13 @@ def _scheduler(pool: str, instances: int) -> str:
 
 
 def _gang(number: int, pool: str, members: int, instances: int) -> list[Object]:
-    """Its pods name their pool in any case, so that one instance and two have the same to decide."""
+    """Its pods name their pool in any case, so that one instance and two have the same
+    to decide.
+    """
     name = _scheduler(pool, instances)
-    return make.gang(f"g{number}", members=members, gpus=1, scheduler_name=name, node_selector={LABEL: pool})
+    return make.gang(
+        f"g{number}", members=members, gpus=1, scheduler_name=name, node_selector={LABEL: pool}
+    )
 
 
 def _daemon(plane: ControlPlane, index: int, instances: int) -> Daemon:
@@ -111,9 +121,15 @@ def _wait(daemons: Sequence[Daemon], pods: int) -> None:
 
 def _check(api: Api, pods: int) -> None:
     """Every pod is bound, to a node of its pool."""
-    pool_of = {node["metadata"]["name"]: node["metadata"]["labels"][LABEL] for node in api.list("/api/v1/nodes").items}
+    pool_of = {
+        node["metadata"]["name"]: node["metadata"]["labels"][LABEL]
+        for node in api.list("/api/v1/nodes").items
+    }
     listed = api.list("/api/v1/pods").items
-    right = sum(pool_of.get(pod["spec"].get("nodeName", "")) == pod["spec"]["nodeSelector"][LABEL] for pod in listed)
+    right = sum(
+        pool_of.get(pod["spec"].get("nodeName", "")) == pod["spec"]["nodeSelector"][LABEL]
+        for pod in listed
+    )
     assert right == len(listed) == pods, f"{right} of {len(listed)} pods are bound in their pool"
 
 
@@ -124,7 +140,9 @@ def _peak_mib(pid: int) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print a table, or JSON."""
-    parser = argparse.ArgumentParser(prog="bench.pools", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="bench.pools", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--gangs", type=int, default=500)
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--nodes", type=int, default=1_000)
@@ -134,14 +152,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: list[Result] = []
     for _ in range(asked.rounds):
         for instances in (1, len(POOLS)):
-            results.append(measure(instances, gangs=asked.gangs, members=asked.members, nodes=asked.nodes))
+            results.append(
+                measure(instances, gangs=asked.gangs, members=asked.members, nodes=asked.nodes)
+            )
             print(json.dumps(asdict(results[-1])) if asked.json else results[-1], flush=True)
     for instances in (1, len(POOLS)):
         found = [each for each in results if each.instances == instances]
         print(
-            f"{instances} instance(s): {statistics.median(each.from_start_s for each in found):.2f} s from the start, "
-            f"{statistics.median(each.from_ready_s for each in found):.2f} s from ready, "
-            f"{statistics.median(each.pods_per_s for each in found):.0f} pods a second; medians of {len(found)}"
+            f"{instances} instance(s): {statistics.median(each.from_start_s for each in found):.2f}"
+            f" s from the start, {statistics.median(each.from_ready_s for each in found):.2f} s"
+            f" from ready, {statistics.median(each.pods_per_s for each in found):.0f} pods a"
+            f" second; medians of {len(found)}"
         )
     return 0
 

@@ -1,9 +1,11 @@
-"""How long a plan takes that decides on a preemption, beside the same plan without one; called by `bench.plan`.
+"""How long a plan takes that decides on a preemption, beside the same plan without one; called by
+`bench.plan`.
 
-A gang of 1,000 single-GPU pods meets 5,000 nodes on which 20,000 pods of lower priority run, plain or in gangs, so that
-500 of them must go. What runs was the same in the last plan but for 50 pods, as in the daemon; `cold` is the first plan
-of a process that asks what runs. `equal` is a plan for a gang of the same priority as all that runs: there preemption
-is on and nobody is asked what runs. A decision that takes several plans counts with the longest of them.
+A gang of 1,000 single-GPU pods meets 5,000 nodes on which 20,000 pods of lower priority run, plain
+or in gangs, so that 500 of them must go. What runs was the same in the last plan but for 50 pods,
+as in the daemon; `cold` is the first plan of a process that asks what runs. `equal` is a plan for a
+gang of the same priority as all that runs: there preemption is on and nobody is asked what runs. A
+decision that takes several plans counts with the longest of them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ CHANGED = 50
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Nodes full of pods of priority 0 to 2, four to a node; `gangs`: in gangs of eight, half of them elastic."""
+    """Nodes full of pods of priority 0 to 2, four to a node; `gangs`: in gangs of eight, half of
+    them elastic.
+    """
 
     name: str
     cluster: RunningCluster
@@ -47,10 +51,11 @@ class Crowd:
 
     @classmethod
     def of(cls, part: int, *, gangs: bool, level: str = "", sliced: bool = False) -> Crowd:
-        """The crowd of a cluster of 5,000 nodes, or a `part` of it; the preemptor must be in one domain of the level.
+        """The crowd of a cluster of 5,000 nodes, or a `part` of it; the preemptor must be in one
+        domain of the level.
 
-        That is one of 5 zones, or one of 500 racks, for which it asks for ten whole nodes instead. `sliced`: slices of
-        ten of its members are each in one domain of the level.
+        That is one of 5 zones, or one of 500 racks, for which it asks for ten whole nodes instead.
+        `sliced`: slices of ten of its members are each in one domain of the level.
         """
         dice = random.Random(1)
         nodes = [
@@ -69,14 +74,20 @@ class Crowd:
             name = f"ns/g{first}" if gangs else ""
             ran_s, priority = dice.randint(60, 7_200), dice.randint(0, 2)
             pods = [
-                cluster.run(f"p{first + n}", node, gang=name, of=two, ran_s=ran_s + n, priority=priority)
+                cluster.run(
+                    f"p{first + n}", node, gang=name, of=two, ran_s=ran_s + n, priority=priority
+                )
                 for n, node in enumerate(places[first : first + 8])
             ]
             if gangs:
                 least = 8 if first % 16 else 2
                 uids = tuple(pod.uid for pod in pods)
                 cluster.gangs.append(RunningGang(id=name, group=name, min_member=least, uids=uids))
-        wanted, one = (10, builders.shape(8, 4_000, 32 * GIB)) if level == RACK and not sliced else (1_000 // part, ONE)
+        wanted, one = (
+            (10, builders.shape(8, 4_000, 32 * GIB))
+            if level == RACK and not sliced
+            else (1_000 // part, ONE)
+        )
         what = "gangs" if gangs else "plain pods"
         where = f" in one {level.rpartition('/')[2]}" if level else ""
         where = f" in slices{where}" if sliced else where
@@ -84,11 +95,15 @@ class Crowd:
         constraints = PlacementConstraints(topology=(level,) if level else ())
         if sliced:
             constraints = PlacementConstraints(slices=(SliceLayer(10, level),))
-        return cls(title, cluster, *(_gang(wanted, priority, one, constraints) for priority in (1_000, 0)))
+        return cls(
+            title, cluster, *(_gang(wanted, priority, one, constraints) for priority in (1_000, 0))
+        )
 
 
 def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
-    """Medians of the longest plan of a decision, in milliseconds; one that makes no room is an error, not a figure."""
+    """Medians of the longest plan of a decision, in milliseconds; one that makes no room is an
+    error, not a figure.
+    """
     gc.set_threshold(*GC_THRESHOLDS)  # as the daemon does
     gc.freeze()
     first, dice = crowd.cluster.snapshot(), random.Random(2)
@@ -100,9 +115,13 @@ def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
     for _ in range(repeat):
         running = _changed(running, dice)
         turns = [_again(first) for _ in range(2)]
-        without.append(timed_ms(lambda turns=turns: plan(turns[0], [crowd.group], now_s=0.0, cache=cache)))  # type: ignore[misc]
+        without.append(
+            timed_ms(lambda turns=turns: plan(turns[0], [crowd.group], now_s=0.0, cache=cache))
+        )  # type: ignore[misc]
         with_it.append(_decided(first, crowd, running, cache))
-        equal.append(timed_ms(lambda turns=turns, now=running: _plan(turns[1], crowd.equal, now, cache)))  # type: ignore[misc]
+        equal.append(
+            timed_ms(lambda turns=turns, now=running: _plan(turns[1], crowd.equal, now, cache))
+        )  # type: ignore[misc]
     median = statistics.median
     return {
         "case": crowd.name,
@@ -118,11 +137,15 @@ def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
 
 def _gang(number: int, priority: int, one: Shape, constraints: PlacementConstraints) -> Group:
     members = [builders.pod(f"h-{n}", of=one, priority=priority) for n in range(number)]
-    return builders.group(builders.gang("ns/high", members, constraints=constraints), priority=priority)
+    return builders.group(
+        builders.gang("ns/high", members, constraints=constraints), priority=priority
+    )
 
 
 def _again(first: Snapshot) -> Snapshot:
-    return Snapshot(first.table, first.resources, first.allocatable, first.free.copy(), first.pods_by_node)
+    return Snapshot(
+        first.table, first.resources, first.allocatable, first.free.copy(), first.pods_by_node
+    )
 
 
 def _changed(running: Running, dice: random.Random) -> Running:
@@ -134,7 +157,9 @@ def _changed(running: Running, dice: random.Random) -> Running:
     return Running((*pods, *anew), running.gangs)
 
 
-def _decided(first: Snapshot, crowd: Crowd, running: Running, cache: PlanCache) -> tuple[float, float]:
+def _decided(
+    first: Snapshot, crowd: Crowd, running: Running, cache: PlanCache
+) -> tuple[float, float]:
     """Milliseconds of the longest plan until room is made, by the clock and of the process."""
     times: list[tuple[float, float]] = []
     found: NotHelpful | None = None
@@ -150,8 +175,14 @@ def _decided(first: Snapshot, crowd: Crowd, running: Running, cache: PlanCache) 
 
 
 def _plan(
-    snapshot: Snapshot, group: Group, running: Running, cache: PlanCache, before: NotHelpful | None = None
+    snapshot: Snapshot,
+    group: Group,
+    running: Running,
+    cache: PlanCache,
+    before: NotHelpful | None = None,
 ) -> Verdict:
     known = {group.id: before} if before is not None else {}
-    given = PreemptionInput(running=lambda _left: running, wall_s=WALL_S, lowest_priority=0, known=known)
+    given = PreemptionInput(
+        running=lambda _left: running, wall_s=WALL_S, lowest_priority=0, known=known
+    )
     return plan(snapshot, [group], now_s=0.0, preempting=given, cache=cache).verdicts[0]

@@ -1,7 +1,9 @@
-"""Jobs played on a running system: created when they arrive, followed by a watch, deleted once they have finished.
+"""Jobs played on a running system: created when they arrive, followed by a watch, deleted once they
+have finished.
 
-Invariant: only the scheduler decides when a job starts; this module creates and deletes, and the fake kubelets end the
-pods. All times are those of watch events. A stall ends the replay with a list of unfinished jobs.
+Invariant: only the scheduler decides when a job starts; this module creates and deletes, and the
+fake kubelets end the pods. All times are those of watch events. A stall ends the replay with a list
+of unfinished jobs.
 """
 
 from __future__ import annotations
@@ -39,7 +41,12 @@ class Replay:
     """One run. A watch of all pods calls `pod_changed`; `run` does the rest."""
 
     def __init__(
-        self, api: Api, checks: Checks, jobs: Sequence[tuple[Job, bool]], *, say: Callable[[str], None]
+        self,
+        api: Api,
+        checks: Checks,
+        jobs: Sequence[tuple[Job, bool]],
+        *,
+        say: Callable[[str], None],
     ) -> None:
         self._api, self._checks, self._say = api, checks, say
         self.played = {f"{NAMESPACE}/{job.name}": Played(job, fits) for job, fits in jobs}
@@ -49,7 +56,7 @@ class Replay:
         self._lock = threading.Lock()
         self._finished: queue.SimpleQueue[Played] = queue.SimpleQueue()
 
-    # --- what the watch tells -------------------------------------------------------------------------------------
+    # --- what the watch tells --------------------------------------------------------------------
 
     def pod_changed(self, kind: str, body: Object, seen_s: float) -> None:
         """A change of a pod: fits `Following(on_change=…)`."""
@@ -60,20 +67,26 @@ class Replay:
             return
         with self._lock:
             if phase == "Failed":
-                self.faults.append(f"Pod {body['metadata']['name']} failed: {body['status'].get('reason')}.")
+                self.faults.append(
+                    f"Pod {body['metadata']['name']} failed: {body['status'].get('reason')}."
+                )
             played.ended_pods.add(body["metadata"]["uid"])
             if len(played.ended_pods) == len(played.job.pods) and played.finished_s is None:
                 played.finished_s = seen_s
                 self._finished.put(played)
 
-    # --- the run --------------------------------------------------------------------------------------------------
+    # --- the run ---------------------------------------------------------------------------------
 
     def run(self, *, stall_s: float, limit_s: float, alive: Callable[[], None]) -> None:
-        """Play all jobs until those that can fit have finished; `alive` may raise when the scheduler has died.
+        """Play all jobs until those that can fit have finished; `alive` may raise when the
+        scheduler has died.
 
-        Stops with a fault after `stall_s` without any job starting or finishing, or after `limit_s` in all.
+        Stops with a fault after `stall_s` without any job starting or finishing, or after `limit_s`
+        in all.
         """
-        arriving = sorted(self.played.values(), key=lambda played: played.job.arrival_s, reverse=True)
+        arriving = sorted(
+            self.played.values(), key=lambda played: played.job.arrival_s, reverse=True
+        )
         requests: list[Future[None]] = []
         self.begun_s = told_s = moved_s = time.monotonic()
         before = self._counts()
@@ -97,15 +110,30 @@ class Replay:
         for request in requests:
             request.result()  # raises what a creation or deletion raised
 
-    def _done(self, arriving: Sequence[Played], now_s: float, moved_s: float, stall_s: float, limit_s: float) -> bool:
-        unfinished = [played for played in self.played.values() if played.fits and played.finished_s is None]
+    def _done(
+        self,
+        arriving: Sequence[Played],
+        now_s: float,
+        moved_s: float,
+        stall_s: float,
+        limit_s: float,
+    ) -> bool:
+        unfinished = [
+            played for played in self.played.values() if played.fits and played.finished_s is None
+        ]
         if not unfinished:
             return True
         stalled = not arriving and now_s - moved_s > stall_s
         if stalled or now_s - self.begun_s > limit_s:
-            why = f"nothing has moved for {stall_s:g} s" if stalled else f"the limit of {limit_s:g} s is over"
+            why = (
+                f"nothing has moved for {stall_s:g} s"
+                if stalled
+                else f"the limit of {limit_s:g} s is over"
+            )
             names = ", ".join(played.job.name for played in unfinished[:3])
-            self.faults.append(f"{len(unfinished)} jobs that can fit did not finish, {why}: {names}.")
+            self.faults.append(
+                f"{len(unfinished)} jobs that can fit did not finish, {why}: {names}."
+            )
             return True
         return False
 
@@ -115,14 +143,22 @@ class Replay:
         group = pod_group(job.name, NAMESPACE, len(job.pods))
         self._api.post(self._api.path_of(group), group)
         for index, gpus in enumerate(job.pods):
-            member = pod(f"{job.name}-{index}", NAMESPACE, gang=job.name, gpus=gpus, run_seconds=round(job.run_s, 2))
+            member = pod(
+                f"{job.name}-{index}",
+                NAMESPACE,
+                gang=job.name,
+                gpus=gpus,
+                run_seconds=round(job.run_s, 2),
+            )
             self._api.post(self._api.path_of(member), member)
         played.created_s = time.monotonic()
 
     def _delete(self, played: Played) -> None:
         for index in range(len(played.job.pods)):
             self._api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{played.job.name}-{index}")
-        self._api.delete(f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups/{played.job.name}")
+        self._api.delete(
+            f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups/{played.job.name}"
+        )
 
     def _delete_finished(self, pool: ThreadPoolExecutor, requests: list[Future[None]]) -> None:
         """Delete finished jobs, and wait one tick for more."""
@@ -134,7 +170,7 @@ class Replay:
         except queue.Empty:
             return
 
-    # --- telling --------------------------------------------------------------------------------------------------
+    # --- telling ---------------------------------------------------------------------------------
 
     def started_s(self, name: str) -> float | None:
         """When a job's gang was bound, by its name with namespace; None when it was not."""
@@ -144,7 +180,11 @@ class Replay:
         """Jobs created, started, finished."""
         created = [name for name, played in self.played.items() if played.created_s is not None]
         started = sum(1 for name in created if self._checks.started_s(name) is not None)
-        return len(created), started, sum(1 for played in self.played.values() if played.finished_s is not None)
+        return (
+            len(created),
+            started,
+            sum(1 for played in self.played.values() if played.finished_s is not None),
+        )
 
     def _progress(self, now_s: float, counts: tuple[int, int, int]) -> str:
         created, started, finished = counts

@@ -1,11 +1,13 @@
 """A gang of four whole nodes against a stream of small pods that never stops, on a real API server.
 
-`python -m bench.reservation [--runs 20] [--without 3] [--minutes 10] [--seed 1]`. Four nodes are full of pods of one
-GPU, of which more always wait; each states a run time and ends a little earlier. In each run a gang that needs all four
-nodes whole is created; its PodGroup is told a latest start, and the clock of a watch of ours says when its last member
-was bound. A run succeeds if that is no later than the time told first. Then the gang ends, and the stream fills the
-nodes again. `--without` puts as many gangs, each with nodes and a stream of its own, before a scheduler whose setting
-`reservations` is 0, and waits for `--minutes`. Exit code 1 when a run fails, or a gang starts without reservations.
+`python -m bench.reservation [--runs 20] [--without 3] [--minutes 10] [--seed 1]`. Four nodes are
+full of pods of one GPU, of which more always wait; each states a run time and ends a little
+earlier. In each run a gang that needs all four nodes whole is created; its PodGroup is told a
+latest start, and the clock of a watch of ours says when its last member was bound. A run succeeds
+if that is no later than the time told first. Then the gang ends, and the stream fills the nodes
+again. `--without` puts as many gangs, each with nodes and a stream of its own, before a scheduler
+whose setting `reservations` is 0, and waits for `--minutes`. Exit code 1 when a run fails, or a
+gang starts without reservations.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ PROMISE = re.compile(r"starts at (\S+Z) at the latest")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One gang, in seconds after its creation: when a latest start was told, that start, and the start; None: never."""
+    """One gang, in seconds after its creation: when a latest start was told, that start, and the
+    start; None: never.
+    """
 
     told_s: float | None
     promised_s: float | None
@@ -67,7 +71,9 @@ class Cell:
         self._numbers = count()
         self._label = {"bench.example.com/cell": name}
         api.post("/api/v1/namespaces", make.namespace(name))
-        make.create_all(api, [make.node(f"{name}-{n}", gpus=GPUS, labels=self._label) for n in range(NODES)])
+        make.create_all(
+            api, [make.node(f"{name}-{n}", gpus=GPUS, labels=self._label) for n in range(NODES)]
+        )
 
     @contextmanager
     def stream(self, pods: Following) -> Iterator[None]:
@@ -78,7 +84,9 @@ class Cell:
             try:
                 while not closing.wait(FEED_EVERY_S):
                     waiting = sum(not _bound(pod) for pod in self._small(pods.objects()))
-                    make.create_all(self._api, [self._pod() for _ in range(BACKLOG - waiting)], connections=4)
+                    make.create_all(
+                        self._api, [self._pod() for _ in range(BACKLOG - waiting)], connections=4
+                    )
             except BaseException as error:  # told by the thread that waits
                 failed.append(error)
 
@@ -110,7 +118,8 @@ class Cell:
         """Wait for the last member to be bound; False if that takes longer than `within_s`."""
         try:
             pods.wait_for(
-                lambda items: sum(_bound(pod) for pod in self._of(items, f"{name}-")) == NODES, within_s=within_s
+                lambda items: sum(_bound(pod) for pod in self._of(items, f"{name}-")) == NODES,
+                within_s=within_s,
             )
         except TimeoutError:
             return False
@@ -138,7 +147,8 @@ class Cell:
         return [
             pod
             for pod in items.values()
-            if pod["metadata"]["namespace"] == self.name and pod["metadata"]["name"].startswith(prefix)
+            if pod["metadata"]["namespace"] == self.name
+            and pod["metadata"]["name"].startswith(prefix)
         ]
 
 
@@ -151,7 +161,9 @@ class Promises:
     def changed(self, _kind: str, group: Object, _seen_s: float) -> None:
         """A PodGroup was written."""
         conditions = (group.get("status") or {}).get("conditions") or ()
-        text = next((str(each.get("message")) for each in conditions if each["type"] == "Reserved"), "")
+        text = next(
+            (str(each.get("message")) for each in conditions if each["type"] == "Reserved"), ""
+        )
         if match := PROMISE.search(text):
             latest_s = datetime.fromisoformat(match[1]).timestamp()
             self.told.setdefault(group["metadata"]["name"], (time.time(), latest_s))
@@ -178,7 +190,11 @@ def _cluster(environment: Mapping[str, str]) -> Iterator[Api]:
 def with_reservations(runs: int, *, seed: int) -> list[Run]:
     """One gang after the other against the same stream."""
     promises, results = Promises(), list[Run]()
-    with _cluster({}) as api, Following(api, PODS) as pods, Following(api, GROUPS, on_change=promises.changed):
+    with (
+        _cluster({}) as api,
+        Following(api, PODS) as pods,
+        Following(api, GROUPS, on_change=promises.changed),
+    ):
         cell = Cell(api, "cell", seed=seed)
         with cell.stream(pods):
             for number in range(runs):
@@ -236,13 +252,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     kept = started = 0
     if asked.runs:
-        print(f"{NODES} nodes of {GPUS} GPUs; small pods state {STATED_S} s; seed {asked.seed}; seconds after creation")
+        print(
+            f"{NODES} nodes of {GPUS} GPUs; small pods state {STATED_S} s; seed {asked.seed};"
+            " seconds after creation"
+        )
         print("| run | told | promised | started | |\n|--:|--:|--:|--:|---|", flush=True)
         kept = sum(run.kept for run in with_reservations(asked.runs, seed=asked.seed))
         print(f"{kept} of {asked.runs} gangs started by the time that they were told.")
     if asked.without:
         started = without_reservations(asked.without, minutes=asked.minutes, seed=asked.seed)
-        print(f"Without reservations {started} of {asked.without} started within {asked.minutes:g} minutes.")
+        print(
+            f"Without reservations {started} of {asked.without} started within {asked.minutes:g}"
+            " minutes."
+        )
     return int(kept < asked.runs or started > 0)
 
 

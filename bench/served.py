@@ -1,9 +1,11 @@
-"""The longest plan that pods can cause which request extended resources, each its own amounts, that devices serve.
+"""The longest plan that pods can cause which request extended resources, each its own amounts, that
+devices serve.
 
-`python -m bench.served [--nodes 2000] [--pods 4000] [--shapes 3000] [--goal-ms 50]` creates all pods of one tenant at
-once, beside one ordinary pod of another, on nodes of eight devices, and takes turns of the daemon's loop until nothing
-is due. Claims are never answered, so that devices stay chosen. It prints the longest plans and turns by the time of the
-thread, with that of the garbage collector in plans, and fails if a plan took more than the goal. As in the daemon
+`python -m bench.served [--nodes 2000] [--pods 4000] [--shapes 3000] [--goal-ms 50]` creates all
+pods of one tenant at once, beside one ordinary pod of another, on nodes of eight devices, and takes
+turns of the daemon's loop until nothing is due. Claims are never answered, so that devices stay
+chosen. It prints the longest plans and turns by the time of the thread, with that of the garbage
+collector in plans, and fails if a plan took more than the goal. As in the daemon
 (`gangsched.heap`), young objects are collected between turns, every half second of them.
 """
 
@@ -35,7 +37,9 @@ SHOWN = 10
 
 
 class PlayedInTime(PlayedByLoop):
-    """A world that collects young objects as often as the daemon does, and `collected` in plans, in milliseconds."""
+    """A world that collects young objects as often as the daemon does, and `collected` in plans, in
+    milliseconds.
+    """
 
     def __init__(self, nodes: int) -> None:
         self.collected: list[float] = []
@@ -73,12 +77,19 @@ class PlayedInTime(PlayedByLoop):
 
 def shape(number: int) -> Shape:
     """Both resources, in a container of its own name, so that no other pod has this shape."""
-    asked = ((A, 1 + number % 9, "container-0-request-1"), (B, 1 + number % 3, "container-0-request-0"))
+    asked = (
+        (A, 1 + number % 9, "container-0-request-1"),
+        (B, 1 + number % 3, "container-0-request-0"),
+    )
     extended = tuple(
-        ExtendedResource(name, ((request, count),), ((f"c{number}", request),)) for name, count, request in asked
+        ExtendedResource(name, ((request, count),), ((f"c{number}", request),))
+        for name, count, request in asked
     )
     plain = amounts(cpu_milli=100 + number % 7, pods=1)
-    return Shape(requests=tuple(sorted((*plain, *((name, count) for name, count, _ in asked)))), extended=extended)
+    return Shape(
+        requests=tuple(sorted((*plain, *((name, count) for name, count, _ in asked)))),
+        extended=extended,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,7 +108,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.freeze()
     world.turns, world.collected, PLAN.cpu_ms = [], [], 0.0
     world.create(
-        [pod(f"p{number}", of=shapes[number % given.shapes], namespace="evil") for number in range(given.pods)]
+        [
+            pod(f"p{number}", of=shapes[number % given.shapes], namespace="evil")
+            for number in range(given.pods)
+        ]
     )
     world.create([pod("plain", of=Shape(requests=amounts(cpu_milli=100, pods=1)))])
     try:
@@ -105,11 +119,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RestlessError as error:
         print(error)
         return 1
-    plans = [(turn.plan_ms, collected) for turn, collected in zip(world.turns, world.collected, strict=True)]
+    plans = [
+        (turn.plan_ms, collected)
+        for turn, collected in zip(world.turns, world.collected, strict=True)
+    ]
     longest = heapq.nlargest(SHOWN, plans)
-    print(f"{len(plans)} turns; the longest took {max(turn.cpu_ms for turn in world.turns):.1f} ms of the thread")
     print(
-        "longest plans in ms, and of that turn in the collector: " + ", ".join(f"{a:.1f} ({b:.1f})" for a, b in longest)
+        f"{len(plans)} turns; the longest took {max(turn.cpu_ms for turn in world.turns):.1f} ms of"
+        " the thread"
+    )
+    print(
+        "longest plans in ms, and of that turn in the collector: "
+        + ", ".join(f"{a:.1f} ({b:.1f})" for a, b in longest)
     )
     is_placed = any(each.name == "plain" for each in world.unanswered)
     print(f"the ordinary pod is {'placed' if is_placed else 'not placed'}")

@@ -1,10 +1,12 @@
-"""A constraint solver's answer, beside `plan` and the packing search: is there a place, and is every placement right?
+"""A constraint solver's answer, beside `plan` and the packing search: is there a place, and is
+every placement right?
 
-`python -m bench.solver [--cases 5000] [--seed 1] [--only trees]` draws small clusters with racks and zones. Groups of
-one required level, of two, of gangs whose minimum is below their size, and trees, whose children may require racks or
-zones and which may require a zone themselves, go through `plan`; slices, in one and two layers, through `core.search`.
-Every answer is held against OR-tools' CP-SAT, and whatever is placed is read by a reader that knows neither. It fails
-if one answer differs.
+`python -m bench.solver [--cases 5000] [--seed 1] [--only trees]` draws small clusters with racks
+and zones. Groups of one required level, of two, of gangs whose minimum is below their size, and
+trees, whose children may require racks or zones and which may require a zone themselves, go through
+`plan`; slices, in one and two layers, through `core.search`. Every answer is held against OR-tools'
+CP-SAT, and whatever is placed is read by a reader that knows neither. It fails if one answer
+differs.
 """
 
 from __future__ import annotations
@@ -19,7 +21,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from ortools.sat.python import cp_model
 
-from bench.completeness import RACK, ZONE, Case, cases, decided, in_domains, sound, sound_in_domains, tree_in_domains
+from bench.completeness import (
+    RACK,
+    ZONE,
+    Case,
+    cases,
+    decided,
+    in_domains,
+    sound,
+    sound_in_domains,
+    tree_in_domains,
+)
 from gangsched.core.search.packing import Packing, Piece, Step
 from gangsched.core.search.region import problem
 from gangsched.core.work import OutOfWork, Work
@@ -32,12 +44,19 @@ Amounts = tuple[int, ...]
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a line for each family of cases."""
-    parser = argparse.ArgumentParser(description="Does the search find exactly what a constraint solver finds?")
-    parser.add_argument("--cases", type=int, default=5_000, help="cases of each family (default 5000)")
+    parser = argparse.ArgumentParser(
+        description="Does the search find exactly what a constraint solver finds?"
+    )
+    parser.add_argument(
+        "--cases", type=int, default=5_000, help="cases of each family (default 5000)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="families whose name has this text")
     arguments = parser.parse_args(argv)
-    print(f"seed {arguments.seed}\n{'family':24} {'cases':>6} {'fit':>6} {'differ':>7} {'milliseconds each':>18}")
+    print(
+        f"seed {arguments.seed}\n{'family':24} {'cases':>6} {'fit':>6} {'differ':>7}"
+        f" {'milliseconds each':>18}"
+    )
     families: dict[str, Callable[[random.Random], tuple[bool, bool, float]]] = {
         "one required level": lambda rng: by_plan(rng, (RACK,), is_partial=False),
         "two required levels": lambda rng: by_plan(rng, (ZONE, RACK), is_partial=False),
@@ -49,7 +68,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "deep trees": lambda rng: by_tree(rng, (), is_deep=True),
         "deep trees, in racks": lambda rng: by_tree(rng, (RACK,), is_deep=True),
         "deep trees, racks, zones": lambda rng: by_tree(rng, (RACK, ZONE), is_deep=True),
-        "deep trees in one zone": lambda rng: by_tree(rng, (RACK, ZONE), is_whole=True, is_deep=True),
+        "deep trees in one zone": lambda rng: by_tree(
+            rng, (RACK, ZONE), is_whole=True, is_deep=True
+        ),
         "slices": lambda rng: by_packing(rng, 1),
         "slices in two layers": lambda rng: by_packing(rng, 2),
     }
@@ -67,10 +88,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(1 if differ else 0)
 
 
-# --- required levels, through plan ----------------------------------------------------------------------------------
+# --- required levels, through plan --------------------------------------------------------------
 
 
-def by_plan(rng: random.Random, labels: Sequence[str], *, is_partial: bool) -> tuple[bool, bool, float]:
+def by_plan(
+    rng: random.Random, labels: Sequence[str], *, is_partial: bool
+) -> tuple[bool, bool, float]:
     """Whether the solver places a group, whether plan does, and how long plan took."""
     for drawn in cases(rng):
         if is_partial == any(least < len(asks) for least, asks in drawn.gangs):
@@ -88,7 +111,9 @@ def by_plan(rng: random.Random, labels: Sequence[str], *, is_partial: bool) -> t
 def by_tree(
     rng: random.Random, labels: Sequence[str], *, is_whole: bool = False, is_deep: bool = False
 ) -> tuple[bool, bool, float]:
-    """As `by_plan`, of a tree whose parts require some of these labels, and which `is_whole` in one zone."""
+    """As `by_plan`, of a tree whose parts require some of these labels, and which `is_whole` in one
+    zone.
+    """
     case = tree_in_domains(rng, labels, is_whole=is_whole, is_deep=is_deep)
     snapshot = builders.snapshot(case.nodes)
     started = time.process_time()
@@ -100,7 +125,8 @@ def by_tree(
 
 
 def _fits(case: Case, labels: Sequence[str]) -> bool:
-    """The solver's answer: pods are placed one by one, all in one domain of the labels, a part's also of its own.
+    """The solver's answer: pods are placed one by one, all in one domain of the labels, a part's
+    also of its own.
 
     Of a part of a tree so many children start as it needs, of any other group all gangs.
     """
@@ -130,7 +156,9 @@ def _fits(case: Case, labels: Sequence[str]) -> bool:
         model.add(sum(placed) >= least).only_enforce_if(begins)
     for part in [*composites_of(tree)][::-1] if tree is not None else ():
         starts[part.id] = begins = model.new_bool_var("")
-        model.add(sum(starts[part_id(each)] for each in part.children) >= part.min_children).only_enforce_if(begins)
+        model.add(
+            sum(starts[part_id(each)] for each in part.children) >= part.min_children
+        ).only_enforce_if(begins)
     needed = [starts[tree.id]] if tree is not None else [*starts.values()]
     model.add(sum(needed) == len(needed))
     for (place, r), amounts in used.items():
@@ -138,10 +166,15 @@ def _fits(case: Case, labels: Sequence[str]) -> bool:
     return _solved(model)
 
 
-def _domain(model: cp_model.CpModel, case: Case, labels: Sequence[str]) -> list[cp_model.LinearExpr]:
+def _domain(
+    model: cp_model.CpModel, case: Case, labels: Sequence[str]
+) -> list[cp_model.LinearExpr]:
     """By node whether it is in the one domain that is chosen; nodes without a label are in none."""
     codes = [tuple(node.labels.get(key) for key in labels) for node in case.nodes]
-    chosen = {code: model.new_bool_var("") for code in sorted({each for each in codes if None not in each})}
+    chosen = {
+        code: model.new_bool_var("")
+        for code in sorted({each for each in codes if None not in each})
+    }
     model.add_at_most_one(chosen.values())
     return [chosen.get(code, 0) for code in codes]
 
@@ -154,12 +187,14 @@ def _solved(model: cp_model.CpModel) -> bool:
     return bool(answer != cp_model.INFEASIBLE)
 
 
-# --- slices, through the packing search -----------------------------------------------------------------------------
+# --- slices, through the packing search ---------------------------------------------------------
 
 
 @dataclass
 class Sliced:
-    """Gangs as pieces (`core.search.packing`) on nodes in blocks: `free`, `room` of each kind of pod, and `blocks`."""
+    """Gangs as pieces (`core.search.packing`) on nodes in blocks: `free`, `room` of each kind of
+    pod, and `blocks`.
+    """
 
     pieces: list[Piece] = field(default_factory=list)
     start: list[int] = field(default_factory=list)
@@ -176,7 +211,9 @@ class Sliced:
 
 
 def by_packing(rng: random.Random, layers: int) -> tuple[bool, bool, float]:
-    """Whether the solver places slices, whether the search does, and how long it took; half are cut short at times."""
+    """Whether the solver places slices, whether the search does, and how long it took; half are cut
+    short at times.
+    """
     case = sliced(rng, layers)
     pods = sum(1 for piece in case.pieces if piece.layer < 0)
     nodes, free = np.arange(len(case.free)), np.array(case.free).T
@@ -184,7 +221,9 @@ def by_packing(rng: random.Random, layers: int) -> tuple[bool, bool, float]:
     blocks = [np.array([each[layer] for each in case.blocks]) for layer in range(layers)]
     is_cut = rng.random() < 0.5
     started = time.process_time()
-    packing = Packing(problem(case.pieces, tuple(case.start), case.needs, nodes, free, room, blocks))
+    packing = Packing(
+        problem(case.pieces, tuple(case.start), case.needs, nodes, free, room, blocks)
+    )
     while packing.found is None:
         try:
             packing.run(Work(most=rng.randint(1, 60)) if is_cut else Work())
@@ -197,9 +236,14 @@ def by_packing(rng: random.Random, layers: int) -> tuple[bool, bool, float]:
 
 
 def sliced(rng: random.Random, layers: int) -> Sliced:
-    """One or two gangs: slices in up to so many layers, of up to two kinds of pods, and pods beside them."""
+    """One or two gangs: slices in up to so many layers, of up to two kinds of pods, and pods beside
+    them.
+    """
     case, width = Sliced(), rng.randint(1, 3)
-    asks = [(rng.randint(1, 5), *(rng.choice((0, 1, 1, 2, 3, 4)) for _ in range(width - 1))) for _ in range(2)]
+    asks = [
+        (rng.randint(1, 5), *(rng.choice((0, 1, 1, 2, 3, 4)) for _ in range(width - 1)))
+        for _ in range(2)
+    ]
     tops: list[tuple[int, int, int, list[tuple[Amounts, int]], int]] = []
     for gang in range(rng.randint(1, 2)):
         if gang:
@@ -228,12 +272,18 @@ def sliced(rng: random.Random, layers: int) -> Sliced:
         free = tuple(rng.randint(0, 8) for _ in range(width))
         case.free.append(case.free[-1] if case.free and rng.random() < 0.3 else free)
         case.blocks.append((outer, inner_block) if layers == 2 else (inner_block,))
-        case.room.append(tuple(_room(piece.asks, case.free[-1], rng) for piece in case.pieces if piece.layer < 0))
+        case.room.append(
+            tuple(_room(piece.asks, case.free[-1], rng) for piece in case.pieces if piece.layer < 0)
+        )
     return case
 
 
 def _room(ask: Amounts, free: Amounts, rng: random.Random) -> int:
-    return min([9, *(f // a for f, a in zip(free, ask, strict=True) if a)]) if rng.random() < 0.92 else 0
+    return (
+        min([9, *(f // a for f, a in zip(free, ask, strict=True) if a)])
+        if rng.random() < 0.92
+        else 0
+    )
 
 
 def _fits_sliced(case: Sliced) -> bool:
@@ -249,14 +299,20 @@ def _fits_sliced(case: Sliced) -> bool:
                 here.setdefault((node, r), []).append(amount * count)
         return found
 
-    def opened(kind: int, outer: Mapping[int, cp_model.IntVar] | None, outer_layer: int) -> cp_model.IntVar:
+    def opened(
+        kind: int, outer: Mapping[int, cp_model.IntVar] | None, outer_layer: int
+    ) -> cp_model.IntVar:
         piece, used = case.pieces[kind], model.new_bool_var("")
         codes = [block[piece.layer] for block in case.blocks]
         at = {code: model.new_bool_var("") for code in sorted(set(codes)) if code >= 0}
         model.add(sum(at.values()) == used)
         for code, is_here in at.items() if outer is not None else ():
             assert outer is not None
-            (around,) = {each[outer_layer] for each, own in zip(case.blocks, codes, strict=True) if own == code}
+            (around,) = {
+                each[outer_layer]
+                for each, own in zip(case.blocks, codes, strict=True)
+                if own == code
+            }
             model.add(is_here <= outer.get(around, 0))
         for part, number in piece.parts:
             if case.pieces[part].layer >= 0:
@@ -289,7 +345,9 @@ def _read(case: Sliced, packing: Packing) -> None:
     placed, open_in = [0] * len(case.needs), dict[tuple[int, int], int]()
     for step, counts, block in _with_blocks(case, packing):
         opening = [t for t, piece in enumerate(case.pieces) if piece.layer == step.layer]
-        for kind, count in zip(opening if step.layer >= 0 else range(len(counts)), counts, strict=True):
+        for kind, count in zip(
+            opening if step.layer >= 0 else range(len(counts)), counts, strict=True
+        ):
             piece = case.pieces[kind]
             if not count:
                 continue
@@ -300,7 +358,9 @@ def _read(case: Sliced, packing: Packing) -> None:
                 open_in[kind, block[piece.home]] = open_in.get((kind, block[piece.home]), 0) - count
             for part, number in piece.parts:
                 assert block[step.layer] >= 0
-                open_in[part, block[step.layer]] = open_in.get((part, block[step.layer]), 0) + count * number
+                open_in[part, block[step.layer]] = (
+                    open_in.get((part, block[step.layer]), 0) + count * number
+                )
             if step.layer < 0:
                 assert count <= case.room[step.node][kind]
                 for r, amount in enumerate(piece.asks):
@@ -311,7 +371,9 @@ def _read(case: Sliced, packing: Packing) -> None:
 
 
 def _with_blocks(case: Sliced, packing: Packing) -> Iterator[tuple[Step, Sequence[int], Amounts]]:
-    """The choices with the blocks of their nodes, those of a block with the blocks of its first node."""
+    """The choices with the blocks of their nodes, those of a block with the blocks of its first
+    node.
+    """
     steps = packing.problem.steps
     for step, counts in packing.chosen:
         place = next(number for number, each in enumerate(steps) if each is step)

@@ -1,9 +1,10 @@
 """After the start: how long a gang waits that is created soon after /readyz is green.
 
-`python -m bench.start [--trials 5] [--members 8] [--json]` starts the daemon beside a real API server, once for each
-trial and delay, waits until it is ready and then for the delay, and creates a PodGroup and its pods. The clock runs
-from the answer to the last creation to the last bind, as a watch of our own shows it. At first kopf does not listen
-yet; it is imported within the first seconds. What it does *not* show: a start on a full cluster (`bench.ingest`).
+`python -m bench.start [--trials 5] [--members 8] [--json]` starts the daemon beside a real API
+server, once for each trial and delay, waits until it is ready and then for the delay, and creates a
+PodGroup and its pods. The clock runs from the answer to the last creation to the last bind, as a
+watch of our own shows it. At first kopf does not listen yet; it is imported within the first
+seconds. What it does *not* show: a start on a full cluster (`bench.ingest`).
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ class Trials:
         make.create_all(api, [make.node("n0")])
 
     def gang_ms(self) -> float:
-        """Create a gang; milliseconds from its last creation to its last bind. It is gone afterwards."""
+        """Create a gang; milliseconds from its last creation to its last bind. It is gone
+        afterwards.
+        """
         self._number += 1
         name = f"gang-{self._number}"
         make.create_all(self._api, make.gang(name, members=self._members))
         began_s = time.monotonic()
         self._pods.wait_for(
-            lambda items: len(nodes_of(items, f"{name}-")) == self._members, within_s=WITHIN_S, what=f"{name} bound"
+            lambda items: len(nodes_of(items, f"{name}-")) == self._members,
+            within_s=WITHIN_S,
+            what=f"{name} bound",
         )
         took_ms = (time.monotonic() - began_s) * 1e3
         for index in range(self._members):
@@ -57,7 +62,9 @@ class Trials:
 
 
 def measure(*, trials: int, members: int) -> dict[float, list[float]]:
-    """Milliseconds of each trial by delay in seconds, on a control plane of their own; delays take turns."""
+    """Milliseconds of each trial by delay in seconds, on a control plane of their own; delays take
+    turns.
+    """
     took_ms: dict[float, list[float]] = {delay_s: [] for delay_s in DELAYS_S}
     with ControlPlane() as plane:
         api = Api.of(plane)
@@ -87,13 +94,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     took_ms = measure(trials=asked.trials, members=asked.members)
     if asked.json:
         print(
-            json.dumps({f"{delay_s:g}": [round(each, 1) for each in each_ms] for delay_s, each_ms in took_ms.items()})
+            json.dumps(
+                {
+                    f"{delay_s:g}": [round(each, 1) for each in each_ms]
+                    for delay_s, each_ms in took_ms.items()
+                }
+            )
         )
     else:
         for delay_s, each_ms in took_ms.items():
             print(
-                f"{asked.members}-pod gang {delay_s:g} s after ready, last creation → last bind: "
-                f"p50 {percentile(each_ms, 0.5):.0f} ms, worst {max(each_ms):.0f} ms of {len(each_ms)} trials"
+                f"{asked.members}-pod gang {delay_s:g} s after ready, last creation → last bind:"
+                f" p50 {percentile(each_ms, 0.5):.0f} ms, worst {max(each_ms):.0f} ms of"
+                f" {len(each_ms)} trials"
             )
     return 0 if all(percentile(each_ms, 0.5) < GOAL_MS for each_ms in took_ms.values()) else 1
 

@@ -1,9 +1,11 @@
-"""Tenants: how long a gang of one namespace waits while another namespace does what it can to slow it down.
+"""Tenants: how long a gang of one namespace waits while another namespace does what it can to slow
+it down.
 
-`python -m bench.tenants [--gangs 10000] [--samples 30] [--json]` binds small gangs of the namespace `quiet`, one after
-the other, on a cluster of its own; then once more while the namespace `hostile` has that many gangs that do not fit.
-All name one gang, which is edited all the time; among them are lists of 14,000 names and annotations of 256 KiB.
-Both in one run. It counts what is written about the hostile gangs meanwhile: conditions and Events, in bytes.
+`python -m bench.tenants [--gangs 10000] [--samples 30] [--json]` binds small gangs of the namespace
+`quiet`, one after the other, on a cluster of its own; then once more while the namespace `hostile`
+has that many gangs that do not fit. All name one gang, which is edited all the time; among them are
+lists of 14,000 names and annotations of 256 KiB. Both in one run. It counts what is written about
+the hostile gangs meanwhile: conditions and Events, in bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ LARGE_EVERY = 100
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Seconds from the creation of a gang's last pod until all are bound, of so many gangs one after the other."""
+    """Seconds from the creation of a gang's last pod until all are bound, of so many gangs one
+    after the other.
+    """
 
     case: str
     samples: int
@@ -67,7 +71,11 @@ class Counting:
     def pod(self, kind: str, item: Object, _seen_s: float) -> None:
         """A pod changed."""
         if kind == "MODIFIED" and item["metadata"]["namespace"] == HOSTILE:
-            said = [each for each in item["status"].get("conditions", ()) if each["type"] == "PodScheduled"]
+            said = [
+                each
+                for each in item["status"].get("conditions", ())
+                if each["type"] == "PodScheduled"
+            ]
             self.conditions += 1
             self.bytes += len(json.dumps(said))
 
@@ -82,14 +90,19 @@ def measure(*, gangs: int, samples: int) -> tuple[Waits, Waits, Written]:
     """Without and with the hostile tenant, one after the other, on a control plane of their own."""
     with ControlPlane() as plane, closing(Api.of(plane)) as api:
         apply_manifests(api)
-        make.create_all(api, [make.namespace(HOSTILE), make.namespace(QUIET), make.node("n", gpus=8)])
-        make.create_all(api, [make.pod("filler", gpus=4, scheduler_name="other", spec={"nodeName": "n"})])
+        make.create_all(
+            api, [make.namespace(HOSTILE), make.namespace(QUIET), make.node("n", gpus=8)]
+        )
+        make.create_all(
+            api, [make.pod("filler", gpus=4, scheduler_name="other", spec={"nodeName": "n"})]
+        )
         counting = Counting()
         with ExitStack() as stack:
             pods = stack.enter_context(Following(api, PODS, on_change=counting.pod))
             stack.enter_context(Following(api, EVENTS, on_change=counting.event))
             daemon = Daemon(plane, ready_timeout_s=WITHIN_S)
-            stack.callback(daemon.kill)  # what is left to be written about the hostile gangs is not waited for
+            # what is left to be written about the hostile gangs is not waited for
+            stack.callback(daemon.kill)
             daemon.start()
             alone = waits("alone", api, pods, samples)
             began_s = time.monotonic()
@@ -115,7 +128,11 @@ def waits(case: str, api: Api, pods: Following, samples: int) -> Waits:
         name = f"{case[0]}{number}"
         make.create_all(api, make.gang(name, QUIET, members=2, gpus=1))
         began_s = time.monotonic()
-        pods.wait_for(lambda items, name=name: len(nodes_of(items, f"{name}-")) == 2, within_s=WITHIN_S, what=name)  # type: ignore[misc]
+        pods.wait_for(
+            lambda items, name=name: len(nodes_of(items, f"{name}-")) == 2,
+            within_s=WITHIN_S,
+            what=name,
+        )  # type: ignore[misc]
         took.append(time.monotonic() - began_s)
         for index in range(2):
             api.delete(f"/api/v1/namespaces/{QUIET}/pods/{name}-{index}")
@@ -123,11 +140,17 @@ def waits(case: str, api: Api, pods: Following, samples: int) -> Waits:
 
 
 def hostile(gangs: int) -> Iterator[Object]:
-    """Gangs of one pod that fit in the empty cluster only, and that all name the gang `x` of their namespace."""
+    """Gangs of one pod that fit in the empty cluster only, and that all name the gang `x` of their
+    namespace.
+    """
     yield member("x", groups=[f"{HOSTILE}/x"])
     for number in range(gangs):
         name = f"g{number:05}"
-        listed = [f"{HOSTILE}/{name}", f"{HOSTILE}/x", *(f"{HOSTILE}/{name}-{index}" for index in range(30))]
+        listed = [
+            f"{HOSTILE}/{name}",
+            f"{HOSTILE}/x",
+            *(f"{HOSTILE}/{name}-{index}" for index in range(30)),
+        ]
         more: dict[str, str] = {}
         if number % LARGE_EVERY == 0:
             listed = [f"{HOSTILE}/{index}" for index in range(14_000)]
@@ -151,7 +174,10 @@ def editing(api: Api) -> Iterator[None]:
         while not ends.wait(EDIT_EVERY_S):
             number += 1
             listed = json.dumps([f"{HOSTILE}/x", f"{HOSTILE}/y{number}"])
-            api.patch(f"/api/v1/namespaces/{HOSTILE}/pods/x", {"metadata": {"annotations": {GROUPS: listed}}})
+            api.patch(
+                f"/api/v1/namespaces/{HOSTILE}/pods/x",
+                {"metadata": {"annotations": {GROUPS: listed}}},
+            )
 
     thread = threading.Thread(target=edit, name="editing")
     thread.start()
@@ -174,10 +200,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps([asdict(each) for each in (alone, beside, written)], indent=2))
         return 0
     for each in (alone, beside):
-        print(f"{each.case}: {each.samples} gangs were bound in {each.median_s} s (median), {each.most_s} s at most")
+        print(
+            f"{each.case}: {each.samples} gangs were bound in {each.median_s} s (median),"
+            f" {each.most_s} s at most"
+        )
     print(
-        f"{written.gangs} hostile gangs in {written.seconds} s: {written.conditions} conditions, "
-        f"{written.events} Events, {written.bytes_a_gang:.0f} bytes a gang, {written.bytes_a_second:.0f} bytes a second"
+        f"{written.gangs} hostile gangs in {written.seconds} s: {written.conditions} conditions,"
+        f" {written.events} Events, {written.bytes_a_gang:.0f} bytes a gang,"
+        f" {written.bytes_a_second:.0f} bytes a second"
     )
     return 0
 

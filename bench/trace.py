@@ -1,8 +1,10 @@
-"""`python -m bench.trace [TRACE.csv]`: jobs of a trace through the running system, with its two promises checked.
+"""`python -m bench.trace [TRACE.csv]`: jobs of a trace through the running system, with its two
+promises checked.
 
-It starts a control plane with fake nodes, runs gangsched beside it, and submits each job as a PodGroup of whole-GPU
-pods (`bench.jobs` says how). Exit code 0: every job that can fit finished, no node was over-committed at any moment,
-and no gang was between none and its minimum for longer than 2 s. Else 1, with messages.
+It starts a control plane with fake nodes, runs gangsched beside it, and submits each job as a
+PodGroup of whole-GPU pods (`bench.jobs` says how). Exit code 0: every job that can fit finished, no
+node was over-committed at any moment, and no gang was between none and its minimum for longer than
+2 s. Else 1, with messages.
 """
 
 from __future__ import annotations
@@ -32,19 +34,39 @@ SMALL_TRACE = Path(__file__).with_name("data") / "small_trace.csv"
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.trace", description=(__doc__ or "").partition("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.trace", description=(__doc__ or "").partition("\n\n")[0]
+    )
     many: dict[str, Any] = {"type": float, "metavar": "S"}
-    parser.add_argument("trace", nargs="?", type=Path, default=SMALL_TRACE, help="CSV; default: our small one")
-    parser.add_argument("--jobs", type=int, default=500, help="so many of it, drawn by lot (default %(default)s)")
-    parser.add_argument("--min-gpus", type=int, default=1, help="only jobs with at least so many GPUs")
+    parser.add_argument(
+        "trace", nargs="?", type=Path, default=SMALL_TRACE, help="CSV; default: our small one"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=500, help="so many of it, drawn by lot (default %(default)s)"
+    )
+    parser.add_argument(
+        "--min-gpus", type=int, default=1, help="only jobs with at least so many GPUs"
+    )
     parser.add_argument("--nodes", type=int, default=20, help="(default %(default)s)")
     parser.add_argument("--gpus", type=int, default=8, help="GPUs of a node (default %(default)s)")
-    parser.add_argument("--speedup", type=float, default=60.0, help="running times are divided by it (%(default)g)")
-    parser.add_argument("--max-run-s", default=60.0, help="and cut to this (default %(default)g)", **many)
-    parser.add_argument("--load", type=float, default=1.2, help="work arriving per GPU (default %(default)g)")
-    parser.add_argument("--too-big", type=int, default=2, help="impossible jobs added at the start (%(default)s)")
-    parser.add_argument("--stall-s", default=60.0, help="give up after so long without a move (%(default)g)", **many)
-    parser.add_argument("--limit-s", default=1800.0, help="give up after so long in all (%(default)g)", **many)
+    parser.add_argument(
+        "--speedup", type=float, default=60.0, help="running times are divided by it (%(default)g)"
+    )
+    parser.add_argument(
+        "--max-run-s", default=60.0, help="and cut to this (default %(default)g)", **many
+    )
+    parser.add_argument(
+        "--load", type=float, default=1.2, help="work arriving per GPU (default %(default)g)"
+    )
+    parser.add_argument(
+        "--too-big", type=int, default=2, help="impossible jobs added at the start (%(default)s)"
+    )
+    parser.add_argument(
+        "--stall-s", default=60.0, help="give up after so long without a move (%(default)g)", **many
+    )
+    parser.add_argument(
+        "--limit-s", default=1800.0, help="give up after so long in all (%(default)g)", **many
+    )
     parser.add_argument("--seed", type=int, default=1, help="(default %(default)s)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures as JSON")
     return parser.parse_args(argv)
@@ -57,7 +79,9 @@ def jobs_of(asked: argparse.Namespace) -> list[tuple[Job, bool]]:
     if not rows:
         raise TraceError(f"The trace {asked.trace} has no job of {asked.min_gpus} GPUs or more.")
     cluster = {"nodes": asked.nodes, "per_node": asked.gpus}
-    jobs = to_jobs(rows, **cluster, speedup=asked.speedup, max_run_s=asked.max_run_s, load=asked.load, rng=rng)
+    jobs = to_jobs(
+        rows, **cluster, speedup=asked.speedup, max_run_s=asked.max_run_s, load=asked.load, rng=rng
+    )
     return [(job, can_fit(job, **cluster)) for job in [*too_big(asked.too_big, **cluster), *jobs]]
 
 
@@ -80,7 +104,9 @@ def play(asked: argparse.Namespace, jobs: list[tuple[Job, bool]]) -> dict[str, A
             checks.look(time.monotonic())
             for name, played in replay.played.items():
                 if not played.fits and checks.bound(name):
-                    replay.faults.append(f"{name} cannot fit, and {checks.bound(name)} pods of it are bound.")
+                    replay.faults.append(
+                        f"{name} cannot fit, and {checks.bound(name)} pods of it are bound."
+                    )
             found = figures.summary(
                 replay,
                 gpus=asked.nodes * asked.gpus,
@@ -103,8 +129,9 @@ def main(argv: list[str] | None = None) -> int:
         jobs = jobs_of(asked)
         gangs = sum(1 for job, _ in jobs if len(job.pods) > 1)
         say(
-            f"{len(jobs)} jobs ({gangs} of more than one pod) of {asked.trace.name} on {asked.nodes} nodes of "
-            f"{asked.gpus} GPUs; seed {asked.seed}, speedup {asked.speedup:g}, load {asked.load:g}"
+            f"{len(jobs)} jobs ({gangs} of more than one pod) of {asked.trace.name} on"
+            f" {asked.nodes} nodes of {asked.gpus} GPUs; seed {asked.seed}, speedup"
+            f" {asked.speedup:g}, load {asked.load:g}"
         )
         found = {"seed": asked.seed, "speedup": asked.speedup, "gangs": gangs, **play(asked, jobs)}
     except (TraceError, ControlPlaneError) as error:

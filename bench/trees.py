@@ -1,9 +1,10 @@
 """Trees beside flat gangs: what it costs the loop to start the same pods as gangs of gangs.
 
-`python -m bench.trees [--part 1] [--repeat 3] [--json]` runs the loop in this process, as `bench.waiting` does: 5,000
-empty nodes of 8 GPUs, and all pods come at once. Each case is played as trees of two gangs, both of which must start,
-and as the same gangs without a parent, in turn. CPU milliseconds of all turns until every pod is bound, medians of
-`repeat`; `ratio` is trees over flat gangs, whose goal is 1.1. What it does *not* show: decoding, and what is written.
+`python -m bench.trees [--part 1] [--repeat 3] [--json]` runs the loop in this process, as
+`bench.waiting` does: 5,000 empty nodes of 8 GPUs, and all pods come at once. Each case is played as
+trees of two gangs, both of which must start, and as the same gangs without a parent, in turn. CPU
+milliseconds of all turns until every pod is bound, medians of `repeat`; `ratio` is trees over flat
+gangs, whose goal is 1.1. What it does *not* show: decoding, and what is written.
 """
 
 from __future__ import annotations
@@ -48,12 +49,22 @@ def pods_of(trees: int, members: int, *, is_flat: bool) -> Iterator[Pod]:
     """The members of all gangs, of one GPU each."""
     of = builders.shape(1, 1_000)
     for number in range(trees):
-        parent = () if is_flat else ((keys.MIN_CHILDREN[0], str(CHILDREN)), (keys.PARENT[0], f"t{number:04}"))
+        parent = (
+            ()
+            if is_flat
+            else ((keys.MIN_CHILDREN[0], str(CHILDREN)), (keys.PARENT[0], f"t{number:04}"))
+        )
         for child in range(CHILDREN):
             name = f"t{number:04}-{child}"
             notes = (*builders.gang_metadata(name, min_member=members), *parent)
             for index in range(members):
-                yield builders.pod(f"{name}-{index}", of=of, namespace="trees", gang_metadata=notes, creation_s=number)
+                yield builders.pod(
+                    f"{name}-{index}",
+                    of=of,
+                    namespace="trees",
+                    gang_metadata=notes,
+                    creation_s=number,
+                )
 
 
 def played(trees: int, members: int, *, is_flat: bool) -> tuple[float, float]:
@@ -73,17 +84,33 @@ def played(trees: int, members: int, *, is_flat: bool) -> tuple[float, float]:
 
 def measure(trees: int, members: int, repeat: int) -> Result:
     """One case, as trees and flat in turn."""
-    times = [[played(trees, members, is_flat=is_flat) for is_flat in (False, True)] for _ in range(repeat)]
-    trees_ms, flat_ms = (statistics.median(each[0] for each in column) for column in zip(*times, strict=True))
+    times = [
+        [played(trees, members, is_flat=is_flat) for is_flat in (False, True)]
+        for _ in range(repeat)
+    ]
+    trees_ms, flat_ms = (
+        statistics.median(each[0] for each in column) for column in zip(*times, strict=True)
+    )
     longest_ms = min(as_trees[1] for as_trees, _ in times)
-    return Result(trees, members, round(trees_ms, 1), round(flat_ms, 1), round(trees_ms / flat_ms, 3), longest_ms)
+    return Result(
+        trees,
+        members,
+        round(trees_ms, 1),
+        round(flat_ms, 1),
+        round(trees_ms / flat_ms, 3),
+        longest_ms,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; exit code 1 when the goal is missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--part", type=int, default=1, help="divide the number of trees by this (default 1)")
-    parser.add_argument("--repeat", type=int, default=3, help="plays of each form; the median counts (default 3)")
+    parser.add_argument(
+        "--part", type=int, default=1, help="divide the number of trees by this (default 1)"
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="plays of each form; the median counts (default 3)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object a case")
     asked = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))

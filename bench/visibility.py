@@ -1,10 +1,12 @@
-"""The API of gangs: how long `kubectl get gangs -A` takes, and what a flood of requests does to the scheduler.
+"""The API of gangs: how long `kubectl get gangs -A` takes, and what a flood of requests does to the
+scheduler.
 
-`python -m bench.visibility [--gangs 1000] [--samples 20] [--flood-s 10] [--json]` has that many gangs of two wait
-behind a real API server with the aggregation layer. It times kubectl, which starts anew each time, and
-PlacementReviews of a gang of 64. Then small gangs are bound one after the other, at first quietly and then while
-threads ask past the API server, with the front proxy's certificate, as fast as they can. The event loop's lateness is
-the daemon's own metric, over each of the two times.
+`python -m bench.visibility [--gangs 1000] [--samples 20] [--flood-s 10] [--json]` has that many
+gangs of two wait behind a real API server with the aggregation layer. It times kubectl, which
+starts anew each time, and PlacementReviews of a gang of 64. Then small gangs are bound one after
+the other, at first quietly and then while threads ask past the API server, with the front proxy's
+certificate, as fast as they can. The event loop's lateness is the daemon's own metric, over each of
+the two times.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ WITHIN_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Medians in milliseconds; `worst_` is the largest. Lateness is the largest of the event loop, in milliseconds."""
+    """Medians in milliseconds; `worst_` is the largest. Lateness is the largest of the event loop,
+    in milliseconds.
+    """
 
     gangs: int
     kubectl_ms: float
@@ -64,16 +68,24 @@ class Bench:
 
     def fill(self, gangs: int) -> None:
         """Gangs that wait for more than there is."""
-        bodies = [body for number in range(gangs) for body in make.gang(f"wait-{number:05}", members=2, gpus=8)]
+        bodies = [
+            body
+            for number in range(gangs)
+            for body in make.gang(f"wait-{number:05}", members=2, gpus=8)
+        ]
         groups = [body for body in bodies if body["kind"] == "PodGroup"]
         make.create_all(self._api, [*groups, *(body for body in bodies if body["kind"] == "Pod")])
         deadline_s = time.monotonic() + WITHIN_S
         while True:
             listed = self._api.list(f"{GANGS}/gangs").items
-            if len(listed) == gangs and all(each["status"]["reason"] == "Unschedulable" for each in listed):
+            if len(listed) == gangs and all(
+                each["status"]["reason"] == "Unschedulable" for each in listed
+            ):
                 return
             if time.monotonic() > deadline_s:
-                raise RuntimeError(f"only {len(listed)} of {gangs} gangs were decided in {WITHIN_S:g} s")
+                raise RuntimeError(
+                    f"only {len(listed)} of {gangs} gangs were decided in {WITHIN_S:g} s"
+                )
             time.sleep(0.5)
 
     def kubectl_ms(self) -> float:
@@ -88,7 +100,11 @@ class Bench:
         """One PlacementReview of a gang that does not fit."""
         template = {"spec": make.gang("x", members=1, gpus=8)[1]["spec"]}
         spec = {"podSets": [{"name": "worker", "count": 64, "template": template}]}
-        body = {"apiVersion": "visibility.gangsched.dev/v1alpha1", "kind": "PlacementReview", "spec": spec}
+        body = {
+            "apiVersion": "visibility.gangsched.dev/v1alpha1",
+            "kind": "PlacementReview",
+            "spec": spec,
+        }
         began_s = time.perf_counter()
         self._api.post(f"{GANGS}/namespaces/default/placementreviews", body)
         return (time.perf_counter() - began_s) * 1e3
@@ -113,7 +129,10 @@ class Bench:
     @contextmanager
     def flood(self) -> Iterator[None]:
         """Threads that ask for all gangs as fast as they can, each as a user of its own."""
-        threads = [threading.Thread(target=self._ask, args=(number,), daemon=True) for number in range(THREADS)]
+        threads = [
+            threading.Thread(target=self._ask, args=(number,), daemon=True)
+            for number in range(THREADS)
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -131,9 +150,13 @@ class Bench:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.load_cert_chain(self._plane.pki.proxy_cert, self._plane.pki.proxy_key)
-        with closing(http.client.HTTPSConnection("127.0.0.1", self._port, context=context, timeout=60)) as connection:
+        with closing(
+            http.client.HTTPSConnection("127.0.0.1", self._port, context=context, timeout=60)
+        ) as connection:
             while not self._ends.is_set():
-                connection.request("GET", f"{GANGS}/gangs", headers={"X-Remote-User": f"flood-{number}"})
+                connection.request(
+                    "GET", f"{GANGS}/gangs", headers={"X-Remote-User": f"flood-{number}"}
+                )
                 answer = connection.getresponse()
                 answer.read()
                 self._asked += 1
@@ -144,11 +167,15 @@ def measure(gangs: int, samples: int, flood_s: float) -> Result:
     """All of it on one control plane."""
     with ControlPlane(for_load=True) as plane, closing(Api.of(plane)) as api:
         apply_manifests(api)
-        make.create_all(api, [make.node("n0", gpus=4, cpu="1000", memory="8Ti", pods=10_000)])  # they are never deleted
+        # they are never deleted
+        make.create_all(api, [make.node("n0", gpus=4, cpu="1000", memory="8Ti", pods=10_000)])
         _let_the_flood_in(api)
         (port,) = free_ports(1)
         apply_visibility(api, port)
-        environment = {"GANGSCHED_VISIBILITY_PORT": str(port), "GANGSCHED_BIND_ADDRESS": "127.0.0.1"}
+        environment = {
+            "GANGSCHED_VISIBILITY_PORT": str(port),
+            "GANGSCHED_BIND_ADDRESS": "127.0.0.1",
+        }
         with Daemon(plane, environment=environment) as daemon:
             bench = Bench(plane, daemon, api, port)
             _await_served(api)
@@ -188,9 +215,17 @@ def _binds(bench: Bench, for_s: float) -> tuple[list[float], list[float]]:
 
 def _let_the_flood_in(api: Api) -> None:
     rules = [{"apiGroups": ["visibility.gangsched.dev"], "resources": ["gangs"], "verbs": ["list"]}]
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "flood"}, "kind": "ClusterRole"}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "metadata": {"name": "flood"},
+        "kind": "ClusterRole",
+    }
     api.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", {**role, "rules": rules})
-    subject = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"}
+    subject = {
+        "kind": "Group",
+        "apiGroup": "rbac.authorization.k8s.io",
+        "name": "system:authenticated",
+    }
     reference = {"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": "flood"}
     binding = {"metadata": {"name": "flood"}, "roleRef": reference, "subjects": [subject]}
     api.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)

@@ -1,12 +1,13 @@
 """Many waiting: what events cost the loop while thousands of gangs wait for room.
 
-`python -m bench.waiting [--part 1] [--case NAME] [--json]` runs the loop in this process, with default settings, on a
-virtual clock and without an API server: 500 nodes, and gangs that wait, of which `racks` must be in one rack of ten
-nodes: two GPUs are free in each rack, and no rack has room for a gang. CPU milliseconds of all turns until the
-loop is at rest again: after a small pod came and went (it helps nobody), after four GPUs were freed, and from a one-pod
-gang's creation in a quiet namespace to its bind; and how many conditions and statuses are ordered a minute for each
-gang while small pods come and go. Medians of `TRIALS`. `--part 100` takes a hundredth of the gangs. What it does *not*
-show: decoding, and writing what is ordered.
+`python -m bench.waiting [--part 1] [--case NAME] [--json]` runs the loop in this process, with
+default settings, on a virtual clock and without an API server: 500 nodes, and gangs that wait, of
+which `racks` must be in one rack of ten nodes: two GPUs are free in each rack, and no rack has room
+for a gang. CPU milliseconds of all turns until the loop is at rest again: after a small pod came
+and went (it helps nobody), after four GPUs were freed, and from a one-pod gang's creation in a
+quiet namespace to its bind; and how many conditions and statuses are ordered a minute for each gang
+while small pods come and go. Medians of `TRIALS`. `--part 100` takes a hundredth of the gangs. What
+it does *not* show: decoding, and writing what is ordered.
 """
 
 from __future__ import annotations
@@ -52,7 +53,12 @@ NODES, GPUS, MEMBERS, RACK_SIZE = 500, 8, 4, 10
 RACK = "topology.kubernetes.io/rack"
 TRIALS = 7
 EPOCH_S = 1_893_456_000.0
-GOALS_MS = {"helps_nobody_ms": 1.0, "four_gpus_ms": 10.0, "other_namespace_ms": 100.0, "writes_a_minute": 1.0}
+GOALS_MS = {
+    "helps_nobody_ms": 1.0,
+    "four_gpus_ms": 10.0,
+    "other_namespace_ms": 100.0,
+    "writes_a_minute": 1.0,
+}
 
 
 class Daemon:
@@ -106,7 +112,7 @@ class Daemon:
             self.at_s = min(until_s, self.state.next_deadline_s(self.at_s) or until_s)
             self.rest()
 
-    # --- the loop's ports -------------------------------------------------------------------------------------------
+    # --- the loop's ports ------------------------------------------------------------------------
 
     def now_s(self) -> float:
         """The virtual clock."""
@@ -157,17 +163,26 @@ def identical(gangs: int) -> list[list[Pod]]:
 
 def shapes(gangs: int) -> list[list[Pod]]:
     """The same, and no two gangs ask for the same CPU."""
-    return [_gang(number, [builders.shape(1, 1_000 + number % 10_000)] * MEMBERS) for number in range(gangs)]
+    return [
+        _gang(number, [builders.shape(1, 1_000 + number % 10_000)] * MEMBERS)
+        for number in range(gangs)
+    ]
 
 
 def two_shapes(gangs: int) -> list[list[Pod]]:
     """One pod of four GPUs, for which no node has room, and three of one, which would fit."""
-    return [_gang(number, [builders.shape(4, 1_000), *[builders.shape(1, 1_000)] * 3]) for number in range(gangs)]
+    return [
+        _gang(number, [builders.shape(4, 1_000), *[builders.shape(1, 1_000)] * 3])
+        for number in range(gangs)
+    ]
 
 
 def racks(gangs: int) -> list[list[Pod]]:
     """Gangs of four pods with one GPU each that must be in one rack."""
-    return [_gang(number, [builders.shape(1, 1_000)] * MEMBERS, required=RACK) for number in range(gangs)]
+    return [
+        _gang(number, [builders.shape(1, 1_000)] * MEMBERS, required=RACK)
+        for number in range(gangs)
+    ]
 
 
 def racks_and_shapes(gangs: int) -> list[list[Pod]]:
@@ -177,9 +192,16 @@ def racks_and_shapes(gangs: int) -> list[list[Pod]]:
 
 
 def labels_and_racks(gangs: int) -> list[list[Pod]]:
-    """The same, in one domain of a label of its own, which no node has; the last few in one rack."""
-    keys_of = [f"example.com/level-{number:05}" for number in range(gangs - 2 * TRIALS)] + [RACK] * 2 * TRIALS
-    return [_gang(number, [builders.shape(1, 1_000)] * MEMBERS, required=key) for number, key in enumerate(keys_of)]
+    """The same, in one domain of a label of its own, which no node has; the last few in
+    one rack.
+    """
+    keys_of = [f"example.com/level-{number:05}" for number in range(gangs - 2 * TRIALS)] + [
+        RACK
+    ] * 2 * TRIALS
+    return [
+        _gang(number, [builders.shape(1, 1_000)] * MEMBERS, required=key)
+        for number, key in enumerate(keys_of)
+    ]
 
 
 def _gang(number: int, of: Sequence[object], required: str = "") -> list[Pod]:
@@ -187,18 +209,32 @@ def _gang(number: int, of: Sequence[object], required: str = "") -> list[Pod]:
     notes = builders.gang_metadata(name, min_member=len(of))
     notes = (*notes, (keys.TOPOLOGY[0], required)) if required else notes
     return [
-        builders.pod(f"{name}-{index}", of=each, namespace="crowd", gang_metadata=notes, creation_s=1_000 + number)  # type: ignore[arg-type]
+        builders.pod(
+            f"{name}-{index}",
+            of=each,
+            namespace="crowd",
+            gang_metadata=notes,
+            creation_s=1_000 + number,
+        )  # type: ignore[arg-type]
         for index, each in enumerate(of)
     ]
 
 
-def measure(case: str, gangs: list[list[Pod]], *, free: Callable[[int], int], in_racks: bool = False) -> Result:
+def measure(
+    case: str, gangs: list[list[Pod]], *, free: Callable[[int], int], in_racks: bool = False
+) -> Result:
     """One case, on nodes of which node `n` has `free(n)` GPUs, beside a pod of four that may go."""
     daemon = Daemon()
     racks_of = [{RACK: f"r{number // RACK_SIZE:03}"} if in_racks else {} for number in range(NODES)]
-    nodes = [builders.node(f"n{number:03}", GPUS, labels=labels) for number, labels in enumerate(racks_of)]
+    nodes = [
+        builders.node(f"n{number:03}", GPUS, labels=labels)
+        for number, labels in enumerate(racks_of)
+    ]
     daemon.say(*map(Applied, nodes))
-    fillers = [_filler(f"f{node.name}", GPUS - free(number) - 4, node.name) for number, node in enumerate(nodes)]
+    fillers = [
+        _filler(f"f{node.name}", GPUS - free(number) - 4, node.name)
+        for number, node in enumerate(nodes)
+    ]
     fours = [_filler(f"four-{node.name}", 4, node.name) for node in nodes]
     daemon.create(*(pod for pod in (*fillers, *fours) if pod.shape.requests))
     daemon.say(Applied(builders.node("idle", 0)))
@@ -227,7 +263,9 @@ def measure(case: str, gangs: list[list[Pod]], *, free: Callable[[int], int], in
         daemon.advance(0.5)
     writes = (daemon.writes - before) / len(gangs) / ((daemon.at_s - began_s) / 60)
     for trial in range(TRIALS):
-        one = builders.pod(f"q{trial}", of=builders.shape(0, 100), namespace="quiet", creation_s=9_000)
+        one = builders.pod(
+            f"q{trial}", of=builders.shape(0, 100), namespace="quiet", creation_s=9_000
+        )
         daemon.create(one)
         quiet.append(daemon.rest())
         assert one.uid in daemon.bound
@@ -252,7 +290,9 @@ def measure(case: str, gangs: list[list[Pod]], *, free: Callable[[int], int], in
 
 def _filler(name: str, gpus: int, node: str) -> Pod:
     of = builders.shape(gpus, 100)
-    return builders.running(builders.pod(name, of=of, namespace="others", scheduler_name="other"), node)
+    return builders.running(
+        builders.pod(name, of=of, namespace="others", scheduler_name="other"), node
+    )
 
 
 def two_in_each_rack(node: int) -> int:

@@ -1,10 +1,12 @@
-"""Wake-up latency: from `DELETE pod` that makes room to the last bind of the gang that waited for it.
+"""Wake-up latency: from `DELETE pod` that makes room to the last bind of the gang that waited for
+it.
 
-`python -m bench.wakeup [--trials 50] [--nodes 100] [--members 8] [--seed 1] [--json]` runs the daemon beside a real
-API server. Every node is full; in each trial a gang is created that would just fill one node, is told that it must
-wait, and a pod of a random node is deleted. The clock starts before the DELETE is sent and stops when a watch of
-our own shows the last member bound, so it holds two watches, a plan and the binds. What it does *not* show: the grace
-period of real pods, whose room is free only after the kubelet has ended them.
+`python -m bench.wakeup [--trials 50] [--nodes 100] [--members 8] [--seed 1] [--json]` runs the
+daemon beside a real API server. Every node is full; in each trial a gang is created that would just
+fill one node, is told that it must wait, and a pod of a random node is deleted. The clock starts
+before the DELETE is sent and stops when a watch of our own shows the last member bound, so it holds
+two watches, a plan and the binds. What it does *not* show: the grace period of real pods, whose
+room is free only after the kubelet has ended them.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Result:
 
 
 class FullCluster:
-    """Nodes of 8 GPUs, each filled by one pod of another scheduler. A gang of `members` pods fills a node exactly."""
+    """Nodes of 8 GPUs, each filled by one pod of another scheduler. A gang of `members` pods fills
+    a node exactly.
+    """
 
     def __init__(self, api: Api, pods: Following, *, nodes: int, members: int) -> None:
         if GPUS % members:
@@ -62,7 +66,9 @@ class FullCluster:
 
     def wait(self, name: str) -> None:
         """Create a gang and wait until each member is Unschedulable."""
-        make.create_all(self._api, make.gang(name, members=self._members, gpus=GPUS // self._members))
+        make.create_all(
+            self._api, make.gang(name, members=self._members, gpus=GPUS // self._members)
+        )
         self._pods.wait_for(
             lambda items: sum(_waits(pod, name) for pod in items.values()) == self._members,
             within_s=WITHIN_S,
@@ -76,7 +82,9 @@ class FullCluster:
     def bound(self, name: str) -> set[str]:
         """Wait until the whole gang is bound; its nodes."""
         found = self._pods.wait_for(
-            lambda items: nodes if len(nodes := nodes_of(items, f"{name}-")) == self._members else None,
+            lambda items: (
+                nodes if len(nodes := nodes_of(items, f"{name}-")) == self._members else None
+            ),
             within_s=WITHIN_S,
             what=f"{self._members} bound members of {name}",
         )
@@ -123,7 +131,13 @@ def measure(*, trials: int, nodes: int, members: int, seed: int) -> Result:
                 assert found == {node}, f"{name} is on {found} and not on {node}"
                 cluster.clear(name, node)
         api.close()
-    return Result(trials, nodes, members, seed, *(round(percentile(took_ms, share), 1) for share in (0.5, 0.99, 1.0)))
+    return Result(
+        trials,
+        nodes,
+        members,
+        seed,
+        *(round(percentile(took_ms, share), 1) for share in (0.5, 0.99, 1.0)),
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,8 +154,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(asdict(result)))
     else:
         print(
-            f"{result.trials} trials, {result.members}-pod gang, {result.nodes} nodes, seed {result.seed}: "
-            f"p50 {result.p50_ms} ms, p99 {result.p99_ms} ms, worst {result.max_ms} ms (goal: p99 < {GOAL_P99_MS:g} ms)"
+            f"{result.trials} trials, {result.members}-pod gang, {result.nodes} nodes, seed"
+            f" {result.seed}: p50 {result.p50_ms} ms, p99 {result.p99_ms} ms, worst {result.max_ms}"
+            f" ms (goal: p99 < {GOAL_P99_MS:g} ms)"
         )
     return 0 if result.p99_ms < GOAL_P99_MS else 1
 

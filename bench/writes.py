@@ -1,10 +1,12 @@
-"""Writes: how often conditions and statuses are written while gangs wait, counted on the API server's watch.
+"""Writes: how often conditions and statuses are written while gangs wait, counted on the API
+server's watch.
 
-`python -m bench.writes [--pods 500] [--rate 10] [--gangs 500] [--seconds 300] [--code FOLDER] [--json]` creates a gang
-pod by pod, and then gangs of four that do not fit, and counts the changes of each pod and PodGroup until they have
-waited that long. `--code` runs the daemon from another checkout, to compare with. Exit code 1 when the goals of
-semantics E1 are missed: at most 3 writes a pod of the gang that is created, and of the refused ones 1 a pod and 2 a
-gang a minute. Nodes change meanwhile, elsewhere: one pod comes and goes every second.
+`python -m bench.writes [--pods 500] [--rate 10] [--gangs 500] [--seconds 300] [--code FOLDER]
+[--json]` creates a gang pod by pod, and then gangs of four that do not fit, and counts the changes
+of each pod and PodGroup until they have waited that long. `--code` runs the daemon from another
+checkout, to compare with. Exit code 1 when the goals of semantics E1 are missed: at most 3 writes a
+pod of the gang that is created, and of the refused ones 1 a pod and 2 a gang a minute. Nodes change
+meanwhile, elsewhere: one pod comes and goes every second.
 """
 
 from __future__ import annotations
@@ -60,9 +62,20 @@ class Counting:
 
     def taken(self, case: str, prefix: str, seconds: float) -> Writes:
         """What was counted of objects whose names begin so."""
-        numbers = {key: number for key, number in self._numbers.items() if key[1].startswith(prefix)}
-        pods, groups = ([n for (kind, _), n in numbers.items() if kind == of] for of in ("Pod", "PodGroup"))
-        return Writes(case, round(seconds), sum(pods), max(pods, default=0), sum(groups), max(groups, default=0))
+        numbers = {
+            key: number for key, number in self._numbers.items() if key[1].startswith(prefix)
+        }
+        pods, groups = (
+            [n for (kind, _), n in numbers.items() if kind == of] for of in ("Pod", "PodGroup")
+        )
+        return Writes(
+            case,
+            round(seconds),
+            sum(pods),
+            max(pods, default=0),
+            sum(groups),
+            max(groups, default=0),
+        )
 
 
 def measure(*, pods: int, rate: float, gangs: int, seconds: float, code: str) -> list[Writes]:
@@ -70,11 +83,15 @@ def measure(*, pods: int, rate: float, gangs: int, seconds: float, code: str) ->
     with ControlPlane() as plane, closing(Api.of(plane)) as api:
         apply_manifests(api)
         make.create_all(api, [make.node("full", gpus=GPUS), make.node("busy", gpus=0)])
-        make.create_all(api, [make.pod("filler", gpus=GPUS // 2, scheduler_name="other", spec={"nodeName": "full"})])
+        make.create_all(
+            api,
+            [make.pod("filler", gpus=GPUS // 2, scheduler_name="other", spec={"nodeName": "full"})],
+        )
         counting = Counting()
         daemon = Daemon(plane, environment={"PYTHONPATH": code} if code else {})
         with ExitStack() as stack:
-            stack.callback(daemon.kill)  # not asked for its state at the end: other code may not tell it
+            # not asked for its state at the end: other code may not tell it
+            stack.callback(daemon.kill)
             daemon.start()
             for path in (PODS, GROUPS):
                 stack.enter_context(Following(api, path, on_change=counting.heard))
@@ -97,9 +114,15 @@ def create(api: Api, pods: int, rate: float) -> float:
 
 
 def refuse(api: Api, gangs: int, seconds: float) -> float:
-    """Gangs that do not fit wait, while a small pod of another scheduler comes and goes; the seconds that they did."""
+    """Gangs that do not fit wait, while a small pod of another scheduler comes and goes; the
+    seconds that they did.
+    """
     began_s = time.monotonic()
-    bodies = [body for n in range(gangs) for body in make.gang(f"refused-{n:04}", members=MEMBERS, gpus=GPUS)]
+    bodies = [
+        body
+        for n in range(gangs)
+        for body in make.gang(f"refused-{n:04}", members=MEMBERS, gpus=GPUS)
+    ]
     make.create_all(api, bodies)
     while time.monotonic() < began_s + seconds:
         api.post(POD, make.pod("passer-by", scheduler_name="other", spec={"nodeName": "busy"}))
@@ -131,7 +154,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--code", default="", help="folder of another checkout")
     parser.add_argument("--json", action="store_true", help="print one JSON object a case")
     given = parser.parse_args(arguments)
-    found = measure(pods=given.pods, rate=given.rate, gangs=given.gangs, seconds=given.seconds, code=given.code)
+    found = measure(
+        pods=given.pods, rate=given.rate, gangs=given.gangs, seconds=given.seconds, code=given.code
+    )
     for each in found:
         print(json.dumps(asdict(each)) if given.json else each)
     goals = missed(*found)

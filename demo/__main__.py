@@ -1,7 +1,8 @@
-"""The demo from start to end: exit code 0 when every claim holds, 1 when one is false, 130 after ctrl-C.
+"""The demo from start to end: exit code 0 when every claim holds, 1 when one is false, 130 after
+ctrl-C.
 
-PACE in the environment: the pace of the narration; 1 for a person who reads (the default on a terminal), 0 for no
-pauses.
+PACE in the environment: the pace of the narration; 1 for a person who reads (the default on a
+terminal), 0 for no pauses.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def play(stage: Stage) -> None:
     longest_ms = stage.checks.longest_partly_s * 1e3
     stage.screen.console.print()
     stage.claim("no node was over-committed at any moment", not stage.checks.violations)
-    stage.claim(f"no gang was seen partly bound for longer than {longest_ms:.0f} ms", longest_ms < 2_000)
+    stage.claim(
+        f"no gang was seen partly bound for longer than {longest_ms:.0f} ms", longest_ms < 2_000
+    )
 
 
 def pace() -> float | None:
@@ -47,19 +50,27 @@ def pace() -> float | None:
     except ValueError:
         asked = -1.0
     if asked is not None and not 0 <= asked <= MAX_PACE:
-        raise ControlPlaneError(f"PACE is a number from 0 to {MAX_PACE:g}, such as 0.5; it is {text!r}.")
+        raise ControlPlaneError(
+            f"PACE is a number from 0 to {MAX_PACE:g}, such as 0.5; it is {text!r}."
+        )
     return asked
 
 
 def run(screen: Screen) -> None:
     """Start everything, play the scenes, and stop everything."""
     begun_s = time.monotonic()
-    screen.say("Starting etcd, kube-apiserver, kube-scheduler and kwok, which plays the kubelets of the nodes …")
+    screen.say(
+        "Starting etcd, kube-apiserver, kube-scheduler and kwok, which plays the kubelets of the"
+        " nodes …"
+    )
     with ControlPlane(kwok=True, scheduler=True) as plane:
         screen.say("Installing gangsched's manifests, and starting it beside kube-scheduler …")
         with staged(plane, screen) as (stage, daemon):
             up_s = time.monotonic() - begun_s
-            screen.say(f"Up after {up_s:.1f} s: {NODES} fake nodes of {GPUS_PER_NODE} GPUs, {A100_NODES} with A100s.")
+            screen.say(
+                f"Up after {up_s:.1f} s: {NODES} fake nodes of {GPUS_PER_NODE} GPUs, {A100_NODES}"
+                " with A100s."
+            )
             try:
                 play(stage)
             except FalseClaimError:
@@ -69,7 +80,8 @@ def run(screen: Screen) -> None:
             daemon.check()
             taken_s = time.monotonic() - begun_s
             screen.console.print(
-                f"\nAll {len(SCENES)} scenes played, {stage.proved} claims checked, none false, in {taken_s:.1f} s."
+                f"\nAll {len(SCENES)} scenes played, {stage.proved} claims checked, none false, in"
+                f" {taken_s:.1f} s."
             )
 
 

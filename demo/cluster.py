@@ -1,4 +1,5 @@
-"""What demo and playground share: the manifests on a running control plane, and gangsched with the gangs API.
+"""What demo and playground share: the manifests on a running control plane, and gangsched with the
+gangs API.
 
 Invariant: when `gangsched_on` has yielded, `kubectl get gangs` answers.
 """
@@ -25,7 +26,8 @@ READY_WITHIN_S = 60.0
 def gangsched_on(plane: ControlPlane) -> Iterator[Daemon]:
     """Install what manifests/install.yaml installs, and run gangsched as a process."""
     api = Api.of(plane)
-    # Koordinator's definition is left out, as in install.yaml: it would answer to `kubectl get podgroups`.
+    # Koordinator's definition is left out, as in install.yaml: it would answer to `kubectl get
+    # podgroups`.
     apply_yaml(api, DEFINITION)
     apply_manifests(api, crds=False)
     (port,) = free_ports(1)

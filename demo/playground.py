@@ -1,6 +1,8 @@
-"""`make playground`: two fake GPU nodes, gangsched and its gangs API, on which the guides can be typed, until ctrl-C.
+"""`make playground`: two fake GPU nodes, gangsched and its gangs API, on which the guides can be
+typed, until ctrl-C.
 
-Invariant: what it prints to be pasted is all that a shell needs. No process and no file is left behind.
+Invariant: what it prints to be pasted is all that a shell needs. No process and no file is left
+behind.
 """
 
 from __future__ import annotations
@@ -33,11 +35,14 @@ SHELLS = ("bash", "zsh", "fish")
 
 @contextmanager
 def playground() -> Iterator[tuple[ControlPlane, Daemon]]:
-    """A control plane with the controllers and the scheduler of Kubernetes, gangsched, and the nodes of the guides."""
+    """A control plane with the controllers and the scheduler of Kubernetes, gangsched, and the
+    nodes of the guides.
+    """
     with ControlPlane(kcm=True, kwok=True, scheduler=True) as plane, gangsched_on(plane) as daemon:
         api = Api.of(plane)
         create_all(api, [node(name, gpus=GPUS) for name in NODES])
-        # kwok plays its pods, and the process above works for them: `kubectl gangsched doctor` looks for a Deployment.
+        # kwok plays its pods, and the process above works for them: `kubectl gangsched doctor`
+        # looks for a Deployment.
         for name in ("priority-class", "config", "deployment"):
             apply_yaml(api, ROOT / "manifests" / f"{name}.yaml")
         api.close()
@@ -59,7 +64,11 @@ def lines_to_paste(plane: ControlPlane) -> tuple[str, str]:
         shell = "bash"
 
     environment = f"export KUBECONFIG={plane.kubeconfig} PATH={plane.workdir / 'bin'}:$PATH"
-    completion = f"kubectl completion {shell} | source" if shell == "fish" else f"source <(kubectl completion {shell})"
+    completion = (
+        f"kubectl completion {shell} | source"
+        if shell == "fish"
+        else f"source <(kubectl completion {shell})"
+    )
     return environment, completion
 
 
@@ -67,7 +76,10 @@ def describe(plane: ControlPlane, daemon: Daemon, *, after_s: float) -> str:
     """What is there, what to paste and what to try."""
     nodes = " and ".join(NODES)
     lines = [
-        f"Ready after {after_s:.0f} s: nodes {nodes} with {GPUS} GPUs each, gangsched and the gangs API.",
+        (
+            f"Ready after {after_s:.0f} s: nodes {nodes} with {GPUS} GPUs each, gangsched and the"
+            " gangs API."
+        ),
         "Paste these two lines into another terminal, at the top of this checkout:",
         "",
         *(f"  {line}" for line in lines_to_paste(plane)),
@@ -88,7 +100,10 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     began_s = time.monotonic()
-    print("Starting etcd, kube-apiserver, its controllers, kube-scheduler, kwok and gangsched …", flush=True)
+    print(
+        "Starting etcd, kube-apiserver, its controllers, kube-scheduler, kwok and gangsched …",
+        flush=True,
+    )
     try:
         with playground() as (plane, daemon):
             print(describe(plane, daemon, after_s=time.monotonic() - began_s), flush=True)

@@ -1,7 +1,7 @@
 """The output: narration line by line, and on a terminal a live view of nodes and gangs below it.
 
-Invariant: the view is drawn from the last watch events, never from what the demo expects. Without a terminal, the
-narration is plain lines and there is no view.
+Invariant: the view is drawn from the last watch events, never from what the demo expects. Without a
+terminal, the narration is plain lines and there is no view.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_green", "bright_magenta")
+COLOURS = (
+    "cyan",
+    "green",
+    "magenta",
+    "yellow",
+    "blue",
+    "bright_red",
+    "bright_cyan",
+    "bright_green",
+    "bright_magenta",
+)
 PICTURES_PER_SECOND = 8
 #: At which people read plain text.
 WORDS_PER_SECOND = 4.0
@@ -31,8 +41,8 @@ WORDS_PER_SECOND = 4.0
 class Screen:
     """The narration. `follow` adds the live view until its block ends.
 
-    `pace`: after each sentence, wait for as long as it takes to read it, times this factor; None means 1 on a terminal
-    and 0 elsewhere.
+    `pace`: after each sentence, wait for as long as it takes to read it, times this factor; None
+    means 1 on a terminal and 0 elsewhere.
     """
 
     def __init__(self, console: Console | None = None, *, pace: float | None = None) -> None:
@@ -48,7 +58,9 @@ class Screen:
         self._nodes, self._pods = nodes, pods
         if self.console.is_terminal:
             self._live = Live(
-                console=self.console, get_renderable=self._picture, refresh_per_second=PICTURES_PER_SECOND
+                console=self.console,
+                get_renderable=self._picture,
+                refresh_per_second=PICTURES_PER_SECOND,
             )
             self._live.start(refresh=True)
 
@@ -56,13 +68,16 @@ class Screen:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
 
-    # --- narration ------------------------------------------------------------------------------------------------
+    # --- narration -------------------------------------------------------------------------------
 
     def scene(self, number: int, of: int, title: str) -> None:
         """A new scene."""
@@ -95,7 +110,7 @@ class Screen:
         """Wait until a reader can have read this."""
         time.sleep(self.pace * len(text.split()) / WORDS_PER_SECOND)
 
-    # --- the picture ----------------------------------------------------------------------------------------------
+    # --- the picture -----------------------------------------------------------------------------
 
     def _picture(self) -> RenderableType:
         assert self._nodes is not None
@@ -112,21 +127,34 @@ class Screen:
         assert self._nodes is not None
         cells: dict[str, list[str]] = {}
         for pod in pods:
-            if pod["spec"].get("nodeName") and pod["status"].get("phase") not in {"Succeeded", "Failed"}:
-                cells.setdefault(pod["spec"]["nodeName"], []).extend([self._colour(pod)] * gpus_of(pod))
+            if pod["spec"].get("nodeName") and pod["status"].get("phase") not in {
+                "Succeeded",
+                "Failed",
+            }:
+                cells.setdefault(pod["spec"]["nodeName"], []).extend(
+                    [self._colour(pod)] * gpus_of(pod)
+                )
         table = Table(box=None, pad_edge=False, header_style="dim")
         for heading in ("node", "", "GPUs"):
             table.add_column(heading, no_wrap=True)
-        for node in sorted(self._nodes.objects().values(), key=lambda node: str(node["metadata"]["name"])):
+        for node in sorted(
+            self._nodes.objects().values(), key=lambda node: str(node["metadata"]["name"])
+        ):
             name = node["metadata"]["name"]
             there = int(node["status"]["allocatable"].get(GPU, 0))
             taken = cells.get(name, [])[:there]
-            bar = Text.assemble(*(("■ ", colour) for colour in taken), ("· " * (there - len(taken)), "dim"))
-            table.add_row(name, "A100" if GPU_PRODUCT in node["metadata"].get("labels", {}) else "", bar)
+            bar = Text.assemble(
+                *(("■ ", colour) for colour in taken), ("· " * (there - len(taken)), "dim")
+            )
+            table.add_row(
+                name, "A100" if GPU_PRODUCT in node["metadata"].get("labels", {}) else "", bar
+            )
         return table
 
     def _gang_table(self, pods: Iterable[Object]) -> Table:
-        """One row per gang or plain pod: how many pods are bound, and the message of its first waiting pod."""
+        """One row per gang or plain pod: how many pods are bound, and the message of its first
+        waiting pod.
+        """
         gangs: dict[str, list[Object]] = {}
         for pod in pods:
             gangs.setdefault(gang_of(pod) or str(pod["metadata"]["name"]), []).append(pod)
@@ -150,4 +178,7 @@ class Screen:
 def gpus_of(pod: Object) -> int:
     """How many GPUs a pod asks for."""
     containers = pod["spec"]["containers"]
-    return sum(int(container.get("resources", {}).get("limits", {}).get(GPU, 0)) for container in containers)
+    return sum(
+        int(container.get("resources", {}).get("limits", {}).get(GPU, 0))
+        for container in containers
+    )

@@ -1,8 +1,9 @@
 """The command line: flags in, exit code out.
 
-Invariant: an error that the administrator can correct ends with one sentence on stderr and code 2, never a traceback; a
-bug ends with a traceback in the log and code 1; ctrl-C is quiet, 130. This module does not read files or contact a
-cluster (`settings` and `app` do), and imports only what the command needs.
+Invariant: an error that the administrator can correct ends with one sentence on stderr and code 2,
+never a traceback; a bug ends with a traceback in the log and code 1; ctrl-C is quiet, 130. This
+module does not read files or contact a cluster (`settings` and `app` do), and imports only what the
+command needs.
 """
 
 from __future__ import annotations
@@ -47,7 +48,13 @@ def _print_version(wanted: bool) -> None:
 def root(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and exit.",
+        ),
     ] = False,
 ) -> None:
     """A gang scheduler for Kubernetes that runs alongside the cluster's own scheduler."""
@@ -73,7 +80,9 @@ OUTPUT = inspect.Parameter(
     "output",
     inspect.Parameter.KEYWORD_ONLY,
     default=ConfigFormat.TABLE,
-    annotation=Annotated[ConfigFormat, typer.Option("--output", "-o", help="Output format: table or json.")],
+    annotation=Annotated[
+        ConfigFormat, typer.Option("--output", "-o", help="Output format: table or json.")
+    ],
 )
 cli.command("run")(with_settings(_run))
 cli.command("config")(with_settings(_config, OUTPUT))
@@ -84,29 +93,48 @@ def simulate(
     *,
     nodes: Annotated[
         Path,
-        typer.Option(help="CSV file with nodes, in the format of gangsched (name, gpus, …) or of the openb trace."),
+        typer.Option(
+            help=(
+                "CSV file with nodes, in the format of gangsched (name, gpus, …) or of the openb"
+                " trace."
+            )
+        ),
     ],
     jobs: Annotated[
         Path,
         typer.Option(
-            help="CSV file with jobs, in the format of gangsched (submitted, run_seconds, …) or of the openb "
-            "or Philly trace."
+            help=(
+                "CSV file with jobs, in the format of gangsched (submitted, run_seconds, …) or of"
+                " the openb "
+                "or Philly trace."
+            )
         ),
     ],
     config: Annotated[
-        Path | None, typer.Option(help="YAML file with settings, as for `run`; GANGSCHED_* variables override it.")
+        Path | None,
+        typer.Option(
+            help="YAML file with settings, as for `run`; GANGSCHED_* variables override it."
+        ),
     ] = None,
     stated: Annotated[
         str,
         typer.Option(
-            help="Run times that the simulated jobs declare: file (as in the jobs file), exact (the real ones), class "
-            "(the real ones rounded up to 10m, 1h, 4h, 1d, …), half (as class for about "
-            "half of the jobs, none for the others) or nothing."
+            help=(
+                "Run times that the simulated jobs declare: file (as in the jobs file), exact (the"
+                " real ones), class "
+                "(the real ones rounded up to 10m, 1h, 4h, 1d, …), half (as class for about "
+                "half of the jobs, none for the others) or nothing."
+            )
         ),
     ] = "file",
-    out: Annotated[Path | None, typer.Option(help="CSV file for the start and end of each job.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="CSV file for the start and end of each job.")
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Image file (.svg, .png) for a plot of the waiting times; requires matplotlib.")
+        Path | None,
+        typer.Option(
+            help="Image file (.svg, .png) for a plot of the waiting times; requires matplotlib."
+        ),
     ] = None,
 ) -> None:
     """Simulate how long jobs would wait on a given set of nodes. Needs no cluster."""
@@ -116,7 +144,14 @@ def simulate(
         from gangsched.simulate.command import simulate as play
         from gangsched.simulate.statements import parse_stated
 
-        return play(nodes, jobs, load_settings(config, {}), stated=parse_stated(stated), out=out, plot=plot)
+        return play(
+            nodes,
+            jobs,
+            load_settings(config, {}),
+            stated=parse_stated(stated),
+            out=out,
+            plot=plot,
+        )
 
     raise typer.Exit(guarded(work))
 
@@ -129,7 +164,8 @@ def version() -> None:
 
 def main() -> None:
     """Run the console script; ends the process with the command's exit code."""
-    # The kernel keeps SIGTERM from the first process of a container that has no handler; the daemon's comes later.
+    # The kernel keeps SIGTERM from the first process of a container that has no handler; the
+    # daemon's comes later.
     signal.signal(signal.SIGTERM, _leave)
     cli()
 
@@ -142,7 +178,8 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def guarded(work: Callable[[], int]) -> int:
     """Run `work` and return its exit code, or report its exception and return the code for it.
 
-    If it is an exception group and the administrator can correct all its leaves, the first one is reported.
+    If it is an exception group and the administrator can correct all its leaves, the first one is
+    reported.
     """
     return ended("gangsched", work, _explained)
 
@@ -151,6 +188,7 @@ def _explained(error: Exception) -> tuple[str, int]:
     mend = _mendable(error)
     if mend is not None:
         return str(mend), CANNOT
+
     import structlog
 
     structlog.get_logger().critical("bug", error=f"{type(error).__name__}: {error}", exc_info=error)
@@ -165,7 +203,8 @@ def _mendable(error: Exception) -> Exception | None:
     kinds = (SettingsError, Misconfigured, InputError)
     if not isinstance(error, ExceptionGroup):
         return error if isinstance(error, kinds) else None
-    inner = [_mendable(each) for each in error.exceptions]
+
+    inner = [_mendable(exception) for exception in error.exceptions]
     return inner[0] if all(inner) else None
 
 
@@ -173,7 +212,9 @@ def _schedule(config: Path | None, overrides: dict[str, object]) -> int:
     from gangsched.configuration import load_settings
     from gangsched.telemetry.logs import configure_logging
 
-    gc.disable()  # the imports to come would be looked through again and again; the daemon enables it once it is ready
+    # the imports to come would be looked through again and again; the daemon enables it once it is
+    # ready
+    gc.disable()
     settings = load_settings(config, overrides)
     configure_logging(settings.log_format, settings.log_level)
     from gangsched.app import run_daemon

@@ -1,7 +1,7 @@
 """Configuration: settings merged from flags, environment and file.
 
-Invariant: flags override the environment, which overrides the file, which overrides defaults; an invalid value is
-refused with one sentence that names its source, never ignored.
+Invariant: flags override the environment, which overrides the file, which overrides defaults; an
+invalid value is refused with one sentence that names its source, never ignored.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Setti
 
 
 def load(config: Path | None, overrides: Mapping[str, object]) -> Loaded:
-    """Merge defaults, the YAML file `config`, GANGSCHED_* variables and `overrides` (flags); later sources override
-    earlier ones.
+    """Merge defaults, the YAML file `config`, GANGSCHED_* variables and `overrides` (flags); later
+    sources override earlier ones.
 
-    Overrides that are None count as not given. Raises SettingsError with one sentence: each invalid setting with its
-    value, bound and source, or the replacement of a removed one. Unknown variables are ignored: Kubernetes sets
-    GANGSCHED_SERVICE_HOST and others in pods if a Service is called gangsched.
+    Overrides that are None count as not given. Raises SettingsError with one sentence: each invalid
+    setting with its value, bound and source, or the replacement of a removed one. Unknown variables
+    are ignored: Kubernetes sets GANGSCHED_SERVICE_HOST and others in pods if a Service is called
+    gangsched.
     """
     layers: list[tuple[str, Mapping[str, object]]] = [
         (f"the file {config}", _read_file(config) if config is not None else {}),
@@ -55,12 +56,18 @@ def load(config: Path | None, overrides: Mapping[str, object]) -> Loaded:
     ]
     merged: dict[str, Any] = {name: value for _, values in layers for name, value in values.items()}
     stated = {name: _source(origin, name) for origin, values in layers for name in values}
+
     try:
-        return Loaded(Settings(**merged), {name: stated.get(name, "default") for name in Settings.model_fields})
+        return Loaded(
+            Settings(**merged),
+            {name: stated.get(name, "default") for name in Settings.model_fields},
+        )
     except ValidationError as error:
-        found: dict[str, str] = {}  # one complaint a setting: of a bad list, what is wrong with its first bad entry
+        # one complaint a setting: of a bad list, what is wrong with its first bad entry
+        found: dict[str, str] = {}
         for detail in error.errors():
             found.setdefault(str(detail["loc"][:1]), _complaint(detail, layers))
+
         raise SettingsError("; ".join(found.values()) + ".") from None
 
 
@@ -74,10 +81,15 @@ def _read_file(config: Path) -> dict[str, object]:
     except yaml.YAMLError as error:
         said = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
         raise SettingsError(f"The file {config} is not YAML: {said}.") from error
+
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise SettingsError(f"The file {config} must hold settings as `name: value`, not a {type(content).__name__}.")
+        raise SettingsError(
+            f"The file {config} must hold settings as `name: value`, not a"
+            f" {type(content).__name__}."
+        )
+
     return {str(name): value for name, value in content.items()}
 
 
@@ -85,10 +97,15 @@ def _read_environment() -> dict[str, Any]:
     try:
         stated = EnvSettingsSource(Settings)()
     except UnreadableSetting as error:
-        raise SettingsError(f"Cannot read the environment's {ENV_PREFIX}* variables: {error}.") from error
+        raise SettingsError(
+            f"Cannot read the environment's {ENV_PREFIX}* variables: {error}."
+        ) from error
+
     known = {name: text for name, text in stated.items() if not _SERVICE_LINK.match(str(text))}
     given = {name.upper(): text for name, text in os.environ.items()}
-    return known | {name: given[key] for name in REMOVED if (key := f"{ENV_PREFIX}{name.upper()}") in given}
+    return known | {
+        name: given[key] for name in REMOVED if (key := f"{ENV_PREFIX}{name.upper()}") in given
+    }
 
 
 _PLAIN_WORDS = {
@@ -102,19 +119,30 @@ def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object
     """The error of one setting, as part of a sentence."""
     if not detail["loc"]:  # settings that do not go with each other
         return str(detail["ctx"]["error"])
+
     name = str(detail["loc"][0])
-    origin, value = next((origin, values[name]) for origin, values in reversed(layers) if name in values)
+    origin, value = next(
+        (origin, values[name]) for origin, values in reversed(layers) if name in values
+    )
+
     if name in REMOVED:
         return f"{name} ({_source(origin, name)}) {was_removed(name)}"
+
     if detail["type"] == "extra_forbidden":
         nearest = _nearest(name)
-        return f'{origin} has "{name}", which is no setting' + (f' (did you mean "{nearest}"?)' if nearest else "")
+        return f'{origin} has "{name}", which is no setting' + (
+            f' (did you mean "{nearest}"?)' if nearest else ""
+        )
+
     cause = detail.get("ctx", {}).get("error")
     said = _PLAIN_WORDS.get(detail["type"]) or detail["msg"].replace("Input should", "it should", 1)
+
     if cause is not None:
         said = str(cause)
+
     if origin == "the environment":
         origin = f"the environment variable {ENV_PREFIX}{name.upper()}"
+
     return f"{name} is {_shown(value)} in {origin}: {said}"
 
 
@@ -122,7 +150,10 @@ def _source(origin: str, name: str) -> str:
     """Where a setting comes from, by the layer that has it."""
     if origin == "the environment":
         return f"environment variable {ENV_PREFIX}{name.upper()}"
-    return f"flag --{name.replace('_', '-')}" if origin == "the flags" else origin.removeprefix("the ")
+    if origin == "the flags":
+        return f"flag --{name.replace('_', '-')}"
+
+    return origin.removeprefix("the ")
 
 
 def _nearest(name: str) -> str | None:

@@ -1,7 +1,9 @@
-"""How both command lines end: one sentence on stderr and a documented exit code, whatever happens to the output.
+"""How both command lines end: one sentence on stderr and a documented exit code, whatever happens
+to the output.
 
-Invariant: output that cannot be written (a full disk, a closed descriptor, a reader that has gone) is no bug, and
-leaves nothing that the interpreter would complain about when it exits. Wrong usage is one line, without the usage text.
+Invariant: output that cannot be written (a full disk, a closed descriptor, a reader that has gone)
+is no bug, and leaves nothing that the interpreter would complain about when it exits. Wrong usage
+is one line, without the usage text.
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-DONE, CANNOT, INTERRUPTED = 0, 2, 130
+DONE = 0
+CANNOT = 2
+INTERRUPTED = 130
 """Exit codes that both command lines share."""
 
 UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 Explain = Callable[[Exception], tuple[str, int] | None]
-"""Maps an exception to (sentence, exit code), "" for one that is told already; None for an exception of others."""
+"""Maps an exception to (sentence, exit code), "" for one that is told already; None for an
+exception of others.
+"""
 
 
 def ended(name: str, work: Callable[[], int], explain: Explain) -> int:
@@ -44,9 +50,11 @@ def ended(name: str, work: Callable[[], int], explain: Explain) -> int:
         found = _unwritten(error) or explain(error)
         if found is None:
             raise
+
         text, code = found
         if text:
             say(f"{name}: {text}")
+
     return code
 
 
@@ -55,6 +63,7 @@ def say(sentence: str) -> None:
     # Python has None for a descriptor that was closed when it started.
     if sys.stderr is None:
         return
+
     with suppress(OSError):
         sys.stderr.write(f"{sentence}\n")
         sys.stderr.flush()
@@ -68,8 +77,13 @@ def drop_output() -> None:
 
 def _unwritten(error: Exception) -> tuple[str, int] | None:
     # An error with a name of a file is about that file, not about stdout.
-    if not isinstance(error, OSError) or error.filename is not None or error.errno not in UNWRITABLE:
+    if (
+        not isinstance(error, OSError)
+        or error.filename is not None
+        or error.errno not in UNWRITABLE
+    ):
         return None
+
     drop_output()
     return f"Cannot write the answer: {os.strerror(error.errno or 0)}.", CANNOT
 
@@ -89,7 +103,13 @@ class CommandLine(TyperGroup):
         """Run the command line; ends the process unless `standalone_mode` is False."""
         given = list(sys.argv[1:] if args is None else args)
         name = prog_name or str(self.name)
-        call = partial(super().main, prog_name=name, complete_var=complete_var, standalone_mode=False, **extra)
+        call = partial(
+            super().main,
+            prog_name=name,
+            complete_var=complete_var,
+            standalone_mode=False,
+            **extra,
+        )
 
         def work() -> int:
             code = call(args=[self._switched(each) for each in given])
@@ -97,10 +117,12 @@ class CommandLine(TyperGroup):
 
         if not standalone_mode:
             return work()
+
         prepared = _prepared(given)
         if prepared:
             say(f"{name}: {prepared}")
             raise SystemExit(CANNOT)
+
         raise SystemExit(ended(name, work, _wrong_usage))
 
     def _switched(self, arg: str) -> str:
@@ -108,17 +130,19 @@ class CommandLine(TyperGroup):
         flag, equals, value = arg.partition("=")
         if not equals or value not in {"true", "false"} or not flag.startswith("--"):
             return arg
-        switches = {
-            option: param.secondary_opts
-            for command in (self, *self.commands.values())
-            for param in command.params
-            if getattr(param, "is_flag", False)
-            for option in param.opts
-        }
+
+        switches = {}
+        for command in (self, *self.commands.values()):
+            for param in command.params:
+                if getattr(param, "is_flag", False):
+                    for option in param.opts:
+                        switches[option] = param.secondary_opts
+
         if flag not in switches:
             return arg
         if value == "true":
             return flag
+
         return switches[flag][0] if switches[flag] else arg
 
 
@@ -126,25 +150,42 @@ def _prepared(args: Sequence[str]) -> str:
     """Make the streams usable; a sentence if that is impossible, or if an argument is no text."""
     if sys.stdout is None:
         return "Cannot write the answer: the standard output is closed."
+
     for stream in (sys.stdout, sys.stderr):
         # A terminal without UTF-8 shows "?" for what it lacks.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
     # Bytes that are no UTF-8 arrive as lone surrogates, which no request can carry.
-    wrong = next((arg for arg in args if not arg.isascii() and any("\ud800" <= char <= "\udfff" for char in arg)), None)
-    return f"The argument {wrong!r} is not UTF-8." if wrong is not None else ""
+    wrong = next(
+        (
+            arg
+            for arg in args
+            if not arg.isascii() and any("\ud800" <= char <= "\udfff" for char in arg)
+        ),
+        None,
+    )
+    if wrong is not None:
+        return f"The argument {wrong!r} is not UTF-8."
+
+    return ""
 
 
 def _wrong_usage(error: Exception) -> tuple[str, int] | None:
-    """What the parser of the command line has to say, with the command whose `--help` explains it."""
-    # The parser is a part of typer in some versions and a package of its own in others: known by its form.
+    """What the parser of the command line has to say, with the command whose `--help`
+    explains it.
+    """
+    # The parser is a part of typer in some versions and a package of its own in others: known by
+    # its form.
     shown = getattr(error, "format_message", None)
     if shown is None:
         return None
+
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
         say(context.get_help())
         return "", CANNOT
+
     text = " ".join(str(shown()).split()).replace("Value error, ", "").rstrip(".")
     see = f"; see `{context.command_path} --help`" if context is not None else ""
     return f"{text}{see}.", int(getattr(error, "exit_code", CANNOT))

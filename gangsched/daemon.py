@@ -1,8 +1,9 @@
-"""The composition root: builds the daemon from settings and informers, runs it, and stops it in order.
+"""The composition root: builds the daemon from settings and informers, runs it, and stops it in
+order.
 
-Invariant: every part is made and wired here and nowhere else. If any part ends with an error the daemon ends, and a
-restart recovers from the API objects alone (decision 5). On SIGTERM the daemon stops planning, finishes the binds in
-flight, writes pending reports and exits.
+Invariant: every part is made and wired here and nowhere else. If any part ends with an error the
+daemon ends, and a restart recovers from the API objects alone (decision 5). On SIGTERM the daemon
+stops planning, finishes the binds in flight, writes pending reports and exits.
 """
 
 from __future__ import annotations
@@ -64,18 +65,24 @@ from gangsched.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from gangsched.visibility.server import Server
 
-# CPython's defaults would collect garbage in the middle of plans; `heap` does it between turns instead.
+# CPython's defaults would collect garbage in the middle of plans; `heap` does it between turns
+# instead.
 GC_THRESHOLDS = (30_000, 50, 1_000)
 # The collection after the first lists stops the loop; it waits until the backlog's binds are sent.
-QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 5.0
+QUIET_AFTER_S = 0.3
+QUIET_WITHIN_S = 5.0
 HAND_OVER_S = 0.05
-"""For reports and evictions when another instance waits for the lease; it tells all but Events itself."""
+"""For reports and evictions when another instance waits for the lease; it tells all but Events
+itself.
+"""
 SERVE_WITHIN_S = 10.0
 """The gangs API waits no longer for the binds at the start."""
 UNREADY_AFTER = 3
 """Pauses of planning, one after the other, for which a replica is not ready."""
 RESTART_AFTER_S = 300.0
-"""What is wrong may be in memory. The kubelet backs off as well, so that this causes no loop of restarts."""
+"""What is wrong may be in memory. The kubelet backs off as well, so that this causes no loop of
+restarts.
+"""
 LOST_DRAIN_S = 1.0
 """For the answers to binds that are under way when the lease is lost; the others stay undecided."""
 
@@ -97,7 +104,9 @@ class LoopClocks:
 
 
 class Daemon:
-    """All parts of one scheduler except its informers. The constructor builds them; `run` starts them."""
+    """All parts of one scheduler except its informers. The constructor builds them; `run` starts
+    them.
+    """
 
     def __init__(
         self,
@@ -114,11 +123,12 @@ class Daemon:
         suspects: Suspects | None = None,
         keeps: Callable[[InternalFault, Sequence[Message]], None] | None = None,
     ) -> None:
-        """`informers` are already running; setting `stopping` ends the daemon. Without `leadership` the daemon always
-        leads.
+        """`informers` are already running; setting `stopping` ends the daemon. Without `leadership`
+        the daemon always leads.
 
-        `no_preemption` names the permission that is missing for preemption; with `extends`, claims may be created for
-        extended resources. Without `runtime` the daemon uses the machine's clocks.
+        `no_preemption` names the permission that is missing for preemption; with `extends`, claims
+        may be created for extended resources. Without `runtime` the daemon uses the machine's
+        clocks.
         """
         self.settings = settings
         self.informers = informers
@@ -131,8 +141,14 @@ class Daemon:
         self._visibility_server: Server | None = None
         self.heartbeat = Heartbeat(self.metrics, now=runtime.now, sleep=runtime.sleep)
         self.state = SchedulingState(replace(parameters.rules(settings), extends=extends))
-        self._keeps, self._keeping = keeps, False
-        self.internal_faults = InternalFaults(self.metrics, self._log, now=runtime.now, keep=self._keep)
+        self._keeps = keeps
+        self._keeping = False
+        self.internal_faults = InternalFaults(
+            self.metrics,
+            self._log,
+            now=runtime.now,
+            keep=self._keep,
+        )
         self.state.bulkhead.hears = self.internal_faults.hear
         self.state.bulkhead.at_work = at_work or AtWork()
         self._suspects = suspects or Suspects()
@@ -165,12 +181,19 @@ class Daemon:
             preceded=self.preemption.preceding.precedes,
             runtime=runtime,
         )
+
         # Set afterwards: each of the two needs the other.
         self.preemption.preceding.conditions = self.status
         # Events wait for pauses of both: a wave of preemption has many pauses between binds alone.
         urgent = (self.binder.in_flight, self.preemption.in_flight)
         instance = self._identity or None
-        self.recorder = Recorder(self._connection_pool, urgent, limits=rates, instance=instance, runtime=runtime)
+        self.recorder = Recorder(
+            self._connection_pool,
+            urgent,
+            limits=rates,
+            instance=instance,
+            runtime=runtime,
+        )
         self.loop = Loop(
             self.state,
             Ports(self.volumes, self._tell, self.preemption.order, LoopClocks(runtime)),
@@ -180,24 +203,29 @@ class Daemon:
             ready=lambda: self.stamp_guard.is_asked and not informers.waiting_for(),
             leads=self._leads,
         )
+
         if no_preemption:
             self.loop.inbox(EvictionsForbidden(no_preemption))
+
         self._orders = NO_ORDERS
         if leadership is not None:
             leadership.elector.on_annotations = self._obey
             self._obey(leadership.elector.annotations)
+
         self._publish()
 
     async def run(self, undecided: Sequence[Undecided] = ()) -> tuple[Undecided, ...]:
-        """Run until `stopping` is set or the Lease is lost. Raises the exception of a part that failed.
+        """Run until `stopping` is set or the Lease is lost. Raises the exception of a part that
+        failed.
 
-        `undecided` are binds whose results an earlier daemon did not learn before it lost the Lease; returns this
-        daemon's own such binds.
+        `undecided` are binds whose results an earlier daemon did not learn before it lost the
+        Lease; returns this daemon's own such binds.
         """
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what the imports made stays for good
         self.informers.deliver_to(self._hear)
         self._adopt(undecided)
+
         async with self._health(), self._debug(), self._visibility(), asyncio.TaskGroup() as group:
             parts = {
                 "binder": self.binder.run(),
@@ -216,27 +244,39 @@ class Daemon:
             self._log.info("stopping") if not is_lost else self._log.warning("lost the lease")
             self.loop.stop()
             await loop
-            # Binds in flight still check their nodes before they are sent again (B2), so messages must be applied.
+
+            # Binds in flight still check their nodes before they are sent again (B2), so messages
+            # must be applied.
             listening = group.create_task(self.loop.listen(), name="loop, stopping")
-            volumes.cancel()  # claims may take minutes: the next start finds what was asked for, and completes it
+            # claims may take minutes: the next start finds what was asked for, and completes it
+            volumes.cancel()
             stopped_s = self._runtime.now()
-            # After the Lease is lost nothing may be written; only answers to what was sent are awaited.
+
+            # After the Lease is lost nothing may be written; only answers to what was sent are
+            # awaited.
             await (self._finish() if self._leads() else self.binder.drain(LOST_DRAIN_S))
             for task in writers:
                 task.cancel()
+
             await self._resign(term)
             if not is_lost:
                 await self._drain_visibility(until_s=stopped_s + self.settings.shutdown_s / 2)
+
             listening.cancel()
+
         self._connection_pool.close()
         if not is_lost:
             self._log.info("stopped")
+
         return self.binder.undecided()
 
     def _adopt(self, undecided: Sequence[Undecided]) -> None:
-        """Keep the room of pods that may yet be bound by what was sent before the lease was lost (semantics B3)."""
+        """Keep the room of pods that may yet be bound by what was sent before the lease was lost
+        (semantics B3).
+        """
         for bind in (each.bind for each in undecided):
             self.loop.inbox(BindUndecided(bind.uid, bind.node, bind.permitted))
+
         self.binder.adopt(undecided)
 
     async def _lead(self) -> None:
@@ -244,12 +284,15 @@ class Daemon:
         if self._leadership is None:
             await asyncio.Event().wait()
             return
+
         await self.informers.synced()
         self._log.info("standby", identity=self._leadership.elector.identity)
         await self._leadership.run_term(self._begin)
 
     def reload(self, settings: Settings) -> None:
-        """Use settings that may change while the daemon runs (`settings.LIVE`), except that of the log."""
+        """Use settings that may change while the daemon runs (`settings.LIVE`), except that of the
+        log.
+        """
         limits = WriteLimits.of(settings.writes_per_s)
         self.status.budget.change(limits)
         self.recorder.budget.change(limits)
@@ -259,6 +302,7 @@ class Daemon:
         orders = read_orders(annotations)
         for sentence in changes(self._orders, orders):
             self._log.warning(sentence)
+
         if orders != self._orders:
             self._orders = orders
             self.metrics.paused.set(bool(orders.paused))
@@ -271,22 +315,38 @@ class Daemon:
         self.loop.wake()
 
     def _keep(self, fault: InternalFault) -> None:
-        """Keep a file about an internal error, one at a time, in a thread, as it may take seconds."""
+        """Keep a file about an internal error, one at a time, in a thread, as it may
+        take seconds.
+        """
         if self._keeps is None or self._keeping:
             return
-        self._keeping = True
-        asyncio.get_running_loop().create_task(self._keep_file(self._keeps, fault), name="internal error")
 
-    async def _keep_file(self, keeps: Callable[[InternalFault, Sequence[Message]], None], fault: InternalFault) -> None:
+        self._keeping = True
+        asyncio.get_running_loop().create_task(
+            self._keep_file(self._keeps, fault),
+            name="internal error",
+        )
+
+    async def _keep_file(
+        self,
+        keeps: Callable[[InternalFault, Sequence[Message]], None],
+        fault: InternalFault,
+    ) -> None:
         try:
-            await in_background(partial(keeps, fault, self.informers.known()), name="internal error")
+            await in_background(
+                partial(keeps, fault, self.informers.known()),
+                name="internal error",
+            )
         except Exception as error:  # a full disk must not end what the fault did not end
             self._log.warning(f"No file is kept about internal error {fault.reference}: {error}")
         finally:
             self._keeping = False
 
     def _file_about(self, reference: str) -> Path | None:
-        return kept_file(self.settings.state_dir, reference) if self.settings.state_dir is not None else None
+        if self.settings.state_dir is not None:
+            return kept_file(self.settings.state_dir, reference)
+
+        return None
 
     def _set_suspects_aside(self) -> None:
         """Plan no group at which an earlier process ended, by what the Lease says by now (I10)."""
@@ -295,7 +355,9 @@ class Daemon:
             self.state.bulkhead.suspect(name)
 
     def _is_wanted(self, name: str) -> bool:
-        """Whether the next process must know of a suspect; of those that this one has not looked at, it must."""
+        """Whether the next process must know of a suspect; of those that this one has not looked
+        at, it must.
+        """
         return name not in self._handed_on or self.state.bulkhead.is_suspect(name)
 
     async def _stops_before(self, term: asyncio.Task[None]) -> bool:
@@ -303,17 +365,27 @@ class Daemon:
         stop = asyncio.create_task(self._stopping.wait(), name="stop")
         await asyncio.wait({stop, term}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
+
         return self._stopping.is_set()
 
     async def _resign(self, term: asyncio.Task[None]) -> None:
-        """End the term; release the lease unless a bind is undecided, which its time may still decide."""
+        """End the term; release the lease unless a bind is undecided, which its time may still
+        decide.
+        """
         term.cancel()
         await asyncio.wait({term})
-        if self._leadership is not None and not self.binder.pending and await self._leadership.release():
+
+        if (
+            self._leadership is not None
+            and not self.binder.pending
+            and await self._leadership.release()
+        ):
             self._log.info("released the lease")
 
     async def _drain_visibility(self, *, until_s: float) -> None:
-        """Keep answering for the gangs API: proxies route to a stopping replica until its endpoint is gone."""
+        """Keep answering for the gangs API: proxies route to a stopping replica until its endpoint
+        is gone.
+        """
         if self._visibility_server is not None:
             await self._runtime.sleep(max(0.0, until_s - self._runtime.now()))
 
@@ -323,29 +395,45 @@ class Daemon:
             heartbeat=self.heartbeat,
             waiting_for=self._waiting_for,
             is_hopeless=self._is_hopeless,
-            role=None if self._leadership is None else lambda: "leader" if self._leads() else "standby",
+            role=(
+                None
+                if self._leadership is None
+                else lambda: "leader" if self._leads() else "standby"
+            ),
         )
         return serve_health(app, self.settings.bind_address, self.settings.health_port)
 
     def _waiting_for(self) -> list[str]:
-        """Why the replica is not ready: resources that are not read, or whose changes are not received, among others.
+        """Why the replica is not ready: resources that are not read, or whose changes are not
+        received, among others.
 
-        A standby is ready only once it receives changes of PodGroups; a leader plans as soon as it has listed them.
+        A standby is ready only once it receives changes of PodGroups; a leader plans as soon as it
+        has listed them.
         """
         if self._stopping.is_set():
             return ["shutdown"]
+
         missing = self.informers.waiting_for()
         pod_groups = self.informers.pod_groups
         stands_by = self._leadership is not None and not self._leads()
+
         if fault := self._planning_fails():
             missing.append(f"planning: internal error {fault}")
-        if "podgroups" not in missing and (not pod_groups.is_followed() or (stands_by and not pod_groups.is_live())):
+
+        if "podgroups" not in missing and (
+            not pod_groups.is_followed() or (stands_by and not pod_groups.is_live())
+        ):
             missing.append("podgroups")
+
         served = self._visibility_server
-        # A standby is ready without the first certificate, which only a leader makes. Otherwise a rollout that turns
-        # the API on would never end: an old replica without the API leads, and stays until the new one is ready.
-        if self.settings.visibility_port and (served is None or not (served.is_open or served.awaits_leader)):
+        # A standby is ready without the first certificate, which only a leader makes. Otherwise a
+        # rollout that turns the API on would never end: an old replica without the API leads, and
+        # stays until the new one is ready.
+        if self.settings.visibility_port and (
+            served is None or not (served.is_open or served.awaits_leader)
+        ):
             missing.append("visibility")
+
         return missing
 
     def _objection(self, bind: Bind) -> str:
@@ -357,24 +445,37 @@ class Daemon:
             return self.internal_faults.sentence
 
     def _planning_fails(self) -> str:
-        """The reference of the internal error for which planning has paused repeatedly; "" if it does not."""
+        """The reference of the internal error for which planning has paused repeatedly; "" if it
+        does not.
+        """
         pause = self.state.bulkhead.pause
-        return pause.fault.reference if pause.fault is not None and pause.failures >= UNREADY_AFTER else ""
+        if pause.fault is not None and pause.failures >= UNREADY_AFTER:
+            return pause.fault.reference
+
+        return ""
 
     def _is_hopeless(self) -> bool:
         """Whether no plan was made for so long that only a process that starts over may help."""
         pause = self.state.bulkhead.pause
-        return bool(self._planning_fails()) and self._runtime.now() >= pause.since_s + RESTART_AFTER_S
+        return (
+            bool(self._planning_fails()) and self._runtime.now() >= pause.since_s + RESTART_AFTER_S
+        )
 
     def _debug(self) -> AbstractAsyncContextManager[None]:
-        return serve_debug(debug_app(self.state, self._runtime.now, self._file_about), self.settings.debug_port)
+        return serve_debug(
+            debug_app(self.state, self._runtime.now, self._file_about),
+            self.settings.debug_port,
+        )
 
     @asynccontextmanager
     async def _visibility(self) -> AsyncIterator[None]:
-        """The gangs API, or None if it is off. Raises SettingsError at once if its port is not available."""
+        """The gangs API, or None if it is off. Raises SettingsError at once if its port is not
+        available.
+        """
         if not self.settings.visibility_port:
             yield
             return
+
         from gangsched.visibility.listener import listen
 
         with closing(listen(self.settings)) as listener:
@@ -390,14 +491,21 @@ class Daemon:
         """This process's name in the Lease, else that of the settings; "" without either."""
         if self._leadership is not None:
             return self._leadership.elector.identity
+
         return self.settings.identity or ""
 
     async def _serve_gangs(self, listener: socket.socket) -> None:
-        """Serve the gangs API. It is imported once what was waiting at the start is bound, which comes first."""
+        """Serve the gangs API. It is imported once what was waiting at the start is bound, which
+        comes first.
+        """
         await wait_for_event(self.informers.backlog_bound, SERVE_WITHIN_S)
         identity = self._identity
+
         try:
-            await in_background(partial(import_module, "gangsched.visible"), name="import of the gangs API")
+            await in_background(
+                partial(import_module, "gangsched.visible"),
+                name="import of the gangs API",
+            )
             from gangsched.visible import visibility_server
 
             server = visibility_server(
@@ -414,7 +522,8 @@ class Daemon:
                 await asyncio.Event().wait()
         except Exception:
             self._log.exception("the visibility API cannot be served")
-            listener.close()  # who connects is refused at once: discovery and the end of namespaces must not hang
+            # who connects is refused at once: discovery and the end of namespaces must not hang
+            listener.close()
         finally:
             self._visibility_server = None
 
@@ -423,10 +532,20 @@ class Daemon:
         await self.informers.synced()
         self.loop.wake()
         stores = self.informers.stores
-        self._log.info("ready", version=__version__, pods=len(stores["pods"]), nodes=len(stores["nodes"]))
+        self._log.info(
+            "ready",
+            version=__version__,
+            pods=len(stores["pods"]),
+            nodes=len(stores["nodes"]),
+        )
+
         if self.settings.node_selector and not len(stores["nodes"]):
-            self._log.warning(f"No node has the labels of node_selector: {self.settings.node_selector}.")
-        await asyncio.sleep(QUIET_AFTER_S)  # what was waiting for us is being bound now, and that comes first
+            self._log.warning(
+                f"No node has the labels of node_selector: {self.settings.node_selector}."
+            )
+
+        # what was waiting for us is being bound now, and that comes first
+        await asyncio.sleep(QUIET_AFTER_S)
         await wait_for_event(self.binder.in_flight.idle, QUIET_WITHIN_S, sleep=asyncio.sleep)
         self.informers.backlog_bound.set()
         gc.collect()
@@ -435,15 +554,20 @@ class Daemon:
         await asyncio.Event().wait()
 
     async def _finish(self) -> None:
-        """Finish the binds in flight, then conditions and statuses, then Events, in the time that is left."""
+        """Finish the binds in flight, then conditions and statuses, then Events, in the time that
+        is left.
+        """
         now = self._runtime.now
         deadline_s = now() + self.settings.shutdown_s * 0.8
         lost = await self.binder.drain(self._left_s(deadline_s))
+
         if self._leadership is not None:
             deadline_s = min(deadline_s, now() + HAND_OVER_S)
+
         lost += await self.preemption.drain(self._left_s(deadline_s))
         self.loop.drain()
         lost += await self.status.drain(self._left_s(deadline_s))
+
         unsaid = await self.recorder.drain(self._left_s(deadline_s))
         if lost or unsaid:
             self._log.warning("stopped before everything was written", writes=lost, events=unsaid)
@@ -457,10 +581,13 @@ class Daemon:
             self.status.answered(message)
 
     def _hear(self, message: Message) -> None:
-        """Handle a message of the informers; what the writers store about a deleted object is dropped."""
+        """Handle a message of the informers; what the writers store about a deleted object is
+        dropped.
+        """
         self.loop.inbox(message)
         if isinstance(message, Gone):
-            # Pods are keyed by uid; for PodGroups the key is the name, and the uid comes with the message.
+            # Pods are keyed by uid; for PodGroups the key is the name, and the uid comes with the
+            # message.
             uid = message.uid or message.key
             for writer in (self.binder, self.status, self.recorder):
                 writer.forget(uid)
@@ -468,6 +595,7 @@ class Daemon:
     def _tell(self, told: Report) -> None:
         if not self._leads():
             return
+
         if isinstance(told, RecordEvent):
             self.recorder.record(told)
         else:
@@ -479,8 +607,10 @@ class Daemon:
         for noun, reflector in informers.reflectors.items():
             publish("reflector", noun, reflector.counts)
             self.metrics.watch(noun, partial(getattr, reflector, "heard_s"), now=self._runtime.now)
+
         for noun, store in informers.stores.items():
             publish("store", noun, store.counts)
+
         publish("scheduler_names", "pods", informers.scheduler_names.counts)
         publish("volumes", "binds", self.state.claims.counts)
         publish("operator", "podgroups", informers.pod_groups.counts)
@@ -488,15 +618,24 @@ class Daemon:
         publish("binder", "binds", self.binder.counts)
         publish("preemption_writer", "writes", self.preemption.counts)
         publish("recorder", "events", self.recorder.counts)
-        for name, box in zip(("conditions", "timeouts", "podgroups"), self.status.outboxes, strict=True):
+
+        for name, box in zip(
+            ("conditions", "timeouts", "podgroups"),
+            self.status.outboxes,
+            strict=True,
+        ):
             publish("outbox", name, box.counts)
+
         if self._leadership is not None:
             publish("lease", "lease", self._leadership.elector.counts)
             self.metrics.leadership(self.settings.lease_name, self._leads)
+
         state = self.state
         nominations = state.preemptions.nominations
         self.metrics.preemption.nominations.set_function(lambda: len(nominations.all()))
-        self.metrics.planning_paused.set_function(lambda: float(state.bulkhead.pause.fault is not None))
+        self.metrics.planning_paused.set_function(
+            lambda: float(state.bulkhead.pause.fault is not None)
+        )
         self.metrics.known_nodes.set_function(lambda: len(state.cluster))
         self.metrics.known_pods.set_function(lambda: len(informers.stores["pods"]))
         self.metrics.pod_groups_followed.set_function(informers.pod_groups.is_followed)

@@ -1,9 +1,9 @@
 """The loop: it applies messages, makes a plan, hands out actions and applies their outcomes.
 
-Invariant: one task owns the state. It applies, plans and commits without an await in between, so a plan is committed on
-exactly the state that it was made from. While another instance leads, messages are applied but no decisions are made,
-so that the state is ready when this instance takes over. The loop uses Protocols, never `kube`; time comes from its
-clock.
+Invariant: one task owns the state. It applies, plans and commits without an await in between, so a
+plan is committed on exactly the state that it was made from. While another instance leads, messages
+are applied but no decisions are made, so that the state is ready when this instance takes over. The
+loop uses Protocols, never `kube`; time comes from its clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from gangsched.core.cycle import Limits
 from gangsched.core.scopes import look_ahead
 from gangsched.model.fault import FaultPlace
 from gangsched.model.plan import Plan
-from gangsched.model.protocol import Action, BindFailed, BindGone, BindOrder, Bound, Message, PreemptionOrder, Report
+from gangsched.model.protocol import (
+    Action,
+    BindFailed,
+    BindGone,
+    BindOrder,
+    Bound,
+    Message,
+    PreemptionOrder,
+    Report,
+)
 from gangsched.model.reasons import EventReason
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.audit import Audit
@@ -30,22 +39,34 @@ from gangsched.telemetry.metrics import Metrics
 from gangsched.turn import plan_and_commit, prepare
 
 MESSAGES_PER_TURN = 1_000
-APPLY_AT_MOST_S, MESSAGES_BETWEEN_LOOKS = 0.015, 50
-"""A turn applies no more messages once they have taken that long: some change a gang of thousands."""
+APPLY_AT_MOST_S = 0.015
+MESSAGES_BETWEEN_LOOKS = 50
+"""A turn applies no more messages once they have taken that long: some change a gang
+of thousands.
+"""
 READ_PER_TURN = 2_500
-"""Units of changed gangs that a turn reads (`Registry.refresh`), 10 to 15 ms; 20,000 new pods took one turn 0.5 s."""
-MESSAGES_BESIDE_A_PLAN, READ_BESIDE_A_PLAN = 200, 600
-"""A turn that applies more, or would read more, leaves the plan to the next one, which applies nothing: plans have most
-of a turn's 50 ms, and no stream of messages keeps them off. Of new gangs others are read in the turn after the plan
-(`state.changed_gangs`): however many one namespace creates, every second turn has a plan."""
+"""Units of changed gangs that a turn reads (`Registry.refresh`), 10 to 15 ms; 20,000 new pods took
+one turn 0.5 s.
+"""
+MESSAGES_BESIDE_A_PLAN = 200
+READ_BESIDE_A_PLAN = 600
+"""A turn that applies more, or would read more, leaves the plan to the next one, which applies
+nothing: plans have most of a turn's 50 ms, and no stream of messages keeps them off. Of new gangs
+others are read in the turn after the plan (`state.changed_gangs`): however many one namespace
+creates, every second turn has a plan."""
 TURN_EVERY_S = 0.01
-"""A turn costs as much for one message as for ten: the first one is looked at at once, the next ones together."""
-SOONEST_S, TIMES_A_TURN = 0.002, 4.0
-"""After a turn that decided nothing the next one comes sooner, for a gang may be whole by then: after four times what
-it took, so that turns take a quarter of the time at most."""
+"""A turn costs as much for one message as for ten: the first one is looked at at once, the next
+ones together.
+"""
+SOONEST_S = 0.002
+TIMES_A_TURN = 4.0
+"""After a turn that decided nothing the next one comes sooner, for a gang may be whole by then:
+after four times what it took, so that turns take a quarter of the time at most."""
 PASSES = 4
-"""Passes of the event loop after each turn of many, so that a renewal of the Lease, a probe or an answer of the API of
-gangs takes few turns, however busy they are (decision 48): a timer, a request, its answer and who waited for it."""
+"""Passes of the event loop after each turn of many, so that a renewal of the Lease, a probe or an
+answer of the API of gangs takes few turns, however busy they are (decision 48): a timer, a request,
+its answer and who waited for it.
+"""
 LOOK_AHEAD_EVERY_S = 1.0
 DEADLINE_UNKNOWN_S = 1.0
 """When the next turn is due if the computation of its time raises."""
@@ -74,7 +95,9 @@ class Clock(Protocol):
 
 @dataclass(slots=True)
 class Ports:
-    """The loop's outputs. `tell` accepts status writes and Events, `preempt` accepts evictions; neither blocks."""
+    """The loop's outputs. `tell` accepts status writes and Events, `preempt` accepts evictions;
+    neither blocks.
+    """
 
     binds: Binds
     tell: Callable[[Report], None]
@@ -96,8 +119,8 @@ class Loop:
         leads: Callable[[], bool] = lambda: True,
         history: History | None = None,
     ) -> None:
-        """Plans are made only while `ready()` and `leads()` are true; once true, `ready()` must stay true. What is
-        decided about gangs goes into `history`.
+        """Plans are made only while `ready()` and `leads()` are true; once true, `ready()` must
+        stay true. What is decided about gangs goes into `history`.
         """
         self.audit = Audit(state, history or History(ports.clock.wall_s))
         self._state = state
@@ -106,7 +129,9 @@ class Loop:
         self._limits = limits
         self._ready = ready
         self._leads = leads
-        # A deque and an event instead of asyncio.Queue: senders must not wait, and a turn takes many at once.
+
+        # A deque and an event instead of asyncio.Queue: senders must not wait, and a turn takes
+        # many at once.
         self._messages: deque[Message] = deque()
         self._wake = asyncio.Event()
         self._looked_ahead_s = float("-inf")
@@ -124,24 +149,33 @@ class Loop:
         self._wake.set()
 
     def stop(self) -> None:
-        """Stop planning; `run` returns. `listen` applies later messages, `drain` the last outcomes."""
+        """Stop planning; `run` returns. `listen` applies later messages, `drain` the
+        last outcomes.
+        """
         self._stopping = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Take turns until stopped. Each turn applies messages, and plans if a group can be decided."""
+        """Take turns until stopped. Each turn applies messages, and plans if a group can be
+        decided.
+        """
         clock = asyncio.get_running_loop().time
         while not self._stopping:
             began_s = clock()
             self._wake.clear()
             busy = self._turn_walled()
             next_s = began_s + spacing_s(busy=busy, took_s=clock() - began_s)
+
             for _ in range(PASSES if busy else 1):
                 await asyncio.sleep(0)
+
             if not busy and not self._wake.is_set():
-                with suppress(Exception):  # it saves time and decides nothing; a plan that asks the same tells of it
+                # it saves time and decides nothing; a plan that asks the same tells of it
+                with suppress(Exception):
                     self._look_ahead()
+
                 await self._sleep()
+
             if len(self._messages) < MESSAGES_PER_TURN and not self._plan_is_next:
                 await asyncio.sleep(next_s - clock())  # a negative time is none
 
@@ -164,51 +198,82 @@ class Loop:
     def turn(self) -> bool:
         """Take one turn; True if another is needed at once."""
         applied = 0 if self._plan_is_next else self._take_in()
-        # More messages than one turn applies: planning on half of a burst would start gangs on outdated nodes.
+        # More messages than one turn applies: planning on half of a burst would start gangs on
+        # outdated nodes.
         is_burst = bool(self._messages) and not self._plan_is_next
         if is_burst or not self._ready():
             return bool(self._messages)
+
         now_s = self._ports.clock.now_s()
         is_late = self._state.registry.exceeds(READ_BESIDE_A_PLAN, with_new=not self._plan_is_next)
-        # A standby reads as well, so that its first plan after a failover need not read everything at once.
+        # A standby reads as well, so that its first plan after a failover need not read everything
+        # at once.
         if is_late or not self._decides():
             self._state.refresh(now_s, in_turn=False, most=READ_PER_TURN)
+
         if not self._decides():
             return is_late
+
         # The next turn applies nothing and plans, so that no stream of messages keeps plans off.
         self._plan_is_next = is_late or applied > MESSAGES_BESIDE_A_PLAN
         if self._plan_is_next:
             return True
-        prepared = prepare(self._state, now_s, self._ports.clock.wall_s(), most_new=READ_BESIDE_A_PLAN)
-        told = sum(each.reason is EventReason.OVERRUN for each in prepared.overruns)
+
+        prepared = prepare(
+            self._state,
+            now_s,
+            self._ports.clock.wall_s(),
+            most_new=READ_BESIDE_A_PLAN,
+        )
+        told = sum(record_event.reason is EventReason.OVERRUN for record_event in prepared.overruns)
         self._metrics.reservations.overruns.inc(told)
+
         # Before the plan, which these binds and evictions need not wait for.
         self._carry_out(prepared.actions)
         planned = self._plan(now_s)
+
         for start in self._state.waits.take_started():
             self._metrics.gangs.started(start)
+
         for report in self._state.take_reports(now_s=now_s, wall=self._ports.clock.wall()):
             self._tell(report)
+
         if (counts := self._state.preemptions.nominations.journal.take_counts()) is not None:
             self._metrics.preemption.add(counts)
+
         return planned or bool(self._messages)
 
     async def listen(self) -> None:
-        """After `stop`: apply messages until cancelled, because binds in flight still check their nodes (B2)."""
+        """After `stop`: apply messages until cancelled, because binds in flight still check their
+        nodes (B2).
+        """
         while True:
             self._wake.clear()
             self._take_in()
+
             if not self._messages:
                 await self._wake.wait()
+
             await asyncio.sleep(TURN_EVERY_S)
 
     def drain(self) -> None:
         """After `stop`: apply the last outcomes and hand out all pending reports."""
         while self._messages:
             self._take_in()
+
         clock = self._ports.clock
-        self._state.bulkhead.run(FaultPlace.TURN, lambda: self._state.refresh(clock.now_s()), None, clock.now_s())
-        for report in self._state.take_reports(now_s=clock.now_s(), wall=clock.wall(), everything=True):
+        self._state.bulkhead.run(
+            FaultPlace.TURN,
+            lambda: self._state.refresh(clock.now_s()),
+            None,
+            clock.now_s(),
+        )
+
+        for report in self._state.take_reports(
+            now_s=clock.now_s(),
+            wall=clock.wall(),
+            everything=True,
+        ):
             self._tell(report)
 
     def _decides(self) -> bool:
@@ -216,41 +281,63 @@ class Loop:
         return self._leads() and not self._state.orders.paused
 
     def _take_in(self) -> int:
-        """Apply a bounded number of messages, so that health and binds are served in between; returns how many."""
-        clock, applied = self._ports.clock, 0
+        """Apply a bounded number of messages, so that health and binds are served in between;
+        returns how many.
+        """
+        clock = self._ports.clock
+        applied = 0
         now_s = clock.now_s()
+
         for _ in range(min(len(self._messages), MESSAGES_PER_TURN)):
             if applied % MESSAGES_BETWEEN_LOOKS == 0 and clock.now_s() > now_s + APPLY_AT_MOST_S:
                 break
+
             message = self._messages.popleft()
             applied += 1
+
             if isinstance(message, Bound | BindGone | BindFailed):
                 self._metrics.binds[BIND_RESULTS[type(message)]].inc()
+
             for event in self._state.apply(message, now_s=now_s):
                 if event.reason == EventReason.SET_ASIDE:
                     self._log.error(event.message)
+
                 self._tell(event)
+
         return applied
 
     def _plan(self, now_s: float) -> bool:
         """Plan and commit what is ready; False when nothing was."""
         clock = self._ports.clock
-        made = plan_and_commit(self._state, now_s, clock.wall_s(), limits=self._limits, clock=clock.now_s)
+        made = plan_and_commit(
+            self._state,
+            now_s,
+            clock.wall_s(),
+            limits=self._limits,
+            clock=clock.now_s,
+        )
         if made is None:
             return False
+
         self.audit.plan += 1
         self._carry_out(made.actions)
         self.audit.planned(made.plan)
         self._count(made.plan, made.took_s)
         self._metrics.reservations.planned(
-            made.plan, made.given.queue, made.given.snapshot, wall_s=clock.wall_s(), policy=self._state.registry.policy
+            made.plan,
+            made.given.queue,
+            made.given.snapshot,
+            wall_s=clock.wall_s(),
+            policy=self._state.registry.policy,
         )
+
         return True
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         # Binds first: reports and nominations of the same turn wait for pauses between them anyway.
         if binds := [action for action in actions if isinstance(action, BindOrder)]:
             self._ports.binds.submit(binds)
+
         self.audit.ordered(actions)
         for action in actions:
             if isinstance(action, PreemptionOrder):
@@ -269,13 +356,20 @@ class Loop:
         metrics.cycles.inc()
         metrics.cycle_seconds.observe(planned_s)
         metrics.plan_pods.inc(proposal.pods_tried)
+
         for part, size in self._state.queue.sizes().items():
             metrics.queue_groups[part].set(size)
+
         for verdict in proposal.verdicts:
             metrics.verdicts[verdict.reason].inc()
             if verdict.round is not None:
                 metrics.rounds[verdict.round.outcome].inc()
-        moved = [verdict for verdict in proposal.verdicts if verdict.binds or verdict.holds or verdict.releases]
+
+        moved = [
+            verdict
+            for verdict in proposal.verdicts
+            if verdict.binds or verdict.holds or verdict.releases
+        ]
         if moved:
             # Orders: whether the binds succeed is in the audit trail, once each is answered.
             self._log.info(
@@ -302,6 +396,7 @@ class Loop:
         decides = self._ready() and self._decides()
         deadline_s = self._deadline_s(self._ports.clock.now_s()) if decides else None
         delay_s = None if deadline_s is None else max(0.0, deadline_s - self._ports.clock.now_s())
+
         try:
             async with asyncio.timeout(delay_s):
                 await self._wake.wait()
@@ -311,4 +406,7 @@ class Loop:
 
 def spacing_s(*, busy: bool, took_s: float) -> float:
     """Minimum time from the start of a turn that took `took_s` to the start of the next one."""
-    return TURN_EVERY_S if busy else min(max(TIMES_A_TURN * took_s, SOONEST_S), TURN_EVERY_S)
+    if busy:
+        return TURN_EVERY_S
+
+    return min(max(TIMES_A_TURN * took_s, SOONEST_S), TURN_EVERY_S)

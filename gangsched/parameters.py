@@ -1,7 +1,7 @@
 """The settings that affect decisions, for the daemon and for simulations.
 
-Invariant: everything that plans reads them from here, so that a simulation cannot differ from the daemon because of a
-forgotten setting.
+Invariant: everything that plans reads them from here, so that a simulation cannot differ from the
+daemon because of a forgotten setting.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def rules(settings: Settings) -> Rules:
             preempt_delay_s=settings.preempt_delay_s,
         ),
         policy=gpu_policy(settings),
-        evict_overrun_after_s=OVERRUN_EVICTED_AFTER_S if settings.backfill_overrun is OnOverrun.EVICT else None,
+        evict_overrun_after_s=(
+            OVERRUN_EVICTED_AFTER_S if settings.backfill_overrun is OnOverrun.EVICT else None
+        ),
         reservations=reservation_limits(settings),
         preemption=preemption(settings),
         allocates=settings.devices is not DeviceScope.ALLOCATED,
@@ -47,7 +49,11 @@ def reservation_limits(settings: Settings) -> ReservationLimits:
 
 def gpu_policy(settings: Settings) -> GpuPolicy:
     """Settings of accelerators, topology and plain replicas."""
-    return GpuPolicy(settings.topology_keys, frozenset(settings.accelerators), settings.plain_replicas)
+    return GpuPolicy(
+        settings.topology_keys,
+        frozenset(settings.accelerators),
+        settings.plain_replicas,
+    )
 
 
 def preemption(settings: Settings) -> PreemptionSettings:

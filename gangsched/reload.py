@@ -1,7 +1,7 @@
 """Reads the configuration again on SIGHUP, and when the file has changed.
 
-Invariant: only the settings in `LIVE` take effect; of the others the log says that they need a restart. An invalid
-configuration changes nothing.
+Invariant: only the settings in `LIVE` take effect; of the others the log says that they need a
+restart. An invalid configuration changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class Reloader:
     """`settings` are in effect; `changed` is called after some of them changed."""
 
     def __init__(self, settings: Settings, read: Callable[[], Settings], file: Path | None) -> None:
-        """`read` merges all sources again and raises SettingsError; `file` is the one to look at, if any."""
+        """`read` merges all sources again and raises SettingsError; `file` is the one to look at,
+        if any.
+        """
         self.settings = settings
         self.changed: Callable[[Settings], None] = lambda settings: None
         self._read = read
@@ -45,6 +47,7 @@ class Reloader:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._asked.wait()
+
             content = self._look()
             if self._asked.is_set() or content != self._content:
                 self._asked.clear()
@@ -58,20 +61,37 @@ class Reloader:
         except SettingsError as error:
             self._log.warning(f"The configuration is not reloaded: {error}")
             return
-        names = [each for each in Settings.model_fields if getattr(wanted, each) != getattr(self.settings, each)]
-        live = [each for each in names if each in LIVE]
-        outdated = [each for each in names if each not in LIVE]
+
+        names = []
+        for field in Settings.model_fields:
+            if getattr(wanted, field) != getattr(self.settings, field):
+                names.append(field)
+
+        live = [name for name in names if name in LIVE]
+        outdated = [name for name in names if name not in LIVE]
+
         if live:
-            self.settings = self.settings.model_copy(update={each: getattr(wanted, each) for each in live})
+            self.settings = self.settings.model_copy(
+                update={each: getattr(wanted, each) for each in live}
+            )
             set_level(self.settings.log_level)
             self.changed(self.settings)
-            self._log.warning(f"Reloaded: {', '.join(f'{each} is {getattr(wanted, each)}' for each in live)}.")
+            self._log.warning(
+                f"Reloaded: {', '.join(f'{each} is {getattr(wanted, each)}' for each in live)}."
+            )
+
         if outdated and outdated != self._outdated:
-            self._log.warning(f"Changed settings take effect after a restart: {', '.join(outdated)}.")
+            self._log.warning(
+                f"Changed settings take effect after a restart: {', '.join(outdated)}."
+            )
+
         self._outdated = outdated
 
     def _look(self) -> bytes | None:
         try:
-            return self._file.read_bytes() if self._file is not None else None
+            if self._file is not None:
+                return self._file.read_bytes()
+
+            return None
         except OSError:
             return None  # reading it again says why, if it is asked for

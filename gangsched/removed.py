@@ -1,7 +1,7 @@
 """Removed settings and their replacements.
 
-Invariant: a removed name is never reused with another meaning, and setting it fails with a hint. `configuration`,
-`options` and the schema of the chart's values read this table.
+Invariant: a removed name is never reused with another meaning, and setting it fails with a hint.
+`configuration`, `options` and the schema of the chart's values read this table.
 """
 
 from __future__ import annotations
@@ -58,5 +58,7 @@ REMOVED: Mapping[str, str] = {
 
 
 def was_removed(name: str) -> str:
-    """The replacement of the removed setting `name`; the text continues a sentence that begins with the name."""
+    """The replacement of the removed setting `name`; the text continues a sentence that begins with
+    the name.
+    """
     return f"was removed: {REMOVED[name]}"

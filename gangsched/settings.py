@@ -1,8 +1,8 @@
 """Settings: one frozen model of everything an administrator may set.
 
-Invariant: every number has its unit in its name and a bound. Descriptions follow kubectl: a noun phrase, then the
-meaning of special values. Flags, environment and file are read in `configuration`. Whether the values fit the cluster
-is not checked here.
+Invariant: every number has its unit in its name and a bound. Descriptions follow kubectl: a noun
+phrase, then the meaning of special values. Flags, environment and file are read in `configuration`.
+Whether the values fit the cluster is not checked here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from gangsched.model.preemption import BudgetRule, VictimScope
 
 ENV_PREFIX = "GANGSCHED_"
 LIVE = frozenset({"log_level", "writes_per_s"})
-"""Settings that take effect while the daemon runs (`gangsched.reload`); all others need a restart."""
+"""Settings that take effect while the daemon runs (`gangsched.reload`); all others need
+a restart.
+"""
 
 
 class SettingsError(ValueError):
@@ -49,26 +51,43 @@ class LogLevel(StrEnum):
 
 
 LabelKey = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=317)]
-LeaseName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+LeaseName = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)
+]
 Identity = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=253)]
 SchedulerName = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=253)]
 
 
 class Settings(BaseSettings):
-    """The daemon's settings. The constructor uses only its arguments; `load_settings` reads file and environment."""
+    """The daemon's settings. The constructor uses only its arguments; `load_settings` reads file
+    and environment.
+    """
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, env_prefix=ENV_PREFIX)
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        env_prefix=ENV_PREFIX,
+    )
 
     kubeconfig: Path | None = Field(
         default=None,
-        description="Path to a kubeconfig. Default: the pod's ServiceAccount, else KUBECONFIG, else ~/.kube/config.",
+        description=(
+            "Path to a kubeconfig. Default: the pod's ServiceAccount, else KUBECONFIG, else"
+            " ~/.kube/config."
+        ),
     )
     scheduler_names: Annotated[tuple[SchedulerName, ...], NoDecode] = Field(
-        default=("gangsched",), min_length=1, description="Values of spec.schedulerName that this instance serves."
+        default=("gangsched",),
+        min_length=1,
+        description="Values of spec.schedulerName that this instance serves.",
     )
     node_selector: str = Field(
         default="",
-        description="Label selector of the nodes that this instance uses, as for kubectl -l. Default: all nodes.",
+        description=(
+            "Label selector of the nodes that this instance uses, as for kubectl -l. Default: all"
+            " nodes."
+        ),
     )
     api_server_wait_s: float = Field(
         default=60.0,
@@ -78,73 +97,113 @@ class Settings(BaseSettings):
     )
     bind_address: str = Field(
         default="",
-        description="Bind address of the health server and the gangs API. Default: all interfaces, IPv4 and IPv6.",
+        description=(
+            "Bind address of the health server and the gangs API. Default: all interfaces, IPv4 and"
+            " IPv6."
+        ),
     )
     health_port: int = Field(
-        default=8080, ge=0, le=65535, description="Port of /livez, /readyz and /metrics; 0 disables the server."
+        default=8080,
+        ge=0,
+        le=65535,
+        description="Port of /livez, /readyz and /metrics; 0 disables the server.",
     )
     debug_port: int = Field(
-        default=8081, ge=0, le=65535, description="Port of /debug/gangs on 127.0.0.1; 0 disables the server."
+        default=8081,
+        ge=0,
+        le=65535,
+        description="Port of /debug/gangs on 127.0.0.1; 0 disables the server.",
     )
     state_dir: Path | None = Field(
         default=None,
-        description="Directory that outlasts a restart of the process, with the gang that is being planned and files "
-        "about internal errors, up to 5 of 8 MiB. Default: none.",
+        description=(
+            "Directory that outlasts a restart of the process, with the gang that is being planned"
+            " and files about internal errors, up to 5 of 8 MiB. Default: none."
+        ),
     )
     visibility_port: int = Field(
-        default=0, ge=0, le=65535, description="Port of the gangs API, an aggregated API server; 0 disables it."
+        default=0,
+        ge=0,
+        le=65535,
+        description="Port of the gangs API, an aggregated API server; 0 disables it.",
     )
     visibility_cert_dir: Path | None = Field(
         default=None,
-        description="Directory with tls.crt and tls.key of the gangs API. Default: a self-signed certificate in a "
-        "Secret that the replicas share.",
+        description=(
+            "Directory with tls.crt and tls.key of the gangs API. Default: a self-signed"
+            " certificate in a Secret that the replicas share."
+        ),
     )
-    log_format: LogFormat = Field(default=LogFormat.JSON, description="Log format: json or console.")
+    log_format: LogFormat = Field(
+        default=LogFormat.JSON,
+        description="Log format: json or console.",
+    )
     log_level: LogLevel = Field(
-        default=LogLevel.INFO, description="Lowest level that is logged: debug, info, warning or error."
+        default=LogLevel.INFO,
+        description="Lowest level that is logged: debug, info, warning or error.",
     )
     wait_time_s: float = Field(
         default=600.0,
         gt=0,
-        description="Default Permit timeout in seconds: how long members of a NonStrict gang keep their nodes "
-        "while they wait for the other members.",
+        description=(
+            "Default Permit timeout in seconds: how long members of a NonStrict gang keep their"
+            " nodes while they wait for the other members."
+        ),
     )
     hold_max_s: float = Field(
-        default=3600.0, gt=0, description="Upper limit of the Permit timeout that a gang may set, in seconds."
+        default=3600.0,
+        gt=0,
+        description="Upper limit of the Permit timeout that a gang may set, in seconds.",
     )
     match_policy: MatchPolicy = Field(
         default=MatchPolicy.ONCE_SATISFIED,
-        description="Default match policy, which decides which members count towards minMember: once-satisfied "
-        "(all; a gang that has started needs no minimum), only-waiting (unbound members) or "
-        "waiting-and-running (unbound and running members).",
+        description=(
+            "Default match policy, which decides which members count towards minMember:"
+            " once-satisfied (all; a gang that has started needs no minimum), only-waiting (unbound"
+            " members) or waiting-and-running (unbound and running members)."
+        ),
     )
-    bind_connections: int = Field(default=96, ge=1, le=256, description="Maximum number of bind requests in flight.")
+    bind_connections: int = Field(
+        default=96,
+        ge=1,
+        le=256,
+        description="Maximum number of bind requests in flight.",
+    )
     writes_per_s: float = Field(
         default=400,
         gt=0,
         le=10_000,
-        description="Rate limit, per second, of condition and status writes. Events have a separate limit of the same "
-        "size. One namespace may use half of each.",
+        description=(
+            "Rate limit, per second, of condition and status writes. Events have a separate limit"
+            " of the same size. One namespace may use half of each."
+        ),
     )
     reservations: int = Field(
         default=8,
         ge=0,
         le=64,
-        description="Maximum number of groups for which capacity is reserved at the same time; 0 disables "
-        "reservations.",
+        description=(
+            "Maximum number of groups for which capacity is reserved at the same time; 0 disables "
+            "reservations."
+        ),
     )
     fence_after_s: float = Field(
         default=21_600,
         ge=0,
         le=31_536_000,
-        description="Waiting time, in seconds, after which a group whose start time cannot be computed gets whole "
-        "nodes reserved (a fence).",
+        description=(
+            "Waiting time, in seconds, after which a group whose start time cannot be computed gets"
+            " whole nodes reserved (a fence)."
+        ),
     )
     reservations_per_namespace: int = Field(
         default=2,
         ge=1,
         le=64,
-        description="Maximum number of groups of one namespace for which capacity is reserved at the same time.",
+        description=(
+            "Maximum number of groups of one namespace for which capacity is reserved at the same"
+            " time."
+        ),
     )
     default_expected_runtime_s: float | None = Field(
         default=None,
@@ -154,93 +213,133 @@ class Settings(BaseSettings):
     )
     backfill_order: BackfillOrder = Field(
         default=BackfillOrder.SHORTEST,
-        description="Order in which groups of equal priority are tried while capacity is reserved: shortest "
-        "(shortest run time first) or age (oldest first).",
+        description=(
+            "Order in which groups of equal priority are tried while capacity is reserved: shortest"
+            " (shortest run time first) or age (oldest first)."
+        ),
     )
     backfill_overrun: OnOverrun = Field(
         default=OnOverrun.TELL,
-        description="What happens to backfilled groups that exceed their declared run time: tell (only an Event "
-        "reports it) or evict.",
+        description=(
+            "What happens to backfilled groups that exceed their declared run time: tell (only an"
+            " Event reports it) or evict."
+        ),
     )
     topology_keys: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
         default=TOPOLOGY_KEYS,
-        description="Node labels that define topology domains, the smallest domain first. Gangs prefer to stay "
-        "within one domain.",
+        description=(
+            "Node labels that define topology domains, the smallest domain first. Gangs prefer to"
+            " stay within one domain."
+        ),
     )
     accelerators: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
-        default=(), description="Extended resources to treat as accelerators, in addition to the built-in ones."
+        default=(),
+        description=(
+            "Extended resources to treat as accelerators, in addition to the built-in ones."
+        ),
     )
     plain_replicas: PlainReplicas = Field(
         default=PlainReplicas.SPREAD,
-        description="How pods of one ReplicaSet, StatefulSet, ReplicationController or Service are placed if they "
-        "are in no gang and request no accelerators: spread (over zones and nodes) or pack.",
+        description=(
+            "How pods of one ReplicaSet, StatefulSet, ReplicationController or Service are placed"
+            " if they are in no gang and request no accelerators: spread (over zones and nodes) or"
+            " pack."
+        ),
     )
     dialects: Annotated[tuple[DialectName, ...], NoDecode] = Field(
         default=NAMES,
-        description="Third-party APIs whose objects declare gangs: grove (PodGangs) and volcano (PodGroups). "
-        "Labels and annotations of APIs that are not listed are ignored.",
+        description=(
+            "Third-party APIs whose objects declare gangs: grove (PodGangs) and volcano"
+            " (PodGroups). Labels and annotations of APIs that are not listed are ignored."
+        ),
     )
     preemption: VictimScope = Field(
         default=VictimScope.OWN,
-        description="Lower-priority pods that may be evicted: own (pods of gangsched), all (pods of any "
-        "scheduler) or off (none).",
+        description=(
+            "Lower-priority pods that may be evicted: own (pods of gangsched), all (pods of any "
+            "scheduler) or off (none)."
+        ),
     )
     devices: DeviceScope = Field(
         default=DeviceScope.AUTO,
-        description="ResourceClaims that pods may use: allocated (only claims that another component has allocated), "
-        "all (gangsched allocates devices to the other claims) or auto (all while the role gangsched-devices is bound "
-        "and the API server serves ResourceSlices, else allocated).",
+        description=(
+            "ResourceClaims that pods may use: allocated (only claims that another component has"
+            " allocated), all (gangsched allocates devices to the other claims) or auto (all while"
+            " the role gangsched-devices is bound and the API server serves ResourceSlices, else"
+            " allocated)."
+        ),
     )
     preempt_delay_s: int = Field(
         default=0,
         ge=0,
         le=3_600,
-        description="Default time that a group waits before it preempts, in seconds, so that an autoscaler can "
-        "add nodes.",
+        description=(
+            "Default time that a group waits before it preempts, in seconds, so that an autoscaler"
+            " can add nodes."
+        ),
     )
     preempt_min_run_s: int = Field(
-        default=0, ge=0, le=86_400, description="How long a pod must have run before it may be evicted, in seconds."
+        default=0,
+        ge=0,
+        le=86_400,
+        description="How long a pod must have run before it may be evicted, in seconds.",
     )
     preempt_max_wait_s: int = Field(
         default=600,
         ge=30,
         le=86_400,
-        description="How long a preempting group waits for the evicted pods to terminate, in seconds. Pods with a "
-        "longer grace period are evicted only if no other victims suffice.",
+        description=(
+            "How long a preempting group waits for the evicted pods to terminate, in seconds. Pods"
+            " with a longer grace period are evicted only if no other victims suffice."
+        ),
     )
     preempt_pdb: BudgetRule = Field(
         default=BudgetRule.RESPECT,
-        description="How PodDisruptionBudgets are treated: respect, or last_resort (violate them if no other "
-        "victims suffice).",
+        description=(
+            "How PodDisruptionBudgets are treated: respect, or last_resort (violate them if no"
+            " other victims suffice)."
+        ),
     )
     leader_elect: bool = Field(
-        default=False, description="Enable leader election through a Lease; only the leader schedules."
+        default=False,
+        description="Enable leader election through a Lease; only the leader schedules.",
     )
     lease_namespace: LeaseName = Field(
-        default="gangsched-system", description="Namespace of the leader election Lease."
+        default="gangsched-system",
+        description="Namespace of the leader election Lease.",
     )
     lease_name: LeaseName = Field(
         default="gangsched",
-        description="Name of the leader election Lease. Instances with different scheduler names need different "
-        "Leases.",
+        description=(
+            "Name of the leader election Lease. Instances with different scheduler names need"
+            " different Leases."
+        ),
     )
     identity: Identity | None = Field(
         default=None,
-        description="Name of this instance in the Lease (holderIdentity). Default: host name and a random suffix.",
+        description=(
+            "Name of this instance in the Lease (holderIdentity). Default: host name and a random"
+            " suffix."
+        ),
     )
     lease_duration_s: float = Field(
         default=15,
         ge=1,
         le=300,
-        description="How long the Lease is valid after a renewal, in seconds; a standby takes over when it "
-        "expires. A leader that cannot renew it stops writing after two thirds of this time.",
+        description=(
+            "How long the Lease is valid after a renewal, in seconds; a standby takes over when it "
+            "expires. A leader that cannot renew it stops writing after two thirds of this time."
+        ),
     )
     shutdown_s: float = Field(
         default=10.0,
         gt=0,
         le=300,
-        description="Time to finish binds and other writes after SIGTERM, in seconds. The gangs API answers for the "
-        "first half of this time, until Services no longer route requests to the replica.",
+        description=(
+            "Time to finish binds and other writes after SIGTERM, in seconds. The gangs API answers"
+            " for the first half of this time, until Services no longer route requests to the"
+            " replica."
+        ),
     )
 
     @classmethod
@@ -252,19 +351,21 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use constructor arguments only: `load_settings` merges the sources itself, so that it can name them in
-        errors.
+        """Use constructor arguments only: `load_settings` merges the sources itself, so that it can
+        name them in errors.
         """
         return (init_settings,)
 
     @field_validator("*", mode="before")
     @classmethod
     def _no_booleans(cls, value: object, info: ValidationInfo) -> object:
-        # YAML reads `off` as false, and `on` and `yes` as true, which pydantic would read as the number 1.
+        # YAML reads `off` as false, and `on` and `yes` as true, which pydantic would read as the
+        # number 1.
         if value is False and info.field_name == "preemption":
             return VictimScope.OFF
         if isinstance(value, bool) and info.field_name != "leader_elect":
             raise ValueError("it is a boolean, and this setting is none")
+
         return value
 
     @field_validator("node_selector")
@@ -280,6 +381,7 @@ class Settings(BaseSettings):
     def _split_names(cls, value: object) -> object:
         if isinstance(value, str):
             value = [name.strip() for name in value.split(",") if name.strip()]
+
         return value
 
     @field_validator("scheduler_names", "topology_keys", "accelerators", "dialects")

@@ -1,11 +1,12 @@
 """A turn: preparations, the plan and its commit, in the same order for all callers.
 
-Invariant: the daemon's loop, `gangsched simulate` and the tests' `World` share this code, so that no caller leaves out
-a step or an argument. The caller reads the clocks and carries out the actions:
+Invariant: the daemon's loop, `gangsched simulate` and the tests' `World` share this code, so that
+no caller leaves out a step or an argument. The caller reads the clocks and carries out the actions:
 
-1. Bind members whose claims are bound. 2. Report pods that have run longer than declared. 3. Update the queue. 4. Apply
-the API server's answers to nominations, and restore the nominations of an earlier process. 5. Plan the ready groups. 6.
-Commit on exactly the state that the plan was made from.
+1. Bind members whose claims are bound. 2. Report pods that have run longer than declared. 3. Update
+   the queue. 4. Apply
+the API server's answers to nominations, and restore the nominations of an earlier process. 5. Plan
+the ready groups. 6. Commit on exactly the state that the plan was made from.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ FAULTS_A_NAMESPACE: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Actions of steps 1 to 4; `overruns` are the Events among them about pods that have run longer than declared."""
+    """Actions of steps 1 to 4; `overruns` are the Events among them about pods that have run longer
+    than declared.
+    """
 
     actions: list[Action]
     overruns: list[RecordEvent]
@@ -50,20 +53,29 @@ class Decided:
     took_s: float
 
 
-def prepare(state: SchedulingState, now_s: float, wall_s: float, *, most_new: float = math.inf) -> Prepared:
+def prepare(
+    state: SchedulingState,
+    now_s: float,
+    wall_s: float,
+    *,
+    most_new: float = math.inf,
+) -> Prepared:
     """Do steps 1 to 4; `most_new` limits the work for new gangs, in units of `Registry.refresh`."""
     state.bulkhead.begin_turn(now_s)
     if state.bulkhead.is_skipped:
         return Prepared([], [])
+
     run = partial(state.bulkhead.run, FaultPlace.TURN)
     none: list[Any] = []
     claims = run(lambda: state.claims_due(now_s), none, now_s)
     overruns = run(lambda: state.overruns.due(now_s, wall_s), none, now_s)
+
     # Before the refresh: room that members to come no longer need may wake parked groups.
     run(lambda: state.coming.due(now_s, wall_s), None, now_s)
     run(lambda: state.refresh(now_s, most_new=most_new), None, now_s)
     nominations = run(lambda: state.preemptions.due(now_s, wall_s), none, now_s)
     told = [*overruns, *state.coming.take_events(), *state.bulkhead.take_actions()]
+
     return Prepared([*claims, *nominations, *told], overruns)
 
 
@@ -77,30 +89,41 @@ def plan_and_commit(
 ) -> Decided | None:
     """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics.
 
-    The work that this turn has spent on nominations and on ordering groups reduces the plan's limit of work, unless the
-    plan continues an unfinished group, which may need the whole limit.
+    The work that this turn has spent on nominations and on ordering groups reduces the plan's limit
+    of work, unless the plan continues an unfinished group, which may need the whole limit.
     """
     bulkhead = state.bulkhead
     if bulkhead.is_skipped:
         return None
+
     given = bulkhead.run(FaultPlace.TURN, lambda: state.plan_input(now_s, wall_s), None, now_s)
     if given is None:
         bulkhead.went_well()
         return None
+
     limits = limits or Limits()
     if given.unfinished is None:
         # At least half: a turn that spends its work on nominations must still decide groups.
-        limits = replace(limits, work=max(limits.work // 2, limits.work - state.preemptions.work - state.batches.units))
+        limits = replace(
+            limits,
+            work=max(limits.work // 2, limits.work - state.preemptions.work - state.batches.units),
+        )
+
     began_s = clock()
     made = _Planning(state, now_s, limits).plan(given)
     if made is None:
         return None
+
     given, proposal = made
     took_s = clock() - began_s
     actions = bulkhead.run(
-        FaultPlace.COMMIT, lambda: state.commit(proposal, given.snapshot, now_s=now_s), list[Action](), now_s
+        FaultPlace.COMMIT,
+        lambda: state.commit(proposal, given.snapshot, now_s=now_s),
+        list[Action](),
+        now_s,
     )
     bulkhead.went_well()
+
     return Decided(given, proposal, actions, took_s)
 
 
@@ -115,26 +138,33 @@ class _Planning:
     _failed: Counter[str] = field(default_factory=Counter)
 
     def plan(self, given: PlanInput) -> tuple[PlanInput, Plan] | None:
-        """The plan, and the input without the groups that raised; None if none was made in this turn."""
+        """The plan, and the input without the groups that raised; None if none was made in this
+        turn.
+        """
         while True:
             try:
                 return given, self._attempt(given)
             except Exception as error:
                 culprit = self._culprit(given, error)
                 self.state.plan_failed()
+
                 if not culprit:
                     self.state.bulkhead.shared(error, FaultPlace.PLAN, self.now_s)
                     return None
+
                 self.state.bulkhead.set_aside(culprit, error, FaultPlace.PLAN, self.now_s)
+
             given = self._without(given, culprit)
-            if self._failed.total() > MOST_FAULTS or all(each.unchanged for each in given.queue):
+            if self._failed.total() > MOST_FAULTS or all(group.unchanged for group in given.queue):
                 self.state.bulkhead.is_behind = True
                 return None
 
     def _attempt(self, given: PlanInput) -> Plan:
-        # Nothing that raised is rolled back: the next attempt has a ledger of its own, and no caches of this one.
+        # Nothing that raised is rolled back: the next attempt has a ledger of its own, and no
+        # caches of this one.
         at_work = self.state.bulkhead.at_work
         at_work.begin()
+
         try:
             return plan_of(
                 given,
@@ -150,23 +180,41 @@ class _Planning:
     def _without(self, given: PlanInput, culprit: str) -> PlanInput:
         """The input without a group, and without namespaces of which several failed in this turn.
 
-        Else whoever has thousands of such groups would keep everybody else waiting for as many attempts.
+        Else whoever has thousands of such groups would keep everybody else waiting for as many
+        attempts.
         """
         self._failed[namespace_of(culprit)] += 1
-        many = {namespace for namespace, number in self._failed.items() if number >= FAULTS_A_NAMESPACE}
-        queue = [each for each in given.queue if each.id != culprit and many.isdisjoint(each.namespaces)]
-        unfinished = given.unfinished if given.unfinished is not None and given.unfinished.group != culprit else None
+        many = set()
+
+        for namespace, number in self._failed.items():
+            if number >= FAULTS_A_NAMESPACE:
+                many.add(namespace)
+
+        queue = []
+        for group in given.queue:
+            if group.id != culprit and many.isdisjoint(group.namespaces):
+                queue.append(group)
+
+        unfinished = (
+            given.unfinished
+            if given.unfinished is not None and given.unfinished.group != culprit
+            else None
+        )
         return replace(given, queue=tuple(queue), unfinished=unfinished)
 
     def _culprit(self, given: PlanInput, error: Exception) -> str:
-        """The group at which the plan raised; if it was at none, the one without which it does not, "" if any does.
+        """The group at which the plan raised; if it was at none, the one without which it does not,
+        "" if any does.
 
-        Found by halves: of the first n groups in order, the plan of n raises and that of n - 1 does not.
+        Found by halves: of the first n groups in order, the plan of n raises and that of n - 1 does
+        not.
         """
         at_work = self.state.bulkhead.at_work
         if at_work.group:
             return at_work.group
-        good, bad = -1, len(given.queue)
+
+        good = -1
+        bad = len(given.queue)
         while bad - good > 1:
             middle = (good + bad) // 2
             try:
@@ -174,12 +222,18 @@ class _Planning:
             except Exception:
                 if at_work.group:
                     return at_work.group
+
                 bad = middle
             else:
                 good = middle
+
             self.state.plan_failed()
+
         # Raises with no group at all: only what the exception itself was about can tell.
-        return given.queue[good].id if bad > 0 else self.state.bulkhead.culprit(error)
+        if bad > 0:
+            return given.queue[good].id
+
+        return self.state.bulkhead.culprit(error)
 
 
 def plan_of(

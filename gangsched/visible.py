@@ -1,7 +1,7 @@
 """The composition root of the gangs API: connects `visibility` with `kube` and the settings.
 
-Invariant: the parts of the gangs API are made and wired here and nowhere else. `daemon` imports this module only if the
-API is enabled.
+Invariant: the parts of the gangs API are made and wired here and nowhere else. `daemon` imports
+this module only if the API is enabled.
 """
 
 from __future__ import annotations

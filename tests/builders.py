@@ -1,8 +1,9 @@
-"""Builders of nodes, pods, gangs and groups, for tests and for the benchmarks that call `core` directly.
+"""Builders of nodes, pods, gangs and groups, for tests and for the benchmarks that call `core`
+directly.
 
-Invariant: a builder makes a value of `gangsched.model` and fills in what its caller does not care about. Pods made with
-the same amounts share one `Shape`, as the decoder makes them. JSON objects of the API have builders of their own, in
-`control_plane.objects`.
+Invariant: a builder makes a value of `gangsched.model` and fills in what its caller does not care
+about. Pods made with the same amounts share one `Shape`, as the decoder makes them. JSON objects of
+the API have builders of their own, in `control_plane.objects`.
 """
 
 from __future__ import annotations
@@ -28,18 +29,33 @@ GPU = "nvidia.com/gpu"
 NAMESPACE = "ns"
 OURS = frozenset({"gangsched"})
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
-MEMBER_VALUES = ("min_member", "total", "mode", "wait", "groups", "policy", "parent", "min_children", "topology")
+MEMBER_VALUES = (
+    "min_member",
+    "total",
+    "mode",
+    "wait",
+    "groups",
+    "policy",
+    "parent",
+    "min_children",
+    "topology",
+)
 _serial = count(1)
 
 
-def amounts(*, gpus: int = 0, cpu_milli: int = 0, memory_bytes: int = 0, pods: int = 0) -> ResourceVector:
+def amounts(
+    *, gpus: int = 0, cpu_milli: int = 0, memory_bytes: int = 0, pods: int = 0
+) -> ResourceVector:
     """A resource vector."""
     return from_dict({GPU: gpus, "cpu": cpu_milli, "memory": memory_bytes, "pods": pods})
 
 
 def shape(gpus: int = 1, cpu_milli: int = 0, memory_bytes: int = 0, **rest: Any) -> Shape:
     """The one shape of these requests; `rest` are fields of `Shape`, hashable."""
-    return _shape(amounts(gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes, pods=1), tuple(rest.items()))
+    return _shape(
+        amounts(gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes, pods=1),
+        tuple(rest.items()),
+    )
 
 
 @cache
@@ -83,8 +99,12 @@ def gang_metadata(  # one parameter a value of semantics I3
     topology: str = "",
     pod_group: bool = False,
 ) -> tuple[tuple[str, str], ...]:
-    """The gang metadata of a member of `gang`: by annotation, or by the label that needs a PodGroup object."""
-    listed = groups if isinstance(groups, str) else str(list(groups)).replace("'", '"') if groups else ""
+    """The gang metadata of a member of `gang`: by annotation, or by the label that needs a PodGroup
+    object.
+    """
+    listed = (
+        groups if isinstance(groups, str) else str(list(groups)).replace("'", '"') if groups else ""
+    )
     stated = {
         (POD_GROUP_LABEL if pod_group else keys.NAME): gang,
         keys.MIN[0]: "" if min_member is None else str(min_member),
@@ -100,7 +120,15 @@ def gang_metadata(  # one parameter a value of semantics I3
     return tuple(sorted((key, value) for key, value in stated.items() if value))
 
 
-def pod(name: str, *, gpus: int = 1, cpu_milli: int = 0, of: Shape | None = None, uid: str = "", **fields: Any) -> Pod:
+def pod(
+    name: str,
+    *,
+    gpus: int = 1,
+    cpu_milli: int = 0,
+    of: Shape | None = None,
+    uid: str = "",
+    **fields: Any,
+) -> Pod:
     """A pending pod of ours; `fields` are fields of `Pod`. A uid is made up when none is given."""
     given: dict[str, Any] = {
         "namespace": NAMESPACE,
@@ -117,8 +145,11 @@ def pods(name: str, of: Shape, number: int) -> list[Pod]:
     return [pod(f"{name}-{index:04}", of=of) for index in range(number)]
 
 
-def members(gang: str, number: int, *, gpus: int = 1, pod_group: bool = False, **rest: Any) -> list[Pod]:
-    """`number` members of `gang`, named `gang-0`…; values of semantics I3 and fields of `Pod` mixed.
+def members(
+    gang: str, number: int, *, gpus: int = 1, pod_group: bool = False, **rest: Any
+) -> list[Pod]:
+    """`number` members of `gang`, named `gang-0`…; values of semantics I3 and fields of `Pod`
+    mixed.
 
     By annotation the minimum is `number` unless given; with `pod_group` the PodGroup states it.
     """
@@ -127,7 +158,12 @@ def members(gang: str, number: int, *, gpus: int = 1, pod_group: bool = False, *
         stated.setdefault("min_member", number)
     first = rest.pop("first", 0)
     return [
-        pod(f"{gang}-{index}", gpus=gpus, gang_metadata=gang_metadata(gang, pod_group=pod_group, **stated), **rest)
+        pod(
+            f"{gang}-{index}",
+            gpus=gpus,
+            gang_metadata=gang_metadata(gang, pod_group=pod_group, **stated),
+            **rest,
+        )
         for index in range(first, first + number)
     ]
 
@@ -155,7 +191,7 @@ def stamped(pod: Pod, min_member: int) -> Pod:
     return msgspec.structs.replace(pod, permitted=PermitStamp(min_member, 1))
 
 
-# --- what core sees -------------------------------------------------------------------------------------------------
+# --- what core sees -----------------------------------------------------------------------------
 
 
 def snapshot(nodes: Iterable[Node], placed: Iterable[tuple[Pod, str]] = ()) -> Snapshot:
@@ -173,7 +209,9 @@ def ledger(nodes: Iterable[Node]) -> Ledger:
     return Ledger(snapshot(nodes))
 
 
-def gang(gang_id: str, pending: Sequence[Pod] = (), min_member: int | None = None, **fields: Any) -> Gang:
+def gang(
+    gang_id: str, pending: Sequence[Pod] = (), min_member: int | None = None, **fields: Any
+) -> Gang:
     """A gang whose minimum is all its pending members, unless given."""
     return Gang(
         id=gang_id,

@@ -1,4 +1,6 @@
-"""Before any test: sizes of generated tests, what pytest and Python do once for each test, and shared fixtures."""
+"""Before any test: sizes of generated tests, what pytest and Python do once for each test, and
+shared fixtures.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,12 @@ from gangsched.state.parents import Parents
 
 
 class HangsToldSeldomArmed:
-    """A test that hangs says where, as with pytest's plugin, which starts and joins a thread for each test.
+    """A test that hangs says where, as with pytest's plugin, which starts and joins a thread for
+    each test.
 
-    Waiting for that thread's end takes longer than most tests where cores are busy. A timer that is armed anew once a
-    tenth of `faulthandler_timeout` has passed is enough: it fires after nine to ten tenths of it.
+    Waiting for that thread's end takes longer than most tests where cores are busy. A timer that is
+    armed anew once a tenth of `faulthandler_timeout` has passed is enough: it fires after nine to
+    ten tenths of it.
     """
 
     def __init__(self, after_s: float) -> None:
@@ -35,7 +39,9 @@ class HangsToldSeldomArmed:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The ini option of pytest's plugin keeps its meaning, and signals like SIGSEGV still print a traceback."""
+    """The ini option of pytest's plugin keeps its meaning, and signals like SIGSEGV still print a
+    traceback.
+    """
     gc.disable()  # until all tests are collected
     after_s = float(config.getini("faulthandler_timeout"))
     if after_s > 0 and config.pluginmanager.unregister(name="faulthandler") is not None:
@@ -43,7 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and their modules stay to the end: no collection of garbage has to look at them."""
+    """Thousands of tests and their modules stay to the end: no collection of garbage has to look at
+    them.
+    """
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
@@ -51,5 +59,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def no_wait_for_a_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trees of which nobody states a minimum wait a second for one, which is tested in `test_parents`."""
+    """Trees of which nobody states a minimum wait a second for one, which is tested in
+    `test_parents`.
+    """
     monkeypatch.setattr(Parents, "named", lambda *_: None)

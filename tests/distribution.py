@@ -3,9 +3,9 @@
     python -m tests.distribution build      # writes dist/ and checks it
     python -m tests.distribution check      # checks dist/ as it is
 
-Invariant: install.yaml and the chart name the image in the archive beside them by its digest, and SHA256SUMS names
-every file. It ends with 2 and one sentence where something does not fit. Nothing is published here: the workflow
-`release` does that.
+Invariant: install.yaml and the chart name the image in the archive beside them by its digest, and
+SHA256SUMS names every file. It ends with 2 and one sentence where something does not fit. Nothing
+is published here: the workflow `release` does that.
 """
 
 from __future__ import annotations
@@ -60,11 +60,13 @@ def run(*argv: str | Path, cwd: Path = ROOT) -> str:
     done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=900, check=False)
     if done.returncode:
         lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise ReleaseError(f"{Path(argv[0]).name} {argv[1]} failed: {lines[-1] if lines else 'without a word'}")
+        raise ReleaseError(
+            f"{Path(argv[0]).name} {argv[1]} failed: {lines[-1] if lines else 'without a word'}"
+        )
     return done.stdout
 
 
-# --- build ------------------------------------------------------------------------------------------------------------
+# --- build --------------------------------------------------------------------------------------
 
 
 def repository() -> str:
@@ -112,7 +114,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# --- check ------------------------------------------------------------------------------------------------------------
+# --- check --------------------------------------------------------------------------------------
 
 
 def check_all(folder: Path) -> None:
@@ -130,8 +132,12 @@ def check_all(folder: Path) -> None:
 
 
 def image_of(folder: Path) -> str:
-    """The image that install.yaml names, by digest. Raises ReleaseError if there is not exactly one."""
-    found = set(re.findall(r"(?m)^ +image: (\S+@sha256:[0-9a-f]{64})$", (folder / INSTALL).read_text()))
+    """The image that install.yaml names, by digest. Raises ReleaseError if there is not exactly
+    one.
+    """
+    found = set(
+        re.findall(r"(?m)^ +image: (\S+@sha256:[0-9a-f]{64})$", (folder / INSTALL).read_text())
+    )
     if len(found) != 1:
         raise ReleaseError(f"{INSTALL} names {len(found)} images by digest and not one.")
     return str(found.pop())
@@ -147,7 +153,9 @@ def digest_of(archive: Path) -> str:
 
 
 def images_of(folder: Path, built: Images) -> Images:
-    """The images of a cluster with gangsched's from the archive, by the reference that install.yaml names."""
+    """The images of a cluster with gangsched's from the archive, by the reference that install.yaml
+    names.
+    """
     return replace(built, gangsched=Image(image_of(folder), folder / ARCHIVE))
 
 
@@ -157,7 +165,9 @@ def check_image(folder: Path) -> None:
     image, digest = image_of(folder), digest_of(folder / ARCHIVE)
     if not image.endswith(f"@{digest}"):
         raise ReleaseError(f"{INSTALL} names {image}, but {ARCHIVE} has {digest}.")
-    rendered = run(HELM, "template", "gangsched", folder / CHART_ARCHIVE, "--namespace", "gangsched-system")
+    rendered = run(
+        HELM, "template", "gangsched", folder / CHART_ARCHIVE, "--namespace", "gangsched-system"
+    )
     if f'image: "{image}"' not in rendered:
         raise ReleaseError(f"{CHART_ARCHIVE} does not render the image {image}.")
 
@@ -181,7 +191,9 @@ def check_package(package: Path) -> None:
         for command in ("gangsched", "kubectl-gangsched"):
             said = run(place / "bin" / command, "version", cwd=Path(temporary))
             if __version__ not in said:
-                raise ReleaseError(f"{command} of {package.name} prints {said.strip()!r}, not {__version__}.")
+                raise ReleaseError(
+                    f"{command} of {package.name} prints {said.strip()!r}, not {__version__}."
+                )
 
 
 def check_installation(folder: Path) -> None:
@@ -197,13 +209,21 @@ def check_installation(folder: Path) -> None:
             kubectl(plane, "-n", "gangsched-system", *words)
         except CommandError as error:
             raise ReleaseError(f"{INSTALL} does not install: {error}") from None
-    rendered = run(HELM, "template", "gangsched", folder / CHART_ARCHIVE, "--namespace", "gangsched-system")
+    rendered = run(
+        HELM, "template", "gangsched", folder / CHART_ARCHIVE, "--namespace", "gangsched-system"
+    )
     deployments = [
-        [body["spec"]["template"]["spec"]["containers"][0]["image"] for body in bodies if body["kind"] == "Deployment"]
+        [
+            body["spec"]["template"]["spec"]["containers"][0]["image"]
+            for body in bodies
+            if body["kind"] == "Deployment"
+        ]
         for bodies in (load_yaml(folder / INSTALL), load_yaml(rendered))
     ]
     if deployments[0] != deployments[1]:
-        raise ReleaseError(f"{INSTALL} and {CHART_ARCHIVE} install {deployments[0]} and {deployments[1]}.")
+        raise ReleaseError(
+            f"{INSTALL} and {CHART_ARCHIVE} install {deployments[0]} and {deployments[1]}."
+        )
 
 
 def main(words: list[str]) -> int:

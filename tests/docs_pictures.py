@@ -1,7 +1,8 @@
-"""Pictures of terminals for the README, made from examples of the manual: `make docs-pictures` writes them.
+"""Pictures of terminals for the README, made from examples of the manual: `make docs-pictures`
+writes them.
 
-Invariant: nothing is drawn that the manual does not show, and tests run its examples; `test_docs_pictures` checks that
-the pictures are those of the examples.
+Invariant: nothing is drawn that the manual does not show, and tests run its examples;
+`test_docs_pictures` checks that the pictures are those of the examples.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _FONT = re.compile(r"(?s)@font-face \{.*?\}\s*")
 
 
 def example(page: str, command: str) -> str:
-    """The command as it stands on the page, with its output up to the next command or the end of the block."""
+    """The command as it stands on the page, with its output up to the next command or the end of
+    the block.
+    """
     text = (ROOT / page).read_text(encoding="utf-8")
     found = re.search(rf"(?ms)^\$ {re.escape(command)}\n.*?(?=^\$ |^```)", text)
     assert found is not None, f"{page} has no example of {command}"
@@ -37,7 +40,9 @@ def example(page: str, command: str) -> str:
 def picture(name: str) -> str:
     """The picture of this name, as SVG."""
     page, command = SHOWN[name]
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console = Console(
+        record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
     console.print(Text(example(page, command)))
     return _FONT.sub("", console.export_svg(title=command, unique_id=f"gangsched-{name}"))
 

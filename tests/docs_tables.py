@@ -1,8 +1,9 @@
-"""The tables of the manual that are made from the code: `make docs-tables` writes them, `test_docs_tables` checks.
+"""The tables of the manual that are made from the code: `make docs-tables` writes them,
+`test_docs_tables` checks.
 
-Invariant: a table stands between `<!-- table: NAME -->` and `<!-- end of table -->`, or comments of YAML that say the
-same; nothing between these is written by hand. What a row says is said in the code: descriptions of settings, the HELP
-of metrics.
+Invariant: a table stands between `<!-- table: NAME -->` and `<!-- end of table -->`, or comments of
+YAML that say the same; nothing between these is written by hand. What a row says is said in the
+code: descriptions of settings, the HELP of metrics.
 """
 
 from __future__ import annotations
@@ -35,16 +36,21 @@ ROOT = Path(__file__).resolve().parents[1]
 OURS = ("gangsched_", "leader_election_")
 MOST_VALUES = 6
 """A label with more values than this is named without them."""
-_MARKED = re.compile(r"(?s)((?:<!--|    #) table: ([a-z-]+)[^\n]*\n).*?(\n(?:<!--|    #) end of table)")
+_MARKED = re.compile(
+    r"(?s)((?:<!--|    #) table: ([a-z-]+)[^\n]*\n).*?(\n(?:<!--|    #) end of table)"
+)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |".replace("| --- ", "|---").replace("--- |", "---|") for cells in lines)
+    return "\n".join(
+        f"| {' | '.join(cells)} |".replace("| --- ", "|---").replace("--- |", "---|")
+        for cells in lines
+    )
 
 
-# --- settings -------------------------------------------------------------------------------------------------------
+# --- settings -----------------------------------------------------------------------------------
 
 
 def settings() -> str:
@@ -66,9 +72,15 @@ def config_map() -> str:
     lines = []
     for name, field in Settings.model_fields.items():
         value = (
-            "" if field.default is None else yaml.safe_dump(_plain(field.default), default_flow_style=True, width=999)
+            ""
+            if field.default is None
+            else yaml.safe_dump(_plain(field.default), default_flow_style=True, width=999)
         )
-        lines += [f"    # {field.description}", f"    # {name}: {value}".splitlines()[0].rstrip(), ""]
+        lines += [
+            f"    # {field.description}",
+            f"    # {name}: {value}".splitlines()[0].rstrip(),
+            "",
+        ]
     return "\n".join(lines[:-1])
 
 
@@ -79,15 +91,19 @@ def _plain(value: object) -> object:
     return written(value) if isinstance(value, Enum) else value
 
 
-# --- metrics --------------------------------------------------------------------------------------------------------
+# --- metrics ------------------------------------------------------------------------------------
 
 
 def families() -> list[Metric]:
     """All metrics of ours, as a daemon that is put together but not started has them."""
     client = cast("ApiClient", object())
-    informers = Informers(client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0)
+    informers = Informers(
+        client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0
+    )
     lease, timing = Lease("ns", "l"), Timing(duration_s=15, renew_s=10, retry_s=2)
-    leadership = lead_by_lease(client, lease, timing, identity=None, caught_up=informers.synced, runtime=Runtime())
+    leadership = lead_by_lease(
+        client, lease, timing, identity=None, caught_up=informers.synced, runtime=Runtime()
+    )
     daemon = Daemon(Settings(), ConnectionPool(client), informers, asyncio.Event(), leadership)
     for reflector in informers.reflectors.values():
         reflector.heard_s = 0.0
@@ -133,11 +149,13 @@ def metrics() -> str:
 
 def counters() -> str:
     """What its owners count, by `part`."""
-    rows = [(f"`{metric_name(each)}`", each.documentation) for each in families() if _is_counted(each)]
+    rows = [
+        (f"`{metric_name(each)}`", each.documentation) for each in families() if _is_counted(each)
+    ]
     return table(("metric", "meaning"), rows)
 
 
-# --- bounds ---------------------------------------------------------------------------------------------------------
+# --- bounds -------------------------------------------------------------------------------------
 
 
 def bounds() -> str:
@@ -154,7 +172,7 @@ def bounds() -> str:
     return table(("kind", "entries", "fields"), rows)
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------
 
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
@@ -165,11 +183,18 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 SCHEMA = ROOT / "docs" / "reference" / "kubectl-output.json"
 """The JSON schema of what `kubectl gangsched -o json` prints."""
-FILES = ("docs/reference/settings.md", "docs/reference/metrics.md", "docs/reference/bounds.md", "manifests/config.yaml")
+FILES = (
+    "docs/reference/settings.md",
+    "docs/reference/metrics.md",
+    "docs/reference/bounds.md",
+    "manifests/config.yaml",
+)
 
 
 def with_tables(text: str) -> str:
-    """The text with every marked table as the code has it now. Raises KeyError for a table that nobody makes."""
+    """The text with every marked table as the code has it now. Raises KeyError for a table that
+    nobody makes.
+    """
     return _MARKED.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
 
 

@@ -1,8 +1,9 @@
-"""What is made from the manifests: install.yaml, and the files of the chart. `make packages` writes, tests check.
+"""What is made from the manifests: install.yaml, and the files of the chart. `make packages`
+writes, tests check.
 
-Invariant: nothing of what is made is edited by hand. manifests/install.yaml is what kustomize makes of manifests/. The
-chart has copies of the manifests that it does not template, and the schema of its value `settings` is that of
-`Settings`.
+Invariant: nothing of what is made is edited by hand. manifests/install.yaml is what kustomize makes
+of manifests/. The chart has copies of the manifests that it does not template, and the schema of
+its value `settings` is that of `Settings`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ CHOSEN_BY_THE_CHART = {
     "lease_namespace",
     "identity",
 }
-"""Settings that a user of the chart cannot give: flags and other objects of the chart depend on them."""
+"""Settings that a user of the chart cannot give: flags and other objects of the chart depend on
+them.
+"""
 
 SPELLED = {"preemption": {"const": False, "description": "YAML reads off so."}}
 """What `Settings` takes beside what its schema says."""
@@ -70,7 +73,9 @@ SPELLED = {"preemption": {"const": False, "description": "YAML reads off so."}}
 
 def kustomized(folder: Path) -> str:
     """What `kubectl apply -k` would send."""
-    done = subprocess.run([KUBECTL, "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [KUBECTL, "kustomize", folder], capture_output=True, text=True, timeout=60, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"kubectl kustomize {folder}: {done.stderr.strip()}")
     return done.stdout
@@ -82,7 +87,9 @@ def install_yaml() -> str:
 
 
 def settings_schema() -> dict[str, Any]:
-    """The JSON schema of the chart's value `settings`: every setting by its name, and what took the place of others."""
+    """The JSON schema of the chart's value `settings`: every setting by its name, and what took the
+    place of others.
+    """
     whole = Settings.model_json_schema()
     definitions = whole.get("$defs", {})
     properties = {
@@ -90,7 +97,8 @@ def settings_schema() -> dict[str, Any]:
         for name, schema in whole["properties"].items()
         if name not in CHOSEN_BY_THE_CHART
     }
-    # JSON Schema has no sentence of its own for a property that is not there any more; Helm prints what it must be.
+    # JSON Schema has no sentence of its own for a property that is not there any more; Helm prints
+    # what it must be.
     properties |= {name: {"const": f"{name} {was_removed(name)}"} for name in REMOVED}
     return {
         "type": "object",
@@ -101,8 +109,14 @@ def settings_schema() -> dict[str, Any]:
 
 
 def _plain(name: str, schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """A property without references, titles, defaults and formats; lists may be written with commas, too."""
-    kept = {key: value for key, value in schema.items() if key not in {"title", "default", "format", "$ref"}}
+    """A property without references, titles, defaults and formats; lists may be written with
+    commas, too.
+    """
+    kept = {
+        key: value
+        for key, value in schema.items()
+        if key not in {"title", "default", "format", "$ref"}
+    }
     if "$ref" in schema:
         target = definitions[schema["$ref"].rpartition("/")[2]]
         kept = {"type": target["type"], "enum": target["enum"], **kept}

@@ -1,7 +1,9 @@
-"""Small random clusters on which work runs, and an exhaustive answer to whom a group should preempt.
+"""Small random clusters on which work runs, and an exhaustive answer to whom a group should
+preempt.
 
-Invariant: the answer is made from the rules alone (V3 to V8) and from plain numbers, with nothing of `core.preemption`:
-every set of pods is tried, and every way to place the members. `seed` names a case for ever.
+Invariant: the answer is made from the rules alone (V3 to V8) and from plain numbers, with nothing
+of `core.preemption`: every set of pods is tried, and every way to place the members. `seed` names a
+case for ever.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ LONG_AGO_S = 7_200
 
 @dataclass
 class Case:
-    """A cluster, and a Strict group of priority `RIGHT` whose members ask for `asks` GPUs, in one rack if `racked`.
+    """A cluster, and a Strict group of priority `RIGHT` whose members ask for `asks` GPUs, in one
+    rack if `racked`.
 
     The pods of `ending` terminate by themselves.
     On the node `home` one more member runs already, which asks for none.
@@ -51,7 +54,10 @@ class Case:
     @property
     def group(self) -> Group:
         """The group that preempts."""
-        members = [builders.pod(f"h{i}", gpus=gpus, priority=RIGHT, uid=f"h{i}") for i, gpus in enumerate(self.asks)]
+        members = [
+            builders.pod(f"h{i}", gpus=gpus, priority=RIGHT, uid=f"h{i}")
+            for i, gpus in enumerate(self.asks)
+        ]
         constraints = PlacementConstraints(topology=("rack",) if self.racked else ())
         gang = builders.gang("ns/high", members, constraints=constraints)
         if self.home:
@@ -68,14 +74,21 @@ class Case:
         racks = sorted(set(self.rack_of.values())) if self.racked else [""]
         racks = [self.rack_of[self.home]] if self.home else racks
         return any(
-            _fits(self.asks, tuple(sorted(n for node, n in free.items() if not rack or self.rack_of[node] == rack)))
+            _fits(
+                self.asks,
+                tuple(
+                    sorted(n for node, n in free.items() if not rack or self.rack_of[node] == rack)
+                ),
+            )
             for rack in racks
         )
 
     def sets(self) -> Iterator[frozenset[str]]:
         """Every set of victims that the rules allow, whether it helps or not (V5 to V7)."""
         low = sorted(
-            each.pod.uid for each in self.cluster.pods if each.pod.priority < RIGHT and each.pod.uid not in self.ending
+            each.pod.uid
+            for each in self.cluster.pods
+            if each.pod.priority < RIGHT and each.pod.uid not in self.ending
         )
         for number in range(len(low) + 1):
             for chosen in combinations(low, number):
@@ -88,7 +101,9 @@ class Case:
             return False
         for gang in self.cluster.gangs:
             left = len(gang.uids) - len(gone & set(gang.uids))
-            group = {uid for each in self.cluster.gangs if each.group == gang.group for uid in each.uids}
+            group = {
+                uid for each in self.cluster.gangs if each.group == gang.group for uid in each.uids
+            }
             if left < len(gang.uids) and left < gang.min_member and not group <= gone:
                 return False
         return True
@@ -100,19 +115,29 @@ class Case:
         stopped = sum(
             1
             for gang in self.cluster.gangs
-            if gang.min_member >= 2 and len(gang.uids) >= gang.min_member > len(set(gang.uids) - taken)
+            if gang.min_member >= 2
+            and len(gang.uids) >= gang.min_member > len(set(gang.uids) - taken)
         )
         return priority, stopped
 
     def cost(self, gone: Iterable[str]) -> tuple[int, int, int, int, int]:
-        """Keys 2 to 6 of V8: the last is the wait in minutes, for victims and for what ends on their nodes."""
+        """Keys 2 to 6 of V8: the last is the wait in minutes, for victims and for what ends on
+        their nodes.
+        """
         uids = frozenset(gone)
         taken = [each for each in self.cluster.pods if each.pod.uid in uids]
         nodes = {each.node for each in taken}
-        ending = [each for each in self.cluster.pods if each.pod.uid in self.ending and each.node in nodes]
-        waits_s = [*(each.pod.grace_s for each in taken), *(each.pod.deletion_s - WALL_S for each in ending)]
+        ending = [
+            each for each in self.cluster.pods if each.pod.uid in self.ending and each.node in nodes
+        ]
+        waits_s = [
+            *(each.pod.grace_s for each in taken),
+            *(each.pod.deletion_s - WALL_S for each in ending),
+        ]
         now = {each.pod.uid: min(WALL_S - each.pod.start_s, 3_600) for each in taken}
-        work = sum(dict(each.pod.shape.requests)[builders.GPU] * now[each.pod.uid] for each in taken)
+        work = sum(
+            dict(each.pod.shape.requests)[builders.GPU] * now[each.pod.uid] for each in taken
+        )
         return *self.harm(uids), work, len(taken), max(waits_s) // 60
 
     def costs(self) -> list[tuple[int, int, int, int, int]]:
@@ -134,31 +159,51 @@ def cases(seeds: Iterable[int], draw: Callable[[int], Case] | None = None) -> It
 
 
 def case(seed: int) -> Case:
-    """One cluster: up to four nodes in two racks, plain pods, gangs and groups on them, and budgets over some."""
+    """One cluster: up to four nodes in two racks, plain pods, gangs and groups on them, and budgets
+    over some.
+    """
     dice = random.Random(seed)
     nodes = [
-        builders.node(f"n{n}", dice.choice((4, 8, 8)), labels={"rack": f"r{n % 2}"}) for n in range(dice.randint(1, 4))
+        builders.node(f"n{n}", dice.choice((4, 8, 8)), labels={"rack": f"r{n % 2}"})
+        for n in range(dice.randint(1, 4))
     ]
     cluster = _filled(dice, nodes)
     asks = [dice.choice((1, 2, 4, 8))] * dice.randint(1, 4)
     if dice.random() < 0.3:
         asks.append(dice.choice((1, 2, 4)))
-    return Case(seed, cluster, tuple(asks), dice.random() < 0.2, {node.name: node.labels["rack"] for node in nodes})
+    return Case(
+        seed,
+        cluster,
+        tuple(asks),
+        dice.random() < 0.2,
+        {node.name: node.labels["rack"] for node in nodes},
+    )
 
 
 def racked_case(seed: int) -> Case:
-    """One cluster of three racks, and a group that must be in one of them; in a third of the cases a member is."""
+    """One cluster of three racks, and a group that must be in one of them; in a third of the cases
+    a member is.
+    """
     dice = random.Random(seed)
     nodes = [
-        builders.node(f"n{rack}{n}", dice.choice((4, 6, 8)), labels={"rack": f"r{rack}", "zone": "z"})
+        builders.node(
+            f"n{rack}{n}", dice.choice((4, 6, 8)), labels={"rack": f"r{rack}", "zone": "z"}
+        )
         for rack in range(3)
         for n in range(dice.randint(1, 2))
     ]
     cluster = _filled(dice, nodes)
-    asks = [dice.choice((1, 2, 3, 4, 8)) for _ in range(dice.randint(1, 3))] * dice.choice((1, 1, 2))
+    asks = [dice.choice((1, 2, 3, 4, 8)) for _ in range(dice.randint(1, 3))] * dice.choice(
+        (1, 1, 2)
+    )
     home = dice.choice(nodes).name if dice.random() < 0.33 else ""
     return Case(
-        seed, cluster, tuple(sorted(asks)[::-1]), True, {node.name: node.labels["rack"] for node in nodes}, home=home
+        seed,
+        cluster,
+        tuple(sorted(asks)[::-1]),
+        True,
+        {node.name: node.labels["rack"] for node in nodes},
+        home=home,
     )
 
 
@@ -179,17 +224,23 @@ def _filled(dice: random.Random, nodes: Sequence[Node]) -> RunningCluster:
         _run(dice, cluster, number, gpus, places)
         number += 1
     if dice.random() < 0.3 and cluster.pods:
-        covered = dice.sample([each.pod for each in cluster.pods], dice.randint(1, len(cluster.pods)))
+        covered = dice.sample(
+            [each.pod for each in cluster.pods], dice.randint(1, len(cluster.pods))
+        )
         cluster.budget("ns/budget", dice.randint(0, len(covered)), covered)
     return cluster
 
 
 def with_waits(drawn: Case) -> Case:
-    """The case with pods that have all run for long, each with a grace period; some plain ones terminate."""
+    """The case with pods that have all run for long, each with a grace period; some plain ones
+    terminate.
+    """
     dice, ending = random.Random(f"waits {drawn.seed}"), set()
     pods = drawn.cluster.pods
     for number, each in enumerate(pods):
-        pod = structs.replace(each.pod, start_s=WALL_S - LONG_AGO_S - number, grace_s=dice.choice(WAITS_S))
+        pod = structs.replace(
+            each.pod, start_s=WALL_S - LONG_AGO_S - number, grace_s=dice.choice(WAITS_S)
+        )
         ends = not each.gang and dice.random() < 0.3
         if ends:
             ending.add(pod.uid)
@@ -221,7 +272,9 @@ def problems(drawn: Case, made: Preemption) -> Iterator[str]:
         yield f"members are in {sorted(racks)}"
 
 
-def _run(dice: random.Random, cluster: RunningCluster, number: int, gpus: int, places: Sequence[str]) -> None:
+def _run(
+    dice: random.Random, cluster: RunningCluster, number: int, gpus: int, places: Sequence[str]
+) -> None:
     """A plain pod, a gang, or a gang that joins the group of the one before it."""
     ran_s, priority = dice.randint(1, 4000), dice.choice((0, 0, 1, 1, 2, 3, 4))
     if len(places) == 1 and dice.random() < 0.7:
@@ -230,14 +283,19 @@ def _run(dice: random.Random, cluster: RunningCluster, number: int, gpus: int, p
         group = cluster.gangs[-1].group if cluster.gangs and dice.random() < 0.15 else ""
         least = dice.choice((len(places), len(places), dice.randint(1, len(places))))
         name = f"ns/g{number}"
-        cluster.gang(name, least, " ".join(places), gpus=gpus, priority=priority, ran_s=ran_s, group=group)
+        cluster.gang(
+            name, least, " ".join(places), gpus=gpus, priority=priority, ran_s=ran_s, group=group
+        )
 
 
 def _units(made: Preemption) -> list[frozenset[str]]:
     """The units of a decision."""
     alone = [frozenset({victim.uid}) for victim in made.victims if victim.kind is not UnitKind.CORE]
     groups = Counter(victim.group for victim in made.victims if victim.kind is UnitKind.CORE)
-    cores = [frozenset(v.uid for v in made.victims if v.kind is UnitKind.CORE and v.group == group) for group in groups]
+    cores = [
+        frozenset(v.uid for v in made.victims if v.kind is UnitKind.CORE and v.group == group)
+        for group in groups
+    ]
     return [*alone, *cores]
 
 

@@ -1,11 +1,12 @@
-"""A release: whether a tag is the version of everything, and its files, which name the image by digest.
+"""A release: whether a tag is the version of everything, and its files, which name the image by
+digest.
 
     python -m tests.release check v0.1.0
     python -m tests.release files ghcr.io/owner/gangsched@sha256:…
     python -m tests.release notes v0.1.0
 
-Invariant: a file of a release names no image by tag. It ends with 2 and one sentence where something does not fit.
-Nothing is pushed here.
+Invariant: a file of a release names no image by tag. It ends with 2 and one sentence where
+something does not fit. Nothing is pushed here.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def versions() -> dict[str, str]:
 
 
 def check(tag: str, *, changelog: str) -> None:
-    """Raise ReleaseError unless `tag` is vX.Y.Z of every file, and the changelog has a section of it."""
+    """Raise ReleaseError unless `tag` is vX.Y.Z of every file, and the changelog has a section of
+    it.
+    """
     version = tag.removeprefix("v")
     if f"v{version}" != tag or not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ReleaseError(f"The tag {tag!r} is none of a release, which is vX.Y.Z.")
@@ -71,7 +74,9 @@ def with_image(text: str, image: str) -> str:
 
 
 def files(image: str, folder: Path) -> None:
-    """Write install.yaml and the chart's archive into `folder`, for this image by digest. Raises ReleaseError."""
+    """Write install.yaml and the chart's archive into `folder`, for this image by digest. Raises
+    ReleaseError.
+    """
     found = BY_DIGEST.match(image)
     if found is None:
         raise ReleaseError(f"The image {image!r} is not given by digest: IMAGE=repository@sha256:…")
@@ -81,8 +86,13 @@ def files(image: str, folder: Path) -> None:
         chart = Path(temporary) / "gangsched"
         shutil.copytree(CHART, chart)
         values = (chart / "values.yaml").read_text()
-        for pattern, value in ((r"(?m)^  repository: .*$", found[1]), (r'(?m)^  digest: ""$', found[2])):
-            values, count = re.subn(pattern, f"{pattern.split(': ')[0].removeprefix('(?m)^')}: {value}", values)
+        for pattern, value in (
+            (r"(?m)^  repository: .*$", found[1]),
+            (r'(?m)^  digest: ""$', found[2]),
+        ):
+            values, count = re.subn(
+                pattern, f"{pattern.split(': ')[0].removeprefix('(?m)^')}: {value}", values
+            )
             if count != 1:
                 raise ReleaseError(f"values.yaml has {count} lines {pattern} and not one.")
         (chart / "values.yaml").write_text(values)
@@ -149,7 +159,9 @@ def main(words: list[str]) -> int:
             case ["notes", tag]:
                 print(notes(tag, (ROOT / "CHANGELOG.md").read_text()), end="")
             case _:
-                raise ReleaseError("Give `check vX.Y.Z`, `notes vX.Y.Z` or `files repository@sha256:…`.")
+                raise ReleaseError(
+                    "Give `check vX.Y.Z`, `notes vX.Y.Z` or `files repository@sha256:…`."
+                )
     except ReleaseError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,22 +1,26 @@
-"""Who sleeps though a plan from scratch would place it or make room for it: the oracle of wake-ups (Q3, V25).
+"""Who sleeps though a plan from scratch would place it or make room for it: the oracle of wake-ups
+(Q3, V25).
 
-Invariant: asking changes nothing that a plan decides on. All that waits is planned at once, on what is known now, and
-nothing that was found of a group in an earlier plan is believed; a search for victims is brought to its end. What may
-keep a group asleep all the same are rules, each with its end; the next turn that is due for it plans the group again:
+Invariant: asking changes nothing that a plan decides on. All that waits is planned at once, on what
+is known now, and nothing that was found of a group in an earlier plan is believed; a search for
+victims is brought to its end. What may keep a group asleep all the same are rules, each with its
+end; the next turn that is due for it plans the group again:
 
 - its binds fail, and it backs off (Q3);
 - its PodGroup may be on its way (P1);
-- its nomination is under way, and what it could hold early is promised to it anyway (V11, V16), or the next one may
-  not come yet (V12);
-- preemptors are examined once a second at most, 16 of them, and of those that ask the same the first (V25);
+- its nomination is under way, and what it could hold early is promised to it anyway (V11, V16), or
+  the next one may not come yet (V12);
+- preemptors are examined once a second at most, 16 of them, and of those that ask the same the
+  first (V25);
 - its victims have not run for long enough (V5);
 - others are held back for it, or it is held back for others (V27);
-- room is reserved, for it or for others; reservations are made anew at most once a second (H8, H17);
+- room is reserved, for it or for others; reservations are made anew at most once a second (H8,
+  H17);
 - its group yielded, timed out or lacks members (D1, T3, P1);
 - the wall clock has jumped, which the next turn notices.
 
-All of them but the first two and the last are in what a plan is given, so that the plan asked here keeps them by
-itself.
+All of them but the first two and the last are in what a plan is given, so that the plan asked here
+keeps them by itself.
 """
 
 from __future__ import annotations
@@ -35,8 +39,12 @@ MOST_PLANS = 20
 """The last rounds of a search for victims are in one of so many plans."""
 
 
-def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPolicy | None = None) -> list[str]:
-    """The groups that sleep wrongly, and what a plan would do with them; to be asked when no turn is due."""
+def sleepers(
+    state: SchedulingState, now_s: float, wall_s: float, policy: GpuPolicy | None = None
+) -> list[str]:
+    """The groups that sleep wrongly, and what a plan would do with them; to be asked when no turn
+    is due.
+    """
     if abs(wall_s - now_s - state.preemptions.nominations.offset_s) >= JUMP_S:
         return []
     groups = [state.registry.group(group_id, now_s) for group_id in sorted(state.registry.groups)]
@@ -66,7 +74,11 @@ def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPol
             reserving=state.reservations.glance(now_s, wall_s, {group.id for group in waiting}),
             preempting=preempting,
         )
-        later = {verdict.group: left for verdict in proposal.verdicts if (left := _unfinished(verdict)) is not None}
+        later = {
+            verdict.group: left
+            for verdict in proposal.verdicts
+            if (left := _unfinished(verdict)) is not None
+        }
         if preempting is None or not later:
             break
         preempting = replace(preempting, known=later)
@@ -81,7 +93,10 @@ def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPol
         done += [f"releases {sorted(verdict.releases)}"] if verdict.releases else []
         if isinstance(verdict.preemption, Preemption) and not examines:
             victims = sorted(each.name for each in verdict.preemption.victims)
-            done.append(f"preempts {victims} of {sorted((e.pod.name, e.node) for e in verdict.preemption.placements)}")
+            done.append(
+                f"preempts {victims} of"
+                f" {sorted((e.pod.name, e.node) for e in verdict.preemption.placements)}"
+            )
         if done:
             found.append(f"{verdict.group} sleeps, and a plan {' and '.join(done)}")
     return found

@@ -1,6 +1,7 @@
 """A cluster on which work runs, as a plan sees it: its snapshot, and what preemption is told of it.
 
-Invariant: pods are put on nodes by name and gangs are declared by their minimum; what follows from that is filled in.
+Invariant: pods are put on nodes by name and gangs are declared by their minimum; what follows from
+that is filled in.
 """
 
 from __future__ import annotations
@@ -43,30 +44,59 @@ class RunningCluster:
     held: list[tuple[Pod, str]] = field(default_factory=list)
     asked: int = 0
 
-    def run(self, name: str, node: str, *, gang: str = "", leaving: bool = False, ran_s: int = 600, **rest: Any) -> Pod:
+    def run(
+        self,
+        name: str,
+        node: str,
+        *,
+        gang: str = "",
+        leaving: bool = False,
+        ran_s: int = 600,
+        **rest: Any,
+    ) -> Pod:
         """A pod that runs on a node for `ran_s` seconds; `rest` is as for `builders.pod`."""
-        given = {"uid": f"u-{name}", "phase": Phase.RUNNING, "start_s": WALL_S - ran_s, "node_name": node}
+        given = {
+            "uid": f"u-{name}",
+            "phase": Phase.RUNNING,
+            "start_s": WALL_S - ran_s,
+            "node_name": node,
+        }
         pod = builders.pod(name, **{**given, **rest})
         self.pods.append(RunningPod(pod, node, gang, leaving, len(self.pods) + 1))
         return pod
 
-    def gang(self, gang_id: str, min_member: int, nodes: str, *, group: str = "", **rest: Any) -> list[Pod]:
-        """A gang with a member for each of `nodes`, words with the node's name; `rest` is as for `run`.
+    def gang(
+        self, gang_id: str, min_member: int, nodes: str, *, group: str = "", **rest: Any
+    ) -> list[Pod]:
+        """A gang with a member for each of `nodes`, words with the node's name; `rest` is as for
+        `run`.
 
         Members are created one second after the other.
         """
         of_gang = {
-            key: rest.pop(key) for key in ("succeeded", "indivisible", "disrupted_singly", "binding") if key in rest
+            key: rest.pop(key)
+            for key in ("succeeded", "indivisible", "disrupted_singly", "binding")
+            if key in rest
         }
         namespace, _, name = gang_id.partition("/")
         members = [
             self.run(
-                f"{name}-{i}", node, gang=gang_id, uid=f"u-{gang_id}-{i}", namespace=namespace, creation_s=i, **rest
+                f"{name}-{i}",
+                node,
+                gang=gang_id,
+                uid=f"u-{gang_id}-{i}",
+                namespace=namespace,
+                creation_s=i,
+                **rest,
             )
             for i, node in enumerate(nodes.split())
         ]
         uids = tuple(pod.uid for pod in members)
-        self.gangs.append(RunningGang(id=gang_id, group=group or gang_id, min_member=min_member, uids=uids, **of_gang))
+        self.gangs.append(
+            RunningGang(
+                id=gang_id, group=group or gang_id, min_member=min_member, uids=uids, **of_gang
+            )
+        )
         return members
 
     def budget(self, key: str, allowed: int, pods: Iterable[Pod]) -> None:
@@ -87,7 +117,9 @@ class RunningCluster:
         fields = {"wall_s": WALL_S, "lowest_priority": lowest, "settings": settings, **rest}
         return PreemptionInput(running=self._tell, **fields)
 
-    def verdicts(self, *groups: Group, nominations: Sequence[Nomination] = (), **rest: Any) -> dict[str, Verdict]:
+    def verdicts(
+        self, *groups: Group, nominations: Sequence[Nomination] = (), **rest: Any
+    ) -> dict[str, Verdict]:
         """What a plan makes of these groups, by id; `rest` is as for `given`."""
         made = plan(self.snapshot(*nominations), groups, now_s=0.0, preempting=self.given(**rest))
         return {verdict.group: verdict for verdict in made.verdicts}
@@ -97,10 +129,20 @@ class RunningCluster:
         return Running(tuple(self.pods), tuple(self.gangs), tuple(self.budgets))
 
 
-def high(name: str = "ns/high", number: int = 1, *, gpus: int = 1, priority: int = 1000, **rest: Any) -> Group:
-    """A group of one Strict gang of equal members that all must start; `rest` are fields of `Pod`."""
+def high(
+    name: str = "ns/high", number: int = 1, *, gpus: int = 1, priority: int = 1000, **rest: Any
+) -> Group:
+    """A group of one Strict gang of equal members that all must start; `rest` are fields
+    of `Pod`.
+    """
     members = [
-        builders.pod(f"{name.partition('/')[2]}-{i}", gpus=gpus, priority=priority, uid=f"u-{name}-{i}", **rest)
+        builders.pod(
+            f"{name.partition('/')[2]}-{i}",
+            gpus=gpus,
+            priority=priority,
+            uid=f"u-{name}-{i}",
+            **rest,
+        )
         for i in range(number)
     ]
     return builders.group(builders.gang(name, members), priority=priority)

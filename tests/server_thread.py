@@ -21,7 +21,9 @@ class ServerThread:
         self._handle = handle
         self._tls = tls
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="web server", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="web server", daemon=True
+        )
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something in the server's loop, and wait for its end."""

@@ -1,8 +1,8 @@
 """How much a test tries: a part of it in the gate, all of it in `make properties`.
 
-The number of cases of each property is a share of the profile's `max_examples`. A failure prints its falsifying example
-and the line that reproduces it (`print_blob`), so seeds are never lost. A test whose size is no number of examples has
-the marker `long`, and takes its size from `of_size`.
+The number of cases of each property is a share of the profile's `max_examples`. A failure prints
+its falsifying example and the line that reproduces it (`print_blob`), so seeds are never lost. A
+test whose size is no number of examples has the marker `long`, and takes its size from `of_size`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ T = TypeVar("T")
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "gate")
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
-settings.register_profile("gate", max_examples=20, deadline=None, print_blob=True, suppress_health_check=SLOW)
 settings.register_profile(
-    "nightly", max_examples=2_000, deadline=None, print_blob=True, suppress_health_check=SLOW, database=None
+    "gate", max_examples=20, deadline=None, print_blob=True, suppress_health_check=SLOW
+)
+settings.register_profile(
+    "nightly",
+    max_examples=2_000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=SLOW,
+    database=None,
 )
 settings.load_profile(PROFILE)
 

@@ -1,10 +1,13 @@
-"""`make support-matrix`: gangsched on each supported release of Kubernetes, as a table in docs/install.md.
+"""`make support-matrix`: gangsched on each supported release of Kubernetes, as a table in
+docs/install.md.
 
-    python -m tests.support_matrix 1.35 1.36      # those that are built: `make control-plane VERSION=1.35`
+    python -m tests.support_matrix 1.35 1.36      # those that are built: `make control-plane
+    VERSION=1.35`
 
-Invariant: every cell is what a real API server of that release answered: install.yaml is applied and rolled out, a gang
-starts, one that lacks room is refused whole and says why, one of higher priority preempts, and the admission policies
-type-check without a warning. Exit code 1 if a cell is not "yes".
+Invariant: every cell is what a real API server of that release answered: install.yaml is applied
+and rolled out, a gang starts, one that lacks room is refused whole and says why, one of higher
+priority preempts, and the admission policies type-check without a warning. Exit code 1 if a cell is
+not "yes".
 """
 
 from __future__ import annotations
@@ -59,22 +62,30 @@ def built(release: str) -> bool:
     return all(components.binary(name, binaries_of(release)).exists() for name in names)
 
 
-# --- the checks -------------------------------------------------------------------------------------------------------
+# --- the checks ---------------------------------------------------------------------------------
 
 
 def installs(plane: ControlPlane, _: Api) -> None:
     """install.yaml is accepted as a whole, and its Deployment is rolled out."""
     kubectl(plane, "apply", "--server-side", "-f", ROOT / "manifests" / "install.yaml")
-    kubectl(plane, "-n", "gangsched-system", "rollout", "status", "deploy/gangsched", "--timeout=60s")
+    kubectl(
+        plane, "-n", "gangsched-system", "rollout", "status", "deploy/gangsched", "--timeout=60s"
+    )
     # kwok plays its pods: the daemon that schedules is started as a process.
     kubectl(plane, "-n", "gangsched-system", "scale", "deploy/gangsched", "--replicas=0")
 
 
 def policies_type_check(_: ControlPlane, api: Api) -> None:
-    """The controller has checked every expression against the types of this release, and warns of none."""
+    """The controller has checked every expression against the types of this release, and warns of
+    none.
+    """
     deadline_s = time.monotonic() + WITHIN_S
     while True:
-        policies = [each for each in api.list(POLICIES).items if each["metadata"]["name"].startswith("gangsched")]
+        policies = [
+            each
+            for each in api.list(POLICIES).items
+            if each["metadata"]["name"].startswith("gangsched")
+        ]
         unchecked = [each for each in policies if "typeChecking" not in each.get("status", {})]
         if policies and not unchecked:
             break
@@ -102,7 +113,9 @@ def a_gang_is_refused(_: ControlPlane, api: Api) -> None:
 
     def told(pods: list[Object]) -> bool:
         waiting = [pod for pod in pods if pod["metadata"]["name"].startswith("late-")]
-        return len(waiting) == 2 and all("needs room for 2 more pods" in refusal(pod)[1] for pod in waiting)
+        return len(waiting) == 2 and all(
+            "needs room for 2 more pods" in refusal(pod)[1] for pod in waiting
+        )
 
     await_pods(api, told, "both pods of a gang say what it lacks")
 
@@ -115,9 +128,13 @@ def a_gang_preempts(_: ControlPlane, api: Api) -> None:
         "metadata": {"name": "high"},
         "value": 1000,
     }
-    create_all(api, [priority, *gang("high", members=2, gpus=8, spec={"priorityClassName": "high"})])
+    create_all(
+        api, [priority, *gang("high", members=2, gpus=8, spec={"priorityClassName": "high"})]
+    )
     await_pods(
-        api, lambda pods: bound(pods, "high") == 2 and not bound(pods, "low"), "a gang preempts another one, whole"
+        api,
+        lambda pods: bound(pods, "high") == 2 and not bound(pods, "low"),
+        "a gang preempts another one, whole",
     )
 
 
@@ -132,7 +149,9 @@ CHECKS: dict[str, Callable[[ControlPlane, Api], None]] = {
 
 def bound(pods: Iterable[Object], name: str) -> int:
     """How many pods of a gang have a node."""
-    return sum("nodeName" in pod["spec"] for pod in pods if pod["metadata"]["name"].startswith(f"{name}-"))
+    return sum(
+        "nodeName" in pod["spec"] for pod in pods if pod["metadata"]["name"].startswith(f"{name}-")
+    )
 
 
 def await_pods(api: Api, look: Callable[[list[Object]], bool], what: str) -> None:
@@ -144,7 +163,7 @@ def await_pods(api: Api, look: Callable[[list[Object]], bool], what: str) -> Non
             raise FailedError(f"not within {WITHIN_S:g} s: {what}") from None
 
 
-# --- a release, and the table -----------------------------------------------------------------------------------------
+# --- a release, and the table -------------------------------------------------------------------
 
 
 def row_of(release: str) -> Row:
@@ -159,7 +178,10 @@ def row_of(release: str) -> Row:
         create_all(api, [node("gpu-1"), node("gpu-2")])
         apply_manifests(api, crds=False)
         with Daemon(plane, ready_timeout_s=READY_WITHIN_S):
-            cells += [cell_of(check, plane, api) for check in (a_gang_starts, a_gang_is_refused, a_gang_preempts)]
+            cells += [
+                cell_of(check, plane, api)
+                for check in (a_gang_starts, a_gang_is_refused, a_gang_preempts)
+            ]
         api.close()
     return Row(version, tuple(cells))
 
@@ -203,7 +225,10 @@ def main(asked: list[str]) -> int:
     rows = []
     for release in asked or RELEASES:
         if not built(release):
-            print(f"support-matrix: {release} is not built: make control-plane VERSION={release}", file=sys.stderr)
+            print(
+                f"support-matrix: {release} is not built: make control-plane VERSION={release}",
+                file=sys.stderr,
+            )
             continue
         try:
             row = row_of(release)

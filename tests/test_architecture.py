@@ -1,4 +1,6 @@
-"""The house rules: who may import whom, what each package says of itself, and how long a file may grow."""
+"""The house rules: who may import whom, what each package says of itself, and how long a file may
+grow.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,25 @@ def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_contracts_hold() -> None:
-    """Imports go down only, kube decides nothing, and what decides knows no clock and no network."""
+    """Imports go down only, kube decides nothing, and what decides knows no clock and
+    no network.
+    """
     done = lint_imports(ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 PURE = ("state", "core", "api", "model")
-IMPURE = ("asyncio", "time", "datetime", "random", "logging", "structlog", "kopf", "aiohttp", "kubernetes_asyncio")
+IMPURE = (
+    "asyncio",
+    "time",
+    "datetime",
+    "random",
+    "logging",
+    "structlog",
+    "kopf",
+    "aiohttp",
+    "kubernetes_asyncio",
+)
 PLANTS = (
     *[("core/score.py", f"import {module}", module) for module in IMPURE],
     *[(f"{package}/__init__.py", "import time", "time") for package in PURE],
@@ -61,17 +75,37 @@ PLANTS = (
     ("loop.py", "from gangsched.kube.write import binder", "gangsched.kube.write.binder"),
     ("model/plan.py", "from gangsched.api import keys", "gangsched.api.keys"),
     ("api/keys.py", "from gangsched.core import score", "gangsched.core.score"),
-    ("core/pipeline.py", "from gangsched.core.reservations import standing", "gangsched.core.reservations"),
-    ("core/decision.py", "from gangsched.core.preemption import attempt", "gangsched.core.preemption"),
+    (
+        "core/pipeline.py",
+        "from gangsched.core.reservations import standing",
+        "gangsched.core.reservations",
+    ),
+    (
+        "core/decision.py",
+        "from gangsched.core.preemption import attempt",
+        "gangsched.core.preemption",
+    ),
     ("core/score.py", "from gangsched.core import last_ends", "gangsched.core.last_ends"),
-    ("core/rounds.py", "from gangsched.core import chosen_devices", "gangsched.core.chosen_devices"),
-    ("core/score.py", "from gangsched.state.queueing import queue", "gangsched.state.queueing.queue"),
+    (
+        "core/rounds.py",
+        "from gangsched.core import chosen_devices",
+        "gangsched.core.chosen_devices",
+    ),
+    (
+        "core/score.py",
+        "from gangsched.state.queueing import queue",
+        "gangsched.state.queueing.queue",
+    ),
     ("state/queueing/queue.py", "import gangsched.settings", "gangsched.settings"),
     ("settings.py", "from gangsched.telemetry import logs", "gangsched.telemetry.logs"),
     ("settings.py", "import gangsched.parameters", "gangsched.parameters"),
     ("loop.py", "from gangsched.simulate import simulator", "gangsched.simulate.simulator"),
     ("simulate/simulator.py", "from gangsched import loop", "gangsched.loop"),
-    ("visibility/server.py", "from gangsched.kube.http import client", "gangsched.kube.http.client"),
+    (
+        "visibility/server.py",
+        "from gangsched.kube.http import client",
+        "gangsched.kube.http.client",
+    ),
     ("visibility/server.py", "from gangsched import loop", "gangsched.loop"),
     ("telemetry/logs.py", "from gangsched.kube.http import faults", "gangsched.kube.http.faults"),
     ("app.py", "import gangsched.cli", "gangsched.cli"),
@@ -85,11 +119,15 @@ PLANTS = (
 
 
 def test_each_forbidden_import_breaks_a_contract(tmp_path: Path) -> None:
-    """The check names each kind of import that the architecture rules out, and a module without a layer."""
+    """The check names each kind of import that the architecture rules out, and a module without a
+    layer.
+    """
     shutil.copytree(PACKAGE, tmp_path / "gangsched", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / ".importlinter", tmp_path)
     sound = lint_imports(tmp_path)
-    assert sound.returncode == 0, "the copy must be sound before anything is planted: " + sound.stdout
+    assert sound.returncode == 0, (
+        "the copy must be sound before anything is planted: " + sound.stdout
+    )
     for file, code, _ in PLANTS:
         with (tmp_path / "gangsched" / file).open("a", encoding="utf-8") as planted:
             planted.write(f"\n\n{code}\n")
@@ -99,12 +137,19 @@ def test_each_forbidden_import_breaks_a_contract(tmp_path: Path) -> None:
 
 
 def _is_reported(plant: tuple[str, str, str], report: str) -> bool:
-    """Whether the planted import is a broken chain of its own: one link, which no other plant can account for."""
+    """Whether the planted import is a broken chain of its own: one link, which no other plant can
+    account for.
+    """
     file, _, imported = plant
-    module = re.escape("gangsched." + file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+    module = re.escape(
+        "gangsched." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    )
     if not imported:
         return re.search(rf"\b{module.removeprefix('gangsched.')}\b", report) is not None
-    return re.search(rf"^-\s+{module} -> {re.escape(imported)}\b.*\n(?:\s*$|-)", report, re.MULTILINE) is not None
+    return (
+        re.search(rf"^-\s+{module} -> {re.escape(imported)}\b.*\n(?:\s*$|-)", report, re.MULTILINE)
+        is not None
+    )
 
 
 def test_no_file_grows_without_end() -> None:
@@ -129,34 +174,46 @@ def test_reasons_stand_beside_the_lines_that_need_them() -> None:
 
 
 NAMED_OTHERWISE = {
-    "control_plane/test_build.py"  # hack/control-plane/build.py, a script beside the package control_plane
+    # hack/control-plane/build.py, a script beside the package control_plane
+    "control_plane/test_build.py"
 }
 """Unit tests that are not named for a module of that place."""
 
 
 def test_every_unit_test_stands_where_its_module_stands() -> None:
-    """tests/unit/<package>/test_<module>.py tests gangsched/<package>/<module>.py; bench and control_plane likewise."""
+    """tests/unit/<package>/test_<module>.py tests gangsched/<package>/<module>.py; bench and
+    control_plane likewise.
+    """
     homes = (PACKAGE, ROOT, ROOT / "hack" / "control-plane")
     unit = ROOT / "tests" / "unit"
     tests = {path.relative_to(unit) for path in unit.rglob("test_*.py")}
     homeless = {
         str(test)
         for test in tests
-        if not any((home / test.parent / f"{test.stem.removeprefix('test_')}.py").is_file() for home in homes)
+        if not any(
+            (home / test.parent / f"{test.stem.removeprefix('test_')}.py").is_file()
+            for home in homes
+        )
     }
     assert homeless == NAMED_OTHERWISE
 
 
 def test_what_tries_less_in_the_gate_is_part_of_make_properties() -> None:
     """It selects what has the marker `long`, and properties of hypothesis."""
-    files = [path for folder in ("unit", "properties") for path in (ROOT / "tests" / folder).rglob("test_*.py")]
+    files = [
+        path
+        for folder in ("unit", "properties")
+        for path in (ROOT / "tests" / folder).rglob("test_*.py")
+    ]
     sized = {path.name: text for path in files if "of_size(" in (text := path.read_text())}
     assert len(sized) > 20
     assert [name for name, text in sized.items() if not re.search(r"mark\.long|@given", text)] == []
 
 
 def test_every_folder_with_code_is_a_package() -> None:
-    """import-linter sees packages only: a folder without `__init__.py` would escape the contracts."""
+    """import-linter sees packages only: a folder without `__init__.py` would escape
+    the contracts.
+    """
     folders = {path.parent for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
 
@@ -184,28 +241,49 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 def test_no_two_modules_that_decide_have_one_name() -> None:
-    """What plans and keeps is one vocabulary; what reads or writes (kube, telemetry) may share a name with it."""
-    decide = [*PACKAGE.glob("*.py"), *(path for package in PURE for path in (PACKAGE / package).rglob("*.py"))]
+    """What plans and keeps is one vocabulary; what reads or writes (kube, telemetry) may share a
+    name with it.
+    """
+    decide = [
+        *PACKAGE.glob("*.py"),
+        *(path for package in PURE for path in (PACKAGE / package).rglob("*.py")),
+    ]
     names = Counter(path.name for path in decide if path.name != "__init__.py")
     assert {name: count for name, count in names.items() if count > 1} == {}
 
 
 def _carries(source: str) -> set[str]:
-    """The frozen dataclasses that have a field for something that can change: a container, or a cache."""
+    """The frozen dataclasses that have a field for something that can change: a container, or a
+    cache.
+    """
     frozen = [
         node
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ClassDef) and any("frozen=True" in ast.unparse(each) for each in node.decorator_list)
+        if isinstance(node, ast.ClassDef)
+        and any("frozen=True" in ast.unparse(each) for each in node.decorator_list)
     ]
-    changing = re.compile(r"\b(dict|list|set|MutableMapping|defaultdict|Counter|\w*(?:Memo|Cache))\b")
-    fields = ((each.name, field) for each in frozen for field in each.body if isinstance(field, ast.AnnAssign))
+    changing = re.compile(
+        r"\b(dict|list|set|MutableMapping|defaultdict|Counter|\w*(?:Memo|Cache))\b"
+    )
+    fields = (
+        (each.name, field)
+        for each in frozen
+        for field in each.body
+        if isinstance(field, ast.AnnAssign)
+    )
     return {name for name, field in fields if changing.search(ast.unparse(field.annotation))}
 
 
 def test_no_input_of_a_plan_carries_a_cache() -> None:
-    """The state hands caches to `plan` beside its input. A node table has facts about its own nodes only."""
-    assert set().union(*(_carries(path.read_text()) for path in (PACKAGE / "model").rglob("*.py"))) == {"NodeTable"}
-    assert _carries("@dataclass(frozen=True)\nclass A:\n    kept: dict[str, int]\n    of: frozenset[str]") == {"A"}
+    """The state hands caches to `plan` beside its input. A node table has facts about its own nodes
+    only.
+    """
+    assert set().union(
+        *(_carries(path.read_text()) for path in (PACKAGE / "model").rglob("*.py"))
+    ) == {"NodeTable"}
+    assert _carries(
+        "@dataclass(frozen=True)\nclass A:\n    kept: dict[str, int]\n    of: frozenset[str]"
+    ) == {"A"}
     assert _carries("@dataclass(frozen=True)\nclass A:\n    kept: CountCache") == {"A"}
 
 
@@ -218,7 +296,9 @@ def test_what_decides_rolls_no_dice() -> None:
 
 
 def test_the_picture_names_every_file() -> None:
-    """docs/architecture.md shows where every module of the package is, and none that is not there."""
+    """docs/architecture.md shows where every module of the package is, and none that is
+    not there.
+    """
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     picture = page.split("```\ngangsched/\n")[1].split("```")[0]
     named = set(re.findall(r"\b(\w+\.py)\b", picture))
@@ -228,17 +308,24 @@ def test_the_picture_names_every_file() -> None:
 
 
 def test_the_page_names_everything_that_is_imported_from_core() -> None:
-    """docs/architecture.md: others import `plan`, its limits and the helpers that the page names."""
+    """docs/architecture.md: others import `plan`, its limits and the helpers that the
+    page names.
+    """
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     law = page.split("**The core decides")[1].split("```")[0]
-    named = set(re.findall(r"`(?:core\.cycle\.)?(\w+)(?:\([^`]*)?`", law)) - {"now_s", "core", "state"}
+    named = set(re.findall(r"`(?:core\.cycle\.)?(\w+)(?:\([^`]*)?`", law)) - {
+        "now_s",
+        "core",
+        "state",
+    }
     imported = {
         alias.name
         for path in PACKAGE.rglob("*.py")
         if "core" not in path.relative_to(PACKAGE).parts
         if "gangsched.core" in (text := path.read_text(encoding="utf-8"))
         for statement in ast.walk(ast.parse(text))
-        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("gangsched.core")
+        if isinstance(statement, ast.ImportFrom)
+        and (statement.module or "").startswith("gangsched.core")
         for alias in statement.names
     }
     assert imported == named

@@ -1,4 +1,6 @@
-"""CONTRIBUTING.md and the hooks of pre-commit: what they promise is there, and the diffs that they show work."""
+"""CONTRIBUTING.md and the hooks of pre-commit: what they promise is there, and the diffs that they
+show work.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,31 @@ LONGEST_DIFF = 25
 
 
 def test_pre_commit_runs_the_static_checks_of_make() -> None:
-    """The hooks are the checks with which `make test` begins, the same commands on the same files."""
+    """The hooks are the checks with which `make test` begins, the same commands on the
+    same files.
+    """
     (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     makefile = (ROOT / "Makefile").read_text()
     found = re.search(r"^test: (.*) unit histories e2e\b", makefile, re.MULTILINE)
     assert found is not None
-    assert [hook["entry"] for hook in repo["hooks"]] == [f"make {target}" for target in found[1].split()]
+    assert [hook["entry"] for hook in repo["hooks"]] == [
+        f"make {target}" for target in found[1].split()
+    ]
     assert not any(hook["pass_filenames"] for hook in repo["hooks"])
 
 
 def test_every_path_and_target_that_it_names_exists() -> None:
     """CONTRIBUTING.md names no file that has moved and no target that is gone."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    page = re.sub(r"```diff\n.*?```", "", page, flags=re.DOTALL)  # their new files exist only in the copies below
+    # their new files exist only in the copies below
+    page = re.sub(r"```diff\n.*?```", "", page, flags=re.DOTALL)
     paths = re.findall(r"[\w./-]+/[\w./-]*\w\.(?:py|md|yaml)\b", page)
     assert [path for path in paths if not (ROOT / path).exists()] == []
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"[`$] ?make ([a-z][a-z-]*)", page))
-    assert {target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)} == set()
+    assert {
+        target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)
+    } == set()
 
 
 ASK_THE_FILTER = """
@@ -66,16 +75,26 @@ for priority in (0, 100):
 
 
 def test_a_filter_is_one_module_and_one_line(tmp_path: Path) -> None:
-    """The toy filter takes the labelled node from every pod, and its reason is in kube-scheduler's sentence."""
+    """The toy filter takes the labelled node from every pod, and its reason is in kube-scheduler's
+    sentence.
+    """
     said, room = run_in(patched_copy("Add a filter", tmp_path), "-c", ASK_THE_FILTER).splitlines()
-    assert said == "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) were in quarantine."
+    assert (
+        said
+        == "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) were in quarantine."
+    )
     assert room == "[0, 110]"
 
 
 def test_a_scoring_rule_is_one_function_and_one_line(tmp_path: Path) -> None:
-    """Without the toy rule the first name wins; with it the labelled node gets only what is left over."""
+    """Without the toy rule the first name wins; with it the labelled node gets only what is left
+    over.
+    """
     assert run_in(ROOT, "-c", ASK_THE_RULE) == "[('a', 8), ('b', 1)]"
-    assert run_in(patched_copy("Add a scoring rule", tmp_path), "-c", ASK_THE_RULE) == "[('b', 8), ('a', 1)]"
+    assert (
+        run_in(patched_copy("Add a scoring rule", tmp_path), "-c", ASK_THE_RULE)
+        == "[('b', 8), ('a', 1)]"
+    )
 
 
 def test_a_rule_about_groups_is_one_class_and_one_line(tmp_path: Path) -> None:
@@ -86,8 +105,12 @@ def test_a_rule_about_groups_is_one_class_and_one_line(tmp_path: Path) -> None:
 
 
 def patched_copy(heading: str, folder: Path) -> Path:
-    """A copy of the package in `folder` with the diff under `heading`, applied by content; it passes ruff."""
-    shutil.copytree(ROOT / "gangsched", folder / "gangsched", ignore=shutil.ignore_patterns("__pycache__"))
+    """A copy of the package in `folder` with the diff under `heading`, applied by content; it
+    passes ruff.
+    """
+    shutil.copytree(
+        ROOT / "gangsched", folder / "gangsched", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copy(ROOT / "pyproject.toml", folder)
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     diff = page.split(f"## {heading}\n")[1].split("```diff\n")[1].split("```")[0]
@@ -100,7 +123,9 @@ def patched_copy(heading: str, folder: Path) -> Path:
             lines = hunk.splitlines()[1:]
             before = "".join(f"{line[1:]}\n" for line in lines if line[:1] != "+")
             after = "".join(f"{line[1:]}\n" for line in lines if line[:1] != "-")
-            assert not before or text.count(before) == 1, f"{path.name} has no single place for:\n{before}"
+            assert not before or text.count(before) == 1, (
+                f"{path.name} has no single place for:\n{before}"
+            )
             text = text.replace(before, after) if before else after
         path.write_text(text, encoding="utf-8")
     for check in (("check",), ("format", "--check")):
@@ -112,7 +137,13 @@ def run_in(folder: Path, *command: str) -> str:
     """The output of a Python command that finds `gangsched` in `folder` first."""
     env = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
     done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *command],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()

@@ -1,4 +1,6 @@
-"""What is made from the code and the manifests is as it would be made: `make docs-tables packages` changes nothing."""
+"""What is made from the code and the manifests is as it would be made: `make docs-tables packages`
+changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +44,21 @@ def test_a_table_that_differs_is_seen() -> None:
 
 
 def test_the_config_map_has_every_setting_as_its_default() -> None:
-    """With every comment taken away it is a settings file that changes nothing; as it stands it sets nothing."""
+    """With every comment taken away it is a settings file that changes nothing; as it stands it
+    sets nothing.
+    """
     (body,) = load_yaml(ROOT / "manifests" / "config.yaml")
     text = body["data"]["config.yaml"]
     assert yaml.safe_load(text) is None
     lines = [line.removeprefix("# ") for line in text.splitlines()]
-    stated = yaml.safe_load("\n".join(line for line in lines if line.partition(":")[0] in Settings.model_fields))
+    stated = yaml.safe_load(
+        "\n".join(line for line in lines if line.partition(":")[0] in Settings.model_fields)
+    )
     assert stated.keys() == Settings.model_fields.keys()
-    assert Settings(**{name: value for name, value in stated.items() if value is not None}) == Settings()
+    assert (
+        Settings(**{name: value for name, value in stated.items() if value is not None})
+        == Settings()
+    )
 
 
 def test_the_deployment_reads_the_config_map() -> None:
@@ -59,7 +68,9 @@ def test_the_deployment_reads_the_config_map() -> None:
     spec = deployment["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     config = Path(container["args"][container["args"].index("--config") + 1])
-    (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == str(config.parent)]
+    (mount,) = [
+        each for each in container["volumeMounts"] if each["mountPath"] == str(config.parent)
+    ]
     (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
     assert volume["configMap"]["name"] == body["metadata"]["name"]
     assert list(body["data"]) == [config.name]
@@ -107,7 +118,12 @@ def test_the_chart_has_the_manifests_as_they_are(copy: str) -> None:
 
 
 def test_no_copy_is_left_over() -> None:
-    kept = [path for folder in ("files", "crds") for path in (CHART / folder).rglob("*") if path.is_file()]
+    kept = [
+        path
+        for folder in ("files", "crds")
+        for path in (CHART / folder).rglob("*")
+        if path.is_file()
+    ]
     assert {str(path.relative_to(CHART)) for path in kept} == set(COPIES)
 
 
@@ -132,5 +148,7 @@ def test_install_yaml_has_the_manifests() -> None:
 
 
 def plain(body: Any) -> str:
-    """An object as one text; kustomize doubles line breaks of folded texts, which are CEL expressions here."""
+    """An object as one text; kustomize doubles line breaks of folded texts, which are CEL
+    expressions here.
+    """
     return json.dumps(body, sort_keys=True).replace("\\n\\n", "\\n")

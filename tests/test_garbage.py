@@ -1,7 +1,8 @@
 """What is done with is gone at once, not when the garbage collector comes.
 
-The collector looks at young objects after 30,000 net allocations and hardly ever at old ones (`GC_THRESHOLDS`). Until
-then a cycle keeps all that it reaches: a ledger the snapshot of its plan, a fault the request that it ended.
+The collector looks at young objects after 30,000 net allocations and hardly ever at old ones
+(`GC_THRESHOLDS`). Until then a cycle keeps all that it reaches: a ledger the snapshot of its plan,
+a fault the request that it ended.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ OURS = str(Path(gangsched.__file__).parent)
 
 @contextmanager
 def nothing_for_the_collector() -> Iterator[None]:
-    """Fail when the context leaves objects or frames of gangsched that only the garbage collector finds."""
+    """Fail when the context leaves objects or frames of gangsched that only the garbage collector
+    finds.
+    """
     gc.collect()
     gc.disable()
     try:
@@ -75,11 +78,26 @@ def test_plans_leave_nothing_for_the_collector() -> None:
             name, size, gpus = f"g{number}", rng.randint(2, 4), rng.choice((1, 4, 8))
             priority, run_time = rng.choice((0, 0, 0, 1_000)), ((EXPECTED_RUNTIME, "1h"),)
             world.declare(pod_group(name, size))
-            world.create(members(name, size, gpus=gpus, pod_group=True, priority=priority, run_time_metadata=run_time))
+            world.create(
+                members(
+                    name,
+                    size,
+                    gpus=gpus,
+                    pod_group=True,
+                    priority=priority,
+                    run_time_metadata=run_time,
+                )
+            )
             world.advance(1.0)
-            world.delete(*[pod for pod in world.pods.values() if pod.name.startswith(f"g{number - 6}-")])
+            world.delete(
+                *[pod for pod in world.pods.values() if pod.name.startswith(f"g{number - 6}-")]
+            )
         assert any(plan.reservations and plan.reservations.standing for plan in world.plans)
-        assert any(isinstance(each.preemption, Preemption) for plan in world.plans for each in plan.verdicts)
+        assert any(
+            isinstance(each.preemption, Preemption)
+            for plan in world.plans
+            for each in plan.verdicts
+        )
         world.plans.clear()
 
 
@@ -121,7 +139,13 @@ class _Lost:
     """An API server that answers no bind, and has no pods."""
 
     async def request(
-        self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 10.0
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout_s: float = 10.0,
     ) -> bytes:
         if method == "POST":
             raise Unreachable("No answer.")

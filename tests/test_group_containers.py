@@ -1,6 +1,8 @@
-"""What is known of a group is in its record: other containers of the state have groups only as declared indexes.
+"""What is known of a group is in its record: other containers of the state have groups only as
+declared indexes.
 
-The state of several worlds is walked after every turn. Their groups are trees, whose ids are those of no gang.
+The state of several worlds is walked after every turn. Their groups are trees, whose ids are those
+of no gang.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ INDEXES: Mapping[str, str] = {
     "Batches._rest": "the order that plans follow",
     "Batches._known": "those in that order",
     "SchedulingState._looked_at": "decided in the current pass over the queue",
-    "StandingReservations._later": "reservations to be made anew, which outlive their groups until the next plan",
+    "StandingReservations._later": (
+        "reservations to be made anew, which outlive their groups until the next plan"
+    ),
     "StandingReservations._now": "reservations that are being made anew",
     "Fences._fences": "idle times of fences, which outlive their groups until the next plan",
     "Overdue.heads": "what may be evicted for heads, as input of a plan",
@@ -70,11 +74,17 @@ SELDOM = {
 
 
 def of_groups(state: SchedulingState, ids: Iterable[str]) -> set[str]:
-    """Containers of the state, as Class.attribute, that have ids of these groups or their records as keys or items.
+    """Containers of the state, as Class.attribute, that have ids of these groups or their records
+    as keys or items.
 
     The records themselves, which many parts refer to, are the registry's.
     """
-    ids, found, seen, left = set(ids), set[str](), {id(state.registry.groups)}, list[object]([state])
+    ids, found, seen, left = (
+        set(ids),
+        set[str](),
+        {id(state.registry.groups)},
+        list[object]([state]),
+    )
     while left:
         owner = left.pop()
         if id(owner) in seen:
@@ -86,7 +96,10 @@ def of_groups(state: SchedulingState, ids: Iterable[str]) -> set[str]:
             inner = [value, *(value.values() if isinstance(value, Mapping) else ())]
             for each in inner:
                 if isinstance(each, Mapping | set | frozenset | list | deque):
-                    if any(isinstance(key, GroupRecord) or (isinstance(key, str) and key in ids) for key in each):
+                    if any(
+                        isinstance(key, GroupRecord) or (isinstance(key, str) and key in ids)
+                        for key in each
+                    ):
                         found.add(f"{type(owner).__name__}.{name}")
                     left += [item for item in each if _is_of_state(item)]
                 elif _is_of_state(each):
@@ -95,8 +108,12 @@ def of_groups(state: SchedulingState, ids: Iterable[str]) -> set[str]:
 
 
 def _is_of_state(value: object) -> bool:
-    """Whether the object is a part of the state that may have containers; a record is what they are indexes of."""
-    return type(value).__module__.startswith("gangsched.state") and not isinstance(value, GroupRecord)
+    """Whether the object is a part of the state that may have containers; a record is what they are
+    indexes of.
+    """
+    return type(value).__module__.startswith("gangsched.state") and not isinstance(
+        value, GroupRecord
+    )
 
 
 def _attributes(owner: object) -> Iterator[tuple[str, Any]]:
@@ -131,13 +148,21 @@ class Walked(World):
 def tree(parent: str, children: int, number: int, *, least: int = 1, **fields: Any) -> list[Pod]:
     """The pods of a tree: so many children, of so many pods each."""
     names = [f"{parent}-{n}" for n in range(children)]
-    return [each for name in names for each in members(name, number, parent=parent, min_children=least, **fields)]
+    return [
+        each
+        for name in names
+        for each in members(name, number, parent=parent, min_children=least, **fields)
+    ]
 
 
 def preempting() -> Walked:
-    """A tree evicts another one; one waits behind those, one is the lowest, and another one is held back."""
+    """A tree evicts another one; one waits behind those, one is the lowest, and another one is held
+    back.
+    """
     world = Walked(node("a", 8), node("b", 8), preempts=True)
-    world.create(running(each, "ab"[n % 2]) for n, each in enumerate(tree("low", 2, 2, gpus=4, priority=0)))
+    world.create(
+        running(each, "ab"[n % 2]) for n, each in enumerate(tree("low", 2, 2, gpus=4, priority=0))
+    )
     world.create(tree("high", 2, 2, gpus=4, priority=9), tree("lowest", 1, 1, gpus=8, priority=-5))
     world.settle()
     world.create(tree("more", 3, 8, gpus=8, priority=5))
@@ -147,7 +172,9 @@ def preempting() -> Walked:
 
 
 def holding_back() -> Walked:
-    """Nothing lower runs that a tree could evict, so it holds back another one of lower priority that waits."""
+    """Nothing lower runs that a tree could evict, so it holds back another one of lower priority
+    that waits.
+    """
     world = Walked(node("a", 8), node("b", 8), preempts=True)
     runs = world.create(running(pod(f"runs{n}", gpus=8, priority=9), "ab"[n]) for n in range(2))
     world.create(tree("high", 1, 1, gpus=8, priority=5), tree("low", 1, 1, gpus=8, priority=0))
@@ -172,7 +199,9 @@ def holding() -> Walked:
 
 
 def reserving() -> Walked:
-    """A tree has a timed reservation, one a fence, one waits for both, and one is larger than the cluster."""
+    """A tree has a timed reservation, one a fence, one waits for both, and one is larger than the
+    cluster.
+    """
     rules = Rules(reservations=ReservationLimits(share=1.0, reservations=2), policy=GpuPolicy())
     world = Walked(*(node(f"n{n}", 8) for n in range(4)), rules=rules)
     ends = ((keys.EXPECTED_RUNTIME, "300s"),)
@@ -202,7 +231,9 @@ def crowded(patch: pytest.MonkeyPatch) -> Walked:
 
 
 def test_groups_are_known_by_their_records_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every other container of groups is a declared index, and the worlds have nearly all of them."""
+    """Every other container of groups is a declared index, and the worlds have nearly all
+    of them.
+    """
     worlds = (preempting(), holding_back(), holding(), reserving(), crowded(monkeypatch))
     found = set[str]().union(*(world.found for world in worlds))
     assert found <= INDEXES.keys()

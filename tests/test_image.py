@@ -1,4 +1,6 @@
-"""What the image leaves out (hack/image/trim.py): gangsched runs without it, and nothing that it lists has moved."""
+"""What the image leaves out (hack/image/trim.py): gangsched runs without it, and nothing that it
+lists has moved.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,11 @@ def trim() -> ModuleType:
 @cache
 def gone() -> str:
     """The paths of what is trimmed, one a line: what is installed is walked once."""
-    found = {path for each in trim().unneeded(SITE) for path in ([each] if each.is_file() else each.rglob("*"))}
+    found = {
+        path
+        for each in trim().unneeded(SITE)
+        for path in ([each] if each.is_file() else each.rglob("*"))
+    }
     return "\n".join(str(path) for path in found if path.suffix in {".py", ".so"})
 
 
@@ -71,7 +77,9 @@ def without_trimmed(code: str, tmp_path: Path) -> str:
 
 
 def test_every_module_is_imported_without_what_the_image_leaves_out(tmp_path: Path) -> None:
-    """Also by the detour that passes kubernetes_asyncio.client by, which has no other way in the image."""
+    """Also by the detour that passes kubernetes_asyncio.client by, which has no other way in the
+    image.
+    """
     code = """
 import gangsched
 for module in pkgutil.walk_packages(gangsched.__path__, "gangsched."):
@@ -79,16 +87,22 @@ for module in pkgutil.walk_packages(gangsched.__path__, "gangsched."):
         importlib.import_module(module.name)
 print(*sorted({name.partition(".")[0] for name in refused}))
 """
-    # structlog would use rich's tracebacks if it could; nothing else asks for anything that is trimmed.
+    # structlog would use rich's tracebacks if it could; nothing else asks for anything that is
+    # trimmed.
     assert without_trimmed(code, tmp_path).split() in ([], ["pygments"])
 
 
 def test_jobs_are_planned_without_what_the_image_leaves_out(tmp_path: Path) -> None:
-    """What NumPy loads when it is called, not when it is imported: `gangsched simulate` makes real plans."""
+    """What NumPy loads when it is called, not when it is imported: `gangsched simulate` makes real
+    plans.
+    """
     nodes, jobs = tmp_path / "nodes.csv", tmp_path / "jobs.csv"
     nodes.write_text("gpus,count\n8,2\n")
     jobs.write_text("submitted,run_seconds,pods,gpus\n0,60,2,8\n1,60,1,8\n2,30,1,4\n")
-    code = f"sys.argv = ['gangsched', 'simulate', '--nodes', {str(nodes)!r}, '--jobs', {str(jobs)!r}]\n"
+    code = (
+        f"sys.argv = ['gangsched', 'simulate', '--nodes', {str(nodes)!r}, '--jobs',"
+        f" {str(jobs)!r}]\n"
+    )
     code += "runpy.run_module('gangsched', run_name='__main__')\n"
     assert re.search(r"all +│ +3 │ +3 │", without_trimmed(code, tmp_path))
 
@@ -108,7 +122,12 @@ def test_a_stripped_library_still_loads(tmp_path: Path) -> None:
     assert copy.stat().st_size < library.stat().st_size / 2
     code = "import uvloop.loop, asyncio; uvloop.run(asyncio.sleep(0)); print(uvloop.loop.__file__)"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
     )
     assert done.stdout.strip() == str(copy), done.stderr[-1000:]
 

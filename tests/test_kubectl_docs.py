@@ -1,4 +1,6 @@
-"""docs/kubectl.md shows what the commands print: every example with output is run on the cluster made up here."""
+"""docs/kubectl.md shows what the commands print: every example with output is run on the cluster
+made up here.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,19 @@ from tests.unit.kubectl.fake_api import FakeApi, forbidden, listed, node, pod, p
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "kubectl.md"
 LACKS = (
-    "gang team/training needs room for 2 more pods, each asking for 4 nvidia.com/gpu: there is room for 1. "
-    "4 nvidia.com/gpu are free in total, at most 4 on one node; the largest node has 8. "
-    "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    "gang team/training needs room for 2 more pods, each asking for 4 nvidia.com/gpu: there is room"
+    " for 1. 4 nvidia.com/gpu are free in total, at most 4 on one node; the largest node has 8. 0/2"
+    " nodes are available: 2 Insufficient nvidia.com/gpu."
 )
 CONTAINER = {"name": "main", "image": "pause", "resources": {"limits": {"nvidia.com/gpu": 4}}}
 JOB = {
     "apiVersion": "batch/v1",
     "kind": "Job",
     "metadata": {"name": "train"},
-    "spec": {"parallelism": 3, "template": {"spec": {"schedulerName": "gangsched", "containers": [CONTAINER]}}},
+    "spec": {
+        "parallelism": 3,
+        "template": {"spec": {"schedulerName": "gangsched", "containers": [CONTAINER]}},
+    },
 }
 NAMESPACED = "/api/v1/namespaces/team"
 X = "scheduling.x-k8s.io"
@@ -53,10 +58,15 @@ EXAMPLES = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeApi, Path]]:
-    """Two nodes of 8 GPUs; `running` has 12 of them, `training` waits for 8, and `typo` for nobody."""
+    """Two nodes of 8 GPUs; `running` has 12 of them, `training` waits for 8, and `typo`
+    for nobody.
+    """
     running = [pod(f"running-{i}", gang="running", node=f"n{i // 2}", gpus=4) for i in range(3)]
     waiting = [
-        pod(f"training-{i}", gang="training", gpus=4, message=f"{LACKS}; see PodGroup team/training") for i in range(2)
+        pod(
+            f"training-{i}", gang="training", gpus=4, message=f"{LACKS}; see PodGroup team/training"
+        )
+        for i in range(2)
     ]
     pods = [*running, *waiting, pod("typo", scheduler="gangshed")]
     groups = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team/podgroups"
@@ -67,9 +77,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeApi,
         **{f"{NAMESPACED}/pods/{each['metadata']['name']}": each for each in pods},
         f"{groups}/training": pod_group("training", 2, LACKS),
     }
-    for path in ("storage.k8s.io/v1/storageclasses", "storage.k8s.io/v1/csinodes", "policy/v1/poddisruptionbudgets"):
+    for path in (
+        "storage.k8s.io/v1/storageclasses",
+        "storage.k8s.io/v1/csinodes",
+        "policy/v1/poddisruptionbudgets",
+    ):
         answers[f"/apis/{path}"] = listed()
-    answers |= {f"/api/v1/{name}": listed() for name in ("persistentvolumeclaims", "persistentvolumes", "services")}
+    answers |= {
+        f"/api/v1/{name}": listed()
+        for name in ("persistentvolumeclaims", "persistentvolumes", "services")
+    }
     answers |= {
         "/api/v1/namespaces": listed({"metadata": {"name": "team"}}),
         f"/apis/{X}": {"versions": [{"version": "v1alpha1"}]},
@@ -91,7 +108,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeApi,
         yield at_work
 
 
-REFUSED = 'binding pod team/training-0 to node n1 failed and will be tried again: pods "training-0" is forbidden'
+REFUSED = (
+    'binding pod team/training-0 to node n1 failed and will be tried again: pods "training-0" is'
+    " forbidden"
+)
 HISTORY = {
     "completeSince": "2026-11-22T14:00Z",
     "servedBy": {"role": "leader"},
@@ -123,21 +143,33 @@ def waiting(position: int) -> dict[str, Any]:
     return {
         "metadata": {"namespace": "team", "name": "training"},
         "spec": {"min": 2},
-        "status": {"members": members, "reason": "Unschedulable", "message": LACKS, "queue": "parked", **place},
+        "status": {
+            "members": members,
+            "reason": "Unschedulable",
+            "message": LACKS,
+            "queue": "parked",
+            **place,
+        },
     }
 
 
 @pytest.mark.parametrize(
-    ("words", "output"), EXAMPLES, ids=lambda given: " ".join(given) if isinstance(given, list) else ""
+    ("words", "output"),
+    EXAMPLES,
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
 def test_every_example_prints_what_the_page_shows(
     cluster: tuple[FakeApi, Path], words: list[str], output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page has the output of each command as it is; a file that one writes is there for the next."""
+    """The page has the output of each command as it is; a file that one writes is there for the
+    next.
+    """
     fake, kubeconfig = cluster
     monkeypatch.chdir(kubeconfig.parent)
     if words[0] == "history":
-        monkeypatch.setitem(fake.answers, f"{GANGS}/namespaces/team/gangs/training/history", HISTORY)
+        monkeypatch.setitem(
+            fake.answers, f"{GANGS}/namespaces/team/gangs/training/history", HISTORY
+        )
     if words[0] == "queue":  # the one that needs the API
         monkeypatch.setitem(fake.answers, f"{GANGS}/namespaces/team/gangs", listed(waiting(3)))
     answer = CliRunner().invoke(cli, words, env={"KUBECONFIG": str(kubeconfig)})
@@ -151,5 +183,9 @@ def timeless(text: str) -> list[str]:
 
 def test_every_command_has_an_example() -> None:
     """No command is left out of the page."""
-    names = {command.name or command.callback.__name__ for command in cli.registered_commands if command.callback}
+    names = {
+        command.name or command.callback.__name__
+        for command in cli.registered_commands
+        if command.callback
+    }
     assert names - {"version"} == {words[0] for words, _ in EXAMPLES}

@@ -1,7 +1,7 @@
 """Words that only this project used, and the field's word for each: they do not come back.
 
-A word of the first table may stand nowhere in the package, in names and texts alike; one of the second nowhere in what
-users and administrators read.
+A word of the first table may stand nowhere in the package, in names and texts alike; one of the
+second nowhere in what users and administrators read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ FOR_USERS = IN_THE_PACKAGE | {
     "never fits": "can never fit",
     "had found a node": "could be placed",
 }
-TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+TRACKED = subprocess.run(
+    ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+).stdout.splitlines()
 PACKAGE = [name for name in TRACKED if name.startswith("gangsched/") and name.endswith(".py")]
 PAGES = [
     name
@@ -51,7 +53,9 @@ PAGES = [
 
 
 def private(text: str, words: dict[str, str]) -> dict[str, str]:
-    """The private words in a text, also as a part of a name with underscores, and what to write instead."""
+    """The private words in a text, also as a part of a name with underscores, and what to write
+    instead.
+    """
     return {
         word: better
         for word, better in words.items()
@@ -68,12 +72,21 @@ def test_the_package_has_no_private_words() -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_what_users_read_has_no_private_words(name: str) -> None:
     """The pages, and the help with the description of every setting."""
-    text = CliRunner().invoke(cli, ["run", "--help"]).stdout if name == "--help" else (ROOT / name).read_text()
-    assert name != "--help" or all(f"--{each.replace('_', '-')}" in text for each in Settings.model_fields)
+    text = (
+        CliRunner().invoke(cli, ["run", "--help"]).stdout
+        if name == "--help"
+        else (ROOT / name).read_text()
+    )
+    assert name != "--help" or all(
+        f"--{each.replace('_', '-')}" in text for each in Settings.model_fields
+    )
     assert private(text, FOR_USERS) == {}
 
 
 def test_a_private_word_is_noticed() -> None:
     """Also within a name, and not within another word."""
-    assert private("take_stirred(); Law: x", IN_THE_PACKAGE) == {"stirred": "pods changed", "Law:": "Invariant:"}
+    assert private("take_stirred(); Law: x", IN_THE_PACKAGE) == {
+        "stirred": "pods changed",
+        "Law:": "Invariant:",
+    }
     assert private("a striped shirt, outgrown", IN_THE_PACKAGE) == {}

@@ -1,4 +1,6 @@
-"""Links between the documents lead to files and headings that exist, and what is to be applied can be read."""
+"""Links between the documents lead to files and headings that exist, and what is to be applied can
+be read.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
-    subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
 )
 BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -42,7 +46,9 @@ def test_links_of_a_page_lead_somewhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_yaml_on_a_page_can_be_applied(name: str) -> None:
-    """Whatever wraps the lines of a page must leave its blocks as they are: every document in them is one object."""
+    """Whatever wraps the lines of a page must leave its blocks as they are: every document in them
+    is one object.
+    """
     for block in BLOCK.findall((ROOT / name).read_text(encoding="utf-8")):
         documents = list(yaml.safe_load_all(block))
         assert all(documents), block

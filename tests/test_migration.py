@@ -18,12 +18,17 @@ def rows() -> list[str]:
     for section in PAGE.read_text().split("\n## ")[1:]:
         project = re.split(r"[ ,(]", section)[0].rstrip(",\n").splitlines()[0]
         cells = re.findall(r"(?m)^\| ([^|]*`[^|]*) \|", section)
-        found += [f"{project} {re.findall(r'`([^`]+)`', cell)[0].rpartition('/')[2]}" for cell in cells]
+        found += [
+            f"{project} {re.findall(r'`([^`]+)`', cell)[0].rpartition('/')[2]}" for cell in cells
+        ]
     return found
 
 
 def test_each_row_is_tried_by_the_scenario_of_its_name() -> None:
     """And no scenario is left of a row that is gone."""
-    named = [scenario["scenario"].partition(": ")[0] for scenario in yaml.safe_load(SCENARIOS.read_text())]
+    named = [
+        scenario["scenario"].partition(": ")[0]
+        for scenario in yaml.safe_load(SCENARIOS.read_text())
+    ]
     assert len(rows()) > 20
     assert named == rows()

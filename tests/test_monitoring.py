@@ -1,4 +1,6 @@
-"""manifests/monitoring asks for nothing that is not there, and every alert has its paragraph in the runbook."""
+"""manifests/monitoring asks for nothing that is not there, and every alert has its paragraph in the
+runbook.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from control_plane.monitoring import FOLDER, Alert, Panel, alerts, dashboard, panels, rules, selectors
+from control_plane.monitoring import (
+    FOLDER,
+    Alert,
+    Panel,
+    alerts,
+    dashboard,
+    panels,
+    rules,
+    selectors,
+)
 
 from tests.docs_tables import families
 
@@ -21,7 +32,11 @@ EXPRESSIONS = [
 ]
 REPOSITORY = "https://github.com/gangsched/gangsched/blob/main"
 OF_PROMETHEUS = {"up"}
-OF_THE_PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds"}
+OF_THE_PROCESS = {
+    "process_resident_memory_bytes",
+    "process_cpu_seconds_total",
+    "process_start_time_seconds",
+}
 
 
 def known() -> dict[str, set[str]]:
@@ -70,12 +85,18 @@ def test_the_runbook_has_no_alert_that_is_gone() -> None:
 
 
 def test_every_alert_is_tried_by_promtool() -> None:
-    """Each fires in some case of alerts.test.yaml, and each is told to be silent in the one where all is well."""
+    """Each fires in some case of alerts.test.yaml, and each is told to be silent in the one where
+    all is well.
+    """
     cases = yaml.safe_load((ROOT / "tests" / "monitoring" / "alerts.yaml").read_text())["tests"]
     told = [each for case in cases for each in case["alert_rule_test"]]
-    assert {each["alertname"] for each in told if each["exp_alerts"]} == {alert.name for alert in ALERTS}
+    assert {each["alertname"] for each in told if each["exp_alerts"]} == {
+        alert.name for alert in ALERTS
+    }
     (well,) = [case for case in cases if case["name"] == "all is well"]
-    assert {each["alertname"] for each in well["alert_rule_test"]} == {alert.name for alert in ALERTS}
+    assert {each["alertname"] for each in well["alert_rule_test"]} == {
+        alert.name for alert in ALERTS
+    }
     assert not any(each["exp_alerts"] for each in well["alert_rule_test"])
 
 
@@ -102,7 +123,10 @@ def test_the_service_monitor_finds_the_service() -> None:
 def test_the_kustomization_names_every_file() -> None:
     """Nothing in the folder is forgotten."""
     listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-    files = {*listed["resources"], *(name for each in listed["configMapGenerator"] for name in each["files"])}
+    files = {
+        *listed["resources"],
+        *(name for each in listed["configMapGenerator"] for name in each["files"]),
+    }
     assert files == {path.name for path in FOLDER.iterdir()} - {"kustomization.yaml"}
 
 
@@ -117,18 +141,30 @@ def overlap(one: Panel, other: Panel) -> bool:
 
 
 def test_the_panels_of_the_dashboard_lie_beside_each_other() -> None:
-    """Each is on the grid of 24 columns and covers none other; each is explained, and has an id of its own."""
-    assert all(panel.x + panel.width <= 24 and panel.description and panel.queries for panel in PANELS)
+    """Each is on the grid of 24 columns and covers none other; each is explained, and has an id of
+    its own.
+    """
+    assert all(
+        panel.x + panel.width <= 24 and panel.description and panel.queries for panel in PANELS
+    )
     assert not [(a.title, b.title) for a in PANELS for b in PANELS if a is not b and overlap(a, b)]
     ids = [panel["id"] for panel in dashboard()["panels"]]
     assert len(set(ids)) == len(ids)
 
 
 def test_every_metric_of_gangs_is_on_the_page() -> None:
-    """What is measured of gangs, plans, binds, preemption and reservations is shown, but what says the same again."""
+    """What is measured of gangs, plans, binds, preemption and reservations is shown, but what says
+    the same again.
+    """
     shown = {name for each in EXPRESSIONS for name in re.findall(r"gangsched_\w+", each)}
-    names = {family.name for family in families() if "part" not in {k for s in family.samples for k in s.labels}}
-    left_out = {name for name in names if not any(each.startswith(name) for each in shown)}
-    assert left_out <= {"gangsched_loop_stall_max_seconds", "gangsched_pods", "gangsched_reserved_idle_seconds"} | {
-        name for name in names if name.startswith("leader_election")
+    names = {
+        family.name
+        for family in families()
+        if "part" not in {k for s in family.samples for k in s.labels}
     }
+    left_out = {name for name in names if not any(each.startswith(name) for each in shown)}
+    assert left_out <= {
+        "gangsched_loop_stall_max_seconds",
+        "gangsched_pods",
+        "gangsched_reserved_idle_seconds",
+    } | {name for name in names if name.startswith("leader_election")}

@@ -1,4 +1,6 @@
-"""docs/operations.md and docs/reference tell the operator of everything: metrics, reasons, permissions."""
+"""docs/operations.md and docs/reference tell the operator of everything: metrics, reasons,
+permissions.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def rows(heading: str) -> list[list[str]]:
     return found[2:]
 
 
-@pytest.mark.parametrize("reason", [*Reason, *EventReason], ids=lambda each: f"{type(each).__name__}.{each}")
+@pytest.mark.parametrize(
+    "reason", [*Reason, *EventReason], ids=lambda each: f"{type(each).__name__}.{each}"
+)
 def test_every_reason_says_what_to_do_next(reason: Reason | EventReason) -> None:
     """Each reason has a row with its meaning, an example sentence and what to do next."""
     heading = "Reasons" if isinstance(reason, Reason) else "Events"
@@ -73,7 +77,11 @@ def granted(role: str) -> set[tuple[str, str, str]]:
     """(verb, API group, resource) of all rules of a role in the manifests."""
     files = sorted((ROOT / "manifests").glob("rbac*.yaml"))
     documents = [document for file in files for document in yaml.safe_load_all(file.read_text())]
-    (found,) = [each for each in documents if each["kind"].endswith("Role") and each["metadata"]["name"] == role]
+    (found,) = [
+        each
+        for each in documents
+        if each["kind"].endswith("Role") and each["metadata"]["name"] == role
+    ]
     return {
         (verb, api_group, resource)
         for rule in found["rules"]
@@ -98,9 +106,14 @@ ROLES = {
 def test_a_role_grants_exactly_what_is_needed(role: str) -> None:
     """The manifests grant the permissions of the tables, and nothing else."""
     needed = {
-        (each.verb, each.api_group, "/".join(part for part in (each.resource, each.subresource) if part))
+        (
+            each.verb,
+            each.api_group,
+            "/".join(part for part in (each.resource, each.subresource) if part),
+        )
         for name, table in vars(permissions).items()
-        if isinstance(table, tuple) and (name == ROLES[role] if role in ROLES else name not in ROLES.values())
+        if isinstance(table, tuple)
+        and (name == ROLES[role] if role in ROLES else name not in ROLES.values())
         for each in table
         if isinstance(each, permissions.Permission)
     }
@@ -108,7 +121,9 @@ def test_a_role_grants_exactly_what_is_needed(role: str) -> None:
 
 
 def test_leader_election_has_one_lease_in_one_namespace() -> None:
-    """Its role is no ClusterRole, and names the Lease but for `create`, which cannot be restricted so."""
+    """Its role is no ClusterRole, and names the Lease but for `create`, which cannot be restricted
+    so.
+    """
     documents = yaml.safe_load_all((ROOT / "manifests" / "rbac.yaml").read_text())
     (role,) = [each for each in documents if each["kind"] == "Role"]
     assert role["metadata"]["namespace"] == Settings().lease_namespace
@@ -123,7 +138,9 @@ def test_the_last_resort_is_bound_to_nobody() -> None:
     files = sorted((ROOT / "manifests").glob("rbac*.yaml"))
     documents = [document for file in files for document in yaml.safe_load_all(file.read_text())]
     bound = {each["roleRef"]["name"] for each in documents if each["kind"] == "ClusterRoleBinding"}
-    optional = {f"gangsched-{each}" for each in ("preemption", "dialects", "devices", "extended-resources")}
+    optional = {
+        f"gangsched-{each}" for each in ("preemption", "dialects", "devices", "extended-resources")
+    }
     assert bound == {"gangsched", *optional}
 
 
@@ -139,7 +156,9 @@ def test_the_last_resort_is_bound_to_nobody() -> None:
     ids=str,
 )
 def test_every_right_is_explained(permission: permissions.Permission) -> None:
-    """What is asked for has a row that says why: the resource, its API group's own name aside, and the verb."""
+    """What is asked for has a row that says why: the resource, its API group's own name aside, and
+    the verb.
+    """
     resource = "/".join(part for part in (permission.resource, permission.subresource) if part)
     words = [re.split(r"[ ,;]+", row[0]) for row in rows("Rights")]
     assert any(resource in row and permission.verb in row for row in words)
@@ -152,7 +171,11 @@ def test_every_field_of_the_debug_page_is_explained() -> None:
     described = describe_gang(world.settle().state, "ns/g", now_s=world.now_s)
     assert described is not None
     section = TEXT.split("shows one gang as JSON", 1)[1].split("\n## ", 1)[0]
-    named = {name for cell in re.findall(r"(?m)^\| (`.*?) \|", section) for name in re.findall(r"`(\w+)`", cell)}
+    named = {
+        name
+        for cell in re.findall(r"(?m)^\| (`.*?) \|", section)
+        for name in re.findall(r"`(\w+)`", cell)
+    }
     assert named == set(described)
 
 

@@ -15,9 +15,15 @@ def test_every_regression_names_a_test_that_exists() -> None:
     rows = [line for line in table.splitlines() if line.startswith("|")][2:]
     assert len(rows) > 60
     files = list((ROOT / "tests").rglob("*.py"))
-    defined = {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8"))}
+    defined = {
+        name
+        for file in files
+        for name in re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8"))
+    }
     defined |= {file.name for file in files}
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(
+        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     for row in rows:
         named = NAMED.findall(row)
         assert named or 'scenario "' in row, row

@@ -1,4 +1,6 @@
-"""The workflows and what they run: every action is pinned, every make target is there, a tag is the version."""
+"""The workflows and what they run: every action is pinned, every make target is there, a tag is the
+version.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,16 @@ import yaml
 
 from gangsched import __version__
 from tests.packaging import CHART, ROOT, SCHEMA, settings_schema
-from tests.release import ReleaseError, check, krew, main, notes, repository_address, versions, with_image
+from tests.release import (
+    ReleaseError,
+    check,
+    krew,
+    main,
+    notes,
+    repository_address,
+    versions,
+    with_image,
+)
 
 WORKFLOWS = {path.stem: path for path in (ROOT / ".github" / "workflows").glob("*.yml")}
 DIGEST = "sha256:" + "a" * 64
@@ -56,13 +67,19 @@ def test_actions_are_pinned_by_commit(name: str) -> None:
 
 
 def test_an_action_has_one_version() -> None:
-    lines = {line for path in WORKFLOWS.values() for line in re.findall(r"uses: (\S+@.*)", path.read_text())}
+    lines = {
+        line
+        for path in WORKFLOWS.values()
+        for line in re.findall(r"uses: (\S+@.*)", path.read_text())
+    }
     assert len({line.partition("@")[0] for line in lines}) == len(lines)
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_what_it_runs_is_there_and_takes_no_text_from_outside(name: str) -> None:
-    """Every make target exists; names of branches and tags come by the environment, so that no shell runs them."""
+    """Every make target exists; names of branches and tags come by the environment, so that no
+    shell runs them.
+    """
     makefile = (ROOT / "Makefile").read_text()
     called = [
         word
@@ -84,7 +101,9 @@ def test_rights_are_given_by_job(name: str) -> None:
         assert job["permissions"]["contents"] in {"read", "write"} if "permissions" in job else True
         assert "uses" in job or job["timeout-minutes"] <= 90
     assert all(
-        step["with"]["persist-credentials"] is False for step in steps(name) if "checkout" in step.get("uses", "")
+        step["with"]["persist-credentials"] is False
+        for step in steps(name)
+        if "checkout" in step.get("uses", "")
     )
 
 
@@ -93,11 +112,15 @@ def test_the_gate_runs_on_every_python_that_is_supported() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
     jobs = workflow("test")["jobs"]
-    assert [jobs[name]["strategy"]["matrix"]["python"] for name in ("unit", "e2e", "real-node")] == [named] * 3
+    assert [
+        jobs[name]["strategy"]["matrix"]["python"] for name in ("unit", "e2e", "real-node")
+    ] == [named] * 3
 
 
 def test_the_jobs_run_what_make_test_runs() -> None:
-    """Each part of `make test` is in one job, so that a part which fails fast is answered fast, and none is dropped."""
+    """Each part of `make test` is in one job, so that a part which fails fast is answered fast, and
+    none is dropped.
+    """
     makefile = (ROOT / "Makefile").read_text()
     [parts] = re.findall(r"^test: ([a-z0-9 -]+?) ##", makefile, re.MULTILINE)
     ran = re.findall(r"^make ([a-z0-9 -]+)$", commands("test"), re.MULTILINE)
@@ -106,16 +129,26 @@ def test_the_jobs_run_what_make_test_runs() -> None:
 
 
 def test_a_release_is_tested_signed_and_named_by_digest() -> None:
-    """Nothing is pushed before the tests; what is signed is a digest; the SBOM is attached to the image."""
+    """Nothing is pushed before the tests; what is signed is a digest; the SBOM is attached to the
+    image.
+    """
     jobs = workflow("release")["jobs"]
     assert jobs["image"]["needs"] == ["version", "test"]
     assert jobs["publish"]["needs"] == ["version", "image"]
-    assert workflow("image")[True]["workflow_call"]["outputs"]["image"]["value"].endswith("jobs.image.outputs.image }}")
+    assert workflow("image")[True]["workflow_call"]["outputs"]["image"]["value"].endswith(
+        "jobs.image.outputs.image }}"
+    )
     ran = commands("image")
     assert 'cosign sign --yes --recursive "$IMAGE"' in ran
-    assert 'cosign attest --yes --type cyclonedx --predicate dist/gangsched.cdx.json "$IMAGE"' in ran
+    assert (
+        'cosign attest --yes --type cyclonedx --predicate dist/gangsched.cdx.json "$IMAGE"' in ran
+    )
     assert "image=$repository@$(jq -er '.\"containerimage.digest\"' dist/image.json)" in ran
-    pushes = [step for step in steps("image") if "login" in step.get("uses", "") or "cosign" in step.get("run", "")]
+    pushes = [
+        step
+        for step in steps("image")
+        if "login" in step.get("uses", "") or "cosign" in step.get("run", "")
+    ]
     assert len(pushes) == 2
     assert all(step["if"] == "env.TAG != ''" for step in pushes)
 
@@ -126,7 +159,11 @@ def test_a_tag_is_the_version_of_every_file() -> None:
     check(f"v{version}", changelog=f"# Changelog\n\n## [{version}] - 2026-12-01\n")
     for tag, changelog, why in (
         (f"v{version}", "## [Unreleased]", f"CHANGELOG.md has no section [{version}]."),
-        ("v9.9.9", "", f"The tag v9.9.9 is not the version of gangsched/__init__.py, which is {version}."),
+        (
+            "v9.9.9",
+            "",
+            f"The tag v9.9.9 is not the version of gangsched/__init__.py, which is {version}.",
+        ),
         ("nightly", "", "The tag 'nightly' is none of a release, which is vX.Y.Z."),
         (version, "", f"The tag {version!r} is none of a release, which is vX.Y.Z."),
     ):
@@ -137,7 +174,9 @@ def test_a_tag_is_the_version_of_every_file() -> None:
 
 def test_a_release_names_its_image_by_digest_only(capsys: pytest.CaptureFixture[str]) -> None:
     image = f"ghcr.io/owner/gangsched@{DIGEST}"
-    assert f"          image: {image}\n" in with_image("kind: Deployment\n          image: ghcr.io/a/b:0.1.0\n", image)
+    assert f"          image: {image}\n" in with_image(
+        "kind: Deployment\n          image: ghcr.io/a/b:0.1.0\n", image
+    )
     with pytest.raises(ReleaseError, match="names 2 images"):
         with_image("  image: a\n  image: b\n", image)
     assert main(["files", "ghcr.io/owner/gangsched:0.1.0"]) == 2
@@ -148,7 +187,8 @@ def test_a_release_names_its_image_by_digest_only(capsys: pytest.CaptureFixture[
 def test_the_notes_of_a_release_are_its_section_of_the_changelog() -> None:
     """Without its neighbours, and with links that work outside the repository."""
     changelog = (
-        "# Changelog\n\n## [Unreleased]\n\nc\n\n## [0.2.0] - 2027-01-01\n\nb [x](docs/x.md#y)\n\n## [0.1.0]\n\na\n"
+        "# Changelog\n\n## [Unreleased]\n\nc\n\n## [0.2.0] - 2027-01-01\n\nb [x](docs/x.md#y)\n\n##"
+        " [0.1.0]\n\na\n"
     )
     assert notes("v0.1.0", changelog) == "a\n"
     assert notes("v0.2.0", changelog) == f"b [x]({repository_address()}/blob/v0.2.0/docs/x.md#y)\n"
@@ -157,7 +197,9 @@ def test_the_notes_of_a_release_are_its_section_of_the_changelog() -> None:
 
 
 def test_krew_installs_the_archive_of_the_release(tmp_path: Path) -> None:
-    """The manifest names the archive's checksum and files; two archives of one version are equal."""
+    """The manifest names the archive's checksum and files; two archives of one version
+    are equal.
+    """
     krew(tmp_path)
     (archive,) = tmp_path.glob("*.tar.gz")
     body = yaml.safe_load((tmp_path / "krew.yaml").read_text())
@@ -174,7 +216,9 @@ def test_krew_installs_the_archive_of_the_release(tmp_path: Path) -> None:
 
 
 def test_a_release_is_published_where_it_says() -> None:
-    """PyPI trusts the workflow (no token), the notes are those of the changelog, and the packages are attached."""
+    """PyPI trusts the workflow (no token), the notes are those of the changelog, and the packages
+    are attached.
+    """
     job = workflow("release")["jobs"]["pypi"]
     assert job["needs"] == ["version", "publish"]
     assert job["permissions"] == {"contents": "read", "id-token": "write"}
@@ -196,7 +240,10 @@ def test_the_schema_of_the_charts_settings_is_that_of_the_daemon() -> None:
 
 def test_every_value_of_the_chart_is_in_its_schema() -> None:
     """And every property of the schema has a default, but for what a parent chart shares."""
-    values, schema = yaml.safe_load((CHART / "values.yaml").read_text()), json.loads(SCHEMA.read_text())
+    values, schema = (
+        yaml.safe_load((CHART / "values.yaml").read_text()),
+        json.loads(SCHEMA.read_text()),
+    )
     assert values.keys() == schema["properties"].keys() - {"global"}
     assert not schema["additionalProperties"]
     for name, body in schema["properties"].items():

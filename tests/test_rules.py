@@ -18,20 +18,34 @@ def test_every_rule_has_tests() -> None:
 
 def test_rule_without_tests_is_noticed() -> None:
     """A rule that only scenarios prove, or only other tests, is named."""
-    of = {"R1": {"scenarios": ["a"], "unit": ["b"]}, "R2": {"scenarios": ["a"]}, "R3": {"unit": ["b"]}}
+    of = {
+        "R1": {"scenarios": ["a"], "unit": ["b"]},
+        "R2": {"scenarios": ["a"]},
+        "R3": {"unit": ["b"]},
+    }
     assert unproven(of) == ["R2", "R3"]
 
 
 def test_citations_are_read() -> None:
     """Lists and ranges of rules are understood, and what only looks like a rule is not."""
-    assert cited("P1, B1: a gang. See R1 to R3 and T1-T2.") == ["P1", "B1", "R1", "R2", "R3", "T1", "T2"]
+    assert cited("P1, B1: a gang. See R1 to R3 and T1-T2.") == [
+        "P1",
+        "B1",
+        "R1",
+        "R2",
+        "R3",
+        "T1",
+        "T2",
+    ]
     assert cited("Q9 of AB1, E12 and v1") == []
 
 
 def test_the_package_cites_rules_that_exist() -> None:
     """A number in parentheses leads to a rule of the pages, else its reader searches in vain."""
     pages = (ROOT / "docs" / "semantics.md", *sorted((ROOT / "docs" / "semantics").glob("*.md")))
-    rules = {rule for page in pages for rule in re.findall(r"\*\*([A-Z]\d{1,2})\.", page.read_text())}
+    rules = {
+        rule for page in pages for rule in re.findall(r"\*\*([A-Z]\d{1,2})\.", page.read_text())
+    }
     assert {"Q1", "V28", "A5"} <= rules
     sources = {path: path.read_text() for path in (ROOT / "gangsched").rglob("*.py")}
     named = {

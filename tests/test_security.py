@@ -1,4 +1,6 @@
-"""SECURITY.md and what it rests on: files that are there, images by digest, an audit that does not mistake silence."""
+"""SECURITY.md and what it rests on: files that are there, images by digest, an audit that does not
+mistake silence.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def documents(name: str) -> list[Any]:
 def test_security_names_what_is_there() -> None:
     """Every file, folder and make target that SECURITY.md names exists."""
     page = (ROOT / "SECURITY.md").read_text()
-    paths = set(re.findall(r"`((?:tests|manifests)/[\w./-]+)`", page)) | set(re.findall(r"\]\(([\w./-]+)\)", page))
+    paths = set(re.findall(r"`((?:tests|manifests)/[\w./-]+)`", page)) | set(
+        re.findall(r"\]\(([\w./-]+)\)", page)
+    )
     assert paths
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
     makefile = (ROOT / "Makefile").read_text()
@@ -39,12 +43,17 @@ def test_security_names_what_is_there() -> None:
 
 
 def test_every_policy_is_bound_and_about_our_account_only() -> None:
-    """A policy without a binding does nothing, and one without the condition keeps kubelets from writing.
+    """A policy without a binding does nothing, and one without the condition keeps kubelets from
+    writing.
 
     All but one are for our account; that of stamps is for everybody else (B4).
     """
     found = documents("admission.yaml")
-    policies = {body["metadata"]["name"]: body["spec"] for body in found if body["kind"] == "ValidatingAdmissionPolicy"}
+    policies = {
+        body["metadata"]["name"]: body["spec"]
+        for body in found
+        if body["kind"] == "ValidatingAdmissionPolicy"
+    }
     bindings = {
         body["spec"]["policyName"]: body["spec"]["validationActions"]
         for body in found
@@ -59,11 +68,15 @@ def test_every_policy_is_bound_and_about_our_account_only() -> None:
         assert spec["failurePolicy"] == "Fail"
     rules = policies[STAMPS]["matchConstraints"]["resourceRules"]
     created = [each["resources"] for each in rules if "CREATE" in each["operations"]]
-    assert created == [["pods/binding", "bindings"]], "all pods of the cluster would be looked at when they are created"
+    assert created == [["pods/binding", "bindings"]], (
+        "all pods of the cluster would be looked at when they are created"
+    )
 
 
 def test_every_write_that_names_fields_has_a_policy() -> None:
-    """What the roles let the daemon write or end is limited by a policy, but for statuses that are its own."""
+    """What the roles let the daemon write or end is limited by a policy, but for statuses that are
+    its own.
+    """
     files = (
         "rbac.yaml",
         "rbac-preemption.yaml",
@@ -103,10 +116,12 @@ def test_the_policies_say_what_the_settings_are() -> None:
         if body["kind"] == "ValidatingAdmissionPolicy"
     }
     settings = Settings()
-    variables = {each["name"]: each["expression"] for each in policies["gangsched-pod-status"]["variables"]}
+    variables = {
+        each["name"]: each["expression"] for each in policies["gangsched-pod-status"]["variables"]
+    }
     assert variables["served"] == str(list(settings.scheduler_names))
     assert variables["victims"] == repr(str(settings.preemption))
-    (lease, *_) = policies["gangsched-lease"]["validations"]
+    lease, *_ = policies["gangsched-lease"]["validations"]
     where = f"request.namespace == '{settings.lease_namespace}'"
     assert lease["expression"] == f"{where} && object.metadata.name == '{settings.lease_name}'"
 
@@ -156,7 +171,9 @@ def program(folder: Path, name: str, script: str) -> Path:
         ("image-multiarch", "python:3.13-slim"),
     ],
 )
-def test_an_image_that_is_pushed_is_built_from_a_digest_only(tmp_path: Path, target: str, base: str) -> None:
+def test_an_image_that_is_pushed_is_built_from_a_digest_only(
+    tmp_path: Path, target: str, base: str
+) -> None:
     """A tag may be another image tomorrow, and no tag at all is whatever was newest."""
     program(tmp_path, "docker", "echo built")
     done = make(target, f"BASE={base}", path=str(tmp_path))
@@ -166,7 +183,9 @@ def test_an_image_that_is_pushed_is_built_from_a_digest_only(tmp_path: Path, tar
 
 @pytest.mark.parametrize("base", [DIGEST, "python:3.13-slim", "registry:5000/team/python:3.13"])
 def test_both_stages_of_the_image_have_the_base_that_is_given(tmp_path: Path, base: str) -> None:
-    """A digest, or the tag of a base that is there, reaches the build, and no stage names an image of its own."""
+    """A digest, or the tag of a base that is there, reaches the build, and no stage names an image
+    of its own.
+    """
     program(tmp_path, "docker", 'echo "$@"')
     done = make("image", f"BASE={base}", "IMAGE=gangsched:test", path=str(tmp_path))
     assert f"build --build-arg BASE={base} --tag gangsched:test ." in done.stdout
@@ -183,15 +202,27 @@ def test_both_stages_of_the_image_have_the_base_that_is_given(tmp_path: Path, ba
         ("ConnectionError: pypi.org", 1, 2),
     ],
 )
-def test_an_audit_that_could_not_look_says_so(tmp_path: Path, says: str, code: int, ends: int) -> None:
-    """No answer is not "no vulnerabilities": one sentence and exit code 2. pip-audit is told to be strict."""
+def test_an_audit_that_could_not_look_says_so(
+    tmp_path: Path, says: str, code: int, ends: int
+) -> None:
+    """No answer is not "no vulnerabilities": one sentence and exit code 2. pip-audit is told to be
+    strict.
+    """
     uv = program(
-        tmp_path, "uv", f'[ "$1" = export ] && exit\necho "$@" >"{tmp_path}/asked"\necho "{says}"\nexit {code}'
+        tmp_path,
+        "uv",
+        f'[ "$1" = export ] && exit\necho "$@" >"{tmp_path}/asked"\necho "{says}"\nexit {code}',
     )
-    done = subprocess.run([ROOT / "hack/audit.sh", uv], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [ROOT / "hack/audit.sh", uv], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == ends
     assert "--strict" in (tmp_path / "asked").read_text()
-    assert says in done.stdout if ends < 2 else done.stderr.startswith("The dependencies cannot be looked up")
+    assert (
+        says in done.stdout
+        if ends < 2
+        else done.stderr.startswith("The dependencies cannot be looked up")
+    )
     assert len(done.stderr.splitlines()) == (ends == 2)
 
 
@@ -206,7 +237,9 @@ def test_what_is_in_the_image_is_listed(tmp_path: Path) -> None:
 
 
 def test_patterns_of_policies_are_single_literals() -> None:
-    """The API server compiles a literal pattern once, and one that is put together each time: 44 KB for every bind."""
+    """The API server compiles a literal pattern once, and one that is put together each time: 44 KB
+    for every bind.
+    """
     text = (ROOT / "manifests" / "admission.yaml").read_text()
     patterns = re.findall(r"\.matches\(\s*('[^']*')(.)", text)
     assert len(patterns) == text.count(".matches(")

@@ -25,7 +25,9 @@ from tests.world import World
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "gangsched"
 MOST_STAYS = 60
-"""Visits of modules by whoever reads the functions of a preemption in the order in which they are first entered."""
+"""Visits of modules by whoever reads the functions of a preemption in the order in which they are
+first entered.
+"""
 
 
 async def test_a_pod_passes_each_hop_in_the_order_of_the_page() -> None:
@@ -48,12 +50,16 @@ def test_a_group_passes_each_hop_in_the_order_of_the_page() -> None:
         sys.setprofile(None)
     assert_passed(hops, calls)
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert f"these {len(hops)} hops in {len({file for file, _ in hops})} modules" in " ".join(page.split())
+    assert f"these {len(hops)} hops in {len({file for file, _ in hops})} modules" in " ".join(
+        page.split()
+    )
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_walk_of_a_preemption_is_short(number: int) -> None:
-    """A pod, or a gang of two, preempts a gang: its functions are read with few changes from module to module."""
+    """A pod, or a gang of two, preempts a gang: its functions are read with few changes from module
+    to module.
+    """
     world = World(node("a", 8), node("b", 8), preempts=True)
     world.create(members("low", 2, gpus=8))
     world.settle()
@@ -64,7 +70,11 @@ def test_the_walk_of_a_preemption_is_short(number: int) -> None:
         world.turn()
     finally:
         sys.setprofile(None)
-    own = [(file, name) for file, name in calls if file.startswith("core/preemption/") and not name.startswith("<")]
+    own = [
+        (file, name)
+        for file, name in calls
+        if file.startswith("core/preemption/") and not name.startswith("<")
+    ]
     walk = list(dict.fromkeys(own[own.index(("core/preemption/plan_preemptions.py", "turn")) :]))
     assert ("core/preemption/plan_preemptions.py", "_decision") in walk
     stays = [file for file, _ in groupby(walk, key=lambda call: call[0])]
@@ -100,12 +110,17 @@ def noting(calls: list[tuple[str, str]]) -> Callable[[FrameType, str, object], N
 
 
 async def calls_for_one_pod() -> list[tuple[str, str]]:
-    """(file, function) of every call of the daemon, from a pod's watch line to the report of its gang."""
+    """(file, function) of every call of the daemon, from a pod's watch line to the report of its
+    gang.
+    """
     api = FakeRequests()
     informers = Informers(api, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0)  # type: ignore[arg-type]
     daemon = Daemon(Settings(), api, informers, asyncio.Event())  # type: ignore[arg-type]
     informers.deliver_to(daemon.loop.inbox)
-    for synced in (*(each.synced for each in informers.reflectors.values()), informers.pod_groups.synced):
+    for synced in (
+        *(each.synced for each in informers.reflectors.values()),
+        informers.pod_groups.synced,
+    ):
         synced.set()
     daemon.stamp_guard.is_asked = True
     daemon.loop.inbox(Applied(node("n")))

@@ -1,7 +1,7 @@
 """Constants that differ, so that a test need not wait for as long as a user does.
 
-A constant is a field of `Rules` or of what it holds, or one of `ELSEWHERE`. As a script this is `gangsched` with other
-constants: `python -P tests/tuned.py '{"avoid_s": 3}' run`.
+A constant is a field of `Rules` or of what it holds, or one of `ELSEWHERE`. As a script this is
+`gangsched` with other constants: `python -P tests/tuned.py '{"avoid_s": 3}' run`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def altered(rules: Rules, constants: Mapping[str, Any]) -> Rules:
-    """`rules` with these constants; who evicts no overruns goes on so. Raises KeyError for an unknown name."""
+    """`rules` with these constants; who evicts no overruns goes on so. Raises KeyError for an
+    unknown name.
+    """
     for name, value in constants.items():
         if name == "evict_overrun_after_s" and rules.evict_overrun_after_s is None:
             continue
@@ -55,9 +57,13 @@ def tuned(constants: Mapping[str, Any]) -> Iterator[None]:
     rest = {name: value for name, value in constants.items() if name not in ELSEWHERE}
     rules: Callable[[Settings], Rules] = parameters.rules
     with ExitStack() as stack:
-        stack.enter_context(patch.object(parameters, "rules", lambda settings: altered(rules(settings), rest)))
+        stack.enter_context(
+            patch.object(parameters, "rules", lambda settings: altered(rules(settings), rest))
+        )
         if "podgroup_sweep_s" in constants:
-            stack.enter_context(patch("gangsched.app.PODGROUP_SWEEP_S", constants["podgroup_sweep_s"]))
+            stack.enter_context(
+                patch("gangsched.app.PODGROUP_SWEEP_S", constants["podgroup_sweep_s"])
+            )
         limits = WriteLimits()
         limits = replace(
             limits,

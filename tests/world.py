@@ -1,8 +1,8 @@
 """A simulation around `SchedulingState`: the API server's pods, a virtual clock, answers to binds.
 
-Invariant: its turns are those of the daemon's loop (`gangsched.turn`), and it does what the API server does with the
-actions (bindings, conditions, the timeout annotation). A test decides how binds end (`fate`) and when. Evicted pods are
-gone after their grace period.
+Invariant: its turns are those of the daemon's loop (`gangsched.turn`), and it does what the API
+server does with the actions (bindings, conditions, the timeout annotation). A test decides how
+binds end (`fate`) and when. Evicted pods are gone after their grace period.
 """
 
 from __future__ import annotations
@@ -65,12 +65,20 @@ MOST_TURNS = 2_000
 
 
 class World:
-    """`create`, `update`, `delete` are what users and kubelets do; `turn` and `settle` what gangsched does."""
+    """`create`, `update`, `delete` are what users and kubelets do; `turn` and `settle` what
+    gangsched does.
+    """
 
     def __init__(
-        self, *nodes: Node, rules: Rules | None = None, limits: Limits | None = None, preempts: bool = False
+        self,
+        *nodes: Node,
+        rules: Rules | None = None,
+        limits: Limits | None = None,
+        preempts: bool = False,
     ) -> None:
-        """With `preempts`, PodDisruptionBudgets are listed, of which there are none; else nobody is evicted."""
+        """With `preempts`, PodDisruptionBudgets are listed, of which there are none; else nobody is
+        evicted.
+        """
         self.rules = rules or Rules()
         self.limits = limits
         self.faults: list[InternalFault] = []
@@ -80,7 +88,8 @@ class World:
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.pod_groups: dict[tuple[str, str], PodGroup] = {}
-        self.others: dict[type, Replaced] = {}  # lists of other kinds, which a restart does not read again
+        # lists of other kinds, which a restart does not read again
+        self.others: dict[type, Replaced] = {}
         self.fate: Callable[[Any], str] = lambda _: "bound"
         self.unanswered: list[Bind | BindClaims] = []
         self.objected: list[BindFailed] = []
@@ -99,7 +108,8 @@ class World:
         self.show_binds = True
         self.preempts = preempts
         self.clock_s = 0.0  # how far the wall clock was moved
-        self._idle: tuple[Snapshot, float] | None = None  # what the last turn was checked on, which did nothing
+        # what the last turn was checked on, which did nothing
+        self._idle: tuple[Snapshot, float] | None = None
         self._list_budgets()
         self.add_nodes(*nodes)
 
@@ -114,7 +124,7 @@ class World:
             raise error
         self.faults.append(fault)
 
-    # --- what happens in the cluster --------------------------------------------------------------------------------
+    # --- what happens in the cluster -------------------------------------------------------------
 
     def say(self, *messages: Message) -> None:
         """Messages arrive."""
@@ -123,7 +133,9 @@ class World:
             if isinstance(message, Replaced) and message.kind not in {Pod, Node, PodGroup}:
                 self.others[message.kind] = message
             told = self.state.apply(message, now_s=self.now_s)
-            assert self.sets_aside or not any(event.reason == EventReason.SET_ASIDE for event in told), told
+            assert self.sets_aside or not any(
+                event.reason == EventReason.SET_ASIDE for event in told
+            ), told
             self.reports += told
 
     def add_nodes(self, *nodes: Node) -> None:
@@ -188,14 +200,18 @@ class World:
         for api_group in sorted({api_group for api_group, _ in self.pod_groups}):
             listed = tuple(each for (of, _), each in self.pod_groups.items() if of == api_group)
             lists.append(Replaced(PodGroup, listed, api_group))
-        return [*lists, Replaced(Node, tuple(self.nodes.values())), Replaced(Pod, tuple(self.pods.values()))]
+        return [
+            *lists,
+            Replaced(Node, tuple(self.nodes.values())),
+            Replaced(Pod, tuple(self.pods.values())),
+        ]
 
     def _list_budgets(self) -> None:
         """There is no PodDisruptionBudget; without that list nobody is evicted."""
         if self.preempts:
             self.say(Replaced(PodDisruptionBudget, ()))
 
-    # --- what gangsched does ----------------------------------------------------------------------------------------
+    # --- what gangsched does ---------------------------------------------------------------------
 
     def turn(self) -> Plan | None:
         """One turn of the loop; returns the plan, if there was something to plan."""
@@ -208,8 +224,14 @@ class World:
             self._do(made.actions, are_new=True)
         self._do(self.state.take_reports(now_s=self.now_s, wall=WALL))
         idle = None if made is not None or actions else (self.state.snapshot(), self.now_s)
-        if idle is None or self._idle is None or idle[0] is not self._idle[0] or idle[1] != self._idle[1]:
-            self.check()  # nothing was said or done since an idle turn at this moment that was checked
+        if (
+            idle is None
+            or self._idle is None
+            or idle[0] is not self._idle[0]
+            or idle[1] != self._idle[1]
+        ):
+            # nothing was said or done since an idle turn at this moment that was checked
+            self.check()
         self._idle = idle
         return made.plan if made is not None else None
 
@@ -239,7 +261,9 @@ class World:
         raise AssertionError(f"still planning after {MOST_TURNS} turns")
 
     def advance(self, seconds: float) -> World:
-        """Let time pass, waking up at every deadline on the way, as the loop does; evicted pods end on the way."""
+        """Let time pass, waking up at every deadline on the way, as the loop does; evicted pods end
+        on the way.
+        """
         return self.settle().advance_settled(seconds)
 
     def advance_settled(self, seconds: float) -> World:
@@ -266,7 +290,7 @@ class World:
         """Advance by the time after which a verdict is reported."""
         return self.advance(0.5)
 
-    # --- what can be seen -------------------------------------------------------------------------------------------
+    # --- what can be seen ------------------------------------------------------------------------
 
     def bound(self) -> dict[str, str]:
         """Pod name to node name of every live bound pod."""
@@ -278,7 +302,11 @@ class World:
 
     def held(self) -> dict[str, str]:
         """Pod name to node name of every hold."""
-        return {member.pod.name: member.node for member in self.state.members.all() if member.state is State.HELD}
+        return {
+            member.pod.name: member.node
+            for member in self.state.members.all()
+            if member.state is State.HELD
+        }
 
     def condition(self, pod: Pod) -> tuple[str, str]:
         """The pod's PodScheduled condition: (reason, message)."""
@@ -294,30 +322,45 @@ class World:
     def events(self, reason: str = "") -> list[tuple[str, str, str]]:
         """(object, reason, message) of the Events recorded so far."""
         return [
-            (f"{event.regarding.kind} {event.regarding.namespace}/{event.regarding.name}", event.reason, event.message)
+            (
+                f"{event.regarding.kind} {event.regarding.namespace}/{event.regarding.name}",
+                event.reason,
+                event.message,
+            )
             for event in self.reports
             if isinstance(event, RecordEvent) and reason in {"", event.reason}
         ]
 
     def status(self, name: str) -> dict[str, Any]:
         """The status last written to a PodGroup."""
-        written = [each for each in self.reports if isinstance(each, SetPodGroupStatus) and each.name == name]
+        written = [
+            each
+            for each in self.reports
+            if isinstance(each, SetPodGroupStatus) and each.name == name
+        ]
         return dict(written[-1].status)
 
     def gang_condition(self, name: str, kind: str) -> str:
-        """The status of one condition last written to a PodGroup; "" if it has none of that type."""
-        found: dict[str, str] = {each["type"]: each["status"] for each in self.status(name)["conditions"]}
+        """The status of one condition last written to a PodGroup; "" if it has none of
+        that type.
+        """
+        found: dict[str, str] = {
+            each["type"]: each["status"] for each in self.status(name)["conditions"]
+        }
         return found.get(kind, "")
 
-    # --- the API server ---------------------------------------------------------------------------------------------
+    # --- the API server --------------------------------------------------------------------------
 
     def _do(self, actions: Iterable[Action], *, are_new: bool = False) -> None:
         for action in actions:
             match action:
                 case Bind():
                     if why := self.state.start_check.objection(action):
-                        # Its start waits for an answer; that its own node is not fit would have been seen by the plan.
-                        assert not (are_new and why == NODE_CLOSED), f"{action.name} was just decided: {why}"
+                        # Its start waits for an answer; that its own node is not fit would have
+                        # been seen by the plan.
+                        assert not (are_new and why == NODE_CLOSED), (
+                            f"{action.name} was just decided: {why}"
+                        )
                         self.objected.append(BindFailed(action.uid, action.node, why))
                         continue
                     self.sent.append(action)
@@ -351,17 +394,29 @@ class World:
         elif fate == "failed":
             self.say(BindFailed(order.uid, order.node, "the server said 500"))
         else:
-            self.say(ClaimsWritten(order.uid, {each.volume or each.key: self._write(each) for each in order.claims}))
+            self.say(
+                ClaimsWritten(
+                    order.uid, {each.volume or each.key: self._write(each) for each in order.claims}
+                )
+            )
             for selection in order.claims if self.controller else ():
                 self.bind_claim(selection.key, selection.volume)
 
     def _write(self, selection: Selection) -> str:
-        """Ask for a volume for a node, as the watch shows it; returns the version of the claim, or of a volume."""
+        """Ask for a volume for a node, as the watch shows it; returns the version of the claim, or
+        of a volume.
+        """
         claim = self.state.cluster.storage_cache.claim(selection.key)
         if claim is None or not selection.node:
             return WRITTEN
         version = _next_version(claim)
-        self.say(Applied(msgspec.structs.replace(claim, selected_node=selection.node, resource_version=version)))
+        self.say(
+            Applied(
+                msgspec.structs.replace(
+                    claim, selected_node=selection.node, resource_version=version
+                )
+            )
+        )
         return version
 
     def _withdraw(self, order: ReleaseClaims) -> None:
@@ -370,10 +425,18 @@ class World:
         for selection in (each for each in order.claims if not each.reserve):
             claim = self.state.cluster.storage_cache.claim(selection.key)
             assert claim is not None
-            self.say(Applied(msgspec.structs.replace(claim, selected_node=None, resource_version=_next_version(claim))))
+            self.say(
+                Applied(
+                    msgspec.structs.replace(
+                        claim, selected_node=None, resource_version=_next_version(claim)
+                    )
+                )
+            )
 
     def _preempt(self, order: PreemptionOrder) -> None:
-        """`fate` of a PreparePreemption may be "failed"; of an Evict "later", "blocked", "forbidden" or "failed"."""
+        """`fate` of a PreparePreemption may be "failed"; of an Evict "later", "blocked",
+        "forbidden" or "failed".
+        """
         fate = self.fate(order)
         if fate == "later":
             self.unwritten.append(order)
@@ -392,7 +455,11 @@ class World:
             case Evict():
                 self._evict(order, fate)
             case CancelPreemption():
-                self.unwritten = [each for each in self.unwritten if not isinstance(each, Evict) or each.id != order.id]
+                self.unwritten = [
+                    each
+                    for each in self.unwritten
+                    if not isinstance(each, Evict) or each.id != order.id
+                ]
                 for each in order.members:
                     if each.uid in self.pods and not self.pods[each.uid].node_name:
                         self.update(self.pods[each.uid], nominated_node="")
@@ -404,10 +471,16 @@ class World:
         elif fate == "blocked" and self.now_s < order.deadline_s:
             if order.uid not in self.delayed:
                 self.delayed.add(order.uid)
-                self.say(EvictionDelayed(order.id, order.uid, "The disruption budget w needs 3 healthy pods"))
+                self.say(
+                    EvictionDelayed(
+                        order.id, order.uid, "The disruption budget w needs 3 healthy pods"
+                    )
+                )
             self.unwritten.append(order)
         elif fate in {"blocked", "forbidden", "failed"}:
-            self.say(Evicted(order.id, order.uid, EvictionResult(fate), "the server does not want it"))
+            self.say(
+                Evicted(order.id, order.uid, EvictionResult(fate), "the server does not want it")
+            )
         else:
             if not pod.deleting:
                 self.leaving[pod.uid] = self.now_s + pod.grace_s
@@ -425,8 +498,12 @@ class World:
         assert claim is not None
         name = volume or f"pv-{claim.name}"
         ref = ClaimRef(claim.namespace, claim.name, claim.uid)
-        made = msgspec.structs.replace(storage.volumes.get(name, Volume(name=name)), claim=ref, available=False)
-        self.say(Applied(made), Applied(msgspec.structs.replace(claim, volume_name=name, bound=True)))
+        made = msgspec.structs.replace(
+            storage.volumes.get(name, Volume(name=name)), claim=ref, available=False
+        )
+        self.say(
+            Applied(made), Applied(msgspec.structs.replace(claim, volume_name=name, bound=True))
+        )
 
     def _bind(self, bind: Bind) -> None:
         pod = self.pods.get(bind.uid)

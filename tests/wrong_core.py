@@ -1,7 +1,9 @@
-"""A core that is wrong about one group: what it gets wrong in the plans of the tree `svc`, and nothing else.
+"""A core that is wrong about one group: what it gets wrong in the plans of the tree `svc`, and
+nothing else.
 
-`FAULTS` are for the gangs a and b of one pod each on nodes n0 and n1 of a rack, n2 of another one, and n3, which is
-small. `tests/mutants/site` plants one into a daemon that has `WRONG_CORE` in its environment.
+`FAULTS` are for the gangs a and b of one pod each on nodes n0 and n1 of a rack, n2 of another one,
+and n3, which is small. `tests/mutants/site` plants one into a daemon that has `WRONG_CORE` in its
+environment.
 """
 
 from __future__ import annotations
@@ -23,13 +25,17 @@ Change = Callable[[Verdict], Verdict]
 
 def of_binds(change: Callable[[Sequence[Placement]], Iterable[Placement]]) -> Change:
     """Change the binds of verdicts that have some."""
-    return lambda verdict: replace(verdict, binds=tuple(change(verdict.binds))) if verdict.binds else verdict
+    return lambda verdict: (
+        replace(verdict, binds=tuple(change(verdict.binds))) if verdict.binds else verdict
+    )
 
 
 def moved(**nodes: str) -> Change:
     """Place pods, by their names with _ for -, on other nodes."""
     where = {name.replace("_", "-"): at for name, at in nodes.items()}
-    return of_binds(lambda binds: [replace(each, node=where.get(each.pod.name, each.node)) for each in binds])
+    return of_binds(
+        lambda binds: [replace(each, node=where.get(each.pod.name, each.node)) for each in binds]
+    )
 
 
 def without(*names: str) -> Change:
@@ -50,15 +56,23 @@ def everything_on(name: str) -> Change:
 def another_device(verdict: Verdict) -> Verdict:
     """All claims get the device of the first."""
     first = verdict.binds[0].claims
-    given = [msgspec.structs.replace(each.claims[0], allocation=first[0].allocation) for each in verdict.binds]
+    given = [
+        msgspec.structs.replace(each.claims[0], allocation=first[0].allocation)
+        for each in verdict.binds
+    ]
     return replace(
-        verdict, binds=tuple(replace(each, claims=(one,)) for each, one in zip(verdict.binds, given, strict=True))
+        verdict,
+        binds=tuple(
+            replace(each, claims=(one,)) for each, one in zip(verdict.binds, given, strict=True)
+        ),
     )
 
 
 def a_foreign_pod(verdict: Verdict) -> Verdict:
     """A pod of nobody."""
-    return replace(verdict, binds=(*verdict.binds, Placement(pod("foreign", scheduler_name="other"), "n2")))
+    return replace(
+        verdict, binds=(*verdict.binds, Placement(pod("foreign", scheduler_name="other"), "n2"))
+    )
 
 
 FAULTS: dict[str, Change] = {

@@ -1,12 +1,15 @@
-"""`python -m bench.backfill`: waits by size of the real planner, beside FIFO, skipping and EASY, on one trace.
+"""`python -m bench.backfill`: waits by size of the real planner, beside FIFO, skipping and EASY, on
+one trace.
 
-Without `--philly` it plays our small generated trace on 12 nodes; with it, the jobs of that list from 9 October to
-19 November 2017 on 72. The real planner goes through `gangsched.simulate`, without reservations and with what it may
-know of run times; the others are models (`models`). It prints waits by size, then what each policy made of the cluster;
-`--out` writes the same as JSON, `--plot` draws it.
+Without `--philly` it plays our small generated trace on 12 nodes; with it, the jobs of that list
+from 9 October to 19 November 2017 on 72. The real planner goes through `gangsched.simulate`,
+without reservations and with what it may know of run times; the others are models (`models`). It
+prints waits by size, then what each policy made of the cluster; `--out` writes the same as JSON,
+`--plot` draws it.
 
-Kept idle is room behind reservations, as a share of all GPUs (`simulate.simulator`). Promises are the times told to
-jobs that became the oldest that waits: how many, how many started later, by how much at most.
+Kept idle is room behind reservations, as a share of all GPUs (`simulate.simulator`). Promises are
+the times told to jobs that became the oldest that waits: how many, how many started later, by how
+much at most.
 """
 
 from __future__ import annotations
@@ -45,7 +48,10 @@ KNOWN: dict[str, Callable[[Job], bool]] = {
     "nothing known": lambda job: False,
 }
 """Which jobs state the class of their run time; half of them by lot, the same ones in every run."""
-PERIOD = datetime(2017, 10, 9, tzinfo=UTC).timestamp(), datetime(2017, 11, 20, tzinfo=UTC).timestamp()
+PERIOD = (
+    datetime(2017, 10, 9, tzinfo=UTC).timestamp(),
+    datetime(2017, 11, 20, tzinfo=UTC).timestamp(),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     if asked.philly:
         jobs = [job for job in jobs if PERIOD[0] <= job.submit_s < PERIOD[1]]
     jobs = sorted(jobs, key=lambda job: job.submit_s)[: asked.jobs]
-    chosen = {name: play for name, play in policies(jobs, nodes).items() if not asked.only or name in asked.only}
+    chosen = {
+        name: play
+        for name, play in policies(jobs, nodes).items()
+        if not asked.only or name in asked.only
+    }
     found = {name: measure(name, play, len(jobs), nodes) for name, play in chosen.items()}
     console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(f"{len(jobs)} jobs on {nodes} nodes of {PER_NODE} GPUs, load {load(jobs, nodes):.2f}")
+    console.print(
+        f"{len(jobs)} jobs on {nodes} nodes of {PER_NODE} GPUs, load {load(jobs, nodes):.2f}"
+    )
     console.print(waits(found), cluster_table(found, len(jobs)))
     if asked.out:
         asked.out.write_text(json.dumps(as_json(found, nodes), indent=2) + "\n")
@@ -80,19 +92,31 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.backfill", description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--philly", type=Path, metavar="JOBS", help="CSV file; default: our small trace")
-    parser.add_argument("--nodes", type=int, help="nodes of 8 GPUs (default 72 with --philly, else 12)")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.backfill", description=(__doc__ or "").partition("\n\n")[0]
+    )
+    parser.add_argument(
+        "--philly", type=Path, metavar="JOBS", help="CSV file; default: our small trace"
+    )
+    parser.add_argument(
+        "--nodes", type=int, help="nodes of 8 GPUs (default 72 with --philly, else 12)"
+    )
     parser.add_argument("--jobs", type=int, metavar="N", help="only the first N jobs")
-    parser.add_argument("--only", action="append", metavar="POLICY", help="only this row; may be repeated")
+    parser.add_argument(
+        "--only", action="append", metavar="POLICY", help="only this row; may be repeated"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures as JSON")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the waits (.svg, .png); needs matplotlib")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the waits (.svg, .png); needs matplotlib"
+    )
     return parser.parse_args(argv)
 
 
 def cluster(count: int) -> list[Node]:
     """Alike nodes."""
-    return [Node(name=f"node-{n:03}", allocatable=((GPU, PER_NODE), (PODS, 110))) for n in range(count)]
+    return [
+        Node(name=f"node-{n:03}", allocatable=((GPU, PER_NODE), (PODS, 110))) for n in range(count)
+    ]
 
 
 def policies(jobs: Sequence[Job], nodes: int) -> dict[str, Callable[[], Simulator | Model]]:
@@ -103,9 +127,16 @@ def policies(jobs: Sequence[Job], nodes: int) -> dict[str, Callable[[], Simulato
         "skip": partial(model, Policy.SKIP),
         "EASY, exact times": partial(model, Policy.EASY),
         "EASY, class known": partial(model, Policy.EASY, expected_s=run_class_s),
-        f"{OURS}, no reservations": partial(Simulator, cluster(nodes), jobs, Settings(reservations=0)),
-        f"{OURS}, exact times": partial(Simulator, cluster(nodes), [replace(job, stated_s=job.run_s) for job in jobs]),
-        **{f"{OURS}, {name}": partial(Simulator, cluster(nodes), stating(jobs, who)) for name, who in KNOWN.items()},
+        f"{OURS}, no reservations": partial(
+            Simulator, cluster(nodes), jobs, Settings(reservations=0)
+        ),
+        f"{OURS}, exact times": partial(
+            Simulator, cluster(nodes), [replace(job, stated_s=job.run_s) for job in jobs]
+        ),
+        **{
+            f"{OURS}, {name}": partial(Simulator, cluster(nodes), stating(jobs, who))
+            for name, who in KNOWN.items()
+        },
     }
 
 
@@ -126,8 +157,12 @@ def measure(name: str, make: Callable[[], Simulator | Model], jobs: int, nodes: 
     share = figures.allocated_share(runs, nodes * PER_NODE)
     if isinstance(played, Model):
         return Outcome(runs, share, seconds, figures.promise_errors_s(played.promised_s, runs))
-    idle = played.promises.idle_gpu_s / (nodes * PER_NODE * (runs[-1].job.submit_s - runs[0].job.submit_s))
-    return Outcome(runs, share, seconds, figures.promise_errors_s(played.promises.told_s, runs), idle)
+    idle = played.promises.idle_gpu_s / (
+        nodes * PER_NODE * (runs[-1].job.submit_s - runs[0].job.submit_s)
+    )
+    return Outcome(
+        runs, share, seconds, figures.promise_errors_s(played.promises.told_s, runs), idle
+    )
 
 
 def load(jobs: Sequence[Job], nodes: int) -> float:
@@ -138,10 +173,16 @@ def load(jobs: Sequence[Job], nodes: int) -> float:
 
 def waits(found: dict[str, Outcome]) -> Table:
     """Waits of every policy by size class, so that policies stand beside each other."""
-    rows = [(row.name, name, row) for name, outcome in found.items() for row in figures.by_size(outcome.runs)]
+    rows = [
+        (row.name, name, row)
+        for name, outcome in found.items()
+        for row in figures.by_size(outcome.runs)
+    ]
     order = list(dict.fromkeys(size for size, _, _ in rows))
     rows.sort(key=lambda each: order.index(each[0]))
-    return report.waits_table("Waiting time", ((f"{size}: {name}", row) for size, name, row in rows))
+    return report.waits_table(
+        "Waiting time", ((f"{size}: {name}", row) for size, name, row in rows)
+    )
 
 
 def cluster_table(found: dict[str, Outcome], jobs: int) -> Table:

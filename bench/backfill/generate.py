@@ -1,8 +1,10 @@
-"""`python -m bench.backfill.generate > bench/data/backfill_trace.csv`: a small trace of nobody's jobs, made by lot.
+"""`python -m bench.backfill.generate > bench/data/backfill_trace.csv`: a small trace of nobody's
+jobs, made by lot.
 
-It has the columns of the Philly list and, in the rough, its statistics: which share of the jobs asks for how many GPUs,
-how long those run (quantiles of each size class, log-linear between them), arrivals in bursts. Arrivals are stretched
-so that the jobs keep `--load` of `--gpus` GPUs busy while they come.
+It has the columns of the Philly list and, in the rough, its statistics: which share of the jobs
+asks for how many GPUs, how long those run (quantiles of each size class, log-linear between them),
+arrivals in bursts. Arrivals are stretched so that the jobs keep `--load` of `--gpus` GPUs busy
+while they come.
 """
 
 from __future__ import annotations
@@ -38,14 +40,24 @@ def draw(values: Sequence[float], dice: random.Random) -> float:
 
 
 def generate(*, jobs: int, gpus: int, load: float, seed: int) -> list[tuple[float, float, int]]:
-    """(submitted, run time, GPUs) of each job, in seconds; sizes keep their shares exactly, whatever the dice say."""
+    """(submitted, run time, GPUs) of each job, in seconds; sizes keep their shares exactly,
+    whatever the dice say.
+    """
     dice = random.Random(seed)
     total = sum(SIZES.values())
-    sizes = [size for size, often in SIZES.items() for _ in range(max(1, round(often * jobs / total)))]
+    sizes = [
+        size for size, often in SIZES.items() for _ in range(max(1, round(often * jobs / total)))
+    ]
     dice.shuffle(sizes)
-    runs_s = [draw(next(values for most, values in RUN_S.items() if size <= most), dice) for size in sizes]
+    runs_s = [
+        draw(next(values for most, values in RUN_S.items() if size <= most), dice) for size in sizes
+    ]
     gaps = [draw(GAP_S, dice) for _ in sizes]
-    stretch = sum(size * run_s for size, run_s in zip(sizes, runs_s, strict=True)) / (gpus * load) / sum(gaps)
+    stretch = (
+        sum(size * run_s for size, run_s in zip(sizes, runs_s, strict=True))
+        / (gpus * load)
+        / sum(gaps)
+    )
     at_s, rows = 0.0, []
     for size, run_s, gap in zip(sizes, runs_s, gaps, strict=True):
         at_s += gap * stretch
@@ -63,7 +75,9 @@ def main() -> None:
     asked = parser.parse_args()
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(["timestamp", "duration", "num_gpus"])
-    for at_s, run_s, size in generate(jobs=asked.jobs, gpus=asked.gpus, load=asked.load, seed=asked.seed):
+    for at_s, run_s, size in generate(
+        jobs=asked.jobs, gpus=asked.gpus, load=asked.load, seed=asked.seed
+    ):
         out.writerow([BEGIN + timedelta(seconds=round(at_s)), round(run_s), size])
 
 

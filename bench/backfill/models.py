@@ -1,12 +1,14 @@
 """Throw-away models of queueing policies, to compare the real planner with: FIFO, skipping, EASY.
 
-Invariant: they count whole GPUs on alike nodes and nothing else. A job above a node's GPUs takes whole nodes and a
-rest, all at once; a pod goes where the fewest GPUs are left over, the first such node. Nothing that runs is ever moved.
+Invariant: they count whole GPUs on alike nodes and nothing else. A job above a node's GPUs takes
+whole nodes and a rest, all at once; a pod goes where the fewest GPUs are left over, the first such
+node. Nothing that runs is ever moved.
 
 - FIFO: nobody passes the oldest job.
 - Skipping: whoever fits starts, the oldest first.
-- EASY (Lifka 1995): the oldest job that does not fit has a reservation at the earliest expected time T; whoever fits
-  starts if it is expected to end by T or keeps off what the reservation needs at T.
+- EASY (Lifka 1995): the oldest job that does not fit has a reservation at the earliest expected
+  time T; whoever fits starts if it is expected to end by T or keeps off what the reservation needs
+  at T.
 """
 
 from __future__ import annotations
@@ -45,14 +47,18 @@ def run_class_s(job: Job) -> float:
 
 @dataclass(slots=True)
 class Reservation:
-    """From `at_s` on, `spare[n]` GPUs of node `n` are left beside it; without a time it keeps nothing."""
+    """From `at_s` on, `spare[n]` GPUs of node `n` are left beside it; without a time it keeps
+    nothing.
+    """
 
     at_s: float = math.inf
     spare: list[int] = field(default_factory=list)
 
 
 class Model:
-    """One policy on `nodes` nodes of `per_node` GPUs; `expected_s` is what is believed of a job's run time."""
+    """One policy on `nodes` nodes of `per_node` GPUs; `expected_s` is what is believed of a job's
+    run time.
+    """
 
     def __init__(
         self,
@@ -92,7 +98,9 @@ class Model:
         return self.runs
 
     def _start_what_may(self) -> None:
-        """One pass over the queue, the oldest first; sizes that did not fit are not tried again in it."""
+        """One pass over the queue, the oldest first; sizes that did not fit are not tried again in
+        it.
+        """
         reservation = Reservation()
         refused: set[tuple[int, bool]] = set()
         left: list[Run] = []
@@ -115,7 +123,9 @@ class Model:
         self._waiting = left
 
     def _find(self, job: Job, reservation: Reservation, *, short: bool) -> list[Pod] | None:
-        """(node, GPUs) of each pod, or None; a job that outlives the reservation's time keeps off what that needs."""
+        """(node, GPUs) of each pod, or None; a job that outlives the reservation's time keeps off
+        what that needs.
+        """
         spare = reservation.spare
         if short or not spare:
             return place(job, self._free)
@@ -137,7 +147,11 @@ class Model:
         sizes = [gpus_of(shape) for shape in job.pods]
         for at_s, nodes in sorted(self._running.values(), key=lambda each: each[0]):
             give_back(free, nodes)
-            if sum(free) >= sum(sizes) and max(free) >= sizes[0] and (found := place(job, free)) is not None:
+            if (
+                sum(free) >= sum(sizes)
+                and max(free) >= sizes[0]
+                and (found := place(job, free)) is not None
+            ):
                 for node, gpus in found:
                     free[node] -= gpus
                 return Reservation(at_s, free)
@@ -151,11 +165,17 @@ def give_back(free: list[int], nodes: Sequence[Pod]) -> None:
 
 
 def place(job: Job, free: Sequence[int]) -> list[Pod] | None:
-    """(node, GPUs) of each pod of `job` on `free[n]` GPUs, the fewest left over first; None if one does not fit."""
+    """(node, GPUs) of each pod of `job` on `free[n]` GPUs, the fewest left over first; None if one
+    does not fit.
+    """
     left = list(free)
     placed = []
     for gpus in map(gpus_of, job.pods):
-        best = min((node for node, have in enumerate(left) if have >= gpus), key=left.__getitem__, default=None)
+        best = min(
+            (node for node, have in enumerate(left) if have >= gpus),
+            key=left.__getitem__,
+            default=None,
+        )
         if best is None:
             return None
         left[best] -= gpus

@@ -1,9 +1,10 @@
-"""`python -m bench.fgd FOLDER`: FGD's experiment on openb; the share of GPUs allocated when the cluster is full.
+"""`python -m bench.fgd FOLDER`: FGD's experiment on openb; the share of GPUs allocated when the
+cluster is full.
 
-FOLDER has the trace's files. Pods arrive in an order by lot until they have asked for 130 % of the GPUs, and none ends;
-what does not fit is turned away. Counted is the share of GPUs that pods have when 100 % and when 130 % have been asked
-for, as means over `--seeds` orders. Published are the paper's figures; the rest is measured here
-(bench/results/backfill.md).
+FOLDER has the trace's files. Pods arrive in an order by lot until they have asked for 130 % of the
+GPUs, and none ends; what does not fit is turned away. Counted is the share of GPUs that pods have
+when 100 % and when 130 % have been asked for, as means over `--seeds` orders. Published are the
+paper's figures; the rest is measured here (bench/results/backfill.md).
 """
 
 from __future__ import annotations
@@ -34,23 +35,43 @@ NODES, PODS = "openb_node_list_gpu_node.csv", "openb_pod_list_{}.csv"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Play every policy on every list and print a line for each."""
-    parser = argparse.ArgumentParser(prog="python -m bench.fgd", description=(__doc__ or "").partition("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.fgd", description=(__doc__ or "").partition("\n\n")[0]
+    )
     parser.add_argument("folder", type=Path, help="where openb's CSV files are")
-    parser.add_argument("--seeds", type=int, default=10, help="orders of arrival (default %(default)s)")
-    parser.add_argument("--list", action="append", choices=PUBLISHED, help="only this pod list; may be repeated")
-    parser.add_argument("--policy", action="append", choices=POLICIES, help="only this policy; may be repeated")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per list and policy")
+    parser.add_argument(
+        "--seeds", type=int, default=10, help="orders of arrival (default %(default)s)"
+    )
+    parser.add_argument(
+        "--list", action="append", choices=PUBLISHED, help="only this pod list; may be repeated"
+    )
+    parser.add_argument(
+        "--policy", action="append", choices=POLICIES, help="only this policy; may be repeated"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per list and policy"
+    )
     asked = parser.parse_args(argv)
-    table = Table("pods", "policy", "at 100 %", "at 130 %", "least-most", "FGD as published", "CPU s a run")
+    table = Table(
+        "pods", "policy", "at 100 %", "at 130 %", "least-most", "FGD as published", "CPU s a run"
+    )
     for name in asked.list or PUBLISHED:
         pods = read_pods(asked.folder / PODS.format(name))
         for policy in asked.policy or POLICIES:
             begun_s = time.process_time()
-            runs = [play(asked.folder / NODES, pods, policy, seed) for seed in range(1, asked.seeds + 1)]
+            runs = [
+                play(asked.folder / NODES, pods, policy, seed) for seed in range(1, asked.seeds + 1)
+            ]
             seconds = (time.process_time() - begun_s) / asked.seeds
             full, inflated = ([100 * run[part] for run in runs] for part in (0, 1))
             if asked.json:
-                found = {"pods": name, "policy": policy, "full": full, "inflated": inflated, "seconds": seconds}
+                found = {
+                    "pods": name,
+                    "policy": policy,
+                    "full": full,
+                    "inflated": inflated,
+                    "seconds": seconds,
+                }
                 print(json.dumps(found), flush=True)
             row = (f"{statistics.mean(full):.2f}", f"{statistics.mean(inflated):.2f}")
             spread = f"{min(inflated):.2f}-{max(inflated):.2f}"

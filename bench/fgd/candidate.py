@@ -1,8 +1,11 @@
-"""gangsched's scoring with two rules before it that it does not have yet: a candidate, to see what they are worth.
+"""gangsched's scoring with two rules before it that it does not have yet: a candidate, to see what
+they are worth.
 
-1. Scarce models: a pod with GPUs goes to nodes whose model is asked for least, by name, by the pods seen so far.
-2. Stranding: of those, to the nodes where the fewest GPUs lose the CPU that is usual beside one; for pods of GPUs to a
-   quarter of a GPU, for others to a tenth. A part of a GPU stays on nodes with a device in use that takes it.
+1. Scarce models: a pod with GPUs goes to nodes whose model is asked for least, by name, by the pods
+   seen so far.
+2. Stranding: of those, to the nodes where the fewest GPUs lose the CPU that is usual beside one;
+   for pods of GPUs to a quarter of a GPU, for others to a tenth. A part of a GPU stays on nodes
+   with a device in use that takes it.
 """
 
 from __future__ import annotations
@@ -39,12 +42,15 @@ class Candidate(Gangsched):
             feasible = in_use
         if not ask.shares or in_use.any():
             feasible = _least(
-                feasible, np.round(self._stranded(ask) / (WHOLE / 4 if ask.gpus and not ask.shares else 100))
+                feasible,
+                np.round(self._stranded(ask) / (WHOLE / 4 if ask.gpus and not ask.shares else 100)),
             )
         return super().choose(ask, feasible)
 
     def _scarcity(self) -> Numbers:
-        """`scarcity[n]`: GPUs asked for by model where node `n` is one of those, as a share of all that have it."""
+        """`scarcity[n]`: GPUs asked for by model where node `n` is one of those, as a share of all
+        that have it.
+        """
         total = np.zeros(len(self._devices))
         for models, asked in self._asked.items():
             if models:
@@ -53,7 +59,9 @@ class Candidate(Gangsched):
         return total
 
     def _stranded(self, ask: Ask) -> Numbers:
-        """Thousandths of GPUs of each node that the pod leaves without their usual CPU, more than are so already."""
+        """Thousandths of GPUs of each node that the pod leaves without their usual CPU, more than
+        are so already.
+        """
         free = np.maximum(self._cluster.left, 0).sum(axis=1)
         used = self._cluster.capacity - int(free.sum())
         usual = max(1.0, (self._all_cpu - int(self._cluster.cpu.sum())) / max(1, used))

@@ -1,7 +1,7 @@
 """Where a pod goes: best-fit and FGD as the paper describes them, and gangsched's own scoring.
 
-Invariant: a policy only chooses among the nodes (and devices) that `Cluster.fits` leaves; it never refuses a pod that
-fits. Ties go to the first node and device.
+Invariant: a policy only chooses among the nodes (and devices) that `Cluster.fits` leaves; it never
+refuses a pod that fits. Ties go to the first node and device.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class BestFit:
 
 @dataclass(slots=True)
 class _Known:
-    """Growth of fragmentation by node if a kind of pod came there, the device for it, and what has been seen."""
+    """Growth of fragmentation by node if a kind of pod came there, the device for it, and what has
+    been seen.
+    """
 
     growth: np.ndarray[tuple[int], np.dtype[np.float64]]
     device: Ints
@@ -66,12 +68,14 @@ class _Known:
 
 
 class Fgd:
-    """Fragmentation Gradient Descent: the node where the expected fragmentation of the target workload grows least.
+    """Fragmentation Gradient Descent: the node where the expected fragmentation of the target
+    workload grows least.
 
-    The fragmentation of a node for a kind of pod is what is free of its GPUs and of no use to that kind: all of it if
-    the kind asks for no GPU, may not use the model or does not fit, else the devices with less than it asks for. As in
-    the paper's artifact nodes have whole points from 0 to 100, sigmoid of the growth, so that small differences are
-    ties; with exact growth instead one GPU in a hundred less is allocated.
+    The fragmentation of a node for a kind of pod is what is free of its GPUs and of no use to that
+    kind: all of it if the kind asks for no GPU, may not use the model or does not fit, else the
+    devices with less than it asks for. As in the paper's artifact nodes have whole points from 0 to
+    100, sigmoid of the growth, so that small differences are ties; with exact growth instead one
+    GPU in a hundred less is allocated.
     """
 
     def __init__(self, cluster: Cluster, target: Sequence[tuple[Ask, float]]) -> None:
@@ -85,7 +89,9 @@ class Fgd:
         known = self._known.get(ask)
         if known is None:
             size = len(self._cluster.names)
-            known = self._known[ask] = _Known(np.zeros(size), np.zeros(size, dtype=np.int64), len(self._changed))
+            known = self._known[ask] = _Known(
+                np.zeros(size), np.zeros(size, dtype=np.int64), len(self._changed)
+            )
             stale = np.arange(size)
         else:
             stale = np.unique(np.array(self._changed[known.seen :], dtype=np.int64))
@@ -97,7 +103,9 @@ class Fgd:
         self._changed.append(node)
         return node, int(known.device[node]) if ask.shares else None
 
-    def _growth(self, ask: Ask, nodes: Ints) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], Ints]:
+    def _growth(
+        self, ask: Ask, nodes: Ints
+    ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], Ints]:
         """What the pod would add on each of `nodes`, on the best device there."""
         cluster = self._cluster
         before, cpu, left = (
@@ -109,16 +117,22 @@ class Fgd:
             after = left[nodes].copy()
             free = (after == WHOLE) & (np.cumsum(after == WHOLE, axis=1) <= ask.gpus)
             after[free] = 0
-            return self._fragmentation(nodes, cpu[nodes] - ask.cpu, after) - before, np.zeros_like(nodes)
+            return self._fragmentation(nodes, cpu[nodes] - ask.cpu, after) - before, np.zeros_like(
+                nodes
+            )
         growth = np.full((left.shape[1], nodes.size), np.inf)
         for device in range(left.shape[1]):
             after = left[nodes].copy()
             enough = after[:, device] >= ask.milli
             after[:, device] -= ask.milli
-            growth[device] = np.where(enough, self._fragmentation(nodes, cpu[nodes] - ask.cpu, after) - before, np.inf)
+            growth[device] = np.where(
+                enough, self._fragmentation(nodes, cpu[nodes] - ask.cpu, after) - before, np.inf
+            )
         return growth.min(axis=0), growth.argmin(axis=0)
 
-    def _fragmentation(self, nodes: Ints, cpu: Ints, left: Ints) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def _fragmentation(
+        self, nodes: Ints, cpu: Ints, left: Ints
+    ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         free = np.maximum(left, 0)
         total = free.sum(axis=1)
         expected = np.zeros(nodes.size)
@@ -126,7 +140,11 @@ class Fgd:
             useless = total
             if kind.gpus:
                 enough = left >= kind.milli
-                fits = (enough.sum(axis=1) >= kind.gpus) & (cpu >= kind.cpu) & self._cluster.accessible(kind)[nodes]
+                fits = (
+                    (enough.sum(axis=1) >= kind.gpus)
+                    & (cpu >= kind.cpu)
+                    & self._cluster.accessible(kind)[nodes]
+                )
                 useless = np.where(fits, np.where(enough, 0, free).sum(axis=1), total)
             expected += frequency * useless
         return expected
@@ -135,8 +153,8 @@ class Fgd:
 class Gangsched:
     """`core.score` on a ledger of whole devices: a device is free while nobody has a part of it.
 
-    A part goes to the device in use with the least left that is enough (several such nodes: the scoring says which);
-    where there is none it asks for a whole device, and the scoring says where.
+    A part goes to the device in use with the least left that is enough (several such nodes: the
+    scoring says which); where there is none it asks for a whole device, and the scoring says where.
     """
 
     def __init__(self, cluster: Cluster, _: Sequence[tuple[Ask, float]]) -> None:
@@ -146,11 +164,21 @@ class Gangsched:
                 name=name,
                 labels={PRODUCT_LABEL: str(model)},
                 allocatable=from_dict(
-                    {CPU: int(cpu), MEMORY: int(memory) * MIB, GPU: int((left == WHOLE).sum()), PODS: 1000}
+                    {
+                        CPU: int(cpu),
+                        MEMORY: int(memory) * MIB,
+                        GPU: int((left == WHOLE).sum()),
+                        PODS: 1000,
+                    }
                 ),
             )
             for name, model, cpu, memory, left in zip(
-                cluster.names, cluster.models, cluster.cpu, cluster.memory, cluster.left, strict=True
+                cluster.names,
+                cluster.models,
+                cluster.cpu,
+                cluster.memory,
+                cluster.left,
+                strict=True,
             )
         ]
         self._ledger = builders.ledger(nodes)
@@ -169,7 +197,9 @@ class Gangsched:
         return node, tightest(ask, left[node])
 
     def _best(self, ask: Ask, gpus: int, feasible: Bools) -> int:
-        """The scoring's node for a pod with so many whole devices; each pod is a plan of its own, as in `packing`."""
+        """The scoring's node for a pod with so many whole devices; each pod is a plan of its own,
+        as in `packing`.
+        """
         old = self._ledger
         asked = {CPU: ask.cpu, MEMORY: ask.memory * MIB, GPU: gpus}
         shape = make_shape(from_dict(asked), ask.models)

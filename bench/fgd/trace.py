@@ -1,7 +1,7 @@
 """openb's nodes and pod lists as columns, and the sequence of arrivals that one run plays.
 
-Invariant: the same seed gives the same arrivals to every policy. Amounts are milli-CPU, MiB and thousandths of a GPU; a
-pod asks for a part of one device (`milli` < 1000) or for whole ones.
+Invariant: the same seed gives the same arrivals to every policy. Amounts are milli-CPU, MiB and
+thousandths of a GPU; a pod asks for a part of one device (`milli` < 1000) or for whole ones.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ from gangsched.simulate.tables import read_table
 
 WHOLE = 1000
 INFLATED = 1.3
-"""Pods arrive until they have asked for so many times the cluster's GPUs, as the paper's artifact has it."""
+"""Pods arrive until they have asked for so many times the cluster's GPUs, as the paper's artifact
+has it.
+"""
 POPULAR = 0.95
 """The target workload is the most frequent kinds of pods that make up this part of all pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one kind of pod asks for: `gpus` devices, `milli` of each; `models` are those it may use, empty for all."""
+    """What one kind of pod asks for: `gpus` devices, `milli` of each; `models` are those it may
+    use, empty for all.
+    """
 
     cpu: int
     memory: int
@@ -46,7 +50,9 @@ class Ask:
 
 
 class Cluster:
-    """Free `cpu[n]`, `memory[n]` and `left[n][d]` thousandths of each device; a device that is not there is -1."""
+    """Free `cpu[n]`, `memory[n]` and `left[n][d]` thousandths of each device; a device that is not
+    there is -1.
+    """
 
     def __init__(self, nodes: Path) -> None:
         rows = read_table(nodes)[1]
@@ -101,7 +107,9 @@ def read_pods(pods: Path) -> list[Ask]:
 
 
 def arrivals(pods: Sequence[Ask], capacity: int, seed: int) -> list[Ask]:
-    """The list cut, or filled up from itself, to INFLATED times the capacity, in an order by lot."""
+    """The list cut, or filled up from itself, to INFLATED times the capacity, in an order
+    by lot.
+    """
     dice = random.Random(seed)
     chosen = list(pods)
     asked = sum(ask.total for ask in chosen)
@@ -115,7 +123,9 @@ def arrivals(pods: Sequence[Ask], capacity: int, seed: int) -> list[Ask]:
 
 
 def typical(pods: Sequence[Ask]) -> list[tuple[Ask, float]]:
-    """The target workload, memory apart: the most frequent kinds and their frequencies, which add up to 1."""
+    """The target workload, memory apart: the most frequent kinds and their frequencies, which add
+    up to 1.
+    """
     common = Counter(replace(ask, memory=0) for ask in pods).most_common()
     reached, kept = 0, []
     for ask, number in common:

@@ -1,1 +1,3 @@
-"""A fight for room: three priorities, more work than GPUs, and controllers that recreate evicted pods at once."""
+"""A fight for room: three priorities, more work than GPUs, and controllers that recreate evicted
+pods at once.
+"""

@@ -1,11 +1,13 @@
 """Play a load under gangsched and under kube-scheduler, and print what came of it.
 
-`python -m bench.fight [--virtual] [--minutes 10] [--load small|large|wide] [--seed 1] [--only gangsched|kube-scheduler]
-[--hold-back 60] [--out FILE.json]` plays the same load twice: as gangs with gangsched, and as plain pods with
-kube-scheduler's own preemption. Each has a control plane of its own, or, with `--virtual`, a virtual clock, on which a
-model stands for kube-scheduler and all requests are answered at once.
+`python -m bench.fight [--virtual] [--minutes 10] [--load small|large|wide] [--seed 1] [--only
+gangsched|kube-scheduler] [--hold-back 60] [--out FILE.json]` plays the same load twice: as gangs
+with gangsched, and as plain pods with kube-scheduler's own preemption. Each has a control plane of
+its own, or, with `--virtual`, a virtual clock, on which a model stands for kube-scheduler and all
+requests are answered at once.
 
-A gang is stopped when an eviction takes it below its minimum; plain pods are counted by the same jobs.
+A gang is stopped when an eviction takes it below its minimum; plain pods are counted by the same
+jobs.
 """
 
 from __future__ import annotations
@@ -23,13 +25,17 @@ from bench.fight.load import GPUS, LOADS, NODES, OURS, THEIRS
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play, print and write; exit code 1 unless ours evicts fewer pods and stops fewer gangs."""
-    parser = argparse.ArgumentParser(prog="bench.fight", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="bench.fight", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--load", choices=tuple(LOADS), default="small")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=(OURS, THEIRS))
     parser.add_argument("--virtual", action="store_true")
-    parser.add_argument("--hold-back", type=int, default=60, help="seconds that lower work is held back (V27)")
+    parser.add_argument(
+        "--hold-back", type=int, default=60, help="seconds that lower work is held back (V27)"
+    )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     offered = sum(kind.offered_gpus for kind in LOADS[given.load])

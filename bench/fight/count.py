@@ -12,9 +12,10 @@ from bench.fight.load import Job
 class Figures:
     """What one scheduler made of the load; times in seconds, work in GPU-seconds.
 
-    `work_lost` is that of evicted pods alone; `gang_work_lost` that of all members of a stopped gang since it was
-    whole; `work_in_vain` is what pods used while they were fewer than their gang's minimum. `high_start_s` has every
-    job of the highest priority, one that did not start with the time it has waited.
+    `work_lost` is that of evicted pods alone; `gang_work_lost` that of all members of a stopped
+    gang since it was whole; `work_in_vain` is what pods used while they were fewer than their
+    gang's minimum. `high_start_s` has every job of the highest priority, one that did not start
+    with the time it has waited.
     """
 
     scheduler: str
@@ -81,7 +82,9 @@ class Count:
             self._pass(job, now_s)
         started = sum(job.started_s is not None for job in self._jobs)
         high = [job for job in self._jobs if job.kind.priority == "high"]
-        waits = sorted((now_s if job.started_s is None else job.started_s) - job.created_s for job in high)
+        waits = sorted(
+            (now_s if job.started_s is None else job.started_s) - job.created_s for job in high
+        )
         return Figures(
             scheduler,
             load,

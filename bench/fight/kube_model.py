@@ -1,10 +1,11 @@
-"""A model of kube-scheduler with its own preemption: plain pods, one at a time, victims on one node.
+"""A model of kube-scheduler with its own preemption: plain pods, one at a time, victims on one
+node.
 
-Invariant: as in kube-scheduler's DefaultPreemption without PodDisruptionBudgets. Pods of the highest priority come
-first, then those that have waited longest. On each node all of lower priority go, and come back dearest first while
-there is room; the node is taken whose victims have the lowest highest priority, then the least sum of priorities, then
-are the fewest, then started latest. Nominations of equal and higher priority take room. Nodes are scored by how few
-pods they have.
+Invariant: as in kube-scheduler's DefaultPreemption without PodDisruptionBudgets. Pods of the
+highest priority come first, then those that have waited longest. On each node all of lower priority
+go, and come back dearest first while there is room; the node is taken whose victims have the lowest
+highest priority, then the least sum of priorities, then are the fewest, then started latest.
+Nominations of equal and higher priority take room. Nodes are scored by how few pods they have.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from bench.fight.load import GPUS, NODES, PRIORITIES, Job
 LOOK_S, WATCH_S = 0.01, 0.001
 """From a new pod, and from one that is gone, to the next look."""
 LEAST_PRIORITY = 2**31
-"""What is added to each priority before they are summed, as kube-scheduler does, so that fewer pods sum to less."""
+"""What is added to each priority before they are summed, as kube-scheduler does, so that fewer pods
+sum to less.
+"""
 NOWHERE = -1
 
 
@@ -51,7 +54,9 @@ class ModelPod:
 class KubeModel:
     """The scheduler, kubelets and controllers. The caller sets `now_s` before anything happens."""
 
-    def __init__(self, counted: Count, clock: Clock, seed: int, *, recreated_after_s: float) -> None:
+    def __init__(
+        self, counted: Count, clock: Clock, seed: int, *, recreated_after_s: float
+    ) -> None:
         self.now_s = 0.0
         self._counted, self._clock = counted, clock
         self._recreated_after_s = recreated_after_s
@@ -68,13 +73,17 @@ class KubeModel:
 
     def _create(self, name: str, job: Job) -> None:
         queued = self.now_s, next(self._numbers)
-        self._pending.append(ModelPod(name, job, PRIORITIES[job.kind.priority], job.kind.gpus, queued))
+        self._pending.append(
+            ModelPod(name, job, PRIORITIES[job.kind.priority], job.kind.gpus, queued)
+        )
         self._clock.at(self.now_s + LOOK_S, self._look)
 
     def _look(self) -> None:
         for pod in sorted(self._pending, key=lambda pod: (-pod.priority, pod.queued)):
             pod.queued = self.now_s, next(self._numbers)
-            fits = [n for n in range(NODES) if GPUS - self._used(n) - self._promised(n, pod) >= pod.gpus]
+            fits = [
+                n for n in range(NODES) if GPUS - self._used(n) - self._promised(n, pod) >= pod.gpus
+            ]
             if fits:
                 self._bind(pod, fits)
             elif not self._waits_for_victims(pod):
@@ -92,14 +101,17 @@ class KubeModel:
 
     def _waits_for_victims(self, pod: ModelPod) -> bool:
         return any(
-            other.leaving and other.node == pod.nominated and other.priority < pod.priority for other in self._bound
+            other.leaving and other.node == pod.nominated and other.priority < pod.priority
+            for other in self._bound
         )
 
     def _bind(self, pod: ModelPod, fits: list[int]) -> None:
         node = pod.nominated
         if node not in fits:
             pods = [sum(other.node == n for other in self._bound) for n in fits]
-            node = self._dice.choice([n for n, number in zip(fits, pods, strict=True) if number == min(pods)])
+            node = self._dice.choice(
+                [n for n, number in zip(fits, pods, strict=True) if number == min(pods)]
+            )
         self._pending.remove(pod)
         self._bound.append(pod)
         pod.node, pod.nominated, pod.started_s = node, NOWHERE, self.now_s
@@ -134,7 +146,9 @@ class KubeModel:
         free = GPUS - self._used(node, above=pod.priority) - self._promised(node, pod) - pod.gpus
         lower = [each for each in self._bound if each.node == node and each.priority < pod.priority]
         victims = []
-        for each in sorted(lower, key=lambda each: (-each.priority, each.started_s)) if free >= 0 else ():
+        for each in (
+            sorted(lower, key=lambda each: (-each.priority, each.started_s)) if free >= 0 else ()
+        ):
             if each.gpus <= free:
                 free -= each.gpus
             else:
@@ -149,7 +163,9 @@ class KubeModel:
     def _gone(self, pod: ModelPod) -> None:
         if not pod.gone:
             self._remove(pod)
-            self._clock.at(self.now_s + self._recreated_after_s, lambda: self._create(pod.name, pod.job))
+            self._clock.at(
+                self.now_s + self._recreated_after_s, lambda: self._create(pod.name, pod.job)
+            )
 
     def _remove(self, pod: ModelPod) -> None:
         pod.gone = True

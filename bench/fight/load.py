@@ -17,7 +17,9 @@ SCHEDULERS = {OURS: "gangsched", THEIRS: "default-scheduler"}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Jobs of one priority: one every `every_s`, of `members` pods of which `minimum` must run together."""
+    """Jobs of one priority: one every `every_s`, of `members` pods of which `minimum` must run
+    together.
+    """
 
     priority: str
     every_s: float
@@ -50,13 +52,15 @@ LOADS = {
         Kind("high", 90.0, members=6, minimum=6, gpus=8, run_s=40.0),
     ),
 }
-"""small: every gang fits once it is its turn. large: gangs of up to half the cluster, which compete with their like.
-wide: gangs of up to three quarters of it, beside many small ones."""
+"""small: every gang fits once it is its turn. large: gangs of up to half the cluster, which compete
+with their like. wide: gangs of up to three quarters of it, beside many small ones."""
 
 
 @dataclass(slots=True)
 class Job:
-    """A job under way. `bound` and `ended` are names of its pods; `whole_s` is since when it has its minimum."""
+    """A job under way. `bound` and `ended` are names of its pods; `whole_s` is since when it has
+    its minimum.
+    """
 
     name: str
     kind: Kind
@@ -84,10 +88,14 @@ class Job:
     @property
     def gpus_in_vain(self) -> int:
         """GPUs that its pods use while they are fewer than the minimum."""
-        return 0 if self.whole_s is not None else self.kind.gpus * len(self.bound.keys() - self.ended)
+        return (
+            0 if self.whole_s is not None else self.kind.gpus * len(self.bound.keys() - self.ended)
+        )
 
 
-def arrivals(scheduler: str, load: str, minutes: float, seed: int) -> Iterator[tuple[float, Job, list[Object]]]:
+def arrivals(
+    scheduler: str, load: str, minutes: float, seed: int
+) -> Iterator[tuple[float, Job, list[Object]]]:
     """(when it comes, the job, its objects), in order; the same for both schedulers."""
     rng, kinds = random.Random(seed), LOADS[load]
     times = sorted(
@@ -98,7 +106,9 @@ def arrivals(scheduler: str, load: str, minutes: float, seed: int) -> Iterator[t
     by_priority = {kind.priority: kind for kind in kinds}
     for at_s, priority, number in times:
         kind, name = by_priority[priority], f"{priority}-{number}"
-        pods = [_pod(f"{name}-{index}", name, kind, scheduler, rng) for index in range(kind.members)]
+        pods = [
+            _pod(f"{name}-{index}", name, kind, scheduler, rng) for index in range(kind.members)
+        ]
         group = [make.pod_group(name, min_member=kind.minimum)] if scheduler == OURS else []
         yield at_s, Job(name, kind, {pod["metadata"]["name"]: pod for pod in pods}), [*group, *pods]
 

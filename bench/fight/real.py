@@ -1,8 +1,8 @@
 """The load on a control plane with kwok, under gangsched or under kube-scheduler.
 
-Invariant: figures come from a watch of our own. A pod is evicted when it is being deleted and carries DisruptionTarget,
-which both schedulers write. Kubelets are kwok's, no PodDisruptionBudget is in the way, and victims take 0 to 4 s to
-end.
+Invariant: figures come from a watch of our own. A pod is evicted when it is being deleted and
+carries DisruptionTarget, which both schedulers write. Kubelets are kwok's, no PodDisruptionBudget
+is in the way, and victims take 0 to 4 s to end.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Fight:
         if pod["status"].get("phase") == "Succeeded" and name not in job.ended:
             self._count.ended(job, name, seen_s)
         conditions = pod["status"].get("conditions") or ()
-        is_target = any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in conditions)
+        is_target = any(
+            each["type"] == "DisruptionTarget" and each["status"] == "True" for each in conditions
+        )
         is_going = is_target and "deletionTimestamp" in pod["metadata"]
         if is_going and uid not in self._seen_evicted and name not in job.ended:
             self._seen_evicted.add(uid)
@@ -102,11 +104,17 @@ class Fight:
 def play(scheduler: str, load: str, minutes: float, seed: int) -> Figures:
     """The whole load on a control plane of its own."""
     with ExitStack() as stack:
-        plane = stack.enter_context(ControlPlane(kwok=True, scheduler=scheduler == THEIRS, for_load=True))
+        plane = stack.enter_context(
+            ControlPlane(kwok=True, scheduler=scheduler == THEIRS, for_load=True)
+        )
         api = stack.enter_context(closing(Api.of(plane)))
         apply_manifests(api)
         for name, value in PRIORITIES.items():
-            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            body = {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+            }
             api.post(api.path_of(body), {**body, "value": value})
         make.create_all(api, [make.node(f"n{index}", gpus=GPUS) for index in range(NODES)])
         daemon = stack.enter_context(Daemon(plane)) if scheduler == OURS else None

@@ -1,7 +1,8 @@
-"""The load on a virtual clock: the real state and the real plans of gangsched, or a model of kube-scheduler.
+"""The load on a virtual clock: the real state and the real plans of gangsched, or a model of
+kube-scheduler.
 
-Invariant: binds and evictions are answered at once, victims are gone after their grace period, and controllers recreate
-a pod 20 ms after it is gone. What a control plane costs is left out for both.
+Invariant: binds and evictions are answered at once, victims are gone after their grace period, and
+controllers recreate a pod 20 ms after it is gone. What a control plane costs is left out for both.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Cluster(World):
         self._groups: dict[str, PodGroup] = {}
         nodes = [builders.node(f"n{n}", gpus=GPUS) for n in range(NODES)]
         super().__init__(
-            *nodes, rules=altered(parameters.rules(Settings()), {"hold_back_s": hold_back_s}), preempts=True
+            *nodes,
+            rules=altered(parameters.rules(Settings()), {"hold_back_s": hold_back_s}),
+            preempts=True,
         )
         self._began_s = self.now_s
 
@@ -117,7 +120,9 @@ class Cluster(World):
 
     def _bind(self, bind: Bind) -> None:
         pod, job = self.pods[bind.uid], self._job_of[self.pods[bind.uid].name]
-        bound = structs.replace(pod, node_name=bind.node, phase=Phase.RUNNING, start_s=self.wall_s(), nominated_node="")
+        bound = structs.replace(
+            pod, node_name=bind.node, phase=Phase.RUNNING, start_s=self.wall_s(), nominated_node=""
+        )
         self.pods[bind.uid] = bound
         self.say(Applied(bound), Bound(bind.uid, bind.node))
         self._counted.bound(job, pod.name, self.time_s)

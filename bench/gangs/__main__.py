@@ -1,4 +1,6 @@
-"""`python -m bench.gangs`: run cases, print a line for each measurement, write the JSON; see `docs/performance.md`."""
+"""`python -m bench.gangs`: run cases, print a line for each measurement, write the JSON; see
+`docs/performance.md`.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,15 @@ from bench.gangs.result import Result
 #: The part of the machine that others may use while we measure, and how often we try to be alone.
 FOREIGN_CPU_MAX = 0.08
 TRIES = 2
-#: A paced case comes at this part of what the raw client creates and binds on this machine, in the same run.
+#: A paced case comes at this part of what the raw client creates and binds on this machine, in the
+#: same run.
 PACE = 0.5
 
 
 def main() -> None:
-    """Measure every contender of every case once, then all again, so that none has a quiet hour for itself."""
+    """Measure every contender of every case once, then all again, so that none has a quiet hour for
+    itself.
+    """
     asked = _asked()
     report = Report(asked.out, resume=asked.resume)
     began_s = time.monotonic()
@@ -44,16 +49,26 @@ def main() -> None:
 
 def _asked() -> argparse.Namespace:
     names = [case.name for case in CASES]
-    parser = argparse.ArgumentParser(prog="bench.gangs", description="Gangs on a real API server, side by side.")
+    parser = argparse.ArgumentParser(
+        prog="bench.gangs", description="Gangs on a real API server, side by side."
+    )
     parser.add_argument("--cases", default="", help="names, comma-separated: " + ", ".join(names))
-    parser.add_argument("--runs", type=int, default=3, help="measurements of each contender (default 3)")
+    parser.add_argument(
+        "--runs", type=int, default=3, help="measurements of each contender (default 3)"
+    )
     parser.add_argument("--only", default="", help="contenders, comma-separated; all by default")
     parser.add_argument("--out", type=Path, default=None, help="folder for a JSON file per case")
-    parser.add_argument("--resume", action="store_true", help="count what is in --out already towards --runs")
-    parser.add_argument("--minutes", type=float, default=600.0, help="begin no measurement after that")
+    parser.add_argument(
+        "--resume", action="store_true", help="count what is in --out already towards --runs"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=600.0, help="begin no measurement after that"
+    )
     asked = parser.parse_args()
     # Another release than the gate's is built by `make control-plane VERSION=1.37`.
-    wanted = asked.cases.split(",") if asked.cases else [case.name for case in CASES if not case.release]
+    wanted = (
+        asked.cases.split(",") if asked.cases else [case.name for case in CASES if not case.release]
+    )
     unknown = set(wanted) - set(names)
     if unknown:
         parser.error(f"unknown case {min(unknown)}; there are {', '.join(names)}")
@@ -63,7 +78,9 @@ def _asked() -> argparse.Namespace:
 
 
 def _pace() -> float:
-    """Pods a second of a paced case, for all contenders of a run: a part of what the raw client reaches now."""
+    """Pods a second of a paced case, for all contenders of a run: a part of what the raw client
+    reaches now.
+    """
     rate = PACE * measure(PROBE, RAW).pods_per_s
     print(f"  {rate:.0f} pods/s, {PACE:g} × the raw client", flush=True)
     return rate

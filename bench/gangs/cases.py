@@ -1,6 +1,7 @@
 """The cases: which cluster, which pods, in which order, and which contenders.
 
-Invariant: data and builders only. A case is the same for every contender; only the API objects of a gang differ.
+Invariant: data and builders only. A case is the same for every contender; only the API objects of a
+gang differ.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ RACK, RACK_SIZE = "topology.kubernetes.io/rack", 10
 
 
 class Mode(StrEnum):
-    """When pods are created: while the scheduler runs, before it starts, or each gang in place of one that ended.
+    """When pods are created: while the scheduler runs, before it starts, or each gang in place of
+    one that ended.
 
-    PACED: gangs come as a Poisson process at half the rate of the raw client, whether or not the scheduler keeps up.
+    PACED: gangs come as a Poisson process at half the rate of the raw client, whether or not the
+    scheduler keeps up.
     """
 
     PACED = "paced"
@@ -64,7 +67,9 @@ class Gang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One load on one cluster. `impossible` gangs of two 8-GPU pods wait beside it; each node then has 7 GPUs free."""
+    """One load on one cluster. `impossible` gangs of two 8-GPU pods wait beside it; each node then
+    has 7 GPUs free.
+    """
 
     name: str
     title: str
@@ -75,7 +80,9 @@ class Case:
     gpus: int = 0
     impossible: int = 0
     waves: int = 1
-    """WAVES: so many times `gangs`, each deleted when it is bound; CHURN: gangs in flight at a time."""
+    """WAVES: so many times `gangs`, each deleted when it is bound; CHURN: gangs in flight at a
+    time.
+    """
     filled: int = 0
     """CHURN: gangs that run at any time."""
     sizes: tuple[tuple[int, int], ...] = ()
@@ -101,16 +108,28 @@ class Case:
         return self.gangs * self.members * (self.waves if self.mode is Mode.WAVES else 1)
 
     def load(self, wave: int = 0) -> list[Gang]:
-        """The gangs of one wave, in the order of their creation; of several sizes, in an order drawn from `SEED`."""
+        """The gangs of one wave, in the order of their creation; of several sizes, in an order
+        drawn from `SEED`.
+        """
         if self.sizes:
             sizes = [members for members, gangs in self.sizes for _ in range(gangs)]
             random.Random(SEED).shuffle(sizes)
-            return [Gang(name=f"paced-{index}", members=members) for index, members in enumerate(sizes)]
-        return [Gang(name=f"w{wave}-g{index}", members=self.members, gpus=self.gpus) for index in range(self.gangs)]
+            return [
+                Gang(name=f"paced-{index}", members=members) for index, members in enumerate(sizes)
+            ]
+        return [
+            Gang(name=f"w{wave}-g{index}", members=self.members, gpus=self.gpus)
+            for index in range(self.gangs)
+        ]
 
     def arrivals_s(self, pods_per_s: float) -> list[float]:
         """PACED: when each gang of `load` comes, in seconds from the start."""
-        rng, rate, at_s, arrivals = random.Random(SEED), pods_per_s * self.gangs / self.pods, 0.0, []
+        rng, rate, at_s, arrivals = (
+            random.Random(SEED),
+            pods_per_s * self.gangs / self.pods,
+            0.0,
+            [],
+        )
         for _ in range(self.gangs):
             arrivals.append(at_s)
             at_s += rng.expovariate(rate)
@@ -118,7 +137,9 @@ class Case:
 
     def waiting(self) -> list[Gang]:
         """The gangs that never fit."""
-        return [Gang(name=f"impossible-{index}", members=2, gpus=8) for index in range(self.impossible)]
+        return [
+            Gang(name=f"impossible-{index}", members=2, gpus=8) for index in range(self.impossible)
+        ]
 
 
 _SIZES = ((1, 300), (8, 300), (64, 30))
@@ -149,10 +170,27 @@ CASES = (
         sizes=_SIZES,
         against=("kube-scheduler", "native"),
     ),
-    Case(name="small-arrive", title="100 gangs × 20 on 200 nodes, arrive", mode=Mode.ARRIVE, **_SMALL),
-    Case(name="small-backlog", title="100 gangs × 20 on 200 nodes, backlog", mode=Mode.BACKLOG, **_SMALL),
-    Case(name="large-arrive", title="4 gangs × 500 on 1,000 nodes, arrive", mode=Mode.ARRIVE, **_LARGE),
-    Case(name="large-backlog", title="4 gangs × 500 on 1,000 nodes, backlog", mode=Mode.BACKLOG, **_LARGE),
+    Case(
+        name="small-arrive", title="100 gangs × 20 on 200 nodes, arrive", mode=Mode.ARRIVE, **_SMALL
+    ),
+    Case(
+        name="small-backlog",
+        title="100 gangs × 20 on 200 nodes, backlog",
+        mode=Mode.BACKLOG,
+        **_SMALL,
+    ),
+    Case(
+        name="large-arrive",
+        title="4 gangs × 500 on 1,000 nodes, arrive",
+        mode=Mode.ARRIVE,
+        **_LARGE,
+    ),
+    Case(
+        name="large-backlog",
+        title="4 gangs × 500 on 1,000 nodes, backlog",
+        mode=Mode.BACKLOG,
+        **_LARGE,
+    ),
     Case(
         name="plain",
         title="2,000 plain pods on 200 nodes, arrive",
@@ -164,7 +202,10 @@ CASES = (
     ),
     Case(name="feasible", title="waves of 10 gangs × 8 GPU, nothing waiting", **_WAVES),
     Case(
-        name="impossible", title="waves of 10 gangs × 8 GPU, 1,000 impossible gangs waiting", impossible=1_000, **_WAVES
+        name="impossible",
+        title="waves of 10 gangs × 8 GPU, 1,000 impossible gangs waiting",
+        impossible=1_000,
+        **_WAVES,
     ),
     Case(
         name="wide",
@@ -226,7 +267,9 @@ def groups_path(case: Case, dialect: Dialect) -> str:
     """Where the PodGroups of a case are created."""
     if dialect is Dialect.GANGSCHED:
         return GROUPS
-    return f"/apis/scheduling.k8s.io/{NATIVE_VERSIONS[case.release]}/namespaces/{NAMESPACE}/podgroups"
+    return (
+        f"/apis/scheduling.k8s.io/{NATIVE_VERSIONS[case.release]}/namespaces/{NAMESPACE}/podgroups"
+    )
 
 
 def group_body(case: Case, gang: Gang, dialect: Dialect) -> Object:

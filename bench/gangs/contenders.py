@@ -1,7 +1,8 @@
-"""The contenders: gangsched, kube-scheduler with and without its native gangs, and a binder that schedules nothing.
+"""The contenders: gangsched, kube-scheduler with and without its native gangs, and a binder that
+schedules nothing.
 
-Invariant: each measurement starts its own process. gangsched runs as its console script with a token of its
-ServiceAccount; kube-scheduler with no limit on its requests.
+Invariant: each measurement starts its own process. gangsched runs as its console script with a
+token of its ServiceAccount; kube-scheduler with no limit on its requests.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One entry of the comparison; `gates` are of the whole control plane, `bin` holds gangsched's console script.
+    """One entry of the comparison; `gates` are of the whole control plane, `bin` holds gangsched's
+    console script.
 
-    `serves_gangs`: it serves the API of gangs, which is registered with the API server. `arguments` are more of
-    gangsched's command line.
+    `serves_gangs`: it serves the API of gangs, which is registered with the API server. `arguments`
+    are more of gangsched's command line.
     """
 
     name: str
@@ -51,7 +53,9 @@ class Contender:
         return self.scheduler == "gangsched"
 
 
-GANGSCHED = Contender(name="gangsched", title="gangsched", dialect=Dialect.GANGSCHED, scheduler="gangsched")
+GANGSCHED = Contender(
+    name="gangsched", title="gangsched", dialect=Dialect.GANGSCHED, scheduler="gangsched"
+)
 NEWCOMER = Contender(
     name="newcomer",
     title="gangsched, Python of `make install`",
@@ -59,15 +63,21 @@ NEWCOMER = Contender(
     bin=Path(".venv/bin").absolute(),
     scheduler="gangsched",
 )
-SERVED = replace(GANGSCHED, name="served", title="gangsched, API of gangs served", serves_gangs=True)
-KUBE_SCHEDULER = Contender(name="kube-scheduler", title="kube-scheduler (no gangs)", dialect=Dialect.PLAIN)
+SERVED = replace(
+    GANGSCHED, name="served", title="gangsched, API of gangs served", serves_gangs=True
+)
+KUBE_SCHEDULER = Contender(
+    name="kube-scheduler", title="kube-scheduler (no gangs)", dialect=Dialect.PLAIN
+)
 NATIVE = Contender(
     name="native",
     title="kube-scheduler, native gangs",
     dialect=Dialect.NATIVE,
     gates={"GenericWorkload": True, "GangScheduling": True},
 )
-OURS_NATIVE = replace(NATIVE, name="gangsched-native", title="gangsched, native gangs", scheduler="gangsched")
+OURS_NATIVE = replace(
+    NATIVE, name="gangsched-native", title="gangsched, native gangs", scheduler="gangsched"
+)
 RAW = Contender(name="raw", title="raw binder, no scheduler", dialect=Dialect.PLAIN)
 COMPARED = (GANGSCHED, NEWCOMER, KUBE_SCHEDULER, NATIVE, RAW)
 """Those that tables and plots have a column for."""
@@ -100,22 +110,28 @@ class Running:
         while not self._ready():
             if self._keeping.dead() or time.monotonic() - self.started_s > within_s:
                 log = self._log.read_text(errors="replace")
-                raise RuntimeError(f"{self._contender.name} is not ready; the end of its log:\n{log[-3000:]}")
+                raise RuntimeError(
+                    f"{self._contender.name} is not ready; the end of its log:\n{log[-3000:]}"
+                )
             time.sleep(0.02)
         return time.monotonic() - self.started_s
 
     def await_served(self, within_s: float = 60.0) -> None:
-        """Wait until the API server knows what the API of gangs looks like, if this contender serves it.
+        """Wait until the API server knows what the API of gangs looks like, if this contender
+        serves it.
 
-        To register it is work of a few seconds, once in the life of an installation. It ends with the API server's
-        second look at the new API, one to two seconds after it knows it; from then on it looks every half minute.
+        To register it is work of a few seconds, once in the life of an installation. It ends with
+        the API server's second look at the new API, one to two seconds after it knows it; from then
+        on it looks every half minute.
         """
         if not self._contender.serves_gangs:
             return
         api, until_s = Api.of(self._plane), time.monotonic() + within_s
         while SERVED_PATH not in api.get("/openapi/v3")["paths"]:
             if time.monotonic() > until_s:
-                raise RuntimeError(f"The API server does not know {SERVED_PATH} after {within_s:.0f} s.")
+                raise RuntimeError(
+                    f"The API server does not know {SERVED_PATH} after {within_s:.0f} s."
+                )
             time.sleep(0.1)
         time.sleep(REGISTERED_AFTER_S)
 
@@ -174,10 +190,16 @@ class Running:
                 "--health-port",
                 str(self._port),
                 *self._contender.arguments,
-                *(["--visibility-port", str(self._visibility_port)] if self._contender.serves_gangs else []),
+                *(
+                    ["--visibility-port", str(self._visibility_port)]
+                    if self._contender.serves_gangs
+                    else []
+                ),
             ]
         config = plane.workdir / "contender.yaml"
-        config.write_text(components.SCHEDULER_CONFIG.replace("@KUBECONFIG@", str(plane.kubeconfig)))
+        config.write_text(
+            components.SCHEDULER_CONFIG.replace("@KUBECONFIG@", str(plane.kubeconfig))
+        )
         gates = ",".join(f"{gate}={str(on).lower()}" for gate, on in plane.feature_gates.items())
         return [
             str(components.binary(components.SCHEDULER, plane.release)),
@@ -193,7 +215,9 @@ class Running:
             connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5.0)
         else:
             any_certificate = ssl._create_unverified_context()  # it signs its own
-            connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=5.0, context=any_certificate)
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", self._port, timeout=5.0, context=any_certificate
+            )
         try:
             connection.request("GET", "/readyz")
             return connection.getresponse().status == http.client.OK
@@ -215,7 +239,12 @@ def cpus() -> int:
 
 
 def machine_cpu_s() -> float:
-    """CPU seconds that all processes have used so far on the CPUs that are ours, and what their host took away."""
+    """CPU seconds that all processes have used so far on the CPUs that are ours, and what their
+    host took away.
+    """
     ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     lines = (line.split() for line in Path("/proc/stat").read_text().splitlines())
-    return sum(sum(map(int, (*line[1:4], *line[6:9]))) for line in lines if line[0] in ours) / TICKS_PER_S
+    return (
+        sum(sum(map(int, (*line[1:4], *line[6:9]))) for line in lines if line[0] in ours)
+        / TICKS_PER_S
+    )

@@ -1,7 +1,7 @@
 """The goals of the figures, and whether they are met.
 
-Invariant: a goal is a figure, or the ratio of two figures of the same run, with its bound; without a figure it is
-neither met nor missed. Nothing is rounded before the comparison.
+Invariant: a goal is a figure, or the ratio of two figures of the same run, with its bound; without
+a figure it is neither met nor missed. Nothing is rounded before the comparison.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ Cases = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`measured` is None if its case is missing; `at_least`: `bound` is a lower bound, else an upper one."""
+    """`measured` is None if its case is missing; `at_least`: `bound` is a lower bound, else an
+    upper one.
+    """
 
     what: str
     measured: float | None
@@ -50,24 +52,48 @@ class Goal:
 
 def goals(cases: Cases, ingest: Mapping[str, Any] | None) -> list[Goal]:
     """All goals in their order."""
-    found = [*_half_load(cases), *_backlog(cases), *_arrive(cases), *_churn(cases), *_newcomer(cases), *_served(cases)]
+    found = [
+        *_half_load(cases),
+        *_backlog(cases),
+        *_arrive(cases),
+        *_churn(cases),
+        *_newcomer(cases),
+        *_served(cases),
+    ]
     found.append(
         Goal(
-            "throughput of other gangs while 1,000 unschedulable gangs wait, relative to none waiting",
-            _over(_figure(cases, "impossible", "gangsched"), _figure(cases, "feasible", "gangsched")),
+            "throughput of other gangs while 1,000 unschedulable gangs wait, relative to none"
+            " waiting",
+            _over(
+                _figure(cases, "impossible", "gangsched"), _figure(cases, "feasible", "gangsched")
+            ),
             0.9,
             " ×",
         )
     )
     start = ingest["start"]["medians"] if ingest else {}
     found += [
-        Goal("50,000 pods and 5,000 nodes: process start → ready", start.get("ready_s"), 8, " s", False),
+        Goal(
+            "50,000 pods and 5,000 nodes: process start → ready",
+            start.get("ready_s"),
+            8,
+            " s",
+            False,
+        ),
         Goal("the same: peak RSS", start.get("rss_mib"), 400, " MiB", False),
-        Goal("the same: longest stall of the event loop", start.get("longest_stall_ms"), 100, " ms", False),
+        Goal(
+            "the same: longest stall of the event loop",
+            start.get("longest_stall_ms"),
+            100,
+            " ms",
+            False,
+        ),
     ]
     cpu, pods = _figure(cases, "small-arrive", "gangsched", "cpu_s"), _pods(cases, "small-arrive")
     per_pod = cpu / pods * 1e3 if cpu is not None and pods else None
-    found.append(Goal("CPU of the whole daemon per bound pod, 100 × 20, arrive", per_pod, 0.42, " ms", False))
+    found.append(
+        Goal("CPU of the whole daemon per bound pod, 100 × 20, arrive", per_pod, 0.42, " ms", False)
+    )
     stall = _figure(cases, "wide", "gangsched", "stall_ms")
     found.append(Goal("5,000 nodes: longest stall, start-up included", stall, 50, " ms", False))
     return found
@@ -76,13 +102,24 @@ def goals(cases: Cases, ingest: Mapping[str, Any] | None) -> list[Goal]:
 def _half_load(cases: Cases) -> Iterator[Goal]:
     for quantile, bound in (("p50", 15), ("p99", 60)):
         wait = _figure(cases, "half-load", "gangsched", f"gang8_{quantile}_ms")
-        yield Goal(f"half load, gangs of 8: last creation → last bind, {quantile}", wait, bound, " ms", False)
+        yield Goal(
+            f"half load, gangs of 8: last creation → last bind, {quantile}",
+            wait,
+            bound,
+            " ms",
+            False,
+        )
 
 
 def _churn(cases: Cases) -> Iterator[Goal]:
     own = _figure(cases, "churn", "gangsched")
-    for name, title, bound in (("kube-scheduler", "plain kube-scheduler", 1.15), ("native", "native gangs", 1.8)):
-        yield Goal(f"churn: against {title}", _over(own, _figure(cases, "churn", name)), bound, " ×")
+    for name, title, bound in (
+        ("kube-scheduler", "plain kube-scheduler", 1.15),
+        ("native", "native gangs", 1.8),
+    ):
+        yield Goal(
+            f"churn: against {title}", _over(own, _figure(cases, "churn", name)), bound, " ×"
+        )
 
 
 def _newcomer(cases: Cases) -> Iterator[Goal]:
@@ -98,15 +135,30 @@ def _newcomer(cases: Cases) -> Iterator[Goal]:
 def _served(cases: Cases) -> Iterator[Goal]:
     for case, mode in (("small-arrive", "arrive"), ("small-backlog", "backlog")):
         ratio = _over(_figure(cases, case, "served"), _figure(cases, case, "gangsched"))
-        yield Goal(f"100 × 20, {mode}, with the gangs API: throughput relative to the API disabled", ratio, 0.97, " ×")
+        yield Goal(
+            f"100 × 20, {mode}, with the gangs API: throughput relative to the API disabled",
+            ratio,
+            0.97,
+            " ×",
+        )
 
 
 def _backlog(cases: Cases) -> Iterator[Goal]:
     for case, shape in (("small-backlog", "100 × 20"), ("large-backlog", "4 × 500")):
         own = _figure(cases, case, "gangsched")
         binds = (_figure(cases, case, name, "binds_per_s") for name in ("gangsched", "raw"))
-        yield Goal(f"{shape}, backlog: first bind → last bind, against the raw binder", _over(*binds), 0.8, " ×")
-        yield Goal(f"{shape}, backlog: against native gangs", _over(own, _figure(cases, case, "native")), 3.5, " ×")
+        yield Goal(
+            f"{shape}, backlog: first bind → last bind, against the raw binder",
+            _over(*binds),
+            0.8,
+            " ×",
+        )
+        yield Goal(
+            f"{shape}, backlog: against native gangs",
+            _over(own, _figure(cases, case, "native")),
+            3.5,
+            " ×",
+        )
         plain = _figure(cases, case, "kube-scheduler")
         yield Goal(f"{shape}, backlog: against plain kube-scheduler", _over(own, plain), 1.7, " ×")
 
@@ -120,7 +172,12 @@ def _arrive(cases: Cases) -> Iterator[Goal]:
     for case, shape in (("small-arrive", "100 × 20"), ("large-arrive", "4 × 500")):
         own = _figure(cases, case, "gangsched")
         for name, title, bound in bounds:
-            yield Goal(f"{shape}, arrive: against {title}", _over(own, _figure(cases, case, name)), bound, " ×")
+            yield Goal(
+                f"{shape}, arrive: against {title}",
+                _over(own, _figure(cases, case, name)),
+                bound,
+                " ×",
+            )
     p50 = _figure(cases, "small-arrive", "gangsched", "gang_p50_ms")
     yield Goal("20-pod gang, arrive: last creation → last bind, p50", p50, 150, " ms", False)
 

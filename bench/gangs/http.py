@@ -1,7 +1,8 @@
-"""A light HTTP/1.1 client: prebuilt bytes out, status and body back, one request at a time per connection.
+"""A light HTTP/1.1 client: prebuilt bytes out, status and body back, one request at a time per
+connection.
 
-Invariant: it parses only what separates one answer from the next, so that the load costs little CPU; an answer in an
-unexpected form ends the benchmark. It never repeats a request.
+Invariant: it parses only what separates one answer from the next, so that the load costs little
+CPU; an answer in an unexpected form ends the benchmark. It never repeats a request.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of asyncio's classes
+        # uvloop's is none of asyncio's classes
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Called by asyncio; an answer is complete when its length says so or its last chunk has come."""
+        """Called by asyncio; an answer is complete when its length says so or its last chunk has
+        come.
+        """
         self._received += data
         received = self._received
         head_ends = received.find(b"\r\n\r\n")
@@ -51,7 +55,9 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Called by asyncio."""
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error or ConnectionResetError("the API server closed the connection"))
+            self._answer.set_exception(
+                error or ConnectionResetError("the API server closed the connection")
+            )
 
     async def send(self, request: bytes) -> tuple[int, bytes]:
         """Status and body of the answer to one whole request."""
@@ -67,7 +73,9 @@ class HttpConnection(asyncio.Protocol):
 
 
 class Pool:
-    """Connections to one API server that are open before the first request; an async context manager."""
+    """Connections to one API server that are open before the first request; an async context
+    manager.
+    """
 
     def __init__(self, url: str, context: ssl.SSLContext, connections: int) -> None:
         parts = urlsplit(url)
@@ -78,7 +86,9 @@ class Pool:
     async def __aenter__(self) -> Pool:
         loop = asyncio.get_running_loop()
         for connection in self._connections:
-            await loop.create_connection(lambda made=connection: made, self._host, self._port, ssl=self._context)  # type: ignore[misc]
+            await loop.create_connection(
+                lambda made=connection: made, self._host, self._port, ssl=self._context
+            )  # type: ignore[misc]
             self._idle.put_nowait(connection)
         return self
 
@@ -86,11 +96,14 @@ class Pool:
         for connection in self._connections:
             connection.close()
 
-    def request(self, method: str, path: str, body: bytes = b"", content_type: str = "application/json") -> bytes:
+    def request(
+        self, method: str, path: str, body: bytes = b"", content_type: str = "application/json"
+    ) -> bytes:
         """The bytes of a request, to be built before the clock starts."""
         head = (
-            f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nAccept: application/json\r\n"
-            f"User-Agent: gangsched-bench\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nAccept:"
+            " application/json\r\nUser-Agent: gangsched-bench\r\nContent-Type:"
+            f" {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         return head.encode() + body
 
@@ -101,7 +114,9 @@ class Pool:
         self._idle.put_nowait(connection)
         return expect_success(answer)
 
-    async def each(self, items: Iterable[T], work: Callable[[HttpConnection, T], Awaitable[None]]) -> None:
+    async def each(
+        self, items: Iterable[T], work: Callable[[HttpConnection, T], Awaitable[None]]
+    ) -> None:
         """Do `work` for every item, in order, on all connections."""
         todo = iter(items)
 
@@ -129,7 +144,9 @@ def expect_success(answer: tuple[int, bytes]) -> bytes:
     """The body of an answer below 300. Raises RuntimeError with the server's message."""
     status, body = answer
     if status >= 300:
-        raise RuntimeError(f"The API server answered {status}: {body[:300].decode(errors='replace')}")
+        raise RuntimeError(
+            f"The API server answered {status}: {body[:300].decode(errors='replace')}"
+        )
     return body
 
 

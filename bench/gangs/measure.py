@@ -1,7 +1,7 @@
 """One measurement: one case, one contender, one control plane.
 
-Invariant: only the case's own work is timed; nodes, PodGroups and waiting gangs exist before the clock starts. After it
-stops, no node may be over-committed: a scheduler that does so has no figure.
+Invariant: only the case's own work is timed; nodes, PodGroups and waiting gangs exist before the
+clock starts. After it stops, no node may be over-committed: a scheduler that does so has no figure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from bench.gangs.result import Result, gang_waits, quantile_ms, waits_by_size
 
 CONNECTIONS = 32
 WITHIN_S = 180.0
-#: What a scheduler writes after its last bind (Events, status) counts as its CPU, so it gets this long to write it.
+#: What a scheduler writes after its last bind (Events, status) counts as its CPU, so it gets this
+#: long to write it.
 AFTERMATH_S = 4.0
 ROOM = {"pods": 110, "gpus": 8}
 
@@ -57,7 +58,9 @@ def measure(case: Case, contender: Contender, pods_per_s: float = 0.0) -> Result
     gates = {gate: on for gate, on in contender.gates.items() if gate not in gone}
     if case.one_rack and is_native:
         gates["TopologyAwareWorkloadScheduling"] = True
-    with ControlPlane(for_load=True, feature_gates=gates, runtime_config=runtime, release=case.release) as plane:
+    with ControlPlane(
+        for_load=True, feature_gates=gates, runtime_config=runtime, release=case.release
+    ) as plane:
         if contender.is_ours:
             apply_manifests(Api.of(plane))
         return asyncio.run(Measurement(case, contender, plane, pods_per_s).run())
@@ -66,8 +69,15 @@ def measure(case: Case, contender: Contender, pods_per_s: float = 0.0) -> Result
 class Measurement:
     """See `measure`."""
 
-    def __init__(self, case: Case, contender: Contender, plane: ControlPlane, pods_per_s: float) -> None:
-        self._case, self._contender, self._plane, self._pods_per_s = case, contender, plane, pods_per_s
+    def __init__(
+        self, case: Case, contender: Contender, plane: ControlPlane, pods_per_s: float
+    ) -> None:
+        self._case, self._contender, self._plane, self._pods_per_s = (
+            case,
+            contender,
+            plane,
+            pods_per_s,
+        )
         self._running = None if contender is RAW else Running(contender, plane)
         self._gpus: dict[str, int] = {}
         self._first_s = self._cpu_before_s = 0.0
@@ -80,8 +90,12 @@ class Measurement:
         """Prepare, measure and check."""
         plane = self._plane
         async with AsyncExitStack() as stack:
-            self._pool = await stack.enter_async_context(Pool(plane.url, plane.ssl_context(), CONNECTIONS))
-            self._meter = await stack.enter_async_context(Meter(plane.url, plane.ssl_context(), "default"))
+            self._pool = await stack.enter_async_context(
+                Pool(plane.url, plane.ssl_context(), CONNECTIONS)
+            )
+            self._meter = await stack.enter_async_context(
+                Meter(plane.url, plane.ssl_context(), "default")
+            )
             if self._running is not None:
                 stack.callback(self._running.stop)
             await self._prepare()
@@ -105,7 +119,7 @@ class Measurement:
                 gc.enable()
                 gc.unfreeze()
 
-    # --- the modes --------------------------------------------------------------------------------------------------
+    # --- the modes -------------------------------------------------------------------------------
 
     async def _paced(self) -> None:
         gangs = self._case.load()
@@ -113,7 +127,9 @@ class Measurement:
         await self._start_ready()
         self._begin(gangs)
         async with asyncio.TaskGroup() as group:
-            for gang, creations, at_s in zip(gangs, requests, self._case.arrivals_s(self._pods_per_s), strict=True):
+            for gang, creations, at_s in zip(
+                gangs, requests, self._case.arrivals_s(self._pods_per_s), strict=True
+            ):
                 await asyncio.sleep(self._first_s + at_s - time.monotonic())
                 group.create_task(self._submit(gang, creations))
         await self._bound(gangs)
@@ -147,7 +163,9 @@ class Measurement:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "bench.gangs.raw", *map(str, words), stdin=asyncio.subprocess.PIPE
         )
-        await process.communicate("".join(f"{pod} {node}\n" for pod, node in self._places(gangs)).encode())
+        await process.communicate(
+            "".join(f"{pod} {node}\n" for pod, node in self._places(gangs)).encode()
+        )
         await self._bound(gangs)
 
     async def _in_waves(self) -> None:
@@ -164,14 +182,19 @@ class Measurement:
             await self._bound(gangs)
             self._timed += gangs
             names = [name for gang in gangs for name in gang.pods]
-            self._waves.append(len(names) / (max(self._meter.bound_s[name] for name in names) - began_s))
+            self._waves.append(
+                len(names) / (max(self._meter.bound_s[name] for name in names) - began_s)
+            )
             await self._delete(gangs)
             await asyncio.sleep(1.0)
 
     async def _churn(self) -> None:
         case = self._case
         await self._start_ready()
-        standing = [Gang(name=f"standing-{n}", members=case.members, gpus=case.gpus) for n in range(case.filled)]
+        standing = [
+            Gang(name=f"standing-{n}", members=case.members, gpus=case.gpus)
+            for n in range(case.filled)
+        ]
         await self._groups(standing)
         await self._create(self._creations(standing))
         await self._bound(standing)
@@ -191,13 +214,17 @@ class Measurement:
             for _ in range(case.waves):
                 group.create_task(worker())
 
-    # --- steps ------------------------------------------------------------------------------------------------------
+    # --- steps -----------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
         """Create the nodes and the gangs that wait beside the load."""
         pool, case = self._pool, self._case
-        await pool.send_all([pool.request("POST", "/api/v1/nodes", encoded(body)) for body in node_bodies(case)])
-        await pool.send_all([pool.request("POST", PODS, encoded(body)) for body in filler_bodies(case)])
+        await pool.send_all(
+            [pool.request("POST", "/api/v1/nodes", encoded(body)) for body in node_bodies(case)]
+        )
+        await pool.send_all(
+            [pool.request("POST", PODS, encoded(body)) for body in filler_bodies(case)]
+        )
         waiting = case.waiting()
         await self._groups(waiting)
         await self._create(self._creations(waiting))
@@ -207,8 +234,12 @@ class Measurement:
         if dialect is Dialect.PLAIN:
             return
         path = groups_path(self._case, dialect)
-        bodies = [encoded(group_body(self._case, gang, dialect)) for gang in gangs if gang.members > 1]
-        await asyncio.gather(*(self._pool.send(self._pool.request("POST", path, body)) for body in bodies))
+        bodies = [
+            encoded(group_body(self._case, gang, dialect)) for gang in gangs if gang.members > 1
+        ]
+        await asyncio.gather(
+            *(self._pool.send(self._pool.request("POST", path, body)) for body in bodies)
+        )
 
     def _creations(self, gangs: Iterable[Gang]) -> list[tuple[str, bytes]]:
         """Name and request of every pod, in order."""
@@ -218,7 +249,12 @@ class Measurement:
             for name in gang.pods:
                 self._gpus[name] = gang.gpus
                 requests.append(
-                    (name, self._pool.request("POST", PODS, encoded(pod_body(gang, name, dialect, scheduler))))
+                    (
+                        name,
+                        self._pool.request(
+                            "POST", PODS, encoded(pod_body(gang, name, dialect, scheduler))
+                        ),
+                    )
                 )
         return requests
 
@@ -302,16 +338,21 @@ class Measurement:
             left = sorted(name for name in names if name not in self._meter.bound_s)
             log = self._plane.logs / f"{self._contender.name}.log"
             said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
-            raise RuntimeError(f"{self._contender.name} left {len(left)} pods unbound: {left[:5]}\n{said}")
+            raise RuntimeError(
+                f"{self._contender.name} left {len(left)} pods unbound: {left[:5]}\n{said}"
+            )
 
     def _server_cpu_s(self) -> float:
         return cpu_s(self._plane.pids[APISERVER]) + cpu_s(self._plane.pids[ETCD])
 
-    # --- figures ----------------------------------------------------------------------------------------------------
+    # --- figures ---------------------------------------------------------------------------------
 
     async def _result(self) -> Result:
         meter, running, timed = self._meter, self._running, self._timed
-        server_s, load_s = self._server_cpu_s() - self._server_before_s, time.process_time() - self._load_before_s
+        server_s, load_s = (
+            self._server_cpu_s() - self._server_before_s,
+            time.process_time() - self._load_before_s,
+        )
         foreign_s = machine_cpu_s() - self._machine_before_s - server_s - load_s
         clock_s = time.monotonic() - self._first_s
         if running is not None:
@@ -354,16 +395,24 @@ class Measurement:
         return result
 
     def _check_room(self) -> None:
-        """Check that no node is over-committed and each gang in the rack that it needs; deleted pods do not count."""
+        """Check that no node is over-committed and each gang in the rack that it needs; deleted
+        pods do not count.
+        """
         if self._case.mode in {Mode.WAVES, Mode.CHURN}:
             return
         for gang in self._timed if self._case.one_rack else ():
-            racks = {int(self._meter.node[name].partition("-")[2]) // RACK_SIZE for name in gang.pods}
+            racks = {
+                int(self._meter.node[name].partition("-")[2]) // RACK_SIZE for name in gang.pods
+            }
             if len(racks) > 1:
-                raise RuntimeError(f"{self._contender.name} has placed {gang.name} in {len(racks)} racks")
+                raise RuntimeError(
+                    f"{self._contender.name} has placed {gang.name} in {len(racks)} racks"
+                )
         pods = Counter(self._meter.node.values())
         gpus: Counter[str] = Counter()
         for name, node in self._meter.node.items():
             gpus[node] += self._gpus.get(name, 0)
-        if self._contender is not RAW and (max(pods.values()) > ROOM["pods"] or max(gpus.values()) > ROOM["gpus"]):
+        if self._contender is not RAW and (
+            max(pods.values()) > ROOM["pods"] or max(gpus.values()) > ROOM["gpus"]
+        ):
             raise RuntimeError(f"{self._contender.name} has over-committed a node")

@@ -1,7 +1,9 @@
-"""The meter: when each pod was created and bound, and to which node, as seen by a client of the API server.
+"""The meter: when each pod was created and bound, and to which node, as seen by a client of the API
+server.
 
-Invariant: a pod is bound when a watch of bound pods shows it, created when its creation was answered; all times are
-monotonic seconds. The watch resumes where the server closed it; if it cannot (410), the measurement is void.
+Invariant: a pod is bound when a watch of bound pods shows it, created when its creation was
+answered; all times are monotonic seconds. The watch resumes where the server closed it; if it
+cannot (410), the measurement is void.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class Meter:
         self.resumed = -1
 
     async def __aenter__(self) -> Meter:
-        self._session = aiohttp.ClientSession(read_bufsize=READ_BUFFER_BYTES, headers={"Accept-Encoding": "identity"})
+        self._session = aiohttp.ClientSession(
+            read_bufsize=READ_BUFFER_BYTES, headers={"Accept-Encoding": "identity"}
+        )
         async with self._session.get(f"{self._path}&limit=1", ssl=self._context) as answer:
             self._version = (await answer.json())["metadata"]["resourceVersion"]
         self._task = asyncio.create_task(self._follow())
@@ -82,14 +86,18 @@ class Meter:
         await self._session.close()
 
     async def bound(self, names: Collection[str], *, within_s: float) -> bool:
-        """Wait until all of these pods are bound; returns whether they are. At most one waiter per pod."""
+        """Wait until all of these pods are bound; returns whether they are. At most one waiter per
+        pod.
+        """
         assert self._task is not None
         wait = _Wait({name for name in names if name not in self.bound_s}, asyncio.Event())
         self._waits.update(dict.fromkeys(wait.left, wait))
         if not wait.left:
             return True
         done = asyncio.create_task(wait.done.wait())
-        await asyncio.wait((done, self._task), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            (done, self._task), timeout=within_s, return_when=asyncio.FIRST_COMPLETED
+        )
         done.cancel()
         if self._task.done():
             self._task.result()

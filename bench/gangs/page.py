@@ -1,8 +1,8 @@
 """`python -m bench.gangs.page`: put the figures of `docs/performance/` into `docs/performance.md`.
 
 Invariant: the text between the two comments is made from the JSON files, and so is the whole of
-`bench/results/gangs.md`, which has every figure of every case. A case that was not measured has no row, and is named.
-The plots need matplotlib (dependency group `bench`).
+`bench/results/gangs.md`, which has every figure of every case. A case that was not measured has no
+row, and is named. The plots need matplotlib (dependency group `bench`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ PLOT = "throughput"
 
 def main() -> None:
     """Write the page and, if possible, its plots."""
-    parser = argparse.ArgumentParser(prog="bench.gangs.page", description="Write docs/performance.md from the JSON.")
+    parser = argparse.ArgumentParser(
+        prog="bench.gangs.page", description="Write docs/performance.md from the JSON."
+    )
     parser.add_argument("--page", type=Path, default=Path("docs/performance.md"))
     parser.add_argument("--figures", type=Path, default=Path("docs/performance"))
     parser.add_argument("--details", type=Path, default=Path(DETAILS))
@@ -57,13 +59,18 @@ def _summary(cases: dict[str, Any], ingest: dict[str, Any] | None, folder: str) 
     yield f"\n![Pods per second of every contender in every case]({folder}/{PLOT}.svg)\n"
     names = [each.name for each in COMPARED]
     yield f"| pods/s, median | {' | '.join(names)} |\n|---|{'---:|' * len(names)}"
-    for case in (cases[each.name] for each in CASES if each.name in cases and each.mode is not Mode.PACED):
+    for case in (
+        cases[each.name] for each in CASES if each.name in cases and each.mode is not Mode.PACED
+    ):
         rates = {name: row["pods_per_s"] for name, row in case["medians"].items()}
         cells = [f"{rates[name]:.0f}" if name in rates else "" for name in names]
         yield f"| {case['title']} | {' | '.join(cells)} |"
     if missing := [each.title for each in CASES if each.name not in cases]:
         yield f"\nNot measured: {'; '.join(missing)}."
-    yield f"\n[All figures of every case](../{DETAILS}): latency, CPU, memory, and how far the runs are apart."
+    yield (
+        f"\n[All figures of every case](../{DETAILS}): latency, CPU, memory, and how far the runs"
+        " are apart."
+    )
 
 
 def _paced(cases: dict[str, Any]) -> Iterator[str]:
@@ -71,16 +78,28 @@ def _paced(cases: dict[str, Any]) -> Iterator[str]:
     for case in (each for each in CASES if each.mode is Mode.PACED and each.name in cases):
         figures = cases[case.name]["medians"]
         pace = min(row["offered_pods_per_s"] for row in figures.values())
-        yield f"\n| {case.title} ({pace:.0f} pods/s): last creation → last bind, p50 / p99 | {' | '.join(figures)} |"
+        yield (
+            f"\n| {case.title} ({pace:.0f} pods/s): last creation → last bind, p50 / p99 |"
+            f" {' | '.join(figures)} |"
+        )
         yield f"|---|{'---:|' * len(figures)}"
         for members, _ in case.sizes:
-            pairs = ((row[f"gang{members}_p50_ms"], row[f"gang{members}_p99_ms"]) for row in figures.values())
+            pairs = (
+                (row[f"gang{members}_p50_ms"], row[f"gang{members}_p99_ms"])
+                for row in figures.values()
+            )
             yield f"| {members} | {' | '.join(f'{p50:.0f} / {p99:.0f} ms' for p50, p99 in pairs)} |"
 
 
 def _details(cases: dict[str, Any], ingest: dict[str, Any] | None) -> Iterator[str]:
-    yield "# Figures of every case\n\nMade by `make bench-page` from the JSON in `docs/performance/`.\n"
-    yield "Medians. “gangsched is” is the ratio of pods/s. RSS is the peak; CPU is the scheduler's process."
+    yield (
+        "# Figures of every case\n\nMade by `make bench-page` from the JSON in"
+        " `docs/performance/`.\n"
+    )
+    yield (
+        "Medians. “gangsched is” is the ratio of pods/s. RSS is the peak; CPU is the scheduler's"
+        " process."
+    )
     for case in CASES:
         if case.name in cases:
             yield table(cases[case.name])
@@ -95,8 +114,9 @@ def _machines(documents: list[dict[str, Any]]) -> Iterator[str]:
     for document in documents:
         m = document["machine"]
         line = (
-            f"Measured on {m['cpus']} × {m['cpu']}, {m['memory_gib']} GiB, Linux {m['kernel']}; Kubernetes "
-            f"{m['kubernetes']}, etcd {m['etcd']}, Python {m['python']}, gangsched {m['gangsched']} ({m['commit']})"
+            f"Measured on {m['cpus']} × {m['cpu']}, {m['memory_gib']} GiB, Linux {m['kernel']};"
+            f" Kubernetes {m['kubernetes']}, etcd {m['etcd']}, Python {m['python']}, gangsched"
+            f" {m['gangsched']} ({m['commit']})"
         )
         seen.setdefault(line, document.get("measured", "")[:10])
     yield from (f"{line}, {day}." if day else f"{line}." for line, day in seen.items())
@@ -108,7 +128,10 @@ def _runs(case: dict[str, Any]) -> str:
     for name in case["medians"]:
         rates = sorted(run["pods_per_s"] for run in case["runs"][name])
         foreign = max(run.get("foreign_cpu_s", 0.0) for run in case["runs"][name])
-        said.append(f"{name} {len(rates)} runs, {rates[0]:.0f}–{rates[-1]:.0f} pods/s, others' CPU ≤ {foreign:.1f} s")
+        said.append(
+            f"{name} {len(rates)} runs, {rates[0]:.0f}–{rates[-1]:.0f} pods/s, others' CPU ≤"
+            f" {foreign:.1f} s"
+        )
     return "; ".join(said) + "."
 
 

@@ -1,6 +1,7 @@
 """The plot: pods per second of every contender, a panel for each case.
 
-Invariant: drawn from the medians of the JSON, with each measurement as a dot on its bar; needs matplotlib.
+Invariant: drawn from the medians of the JSON, with each measurement as a dot on its bar; needs
+matplotlib.
 """
 
 from __future__ import annotations
@@ -40,9 +41,15 @@ def draw(cases: Mapping[str, Any], files: Sequence[Path]) -> None:
         _panel(axis, case.title, cases[case.name])
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[name]) for name in COLOURS]
     figure.legend(
-        handles, [CONTENDERS[name].title for name in COLOURS], loc="lower center", ncols=len(COLOURS), frameon=False
+        handles,
+        [CONTENDERS[name].title for name in COLOURS],
+        loc="lower center",
+        ncols=len(COLOURS),
+        frameon=False,
     )
-    figure.suptitle("Pods bound per second on a real API server (bars: medians, dots: measurements)")
+    figure.suptitle(
+        "Pods bound per second on a real API server (bars: medians, dots: measurements)"
+    )
     figure.tight_layout(rect=(0, 0.04, 1, 1))
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +64,14 @@ def _panel(axis: Any, title: str, case: Mapping[str, Any]) -> None:
         axis.bar(place, rate, color=COLOURS[name], width=0.7)
         runs = [run["pods_per_s"] for run in case["runs"][name]]
         axis.plot([place] * len(runs), runs, ".", color="black", markersize=4)
-        axis.annotate(f"{rate:.0f}", (place, 0), (0, 3), textcoords="offset points", ha="center", color="white")
+        axis.annotate(
+            f"{rate:.0f}",
+            (place, 0),
+            (0, 3),
+            textcoords="offset points",
+            ha="center",
+            color="white",
+        )
     axis.set_title(title, fontsize=9)
     axis.set_xticks([])
     axis.set_ylim(bottom=0)

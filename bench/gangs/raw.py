@@ -1,8 +1,10 @@
-"""The raw binder: binds known pods to known nodes as fast as the API server lets one client, and does nothing else.
+"""The raw binder: binds known pods to known nodes as fast as the API server lets one client, and
+does nothing else.
 
     python -m bench.gangs.raw URL CA CERT KEY < lines of "pod node"
 
-Invariant: no watch, no state, no checks, no Events; all requests are built before the first is sent.
+Invariant: no watch, no state, no checks, no Events; all requests are built before the first is
+sent.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def binding(pod: str, node: str) -> bytes:
 async def bind_all(url: str, context: ssl.SSLContext, pairs: list[tuple[str, str]]) -> None:
     """Bind each pod to its node."""
     async with Pool(url, context, CONNECTIONS) as pool:
-        requests = [pool.request("POST", f"{PODS}/{pod}/binding", binding(pod, node)) for pod, node in pairs]
+        requests = [
+            pool.request("POST", f"{PODS}/{pod}/binding", binding(pod, node)) for pod, node in pairs
+        ]
         gc.freeze()
         gc.disable()
         await pool.send_all(requests)

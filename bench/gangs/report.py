@@ -1,7 +1,8 @@
 """What was measured, for people and for machines: medians, ratios, JSON, a table.
 
-Invariant: the JSON holds every measurement and the machine; whatever is printed is made from it. Medians are of whole
-measurements: one figure of a median line may come from another run than the next.
+Invariant: the JSON holds every measurement and the machine; whatever is printed is made from it.
+Medians are of whole measurements: one figure of a median line may come from another run than the
+next.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from bench.gangs.contenders import cpus
 from bench.gangs.result import Result
 
 SIZES = sorted({members for case in CASES for members, _ in case.sizes})
-SIZE_FIGURES = tuple(f"gang{members}_{quantile}_ms" for members in SIZES for quantile in ("p50", "p99"))
+SIZE_FIGURES = tuple(
+    f"gang{members}_{quantile}_ms" for members in SIZES for quantile in ("p50", "p99")
+)
 FIGURES = (
     "offered_pods_per_s",
     *SIZE_FIGURES,
@@ -46,7 +49,11 @@ COLUMNS = (
     ("created→bound p50, ms", "pod_p50_ms", ".0f"),
     ("p99, ms", "pod_p99_ms", ".0f"),
     ("gang p50, ms", "gang_p50_ms", ".0f"),
-    *((f"gang of {m}, {quantile}, ms", f"gang{m}_{quantile}_ms", ".0f") for m in SIZES for quantile in ("p50", "p99")),
+    *(
+        (f"gang of {m}, {quantile}, ms", f"gang{m}_{quantile}_ms", ".0f")
+        for m in SIZES
+        for quantile in ("p50", "p99")
+    ),
     ("start→first bind, s", "start_to_first_bind_s", ".2f"),
     ("CPU, s", "cpu_s", ".2f"),
     ("RSS, MiB", "rss_mib", ".0f"),
@@ -54,7 +61,9 @@ COLUMNS = (
 
 
 class Report:
-    """Collects results, a file for each case, written after every measurement: an interruption loses one at most."""
+    """Collects results, a file for each case, written after every measurement: an interruption
+    loses one at most.
+    """
 
     def __init__(self, folder: Path | None, *, resume: bool) -> None:
         """`resume` keeps the measurements that the folder has; without it a case begins anew."""
@@ -67,12 +76,16 @@ class Report:
 
     def add(self, case: Case, result: Result) -> None:
         """Put in one measurement."""
-        known = self.cases.setdefault(case.name, {"case": case.name, "title": case.title, "runs": {}})
+        known = self.cases.setdefault(
+            case.name, {"case": case.name, "title": case.title, "runs": {}}
+        )
         known["machine"] = machine()
         known["measured"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         known["runs"].setdefault(result.contender, []).append(result.as_dict())
         order = ("gangsched", *case.against)
-        known["medians"] = {name: medians(known["runs"][name]) for name in order if name in known["runs"]}
+        known["medians"] = {
+            name: medians(known["runs"][name]) for name in order if name in known["runs"]
+        }
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             text = json.dumps(known, indent=1, ensure_ascii=False) + "\n"
@@ -92,13 +105,17 @@ class Report:
 def read_cases(folder: Path) -> dict[str, Any]:
     """The cases that a folder has, by name."""
     files = {case.name: folder / f"{case.name}.json" for case in CASES}
-    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
+    return {
+        name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()
+    }
 
 
 def medians(runs: list[dict[str, Any]]) -> dict[str, float]:
     """The median of each figure over the runs of one contender."""
     return {
-        key: round(statistics.median(run[key] for run in runs), 4) for key in FIGURES if all(key in run for run in runs)
+        key: round(statistics.median(run[key] for run in runs), 4)
+        for key in FIGURES
+        if all(key in run for run in runs)
     }
 
 
@@ -121,15 +138,24 @@ def table(case: dict[str, Any]) -> str:
 
 def machine() -> dict[str, Any]:
     """What the figures were measured on."""
-    cpu = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    cpu = [
+        line
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
     memory = Path("/proc/meminfo").read_text().split()[1]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     return {
         "cpus": cpus(),
         "cpu": cpu[0].partition(": ")[2] if cpu else platform.machine(),
         "memory_gib": round(int(memory) / 2**20, 1),
         "kernel": platform.release(),
-        "python": platform.python_version() + (" of the distribution" if sys.base_prefix == "/usr" else ""),
+        "python": (
+            platform.python_version()
+            + (" of the distribution" if sys.base_prefix == "/usr" else "")
+        ),
         "gangsched": gangsched.__version__,
         "commit": commit.stdout.strip(),
         "kubernetes": "1.36.3",

@@ -48,7 +48,9 @@ class Result:
     clock_s: float = 0.0
     """How long the CPU clocks below ran."""
     foreign_cpu_s: float | None = None
-    """What the rest of the machine took from us meanwhile; more than a little spoils a comparison."""
+    """What the rest of the machine took from us meanwhile; more than a little spoils
+    a comparison.
+    """
     waves_pods_per_s: list[float] = field(default_factory=list)
     watch_resumed: int = 0
 
@@ -67,10 +69,13 @@ def quantile_ms(ordered: Sequence[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))] * 1e3
 
 
-def gang_waits(gangs: Iterable[Gang], created_s: Mapping[str, float], bound_s: Mapping[str, float]) -> list[float]:
+def gang_waits(
+    gangs: Iterable[Gang], created_s: Mapping[str, float], bound_s: Mapping[str, float]
+) -> list[float]:
     """Sorted seconds from a gang's last creation to its last bind."""
     return sorted(
-        max(bound_s[name] for name in gang.pods) - max(created_s[name] for name in gang.pods) for gang in gangs
+        max(bound_s[name] for name in gang.pods) - max(created_s[name] for name in gang.pods)
+        for gang in gangs
     )
 
 
@@ -81,5 +86,8 @@ def waits_by_size(
     found = {}
     for size in sorted({gang.members for gang in gangs}):
         waits = gang_waits([gang for gang in gangs if gang.members == size], created_s, bound_s)
-        found[f"gang{size}_p50_ms"], found[f"gang{size}_p99_ms"] = quantile_ms(waits, 0.5), quantile_ms(waits, 0.99)
+        found[f"gang{size}_p50_ms"], found[f"gang{size}_p99_ms"] = (
+            quantile_ms(waits, 0.5),
+            quantile_ms(waits, 0.99),
+        )
     return found

@@ -1,10 +1,11 @@
 """Ten times the size: the daemon before a cluster of 15,000 nodes and 150,000 pods.
 
-`python -m bench.scale [--nodes 15000] [--pods 150000] [--seconds 20] [--json]` starts `gangsched run` beside a server
-that only speaks lists and watches (`bench.scale.server`), because a real one needs more memory than most machines have.
-It measures the time until the daemon is ready, its peak memory and the longest stall of its loop; CPU shares of a core
-while 50 nodes and 500 pods change a second, and while nothing happens but that each node reports every five minutes;
-and how long a plan of a gang of 1,000 pods takes, as its log line says. What it does *not* show: TLS, and the CPU that
+`python -m bench.scale [--nodes 15000] [--pods 150000] [--seconds 20] [--json]` starts `gangsched
+run` beside a server that only speaks lists and watches (`bench.scale.server`), because a real one
+needs more memory than most machines have. It measures the time until the daemon is ready, its peak
+memory and the longest stall of its loop; CPU shares of a core while 50 nodes and 500 pods change a
+second, and while nothing happens but that each node reports every five minutes; and how long a plan
+of a gang of 1,000 pods takes, as its log line says. What it does *not* show: TLS, and the CPU that
 an API server needs for the same.
 """
 
@@ -61,7 +62,10 @@ class Result:
 def running(argv: Sequence[str], log: Path, **environment: str) -> Iterator[int]:
     """A process, killed at the end; its pid."""
     without = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    with log.open("wb") as file, subprocess.Popen(argv, stdout=file, stderr=file, env=without | environment) as process:
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(argv, stdout=file, stderr=file, env=without | environment) as process,
+    ):
         try:
             yield process.pid
         finally:
@@ -99,11 +103,18 @@ def measure(*, nodes: int, pods: int, seconds: float) -> Result:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gangsched-scale-")))
         log = folder / "gangsched.log"
         size = ("--port", str(api_port), "--nodes", str(nodes), "--pods", str(pods))
-        stack.enter_context(running((sys.executable, "-m", "bench.scale.server", *size), folder / "server.log"))
+        stack.enter_context(
+            running((sys.executable, "-m", "bench.scale.server", *size), folder / "server.log")
+        )
         until_ok(api_port, "/version")
         config = folder / "kubeconfig"
         config.write_text(_kubeconfig(api_port))
-        argv = (str(Path(sys.executable).with_name("gangsched")), "run", "--kubeconfig", str(config))
+        argv = (
+            str(Path(sys.executable).with_name("gangsched")),
+            "run",
+            "--kubeconfig",
+            str(config),
+        )
         health = ("--health-port", str(health_port), "--log-format", "json")
         began_s = time.monotonic()
         away = {"GANGSCHED_BIND_ADDRESS": "127.0.0.1", "GANGSCHED_DEBUG_PORT": "0"}
@@ -119,7 +130,9 @@ def measure(*, nodes: int, pods: int, seconds: float) -> Result:
         planned = [json.loads(line) for line in log.read_text().splitlines() if '"planned"' in line]
         rss_mib = _peak_mib(pid)
         stalls = (
-            line for line in ask(health_port, "/metrics")[1].splitlines() if line.startswith("gangsched_loop_stall_max")
+            line
+            for line in ask(health_port, "/metrics")[1].splitlines()
+            if line.startswith("gangsched_loop_stall_max")
         )
         return Result(
             nodes,
@@ -134,10 +147,13 @@ def measure(*, nodes: int, pods: int, seconds: float) -> Result:
         )
 
 
-def _share(pid: int, api_port: int, seconds: float, *, heartbeats: float, pods: float = 0.0) -> float:
+def _share(
+    pid: int, api_port: int, seconds: float, *, heartbeats: float, pods: float = 0.0
+) -> float:
     """The share of a core that the daemon takes while so many nodes and pods change a second.
 
-    A busy machine tells of fewer changes in that time: the CPU of one change counts, times how many there should be.
+    A busy machine tells of fewer changes in that time: the CPU of one change counts, times how many
+    there should be.
     """
     told, before_s = _told(api_port), cpu_s(pid)
     for what, rate in (("heartbeats", heartbeats), ("pods", pods)):
@@ -172,10 +188,14 @@ def _kubeconfig(port: int) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; exit code 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(prog="bench.scale", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="bench.scale", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--nodes", type=int, default=15_000)
     parser.add_argument("--pods", type=int, default=150_000)
-    parser.add_argument("--seconds", type=float, default=20.0, help="over which CPU is measured, twice")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="over which CPU is measured, twice"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     asked = parser.parse_args(arguments)
     result = asdict(measure(nodes=asked.nodes, pods=asked.pods, seconds=asked.seconds))

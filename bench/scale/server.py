@@ -1,10 +1,11 @@
-"""A server that speaks as much of the API as the daemon asks for: lists in pages, watches, answers to writes.
+"""A server that speaks as much of the API as the daemon asks for: lists in pages, watches, answers
+to writes.
 
 `python -m bench.scale.server --port 8001 --nodes 15000 --pods 150000`
 
-Invariant: objects have the fields and the size that a real API server gives them, and are made when they are asked for;
-it stores nothing but the number of binds. `POST /bench/...` makes events: `heartbeats`, `pods`, `gang`. What it does
-*not* do: validate, store, or show what was written.
+Invariant: objects have the fields and the size that a real API server gives them, and are made when
+they are asked for; it stores nothing but the number of binds. `POST /bench/...` makes events:
+`heartbeats`, `pods`, `gang`. What it does *not* do: validate, store, or show what was written.
 """
 
 from __future__ import annotations
@@ -36,17 +37,25 @@ def node(index: int, version: int) -> dict[str, Any]:
     }
     kinds = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
     return {
-        "metadata": _metadata(name, "", version, {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "a"}),
+        "metadata": _metadata(
+            name, "", version, {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "a"}
+        ),
         "spec": {"podCIDR": "10.0.0.0/24", "providerID": f"cloud:///{name}"},
         "status": {
             "allocatable": room,
             "capacity": room,
             "conditions": [
-                {"type": kind, "status": str(kind == "Ready"), "lastHeartbeatTime": CREATED, "reason": "KubeletHasNo"}
+                {
+                    "type": kind,
+                    "status": str(kind == "Ready"),
+                    "lastHeartbeatTime": CREATED,
+                    "reason": "KubeletHasNo",
+                }
                 for kind in kinds
             ],
             "images": [
-                {"names": [f"registry.example/image-{n}@sha256:{'0' * 64}"], "sizeBytes": n} for n in range(IMAGES)
+                {"names": [f"registry.example/image-{n}@sha256:{'0' * 64}"], "sizeBytes": n}
+                for n in range(IMAGES)
             ],
         },
     }
@@ -57,8 +66,13 @@ def pod(
 ) -> dict[str, Any]:
     """A pod of another scheduler, or a member of a gang of ours."""
     requests = {"cpu": "1", "memory": "4Gi", **({"nvidia.com/gpu": "1"} if gang else {})}
-    notes = {"gang.scheduling.koordinator.sh/name": gang, "gang.scheduling.koordinator.sh/min-available": str(size)}
-    metadata = _metadata(name, "default", version, {"app": "bench", "pod-template-hash": "6d4cf56db6"})
+    notes = {
+        "gang.scheduling.koordinator.sh/name": gang,
+        "gang.scheduling.koordinator.sh/min-available": str(size),
+    }
+    metadata = _metadata(
+        name, "default", version, {"app": "bench", "pod-template-hash": "6d4cf56db6"}
+    )
     return {
         "metadata": {**metadata, "annotations": notes if gang else {}},
         "spec": {
@@ -91,7 +105,11 @@ def pod(
 
 def _metadata(name: str, namespace: str, version: int, labels: dict[str, str]) -> dict[str, Any]:
     where = {"namespace": namespace} if namespace else {}
-    managed = {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:status": {f"f:{n}": {} for n in range(20)}}}
+    managed = {
+        "manager": "kubelet",
+        "operation": "Update",
+        "fieldsV1": {"f:status": {f"f:{n}": {} for n in range(20)}},
+    }
     return {
         "name": name,
         **where,
@@ -129,23 +147,32 @@ class Server:
             return web.json_response({"major": "1", "minor": "36"})
         if path.startswith("/apis/scheduling.") or path in {"/api", "/apis"}:
             return web.json_response(
-                {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}, status=404
+                {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"},
+                status=404,
             )
         kind = path.rpartition("/")[2]
-        return await (self._watch(request, kind) if "watch" in request.query else self._list(request, kind))
+        return await (
+            self._watch(request, kind) if "watch" in request.query else self._list(request, kind)
+        )
 
     async def _list(self, request: web.Request, kind: str) -> web.StreamResponse:
-        begin, limit = int(request.query.get("continue") or 0), int(request.query.get("limit") or 500)
+        begin, limit = (
+            int(request.query.get("continue") or 0),
+            int(request.query.get("limit") or 500),
+        )
         size = {"nodes": self._nodes, "pods": self._pods}.get(kind, 0)
         end = min(begin + limit, size)
         if kind == "pods":
             items = [
-                pod(f"pod-{n}", n + 1, on=f"node-{n % self._nodes:05}", phase="Running") for n in range(begin, end)
+                pod(f"pod-{n}", n + 1, on=f"node-{n % self._nodes:05}", phase="Running")
+                for n in range(begin, end)
             ]
         else:
             items = [node(n, n + 1) for n in range(begin, end)]
         token = {"continue": str(end)} if end < size else {}
-        return web.json_response({"metadata": {"resourceVersion": str(self._version), **token}, "items": items})
+        return web.json_response(
+            {"metadata": {"resourceVersion": str(self._version), **token}, "items": items}
+        )
 
     async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         lines: asyncio.Queue[bytes] = asyncio.Queue()
@@ -173,10 +200,14 @@ class Server:
         if what == "gang":
             size = int(query["size"])
             for number in range(size):
-                self._say("pods", "ADDED", pod(f"member-{number}", self._next(), gang="gang", size=size))
+                self._say(
+                    "pods", "ADDED", pod(f"member-{number}", self._next(), gang="gang", size=size)
+                )
         elif what in {"heartbeats", "pods"}:
             made = self._heartbeat if what == "heartbeats" else self._life_of_a_pod
-            task = asyncio.create_task(self._at_rate(made, float(query["rate"]), float(query["seconds"])))
+            task = asyncio.create_task(
+                self._at_rate(made, float(query["rate"]), float(query["seconds"]))
+            )
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         return web.json_response({"bound": self.bound, "told": self.told})

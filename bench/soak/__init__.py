@@ -1,1 +1,3 @@
-"""A soak: pods come, run and go for a long time, while memory, descriptors and stalls of the daemon are sampled."""
+"""A soak: pods come, run and go for a long time, while memory, descriptors and stalls of the daemon
+are sampled.
+"""

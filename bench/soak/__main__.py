@@ -1,9 +1,10 @@
 """A soak: gangs of every kind come, run and go, on a real API server, while the daemon is watched.
 
-`python -m bench.soak [--minutes 30] [--rate 50] [--seed 1] [--out FILE.csv]`. kwok plays the nodes. Every five seconds
-resident memory, descriptors and stalls of the event loop are sampled. At the end what the daemon knows is compared with
-a LIST of everything. The line through resident memory begins after ten minutes, or a third of a shorter run. Exit code
-1 when memory grows by 2 MB an hour or more, descriptors become more, or the caches are not equal to the LIST.
+`python -m bench.soak [--minutes 30] [--rate 50] [--seed 1] [--out FILE.csv]`. kwok plays the nodes.
+Every five seconds resident memory, descriptors and stalls of the event loop are sampled. At the end
+what the daemon knows is compared with a LIST of everything. The line through resident memory begins
+after ten minutes, or a third of a shorter run. Exit code 1 when memory grows by 2 MB an hour or
+more, descriptors become more, or the caches are not equal to the LIST.
 """
 
 from __future__ import annotations
@@ -31,12 +32,22 @@ EVERY_S = 5.0
 LEAST_MINUTES = 4.0
 EQUAL_WITHIN_S = 60.0
 NODES_PER_RATE = 1.6
-"""Nodes of 8 GPUs for each pod a second: nearly all GPUs are in use, so that some wait and some preempt."""
+"""Nodes of 8 GPUs for each pod a second: nearly all GPUs are in use, so that some wait and some
+preempt.
+"""
 
 
-def soak(*, minutes: float, rate: float, seed: int, out: Path | None) -> tuple[list[Sample], list[str]]:
-    """The samples, which are written to `out`, and in what the caches differ from a LIST at the end."""
-    with ControlPlane(kwok=True, for_load=True) as plane, closing(Api.of(plane)) as api, ExitStack() as stack:
+def soak(
+    *, minutes: float, rate: float, seed: int, out: Path | None
+) -> tuple[list[Sample], list[str]]:
+    """The samples, which are written to `out`, and in what the caches differ from a LIST at the
+    end.
+    """
+    with (
+        ControlPlane(kwok=True, for_load=True) as plane,
+        closing(Api.of(plane)) as api,
+        ExitStack() as stack,
+    ):
         apply_manifests(api)
         prepare(api, round(rate * NODES_PER_RATE))
         daemon = Daemon(plane)
@@ -44,7 +55,10 @@ def soak(*, minutes: float, rate: float, seed: int, out: Path | None) -> tuple[l
         daemon.start()
         with Churn(api, rate=rate, seed=seed) as churn:
             samples = watch(daemon, churn, minutes=minutes)
-        print(f"{churn.created} pods created, {churn.created / (minutes * MINUTE_S):.1f} a second", flush=True)
+        print(
+            f"{churn.created} pods created, {churn.created / (minutes * MINUTE_S):.1f} a second",
+            flush=True,
+        )
         if out is not None:
             write(samples, out)
         return samples, settle(api, daemon)
@@ -68,14 +82,19 @@ def watch(daemon: Daemon, churn: Churn, *, minutes: float) -> list[Sample]:
         try:
             samples.append(sample := take_sample(daemon, began_s))
         except TimeoutError:
-            print(f"{time.monotonic() - began_s:6.0f} s  the daemon's metrics are not answered within 5 s", flush=True)
+            print(
+                f"{time.monotonic() - began_s:6.0f} s  the daemon's metrics are not answered"
+                " within 5 s",
+                flush=True,
+            )
             continue
         if len(samples) % round(MINUTE_S / EVERY_S) == 0:
             print(
-                f"{sample.at_s:6.0f} s  RSS {sample.rss_mb:6.1f} MB  descriptors {sample.descriptors:3}  longest stall "
-                f"{sample.stall_s:.3f} s  CPU {sample.cpu_s / sample.at_s:4.0%}  pods {sample.pods:5}  gangs "
-                f"{sample.gangs:4}  bound {sample.bound:6}  preempted {sample.preempted:5}  Events "
-                f"{sample.events:5}  under way {churn.behind}",
+                f"{sample.at_s:6.0f} s  RSS {sample.rss_mb:6.1f} MB  descriptors"
+                f" {sample.descriptors:3}  longest stall {sample.stall_s:.3f} s  CPU"
+                f" {sample.cpu_s / sample.at_s:4.0%}  pods {sample.pods:5}  gangs {sample.gangs:4} "
+                f" bound {sample.bound:6}  preempted {sample.preempted:5}  Events {sample.events:5}"
+                f"  under way {churn.behind}",
                 flush=True,
             )
     return samples
@@ -91,9 +110,13 @@ def settle(api: Api, daemon: Daemon) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write the samples."""
-    parser = argparse.ArgumentParser(prog="bench.soak", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="bench.soak", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--rate", type=float, default=50.0, help="pods created a second, and as many deleted")
+    parser.add_argument(
+        "--rate", type=float, default=50.0, help="pods created a second, and as many deleted"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=None, help="write the samples to this CSV file")
     asked = parser.parse_args(arguments)

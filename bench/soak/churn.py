@@ -1,8 +1,10 @@
-"""The churn: batches of gangs of every kind, created at a steady rate and deleted some seconds later.
+"""The churn: batches of gangs of every kind, created at a steady rate and deleted some seconds
+later.
 
-Invariant: the kinds, sizes and times follow from the seed; what the scheduler does with them changes nothing. Pods are
-deleted by the batch, which is all that its namespace has, in one request for each kind, so that making the load costs
-little. The last batches stay, for the comparison at the end.
+Invariant: the kinds, sizes and times follow from the seed; what the scheduler does with them
+changes nothing. Pods are deleted by the batch, which is all that its namespace has, in one request
+for each kind, so that making the load costs little. The last batches stay, for the comparison at
+the end.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from control_plane import objects as make
 from control_plane.api import Api, ApiError, Object
 
 NAMESPACES = tuple(f"soak-{number:02}" for number in range(60))
-"""More than there are batches at a time: whoever deletes a collection makes the API server list its namespace."""
+"""More than there are batches at a time: whoever deletes a collection makes the API server list its
+namespace.
+"""
 HIGH = "soak-high"
 SIGS, X_K8S = "scheduling.sigs.k8s.io", "scheduling.x-k8s.io"
 SIGS_LABEL = "pod-group.scheduling.sigs.k8s.io"
@@ -65,12 +69,15 @@ class Kinds:
     def _size(self) -> int:
         return self._rng.randint(2, 8)
 
-    def _pods(self, name: str, namespace: str, members: int, *, gpus: int = 0, **options: Any) -> list[Object]:
+    def _pods(
+        self, name: str, namespace: str, members: int, *, gpus: int = 0, **options: Any
+    ) -> list[Object]:
         """A third of all gangs end by themselves; the others are deleted while they run."""
         gpus = gpus or self._rng.choices(GPUS, WEIGHTS)[0]
         run_s = round(self._rng.uniform(2, 6), 1) if self._rng.random() < 1 / 3 else None
         return [
-            make.pod(f"{name}-{index}", namespace, gpus=gpus, run_seconds=run_s, **options) for index in range(members)
+            make.pod(f"{name}-{index}", namespace, gpus=gpus, run_seconds=run_s, **options)
+            for index in range(members)
         ]
 
     def _plain(self, name: str, namespace: str) -> list[Object]:
@@ -105,7 +112,10 @@ class Kinds:
         return self._group(name, namespace, spec={"priorityClassName": HIGH})
 
     def _too_large(self, name: str, namespace: str) -> list[Object]:
-        return [make.pod_group(name, namespace, 2), *self._pods(name, namespace, 2, gang=name, gpus=NEVER_FITS)]
+        return [
+            make.pod_group(name, namespace, 2),
+            *self._pods(name, namespace, 2, gang=name, gpus=NEVER_FITS),
+        ]
 
     def _short(self, name: str, namespace: str) -> list[Object]:
         """One member is missing."""
@@ -115,7 +125,8 @@ class Kinds:
 class Churn:
     """Creates and deletes in threads while the `with` block runs; `created` counts pods.
 
-    `behind` is how many batches are being created or deleted, or wait for it; a fast API server keeps it at a few.
+    `behind` is how many batches are being created or deleted, or wait for it; a fast API server
+    keeps it at a few.
     """
 
     def __init__(self, api: Api, *, rate: float, seed: int) -> None:
@@ -158,7 +169,9 @@ class Churn:
             self._failed = error
 
     def _submit(self, pool: ThreadPoolExecutor, number: int) -> None:
-        """Create a batch, and delete the one whose time is over. Waits while too much is unfinished; raises faults."""
+        """Create a batch, and delete the one whose time is over. Waits while too much is
+        unfinished; raises faults.
+        """
         finished, self._working = wait(self._working, timeout=0)
         if len(self._working) > MOST_BEHIND:
             finished, self._working = wait(self._working)
@@ -182,15 +195,19 @@ def delete_batch(api: Api, number: int) -> None:
     """Delete the pods and PodGroups of a batch."""
     namespace = NAMESPACES[number % len(NAMESPACES)]
     collections = [f"/api/v1/namespaces/{namespace}/pods"]
-    collections += [f"/apis/{group}/v1alpha1/namespaces/{namespace}/podgroups" for group in (X_K8S, SIGS)]
+    collections += [
+        f"/apis/{group}/v1alpha1/namespaces/{namespace}/podgroups" for group in (X_K8S, SIGS)
+    ]
     for collection in collections:
         ask(partial(api.call, "DELETE", collection, {"gracePeriodSeconds": 0}))
 
 
 def ask(call: Callable[[], object], *, done: int = 0) -> None:
-    """Call, and again while a busy API server does not answer in time, or only that it could not, a few times.
+    """Call, and again while a busy API server does not answer in time, or only that it could not, a
+    few times.
 
-    After such an answer a refusal with the status `done` means that it was carried out nevertheless.
+    After such an answer a refusal with the status `done` means that it was carried out
+    nevertheless.
     """
     for tries_left in reversed(range(TRIES)):
         try:
@@ -209,6 +226,11 @@ def ask(call: Callable[[], object], *, done: int = 0) -> None:
 def prepare(api: Api, nodes: int) -> None:
     """The namespaces, the PriorityClass and the nodes."""
     make.create_all(api, [make.namespace(name) for name in NAMESPACES])
-    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": 1000}
+    body = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": HIGH},
+        "value": 1000,
+    }
     api.post(api.path_of(body), body)
     make.create_all(api, [make.node(f"n{index:03}", gpus=8) for index in range(nodes)])

@@ -21,9 +21,11 @@ MINUTE_S, HOUR_S = 60.0, 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look; `at_s` is after the start of the churn, `stall_s` the longest stall of the event loop so far.
+    """One look; `at_s` is after the start of the churn, `stall_s` the longest stall of the event
+    loop so far.
 
-    `events` are ordered and not yet written: when they pile up, the API server is too slow for the rate.
+    `events` are ordered and not yet written: when they pile up, the API server is too slow for the
+    rate.
     """
 
     at_s: float
@@ -52,8 +54,16 @@ def take_sample(daemon: Daemon, began_s: float) -> Sample:
         pods=round(metrics["gangsched_pods"]),
         gangs=round(metrics["gangsched_gangs"]),
         bound=round(metrics.get('gangsched_binds_total{result="bound"}', 0)),
-        preempted=round(sum(v for k, v in metrics.items() if k.startswith("gangsched_preemption_victim_pods_total"))),
-        events=round(_events(metrics, "ordered") - sum(_events(metrics, part) for part in EVENT_PARTS)),
+        preempted=round(
+            sum(
+                v
+                for k, v in metrics.items()
+                if k.startswith("gangsched_preemption_victim_pods_total")
+            )
+        ),
+        events=round(
+            _events(metrics, "ordered") - sum(_events(metrics, part) for part in EVENT_PARTS)
+        ),
     )
 
 
@@ -62,7 +72,9 @@ def _events(metrics: dict[str, float], what: str) -> float:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The slope of the least-squares line through (x, y), and its standard error: infinite for two points."""
+    """The slope of the least-squares line through (x, y), and its standard error: infinite for two
+    points.
+    """
     xs, ys = [x for x, _ in points], [y for _, y in points]
     line = statistics.linear_regression(xs, ys)
     if len(points) < 3:
@@ -73,15 +85,26 @@ def slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def rss_slope(samples: Sequence[Sample]) -> tuple[float, float]:
-    """MB an hour and its standard error, of the means of each minute: neighbouring samples say nearly the same."""
+    """MB an hour and its standard error, of the means of each minute: neighbouring samples say
+    nearly the same.
+    """
     minutes: dict[int, list[float]] = {}
     for sample in samples:
         minutes.setdefault(int(sample.at_s // MINUTE_S), []).append(sample.rss_mb)
-    return slope([(minute * MINUTE_S / HOUR_S, statistics.fmean(found)) for minute, found in sorted(minutes.items())])
+    return slope(
+        [
+            (minute * MINUTE_S / HOUR_S, statistics.fmean(found))
+            for minute, found in sorted(minutes.items())
+        ]
+    )
 
 
 def descriptors_growth(samples: Sequence[Sample]) -> float:
-    """The median of the last third minus that of the first; below 0 where connections of the start were closed."""
+    """The median of the last third minus that of the first; below 0 where connections of the start
+    were closed.
+    """
     third = max(1, len(samples) // 3)
     first, last = samples[:third], samples[-third:]
-    return statistics.median(each.descriptors for each in last) - statistics.median(each.descriptors for each in first)
+    return statistics.median(each.descriptors for each in last) - statistics.median(
+        each.descriptors for each in first
+    )

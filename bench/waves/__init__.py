@@ -1,1 +1,3 @@
-"""Hundreds of groups that preempt at once, on a control plane whose controllers recreate every victim."""
+"""Hundreds of groups that preempt at once, on a control plane whose controllers recreate every
+victim.
+"""

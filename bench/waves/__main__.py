@@ -1,15 +1,17 @@
 """Play waves of groups that preempt, and print what each cost.
 
-`python -m bench.waves [CASE …] [--beside] [--raw] [--out FILE.json]` plays the named cases, all without any, each on a
-control plane with kwok of its own; `--beside` plays them with kube-scheduler too, in turn: single pods with its
-preemption, gangs with its native gangs and WorkloadAwarePreemption; not the elastic gang and the zones, for which it
-has no objects; `--raw` plays those whose high pods fill whole nodes with a client that only evicts and binds. Exit code
-1 where not all start.
+`python -m bench.waves [CASE …] [--beside] [--raw] [--out FILE.json]` plays the named cases, all
+without any, each on a control plane with kwok of its own; `--beside` plays them with kube-scheduler
+too, in turn: single pods with its preemption, gangs with its native gangs and
+WorkloadAwarePreemption; not the elastic gang and the zones, for which it has no objects; `--raw`
+plays those whose high pods fill whole nodes with a client that only evicts and binds. Exit code 1
+where not all start.
 
-Columns: high pods started, the seconds until the last of them was bound, CPU seconds of the scheduler, what it wrote
-for each high pod (binds, nominations, one to three writes an eviction, Events, conditions, statuses), its verdicts that
-refused, the longest stall of its loop, nominations lost, and how many times the seconds KAI's scale tests report for a
-case. Why nominations were lost comes below.
+Columns: high pods started, the seconds until the last of them was bound, CPU seconds of the
+scheduler, what it wrote for each high pod (binds, nominations, one to three writes an eviction,
+Events, conditions, statuses), its verdicts that refused, the longest stall of its loop, nominations
+lost, and how many times the seconds KAI's scale tests report for a case. Why nominations were lost
+comes below.
 """
 
 from __future__ import annotations
@@ -28,15 +30,30 @@ from bench.waves.raw import can_play, play_raw
 
 PREEMPTING_GANGS = replace(NATIVE, gates={**NATIVE.gates, "WorkloadAwarePreemption": True})
 WIDTHS = (18, 15, 11, 9, 8, 8, 9, 9, 6, 7)
-HEAD = ("case", "scheduler", "started", "seconds", "CPU s", "writes", "refusals", "stall ms", "lost", "x KAI")
+HEAD = (
+    "case",
+    "scheduler",
+    "started",
+    "seconds",
+    "CPU s",
+    "writes",
+    "refusals",
+    "stall ms",
+    "lost",
+    "x KAI",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play, print and write."""
-    parser = argparse.ArgumentParser(prog="bench.waves", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="bench.waves", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("case", nargs="*", help="cases to play; all without any")
     parser.add_argument("--beside", action="store_true", help="kube-scheduler too")
-    parser.add_argument("--raw", action="store_true", help="a client that evicts and binds without a scheduler too")
+    parser.add_argument(
+        "--raw", action="store_true", help="a client that evicts and binds without a scheduler too"
+    )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     named = {case.name: case for case in CASES}
@@ -46,7 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(_row(HEAD))
     found: list[Figures] = []
     for case in [named[name] for name in given.case] or CASES:
-        beside = [KUBE_SCHEDULER if case.members == 1 else PREEMPTING_GANGS] if given.beside and case.is_common else []
+        beside = (
+            [KUBE_SCHEDULER if case.members == 1 else PREEMPTING_GANGS]
+            if given.beside and case.is_common
+            else []
+        )
         for contender in (GANGSCHED, *beside, *([None] if given.raw and can_play(case) else ())):
             figures = play(case, contender) if contender is not None else play_raw(case)
             found.append(figures)

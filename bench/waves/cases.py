@@ -1,7 +1,7 @@
 """The waves: what fills the cluster, what preempts it, and what others have published for the same.
 
-Invariant: a case says nothing about a scheduler. Low pods are there before the clock starts; a victim is created anew
-as soon as it is gone, unless the case says otherwise.
+Invariant: a case says nothing about a scheduler. Low pods are there before the clock starts; a
+victim is created anew as soon as it is gone, unless the case says otherwise.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ GPUS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """`nodes` of 8 GPUs, full of low pods of `low_gpus` GPUs; then `gangs` of `members` high pods of `gpus` GPUs.
+    """`nodes` of 8 GPUs, full of low pods of `low_gpus` GPUs; then `gangs` of `members` high pods
+    of `gpus` GPUs.
 
-    `surplus` of the low pods are above the minimum of one elastic gang, the others plain; 0 for plain pods alone. All
-    members go into one of `zones`, if there is more than one. `theirs_s` are the seconds that KAI's scale tests report.
-    Controllers create victims anew if `recreates`; in the cases of scheduler_perf nobody does.
+    `surplus` of the low pods are above the minimum of one elastic gang, the others plain; 0 for
+    plain pods alone. All members go into one of `zones`, if there is more than one. `theirs_s` are
+    the seconds that KAI's scale tests report. Controllers create victims anew if `recreates`; in
+    the cases of scheduler_perf nobody does.
     """
 
     name: str
@@ -76,7 +78,10 @@ class Case:
                     "apiVersion": NATIVE_API,
                     "kind": "PodGroup",
                     "metadata": {"name": f"high-{gang}", "namespace": "default"},
-                    "spec": {"schedulingPolicy": {"gang": {"minCount": self.members}}, "priorityClassName": HIGH},
+                    "spec": {
+                        "schedulingPolicy": {"gang": {"minCount": self.members}},
+                        "priorityClassName": HIGH,
+                    },
                 }
         elif self.members > 1:
             for gang in range(self.gangs):
@@ -88,12 +93,25 @@ class Case:
                 spec: Object = {"priorityClassName": HIGH}
                 if of and native:
                     spec, of = {**spec, "schedulingGroup": {"podGroupName": of}}, ""
-                yield make.pod(f"high-{gang}-{member}", gang=of, gpus=self.gpus, scheduler_name=scheduler, spec=spec)
+                yield make.pod(
+                    f"high-{gang}-{member}",
+                    gang=of,
+                    gpus=self.gpus,
+                    scheduler_name=scheduler,
+                    spec=spec,
+                )
 
     def _low(self, name: str, scheduler: str, spec: Object) -> Object:
         of = "elastic" if self.surplus else ""
         given = {"priorityClassName": LOW, **spec}
-        return make.pod(name, gang=of, gpus=self.low_gpus, scheduler_name=scheduler, spec=given, labels={"wave": "low"})
+        return make.pod(
+            name,
+            gang=of,
+            gpus=self.low_gpus,
+            scheduler_name=scheduler,
+            spec=given,
+            labels={"wave": "low"},
+        )
 
 
 CASES = (
@@ -108,11 +126,23 @@ CASES = (
     Case(name="reclaim-1", nodes=500, members=1, gangs=1, gpus=8, theirs_s=13.9),
     Case(name="reclaim-500x8", nodes=500, members=1, gangs=500, gpus=8, low_gpus=8, theirs_s=85.0),
     Case(name="reclaim-250x8", nodes=250, members=250, gangs=1, gpus=8, theirs_s=102.0),
-    Case(name="reclaim-50x10x5", nodes=500, members=10, gangs=50, gpus=5, theirs_s=716.9, within_s=150.0),
+    Case(
+        name="reclaim-50x10x5",
+        nodes=500,
+        members=10,
+        gangs=50,
+        gpus=5,
+        theirs_s=716.9,
+        within_s=150.0,
+    ),
     Case(name="hero-256", nodes=512, members=256, gangs=1, gpus=8, zones=2, theirs_s=41.4),
     Case(name="surplus-250", nodes=250, members=1, gangs=250, surplus=250, theirs_s=73.3),
     Case(name="one-of-100", nodes=125, members=100, gangs=1, gpus=8),
-    Case(name="perf-basic-100", nodes=100, members=1, gangs=100, gpus=6, low_gpus=2, recreates=False),
-    Case(name="perf-basic-500", nodes=500, members=1, gangs=500, gpus=6, low_gpus=2, recreates=False),
+    Case(
+        name="perf-basic-100", nodes=100, members=1, gangs=100, gpus=6, low_gpus=2, recreates=False
+    ),
+    Case(
+        name="perf-basic-500", nodes=500, members=1, gangs=500, gpus=6, low_gpus=2, recreates=False
+    ),
     Case(name="perf-gang-100", nodes=125, members=100, gangs=1, gpus=8, recreates=False),
 )

@@ -1,8 +1,8 @@
 """One wave on a control plane with kwok, under one scheduler.
 
-Invariant: figures come from a watch of our own and from the scheduler's process. The clock starts with the first high
-pod and stops with the last that is bound. Controllers replace every low pod that is gone,
-if the case has any.
+Invariant: figures come from a watch of our own and from the scheduler's process. The clock starts
+with the first high pod and stops with the last that is bound. Controllers replace every low pod
+that is gone, if the case has any.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Figures:
 class Controllers:
     """Replaces low pods that are gone, under new names, and sees when high ones are bound.
 
-    Under the same name a pod may be deleted by kwok, which deletes by name, up to a second after its predecessor.
+    Under the same name a pod may be deleted by kwok, which deletes by name, up to a second after
+    its predecessor.
     """
 
     def __init__(self, case: Case, scheduler: str, api: Api, workers: ThreadPoolExecutor) -> None:
@@ -70,14 +71,18 @@ class Controllers:
         name = pod["metadata"]["name"]
         if name.startswith("low-"):
             if kind == "DELETED" and self.open and self._case.recreates:
-                self._workers.submit(self._create, f"low-{self._case.nodes * GPUS + next(self._replaced)}")
+                self._workers.submit(
+                    self._create, f"low-{self._case.nodes * GPUS + next(self._replaced)}"
+                )
         elif pod["spec"].get("nodeName") and name not in self._bound_s:
             self._bound_s[name] = seen_s
             if len(self._bound_s) == self._case.pods:
                 self._done.set()
 
     def wait(self, since_s: float) -> tuple[int, float]:
-        """Until all high pods are bound, or time is over: how many are, and after how many seconds the last was."""
+        """Until all high pods are bound, or time is over: how many are, and after how many seconds
+        the last was.
+        """
         self._done.wait(max(0.0, since_s + self._case.within_s - time.monotonic()))
         bound = dict(self._bound_s)
         last_s = max(bound.values(), default=time.monotonic()) - since_s
@@ -98,7 +103,13 @@ def play(case: Case, contender: Contender) -> Figures:
     scheduler = "gangsched" if ours else "default-scheduler"
     with ExitStack() as stack:
         native = contender.dialect is Dialect.NATIVE
-        api, plane = prepared(case, scheduler, stack, contender.gates, runtime=[f"{NATIVE_API}=true"] if native else [])
+        api, plane = prepared(
+            case,
+            scheduler,
+            stack,
+            contender.gates,
+            runtime=[f"{NATIVE_API}=true"] if native else [],
+        )
         running = Running(contender, plane)
         stack.callback(running.stop)
         running.start()
@@ -113,7 +124,11 @@ def play(case: Case, contender: Contender) -> Figures:
             samples = running.samples() if ours else {}
             controllers.open = False
         events = api.list(EVENTS).items if ours else ()
-        lost = Counter(NAMES.sub("…", each["note"]) for each in events if each.get("reason") == "NominationLost")
+        lost = Counter(
+            NAMES.sub("…", each["note"])
+            for each in events
+            if each.get("reason") == "NominationLost"
+        )
     return Figures(
         case=case.name,
         scheduler=contender.name,
@@ -137,11 +152,17 @@ def prepared(
     runtime: Sequence[str] = (),
 ) -> tuple[Api, ControlPlane]:
     """A control plane with the nodes and the low pods of the case, in the stack."""
-    plane = stack.enter_context(ControlPlane(kwok=True, for_load=True, feature_gates=gates, runtime_config=runtime))
+    plane = stack.enter_context(
+        ControlPlane(kwok=True, for_load=True, feature_gates=gates, runtime_config=runtime)
+    )
     api = stack.enter_context(closing(Api.of(plane)))
     apply_manifests(api)
     for name, value in ((LOW, 0), (HIGH, 1000)):
-        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        body = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+        }
         api.post(api.path_of(body), {**body, "value": value})
     make.create_all(api, case.node_bodies())
     make.create_all(api, case.low_bodies(scheduler))
@@ -151,10 +172,13 @@ def prepared(
 def _writes(samples: dict[str, float], case: Case) -> float:
     """Binds, nominations, what evictions take, Events, conditions and statuses."""
     binds = _sum(samples, "gangsched_binder_bound_total")
-    marked_first = 1 if case.surplus else 0  # members of gangs are, plain pods are not (semantics V13)
+    # members of gangs are, plain pods are not (semantics V13)
+    marked_first = 1 if case.surplus else 0
     evictions = (1 + marked_first) * _sum(samples, "gangsched_preemption_writer_evicted_total")
     evictions += _sum(samples, "gangsched_preemption_writer_marked_again_total")
-    told = _sum(samples, "gangsched_recorder_written_total") + _sum(samples, "gangsched_outbox_written_total")
+    told = _sum(samples, "gangsched_recorder_written_total") + _sum(
+        samples, "gangsched_outbox_written_total"
+    )
     return binds + case.pods + evictions + told
 
 
@@ -163,5 +187,7 @@ def _sum(samples: dict[str, float], family: str) -> float:
 
 
 def _refusals(samples: dict[str, float]) -> int:
-    found = (samples.get(f'gangsched_verdicts_total{{reason="{reason}"}}', 0.0) for reason in REFUSED)
+    found = (
+        samples.get(f'gangsched_verdicts_total{{reason="{reason}"}}', 0.0) for reason in REFUSED
+    )
     return int(sum(found))

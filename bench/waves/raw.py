@@ -1,8 +1,9 @@
-"""The API server's part of a wave: a client that knows whom to evict and where to bind, and tells nobody.
+"""The API server's part of a wave: a client that knows whom to evict and where to bind, and tells
+nobody.
 
-Invariant: it sends what every scheduler must send, an eviction for each victim and a binding for each high pod, over
-as many connections as gangsched evicts with; controllers and kwok do what they do beside a scheduler. What a scheduler
-takes longer is what it decides, nominates and tells.
+Invariant: it sends what every scheduler must send, an eviction for each victim and a binding for
+each high pod, over as many connections as gangsched evicts with; controllers and kwok do what they
+do beside a scheduler. What a scheduler takes longer is what it decides, nominates and tells.
 """
 
 from __future__ import annotations
@@ -32,12 +33,18 @@ def play_raw(case: Case) -> Figures:
     """The wave without a scheduler, on a control plane of its own."""
     with ExitStack() as stack:
         api, _ = prepared(case, NOBODY, stack)
-        nodes = [f"n{n:04}" for n in range(0, case.nodes, case.zones)][: case.pods * case.gpus // GPUS]
+        nodes = [f"n{n:04}" for n in range(0, case.nodes, case.zones)][
+            : case.pods * case.gpus // GPUS
+        ]
         victims = [
-            pod["metadata"]["name"] for pod in api.list(PODS).items if pod["spec"].get("nodeName") in frozenset(nodes)
+            pod["metadata"]["name"]
+            for pod in api.list(PODS).items
+            if pod["spec"].get("nodeName") in frozenset(nodes)
         ]
         left, all_gone = set(victims), threading.Event()
-        controllers = Controllers(case, NOBODY, api, stack.enter_context(ThreadPoolExecutor(CONNECTIONS)))
+        controllers = Controllers(
+            case, NOBODY, api, stack.enter_context(ThreadPoolExecutor(CONNECTIONS))
+        )
 
         def pod_changed(kind: str, pod: Object, seen_s: float) -> None:
             controllers.pod_changed(kind, pod, seen_s)
@@ -52,7 +59,11 @@ def play_raw(case: Case) -> Figures:
             make.create_all(api, case.high_bodies(NOBODY))
             list(sender.map(lambda name: _evict(api, name), victims))
             all_gone.wait(case.within_s)
-            high = [f"high-{gang}-{member}" for gang in range(case.gangs) for member in range(case.members)]
+            high = [
+                f"high-{gang}-{member}"
+                for gang in range(case.gangs)
+                for member in range(case.members)
+            ]
             places = [(name, nodes[n * case.gpus // GPUS]) for n, name in enumerate(high)]
             list(sender.map(lambda place: _bind(api, *place), places))
             started, seconds = controllers.wait(began_s)

@@ -1,9 +1,10 @@
 """The longest turns of the loop in a wave, without an API server or other processes beside it.
 
-`python -m bench.waves.turns [CASE …] [--goal-ms 50]` plays the waves of `bench.waves` on a virtual clock, all without
-any named: a fake API server carries out what each turn ordered, and controllers replace victims. It prints the longest
-turns and plans by the time of the loop's thread, which is what a stall of the loop is on a machine with room for it.
-Exit code 1 where not all start, or a turn took more than the goal.
+`python -m bench.waves.turns [CASE …] [--goal-ms 50]` plays the waves of `bench.waves` on a virtual
+clock, all without any named: a fake API server carries out what each turn ordered, and controllers
+replace victims. It prints the longest turns and plans by the time of the loop's thread, which is
+what a stall of the loop is on a machine with room for it. Exit code 1 where not all start, or a
+turn took more than the goal.
 """
 
 from __future__ import annotations
@@ -32,18 +33,27 @@ ROW = "{:>18}{:>12}{:>9}{:>9}{:>12}{:>12}{:>12}"
 
 
 class Wave(PlayedByLoop):
-    """A cluster full of low pods, each of which is replaced when it is gone if the case has controllers."""
+    """A cluster full of low pods, each of which is replaced when it is gone if the case has
+    controllers.
+    """
 
     def __init__(self, case: Case) -> None:
         self._case, self._serial = case, count()
         nodes = [
             builders.node(
-                f"n{n:04}", GPUS, cpu_milli=96_000, memory_bytes=512 * GIB, labels={ZONE: f"z{n % case.zones}"}
+                f"n{n:04}",
+                GPUS,
+                cpu_milli=96_000,
+                memory_bytes=512 * GIB,
+                labels={ZONE: f"z{n % case.zones}"},
             )
             for n in range(case.nodes)
         ]
         self.evicted = 0
-        running = [self._low(f"n{n * case.low_gpus // GPUS:04}") for n in range(case.nodes * GPUS // case.low_gpus)]
+        running = [
+            self._low(f"n{n * case.low_gpus // GPUS:04}")
+            for n in range(case.nodes * GPUS // case.low_gpus)
+        ]
         super().__init__(nodes, running, Rules())
 
     def delete(self, *pods: Pod) -> None:
@@ -59,7 +69,8 @@ class Wave(PlayedByLoop):
             return [builders.pod(f"high-{n}", of=of, priority=HIGH) for n in range(case.gangs)]
         zone = ZONE if case.zones > 1 else ""
         gangs = (
-            builders.members(f"high-{n}", case.members, of=of, priority=HIGH, topology=zone) for n in range(case.gangs)
+            builders.members(f"high-{n}", case.members, of=of, priority=HIGH, topology=zone)
+            for n in range(case.gangs)
         )
         return [pod for gang in gangs for pod in gang]
 
@@ -70,7 +81,9 @@ class Wave(PlayedByLoop):
         return builders.pod(
             f"low-{next(self._serial)}",
             of=builders.shape(case.low_gpus, 100, GIB),
-            gang_metadata=builders.gang_metadata("elastic", min_member=least) if case.surplus else (),
+            gang_metadata=(
+                builders.gang_metadata("elastic", min_member=least) if case.surplus else ()
+            ),
             priority=LOW,
             node_name=node,
             phase=phase,
@@ -81,7 +94,9 @@ class Wave(PlayedByLoop):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play and print."""
-    parser = argparse.ArgumentParser(prog="bench.waves.turns", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="bench.waves.turns", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("case", nargs="*", help="cases to play; all without any")
     parser.add_argument("--goal-ms", type=float, default=50.0)
     given = parser.parse_args(arguments)

@@ -1,6 +1,7 @@
 """Reads the orders of an administrator from the annotations of the leader election Lease.
 
-Invariant: any annotations can be read. The Lease is in the scheduler's namespace, so no tenant may change it.
+Invariant: any annotations can be read. The Lease is in the scheduler's namespace, so no tenant may
+change it.
 """
 
 from __future__ import annotations
@@ -29,25 +30,42 @@ def changes(before: Orders, now: Orders) -> list[str]:
     """One sentence for each order that was given or withdrawn."""
     told = []
     if before.paused != now.paused:
-        told.append(f"Scheduling is paused: {now.paused} ({PAUSE})." if now.paused else "Scheduling is resumed.")
+        told.append(
+            f"Scheduling is paused: {now.paused} ({PAUSE})."
+            if now.paused
+            else "Scheduling is resumed."
+        )
+
     if before.no_preemption != now.no_preemption:
         reason = f"Preemption is paused: {now.no_preemption} ({PAUSE_PREEMPTION})."
         told.append(reason if now.no_preemption else "Preemption is resumed.")
-    given, withdrawn = now.set_aside - before.set_aside, before.set_aside - now.set_aside
+
+    given = now.set_aside - before.set_aside
+    withdrawn = before.set_aside - now.set_aside
     told += [f"Gang {each} is set aside ({SET_ASIDE})." for each in sorted(given)]
     told += [f"Gang {each} is no longer set aside." for each in sorted(withdrawn)]
-    given, withdrawn = now.unreserved - before.unreserved, before.unreserved - now.unreserved
-    told += [f"No capacity is reserved for gang {each} ({NO_RESERVATION})." for each in sorted(given)]
+    given = now.unreserved - before.unreserved
+    withdrawn = before.unreserved - now.unreserved
+    told += [
+        f"No capacity is reserved for gang {each} ({NO_RESERVATION})." for each in sorted(given)
+    ]
     told += [f"Capacity may be reserved for gang {each} again." for each in sorted(withdrawn)]
+
     return told
 
 
 def _reason(value: object) -> str:
     """The text of an order. `false` and an empty text are none, as whoever writes them means it."""
     text = " ".join(value.split()) if isinstance(value, str) else ""
-    return "" if text.lower() == "false" else text[:LONGEST_REASON]
+    if text.lower() == "false":
+        return ""
+
+    return text[:LONGEST_REASON]
 
 
 def _gangs(value: object) -> frozenset[str]:
     """Ids of gangs, separated by commas or spaces."""
-    return frozenset(value.replace(",", " ").split()) if isinstance(value, str) else frozenset()
+    if isinstance(value, str):
+        return frozenset(value.replace(",", " ").split())
+
+    return frozenset()

@@ -1,8 +1,9 @@
 """The specification of a gang, derived from its pods and its PodGroup (semantics I2, I3).
 
-Invariant: `gang_spec` never raises, whatever text a key has. Every value has a source, and every text that is not used
-as written becomes a `Problem` (E4). The order of pods does not matter. This module does *not* check whether several
-gangs agree to form one group (I4), because that check needs all of them.
+Invariant: `gang_spec` never raises, whatever text a key has. Every value has a source, and every
+text that is not used as written becomes a `Problem` (E4). The order of pods does not matter. This
+module does *not* check whether several gangs agree to form one group (I4), because that check needs
+all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from gangsched.api.dialects.kueue import KUEUE_PLACES, stated_by
 from gangsched.api.later_members import ToCome, members_to_come
 from gangsched.api.problem import Problem, bad_value, quoted
 from gangsched.api.slice_layers import format_slices, parse_slices
-from gangsched.api.stated import PODS_NAMED, BadText, Origin, Statement, T, Value, disagreement, statement
+from gangsched.api.stated import (
+    PODS_NAMED,
+    BadText,
+    Origin,
+    Statement,
+    T,
+    Value,
+    disagreement,
+    statement,
+)
 from gangsched.api.values import (
     parse_count,
     parse_delay,
@@ -52,11 +62,15 @@ __all__ = [
 
 _DEFAULT: Final = "default"
 _PREEMPTION_DELAY_MAX_S: Final = 3600.0
-"""Upper limit of preemption delays: an autoscaler that has brought no node within the hour brings none."""
+"""Upper limit of preemption delays: an autoscaler that has brought no node within the hour brings
+none.
+"""
 
 
 class GangRef(NamedTuple):
-    """The gang of a pod. Its PodGroup is the first one that exists in `api_groups`, in this order."""
+    """The gang of a pod. Its PodGroup is the first one that exists in `api_groups`, in
+    this order.
+    """
 
     id: str
     needs_pod_group: bool
@@ -87,7 +101,8 @@ class GangSpec:
     total: int
     mode: Mode
     wait_time_s: float
-    #: Sorted, includes `id`; if the declared list omits it, the list as declared, which is refused (I4).
+    #: Sorted, includes `id`; if the declared list omits it, the list as declared, which is refused
+    #: (I4).
     group: tuple[str, ...]
     match_policy: MatchPolicy
     min_resources: ResourceVector = ()
@@ -106,7 +121,8 @@ class GangSpec:
     parent: str = ""
     min_children: int | None = None
     tree_topology: tuple[str, ...] = ()
-    #: Members that must exist before a start, if others are created only after these run, else 0 (B8).
+    #: Members that must exist before a start, if others are created only after these run, else 0
+    #: (B8).
     first: int = 0
     #: What is wrong with its topology, tree or members to come.
     misplaced: str | None = None
@@ -115,17 +131,25 @@ class GangSpec:
     problems: tuple[Problem, ...] = ()
 
     def is_child_of(self, parent: str) -> bool:
-        """Whether the gang is a child of `parent`, and so decided together with its other children (I9)."""
+        """Whether the gang is a child of `parent`, and so decided together with its other children
+        (I9).
+        """
         return self.parent == parent and self.group_problem is None
 
 
 def gang_id(pod: Pod) -> GangRef | None:
-    """Id of the gang that the pod's metadata names, otherwise of its native PodGroup; None for a plain pod (I2)."""
+    """Id of the gang that the pod's metadata names, otherwise of its native PodGroup; None for a
+    plain pod (I2).
+    """
     named = dict(pod.gang_metadata)
     for identity in keys.IDENTITIES:
         if (name := named.get(identity.key)) and not (identity.opt_in and pod.native_group):
             return GangRef(f"{pod.namespace}/{name}", identity.needs_pod_group, identity.api_groups)
-    return GangRef(f"{pod.namespace}/{pod.native_group}", True, (keys.NATIVE,)) if pod.native_group else None
+
+    if pod.native_group:
+        return GangRef(f"{pod.namespace}/{pod.native_group}", True, (keys.NATIVE,))
+
+    return None
 
 
 def _listed(ids: tuple[str, ...]) -> str:
@@ -136,7 +160,11 @@ _MIN: Final = Value("min", keys.MIN, parse_count, "minMember")
 _TOTAL: Final = Value("total", keys.TOTAL, parse_count)
 _MODE: Final = Value("mode", keys.MODE, parse_mode)
 _WAIT_TIME: Final = Value(
-    "wait time", keys.WAIT_TIME, parse_wait_time, "scheduleTimeoutSeconds", lambda seconds: f"{seconds:g}s"
+    "wait time",
+    keys.WAIT_TIME,
+    parse_wait_time,
+    "scheduleTimeoutSeconds",
+    lambda seconds: f"{seconds:g}s",
 )
 _GROUP: Final = Value("groups", keys.GROUPS, parse_groups, show=_listed)
 _PARENT: Final = Value("parent", keys.PARENT, parse_parent, "parentCompositePodGroupName")
@@ -153,24 +181,34 @@ _LWS_TOPOLOGY: Final = Value("topology for LeaderWorkerSet", keys.LWS_EXCLUSIVE,
 _PREFERRED_TOPOLOGY: Final = Value("preferred topology", keys.PREFERRED_TOPOLOGY, parse_level)
 _SLICES: Final = Value("slices", keys.SLICES, parse_slices, show=format_slices)
 _PREEMPTION_DELAY: Final = Value(
-    "preemption delay", keys.PREEMPTION_DELAY, parse_delay, show=lambda seconds: f"{seconds:g}s"
+    "preemption delay",
+    keys.PREEMPTION_DELAY,
+    parse_delay,
+    show=lambda seconds: f"{seconds:g}s",
 )
 
 
 def gang_spec(
-    gang: str, declared: Sequence[Pod], pod_group: PodGroup | None, *, needs_pod_group: bool, defaults: GangDefaults
+    gang: str,
+    declared: Sequence[Pod],
+    pod_group: PodGroup | None,
+    *,
+    needs_pod_group: bool,
+    defaults: GangDefaults,
 ) -> GangSpec:
-    """Specification of `gang`. `declared` has, for each distinct `gang_metadata` among the members, the oldest pod with
-    it.
+    """Specification of `gang`. `declared` has, for each distinct `gang_metadata` among the members,
+    the oldest pod with it.
 
-    Each value is read from the oldest pod, otherwise from the PodGroup, otherwise from the oldest pod that declares it,
-    otherwise from the defaults. Pods that declare a different value are named in a Problem.
+    Each value is read from the oldest pod, otherwise from the PodGroup, otherwise from the oldest
+    pod that declares it, otherwise from the defaults. Pods that declare a different value are named
+    in a Problem.
     """
     reader = _SpecReader(declared, pod_group)
     min_member = reader.value(_MIN, spec=pod_group.min_member if pod_group else None)
     timeout_s = pod_group.schedule_timeout_s if pod_group else None
     missing = needs_pod_group and pod_group is None
-    total, mode = reader.total(min_member), reader.value_or(_MODE, Mode.STRICT)  # in the order of `sources`
+    total = reader.total(min_member)
+    mode = reader.value_or(_MODE, Mode.STRICT)  # in the order of `sources`
     spec = GangSpec(
         id=gang,
         min_member=min_member,
@@ -183,18 +221,28 @@ def gang_spec(
         constraints=_constraints(reader, pod_group),
         preemption_delay_s=reader.preemption_delay(defaults),
         disruption=reader.optional(_DISRUPTION, spec=_disruption_mode(pod_group)),
-        group_problem=None
-        if gang in group
-        else f"{reader.sources[_GROUP.name]} lists {_listed(group)} but not {_cut(gang)} itself",
+        group_problem=(
+            None
+            if gang in group
+            else f"{reader.sources[_GROUP.name]} lists {_listed(group)} but not {_cut(gang)} itself"
+        ),
         parent=(parent := reader.parent(gang, pod_group.parent if pod_group else "")),
-        min_children=reader.value(_MIN_CHILDREN, spec=pod_group.min_children if pod_group else None),
+        min_children=reader.value(
+            _MIN_CHILDREN,
+            spec=pod_group.min_children if pod_group else None,
+        ),
         tree_topology=pod_group.tree_topology if pod_group else (),
     )
     reader.problems += exclusive_jobs(reader.stated(), min_member)
     coming = reader.members_to_come(spec, pod_group)
     missing = missing or coming.lacks_pod_group
-    spec = replace(spec, first=coming.first, waiting_for=_waiting_for(gang, min_member, missing=missing))
+    spec = replace(
+        spec,
+        first=coming.first,
+        waiting_for=_waiting_for(gang, min_member, missing=missing),
+    )
     misplaced = reader.misplaced(spec) or coming.invalid
+
     return replace(
         spec,
         group_problem=spec.group_problem or _tree_problem(gang, group, parent),
@@ -213,20 +261,27 @@ def preemption_delay(pod: Pod, defaults: GangDefaults) -> tuple[float, list[Prob
     """Preemption delay of a plain pod, and the problems of its annotation (semantics V28)."""
     if not pod.gang_metadata:  # thousands of plain pods state nothing
         return defaults.preempt_delay_s, []
+
     reader = _SpecReader((pod,), None)
     return reader.preemption_delay(defaults), reader.problems
 
 
 def _constraints(reader: _SpecReader, pod_group: PodGroup | None) -> PlacementConstraints:
     """The gang's requests to the GPU policy."""
-    shared, product = reader.value(_SHARED_GPUS), reader.value(_GPU_PRODUCT)
-    # What different dialects require holds together: a gang that asked for one rack must not start in two.
+    shared = reader.value(_SHARED_GPUS)
+    product = reader.value(_GPU_PRODUCT)
+
+    # What different dialects require holds together: a gang that asked for one rack must not start
+    # in two.
     native = pod_group.topology if pod_group is not None else ()
-    own, kueue = reader.value(_TOPOLOGY, spec=native or None) or (), reader.value(_KUEUE_TOPOLOGY)
+    own = reader.value(_TOPOLOGY, spec=native or None) or ()
+    kueue = reader.value(_KUEUE_TOPOLOGY)
     lws = reader.optional(_LWS_TOPOLOGY)
     topology = tuple(sorted({*own, *native, *filter(None, (kueue, lws))}))
-    preferred, slices = reader.value(_PREFERRED_TOPOLOGY) or "", reader.value(_SLICES) or ()
+    preferred = reader.value(_PREFERRED_TOPOLOGY) or ""
+    slices = reader.value(_SLICES) or ()
     stated = PlacementConstraints(bool(shared), bool(product), topology, preferred, slices)
+
     return NO_CONSTRAINTS if stated == NO_CONSTRAINTS else stated
 
 
@@ -234,7 +289,10 @@ def _disruption_mode(pod_group: PodGroup | None) -> Disruption | None:
     """The disruption mode of a native PodGroup."""
     if pod_group is None or not (pod_group.indivisible or pod_group.disrupted_singly):
         return None
-    return Disruption.ALL if pod_group.indivisible else Disruption.SINGLE
+    if pod_group.indivisible:
+        return Disruption.ALL
+
+    return Disruption.SINGLE
 
 
 def _waiting_for(gang: str, min_member: int | None, *, missing: bool) -> str | None:
@@ -242,9 +300,11 @@ def _waiting_for(gang: str, min_member: int | None, *, missing: bool) -> str | N
         return f"the name of gang {_cut(gang)} is longer than {keys.LONGEST_VALUE} bytes"
     if missing:
         return f"PodGroup {_cut(gang)} does not exist"
+
     if min_member is None:
         stated = f"set spec.minMember of its PodGroup, or {keys.MIN[0]} on its pods"
         return f"no valid minimum is given for gang {_cut(gang)}: {stated}"
+
     return None
 
 
@@ -252,7 +312,10 @@ def _tree_problem(gang: str, group: tuple[str, ...], parent: str) -> str | None:
     if parent == gang:
         return f"gang {_cut(gang)} names itself as its parent"
     if parent and len(group) > 1:
-        return f"gang {_cut(gang)} sets both {keys.PARENT[0]} and {keys.GROUPS[0]}: remove one of them"
+        return (
+            f"gang {_cut(gang)} sets both {keys.PARENT[0]} and {keys.GROUPS[0]}: remove one of them"
+        )
+
     return None
 
 
@@ -267,39 +330,72 @@ class _SpecReader:
         self._of_group = Origin(where, "", dict(pod_group.gang_metadata) if pod_group else {})
         self._min_resources = pod_group.min_resources if pod_group else ()
         self.sources: dict[str, str] = {}
-        self.problems = [Problem("spec", "", "", text) for text in pod_group.problems] if pod_group else []
-        #: All keys that any of the objects has. Most gangs state three or four of the thirty that are asked for.
-        self._stated = frozenset(self._of_group.gang_metadata).union(*(pod.gang_metadata for pod in self._pods))
-        self._bad: dict[str, BadText] = {}  # the first text of each value, by its name, that is outside its grammar
+        self.problems = (
+            [Problem("spec", "", "", text) for text in pod_group.problems] if pod_group else []
+        )
+
+        #: All keys that any of the objects has. Most gangs state three or four of the thirty that
+        #: are asked for.
+        self._stated = frozenset(self._of_group.gang_metadata).union(
+            *(pod.gang_metadata for pod in self._pods)
+        )
+        # the first text of each value, by its name, that is outside its grammar
+        self._bad: dict[str, BadText] = {}
 
     def value(
-        self, asked: Value[T], *, spec: T | None = None, default: T | None = None, default_source: str = _DEFAULT
+        self,
+        asked: Value[T],
+        *,
+        spec: T | None = None,
+        default: T | None = None,
+        default_source: str = _DEFAULT,
     ) -> T | None:
-        """The value of a key by the order of `gang_spec`; `spec` is the PodGroup's spec, after its annotations."""
+        """The value of a key by the order of `gang_spec`; `spec` is the PodGroup's spec, after its
+        annotations.
+        """
         if spec is None and self._stated.isdisjoint(asked.keys):
             self.sources[asked.name] = default_source if default is not None else "none"
             return default
+
         read = [statement(origin, asked) for origin in self._pods]
         of_group, bad_of_group = statement(self._of_group, asked)
         if of_group is None and spec is not None:
             of_group = Statement(spec, f"spec.{asked.field}", "", self._spec_source(asked.field))
+
         stated = [statement for statement, _ in read]
         # The oldest pod, the PodGroup, then the other pods by age.
-        winner = next((each for each in (*stated[:1], of_group, *stated[1:]) if each is not None), None)
-        taken, source = (default, default_source) if winner is None else (winner.value, winner.source)
+        winner = next(
+            (each for each in (*stated[:1], of_group, *stated[1:]) if each is not None), None
+        )
+        taken, source = (
+            (default, default_source) if winner is None else (winner.value, winner.source)
+        )
         self.sources[asked.name] = source if taken is not None else "none"
         used = "no value" if taken is None else f"{asked.show(taken)} ({source})"
-        self._report([*(bad for _, of_pod in read for bad in of_pod), *bad_of_group], used, name=asked.name)
-        others = [statement for statement in stated if statement is not None and statement.value != taken]
+        self._report(
+            [*(bad for _, of_pod in read for bad in of_pod), *bad_of_group],
+            used,
+            name=asked.name,
+        )
+
+        others = [
+            statement for statement in stated if statement is not None and statement.value != taken
+        ]
         if others:
             self.problems.append(disagreement(others, used))
+
         return taken
 
     def _report(self, found: Sequence[BadText], used: str, *, name: str) -> None:
-        for bad in {(each.key, each.text): each for each in reversed(found)}.values():  # once, however many carry it
+        # once, however many carry it
+        for bad in {
+            (bad_text.key, bad_text.text): bad_text for bad_text in reversed(found)
+        }.values():
             where, pod, _ = bad.origin
             self._bad.setdefault(name, bad)
-            self.problems.append(bad_value(key=bad.key, value=bad.text, why=bad.why, used=used, where=where, pod=pod))
+            self.problems.append(
+                bad_value(key=bad.key, value=bad.text, why=bad.why, used=used, where=where, pod=pod)
+            )
 
     def value_or(self, asked: Value[T], default: T, *, spec: T | None = None) -> T:
         """The value of a key as in `value`, or a default."""
@@ -312,34 +408,45 @@ class _SpecReader:
         value = self.value(asked, spec=spec)
         if value is None:
             del self.sources[asked.name]
+
         return value
 
     def parent(self, gang: str, stated: str) -> str:
-        """The id of the gang's parent, "" for none; `stated` is the parent's name in the PodGroup."""
+        """The id of the gang's parent, "" for none; `stated` is the parent's name in
+        the PodGroup.
+        """
         name = self.value(_PARENT, spec=stated or None)
         return f"{gang.partition('/')[0]}/{name}" if name else ""
 
     def misplaced(self, spec: GangSpec) -> str | None:
-        """Why the gang must wait because of an invalid required topology, slices or tree; None if all are valid.
+        """Why the gang must wait because of an invalid required topology, slices or tree; None if
+        all are valid.
 
-        A default in place of a typo could start the gang in two racks, which is worse than letting it wait.
+        A default in place of a typo could start the gang in two racks, which is worse than letting
+        it wait.
         """
         for value in (_TOPOLOGY, _KUEUE_TOPOLOGY, _LWS_TOPOLOGY, _SLICES, _PARENT, _MIN_CHILDREN):
             if (bad := self._bad.get(value.name)) is not None:
-                return f"{bad.key} {quoted(bad.text)} of {bad.origin.where} {bad.why}: correct or remove it"
+                return (
+                    f"{bad.key} {quoted(bad.text)} of {bad.origin.where} {bad.why}: correct or"
+                    " remove it"
+                )
+
         for key in KUEUE_PLACES:
             if len({origin.gang_metadata.get(key) for origin in self._pods}) > 1:
                 names = ", ".join(origin.pod for origin in self._pods[:PODS_NAMED])
                 return (
-                    f"{key} differs between {names}: gangsched applies it to the whole gang, so set "
-                    "the same value on all of its pods, or on none"
+                    f"{key} differs between {names}: gangsched applies it to the whole gang, so set"
+                    " the same value on all of its pods, or on none"
                 )
+
         # The first layer is the coarsest, and each size divides the one before.
         largest = spec.constraints.slices[0].size if spec.constraints.slices else 0
         if largest > spec.total:
             stated = f"slices of {largest} pods ({self.sources[_SLICES.name]})"
             gang = f"gang {_cut(spec.id)} of {counted(spec.total, 'pod')}"
             return f"{stated} are larger than {gang}: correct the slices, or {keys.TOTAL[0]}"
+
         return None
 
     def stated(self) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -350,9 +457,13 @@ class _SpecReader:
         """Whether members come only after others run."""
         leader_first = self.optional(_LEADER_FIRST) is True
         if leader_first and not any(keys.LWS_SIZE in stated for _, stated in self.stated()):
-            (key,), source = keys.LEADER_FIRST, self.sources.pop(_LEADER_FIRST.name)
-            text = f"{source} has no effect without {keys.LWS_SIZE}, which sets the number of workers."
+            source = self.sources.pop(_LEADER_FIRST.name)
+            (key,) = keys.LEADER_FIRST
+            text = (
+                f"{source} has no effect without {keys.LWS_SIZE}, which sets the number of workers."
+            )
             self.problems.append(Problem(key, quoted("true"), "", text))
+
         return members_to_come(
             _cut(spec.id),
             [gang_metadata for _, gang_metadata in self.stated()],
@@ -366,30 +477,50 @@ class _SpecReader:
         )
 
     def once(self, spec: GangSpec) -> MatchPolicy:
-        """The match policy; always once-satisfied with members to come, since these start after the gang."""
-        policy, used = spec.match_policy, MatchPolicy.ONCE_SATISFIED
+        """The match policy; always once-satisfied with members to come, since these start after the
+        gang.
+        """
+        policy = spec.match_policy
+        used = MatchPolicy.ONCE_SATISFIED
         if policy is used or not spec.first:
             return policy
+
         text = (
-            f"match policy {policy} cannot be combined with members to come, which start later; {used} is used instead."
+            f"match policy {policy} cannot be combined with members to come, which start later;"
+            f" {used} is used instead."
         )
         self.problems.append(Problem(keys.MATCH_POLICY[0], quoted(policy.value), used.value, text))
         return used
 
     def strict(self, spec: GangSpec) -> Mode:
-        """The mode; always Strict with slices, a parent or members to come, since such gangs are placed as a whole."""
+        """The mode; always Strict with slices, a parent or members to come, since such gangs are
+        placed as a whole.
+        """
         if spec.mode is Mode.STRICT or not (spec.constraints.slices or spec.parent or spec.first):
             return spec.mode
+
         if spec.constraints.slices:
-            what, name, whole = "slices", _SLICES.name, "which are placed whole"
+            what = "slices"
+            name = _SLICES.name
+            whole = "which are placed whole"
         elif spec.parent:
-            what, name, whole = "a parent", _PARENT.name, "whose children are placed whole"
+            what = "a parent"
+            name = _PARENT.name
+            whole = "whose children are placed whole"
         else:
-            what, name, whole = "members to come", _MIN.name, "which get room together with the first members"
-        used, source = f"{Mode.STRICT} ({what})", self.sources[_MODE.name]
-        text = f"mode {spec.mode} ({source}) cannot be combined with {what}, {whole}; {used} is used instead."
+            what = "members to come"
+            name = _MIN.name
+            whole = "which get room together with the first members"
+
+        used = f"{Mode.STRICT} ({what})"
+        source = self.sources[_MODE.name]
+        text = (
+            f"mode {spec.mode} ({source}) cannot be combined with {what}, {whole}; {used} is used"
+            " instead."
+        )
         self.problems.append(Problem(keys.MODE[0], quoted(spec.mode.value), used, text))
         self.sources[_MODE.name] = name
+
         return Mode.STRICT
 
     def total(self, min_member: int | None) -> int:
@@ -397,23 +528,32 @@ class _SpecReader:
         total = self.value(_TOTAL, default=min_member or 0, default_source=_MIN.name) or 0
         if min_member is None or total >= min_member:
             return total
+
         used = f"{min_member} (min)"
         source = self.sources[_TOTAL.name]
-        text = f"total-number {total} ({source}) is below the gang's minimum; {used} is used instead."
+        text = (
+            f"total-number {total} ({source}) is below the gang's minimum; {used} is used instead."
+        )
         self.problems.append(Problem(keys.TOTAL[0], quoted(str(total)), used, text))
         self.sources[_TOTAL.name] = _MIN.name
+
         return min_member
 
     def wait_time(self, defaults: GangDefaults, spec_s: float | None) -> float:
         """How long the gang may hold room, in seconds: at most `hold_max_s` (T2)."""
-        # The administrator's limit: a hold keeps room from everybody, however long its owner would wait.
-        wait_s, most_s = self.value_or(_WAIT_TIME, defaults.wait_time_s, spec=spec_s), defaults.hold_max_s
+        # The administrator's limit: a hold keeps room from everybody, however long its owner would
+        # wait.
+        wait_s = self.value_or(_WAIT_TIME, defaults.wait_time_s, spec=spec_s)
+        most_s = defaults.hold_max_s
         if wait_s <= most_s:
             return wait_s
-        used, shown = f"{_WAIT_TIME.show(most_s)} (hold_max_s)", _WAIT_TIME.show(wait_s)
+
+        used = f"{_WAIT_TIME.show(most_s)} (hold_max_s)"
+        shown = _WAIT_TIME.show(wait_s)
         source = self.sources[_WAIT_TIME.name]
         text = f"wait time {shown} ({source}) exceeds the maximum; {used} is used instead."
         self.problems.append(Problem(keys.WAIT_TIME[0], quoted(shown), used, text))
+
         return most_s
 
     def preemption_delay(self, defaults: GangDefaults) -> float:
@@ -423,22 +563,35 @@ class _SpecReader:
         """
         read = [statement(origin, _PREEMPTION_DELAY) for origin in (*self._pods, self._of_group)]
         stated = [statement for statement, _ in read[:-1] if statement is not None]
+
         # Not the oldest pod's: each member says how long an autoscaler needs for its node (V28).
         longest = max(stated, key=lambda each: each.value, default=read[-1][0])
         delay_s = defaults.preempt_delay_s if longest is None else longest.value
         source = _DEFAULT if longest is None else longest.source
-        used_s, shown = min(delay_s, _PREEMPTION_DELAY_MAX_S), _PREEMPTION_DELAY.show(delay_s)
-        used = f"{_PREEMPTION_DELAY.show(used_s)} ({source if used_s == delay_s else 'the upper limit'})"
+        used_s = min(delay_s, _PREEMPTION_DELAY_MAX_S)
+        shown = _PREEMPTION_DELAY.show(delay_s)
+        used = (
+            f"{_PREEMPTION_DELAY.show(used_s)}"
+            f" ({source if used_s == delay_s else 'the upper limit'})"
+        )
         self._report([bad for _, found in read for bad in found], used, name=_PREEMPTION_DELAY.name)
+
         if longest is not None and used_s < delay_s:
-            text = f"preemption delay {shown} ({source}) exceeds the maximum; {used} is used instead."
-            self.problems.append(Problem(longest.key, quoted(longest.text), used, text, longest.pod))
+            text = (
+                f"preemption delay {shown} ({source}) exceeds the maximum; {used} is used instead."
+            )
+            self.problems.append(
+                Problem(longest.key, quoted(longest.text), used, text, longest.pod)
+            )
+
         self.sources[_PREEMPTION_DELAY.name] = source
         return used_s
 
     def min_resources(self) -> ResourceVector:
         """The PodGroup's minResources."""
-        self.sources["minResources"] = self._spec_source("minResources") if self._min_resources else "none"
+        self.sources["minResources"] = (
+            self._spec_source("minResources") if self._min_resources else "none"
+        )
         return self._min_resources
 
     def _spec_source(self, field: str) -> str:

@@ -1,8 +1,10 @@
-"""One table of all label and annotation keys of gangs, for each version of the conventions (semantics I2, I3).
+"""One table of all label and annotation keys of gangs, for each version of the conventions
+(semantics I2, I3).
 
-Invariant: no other module contains key names. An identity key, which names the gang, is read only in the form that its
-convention defines (label or annotation). A value key is read in both forms, and the annotation wins, since labels
-cannot hold every value. `gang_spec` defines the meaning of values.
+Invariant: no other module contains key names. An identity key, which names the gang, is read only
+in the form that its convention defines (label or annotation). A value key is read in both forms,
+and the annotation wins, since labels cannot hold every value. `gang_spec` defines the meaning of
+values.
 """
 
 from __future__ import annotations
@@ -22,18 +24,22 @@ NATIVE: Final = "scheduling.k8s.io"
 COMPOSITE: Final = f"compositepodgroups.{NATIVE}"
 """The second kind of this API group, under a name of its own."""
 COMPOSITE_PREFIX: Final = "composite:"
-"""Begins the names of CompositePodGroups as parts of trees, since a PodGroup may have the same name."""
+"""Begins the names of CompositePodGroups as parts of trees, since a PodGroup may have the same
+name.
+"""
 VOLCANO: Final = "scheduling.volcano.sh"
 GROVE: Final = "scheduler.grove.io"
-"""API groups with a PodGroup: scheduler-plugins today, Koordinator and older scheduler-plugins, Kubernetes >= 1.36,
-Volcano; and Grove's with a PodGang. `api.dialects` reads them."""
+"""API groups with a PodGroup: scheduler-plugins today, Koordinator and older scheduler-plugins,
+Kubernetes >= 1.36, Volcano; and Grove's with a PodGang. `api.dialects` reads them."""
 
 K: Final = "gang.scheduling.koordinator.sh/"
 _LEGACY: Final = "pod-group.scheduling.sigs.k8s.io"
 
 NAME: Final = K + "name"
 TIMEOUT: Final = K + "timeout"
-"""Written by us to the unbound pods of a timed-out gang (semantics T2), "true"; not part of `gang_metadata`."""
+"""Written by us to the unbound pods of a timed-out gang (semantics T2), "true"; not part of
+`gang_metadata`.
+"""
 SUSPECTS: Final = "gangsched.dev/suspects"
 """On the Lease: groups at which a process ended (I10)."""
 PERMITTED: Final = "gangsched.dev/permitted"
@@ -43,40 +49,50 @@ PAUSE: Final = "gangsched.dev/pause"
 PAUSE_PREEMPTION: Final = "gangsched.dev/pause-preemption"
 SET_ASIDE: Final = "gangsched.dev/set-aside"
 NO_RESERVATION: Final = "gangsched.dev/no-reservation"
-"""Orders of an administrator: annotations of the leader election Lease, whose values `api.admin_orders` reads."""
+"""Orders of an administrator: annotations of the leader election Lease, whose values
+`api.admin_orders` reads.
+"""
 
 KUEUE_NAME: Final = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
-"""Kueue's plain pod groups need all members: the total is the minimum of a gang that `KUEUE_NAME` names."""
+"""Kueue's plain pod groups need all members: the total is the minimum of a gang that `KUEUE_NAME`
+names.
+"""
 
 VOLCANO_GROUP: Final = VOLCANO + "/group-name"
 _KUBE_BATCH_GROUP: Final = "scheduling.k8s.io/group-name"
 VOLCANO_TASK: Final = "volcano.sh/task-spec"
-"""Annotations of pods: the PodGroup, also by an older name, and, which may be a label, the task that the pod is of."""
+"""Annotations of pods: the PodGroup, also by an older name, and, which may be a label, the task
+that the pod is of.
+"""
 GROVE_GANG: Final = "grove.io/podgang"
 GROVE_CLIQUE: Final = "grove.io/podclique"
-"""Labels of pods: the PodGang, and the one of its podgroups that the pod is a member of. Without the first the second
-marks no gang."""
+"""Labels of pods: the PodGang, and the one of its podgroups that the pod is a member of. Without
+the first the second marks no gang."""
 OWNER_GANG: Final = "gangsched.dev/gang"
 OWNER: Final = "owner"
-"""The key, and its only value: the pod is a member of a gang that the labels of its owner describe."""
+"""The key, and its only value: the pod is a member of a gang that the labels of its
+owner describe.
+"""
 _LWS: Final = "leaderworkerset.sigs.k8s.io/"
 LWS_NAME: Final = _LWS + "name"
 LWS_GROUP: Final = (LWS_NAME, _LWS + "group-index", _LWS + "template-revision-hash")
-"""Labels whose values, joined by hyphens, name one group of a LeaderWorkerSet, as its gang provider does. The first one
-stands for all of them in `gang_metadata`."""
+"""Labels whose values, joined by hyphens, name one group of a LeaderWorkerSet, as its gang provider
+does. The first one stands for all of them in `gang_metadata`."""
 LWS_SIZE: Final = _LWS + "size"
 """Annotation: pods of one group, the minimum of the gang that the group is."""
 LEADER_FIRST: Final = ("gangsched.dev/leader-first",)
 LWS_EXCLUSIVE: Final = (_LWS + "exclusive-topology",)
-"""Annotations of pods whose owner creates the other members once a first one has a node; the second one is the label
-of nodes of which one domain holds the group."""
+"""Annotations of pods whose owner creates the other members once a first one has a node; the second
+one is the label of nodes of which one domain holds the group."""
 
 LWS_SUBGROUP_EXCLUSIVE: Final = _LWS + "subgroup-exclusive-topology"
 """Annotation: the label of nodes of which each subgroup has a domain of its own."""
 
 LONGEST_VALUE: Final = 4096
-"""In bytes. A longer text is a bad value; of it only so much is kept as shows that (semantics I3)."""
+"""In bytes. A longer text is a bad value; of it only so much is kept as shows that
+(semantics I3).
+"""
 SHORT: Final = 128
 """In characters; longer texts are too many bytes for a cache of thousands."""
 
@@ -88,8 +104,9 @@ _ENDING: Final = re.compile(r"-([0-9]{1,9})$")
 class GangKey(NamedTuple):
     """A key that names a pod's gang.
 
-    `needs_pod_group`: a PodGroup of that name must exist (I2); it is looked up in `api_groups`, in this order. An
-    `opt_in` key counts only on pods that also have `OWNER_GANG` and have no native PodGroup.
+    `needs_pod_group`: a PodGroup of that name must exist (I2); it is looked up in `api_groups`, in
+    this order. An `opt_in` key counts only on pods that also have `OWNER_GANG` and have no native
+    PodGroup.
     """
 
     key: str
@@ -105,7 +122,12 @@ IDENTITIES: Final = (
     GangKey(_LEGACY + "/name", label=True, needs_pod_group=False),
     GangKey(NAME, label=False, needs_pod_group=False),
     # Volcano's oldest key, which LeaderWorkerSet still writes in addition to a PodGroup of Volcano.
-    GangKey(_KUBE_BATCH_GROUP, label=False, needs_pod_group=False, api_groups=(X_K8S, SIGS, VOLCANO)),
+    GangKey(
+        _KUBE_BATCH_GROUP,
+        label=False,
+        needs_pod_group=False,
+        api_groups=(X_K8S, SIGS, VOLCANO),
+    ),
     GangKey("pod-group/name", label=True, needs_pod_group=False),
     GangKey(KUEUE_NAME, label=True, needs_pod_group=False),
     GangKey(VOLCANO_GROUP, label=False, needs_pod_group=True, api_groups=(VOLCANO,)),
@@ -139,9 +161,17 @@ MATCH_POLICY: Final = (K + "match-policy", _LEGACY + "/match-policy")
 ALLOW_SHARED_GPUS: Final = ("gangsched.dev/allow-shared-gpus",)
 GPU_PRODUCT: Final = ("gangsched.dev/gpu-product",)
 TOPOLOGY: Final = ("gangsched.dev/topology",)
-PREFERRED_TOPOLOGY: Final = ("gangsched.dev/preferred-topology", "kueue.x-k8s.io/podset-preferred-topology")
-SLICES: Final = ("gangsched.dev/slices", "kueue.x-k8s.io/podset-slice-required-topology-constraints")
-"""Our own: what a gang asks of the GPU policy (docs/placement.md); the second ones are Kueue's, on pods."""
+PREFERRED_TOPOLOGY: Final = (
+    "gangsched.dev/preferred-topology",
+    "kueue.x-k8s.io/podset-preferred-topology",
+)
+SLICES: Final = (
+    "gangsched.dev/slices",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+)
+"""Our own: what a gang asks of the GPU policy (docs/placement.md); the second ones are Kueue's, on
+pods.
+"""
 KUEUE_TOPOLOGY: Final = ("kueue.x-k8s.io/podset-required-topology",)
 """Holds in addition to `TOPOLOGY`: what two projects require of one gang, both require."""
 KUEUE_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
@@ -152,7 +182,9 @@ KUEUE_ADMITTED: Final = ("kueue.x-k8s.io/podset", "kueue.x-k8s.io/tas")
 
 JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
-"""JobSet creates the other pods of a Job only after its first one has a node, unless nodes are labelled beforehand."""
+"""JobSet creates the other pods of a Job only after its first one has a node, unless nodes are
+labelled beforehand.
+"""
 
 INDEXES: Final = (
     "batch.kubernetes.io/job-completion-index",
@@ -163,16 +195,22 @@ INDEXES: Final = (
     "kueue.x-k8s.io/pod-group-pod-index",
     K + "network-topology-index",
 )
-"""Labels or annotations that number the members of a gang, in order of precedence (semantics I3)."""
+"""Labels or annotations that number the members of a gang, in order of precedence
+(semantics I3).
+"""
 _INDEX_KEYS: Final = frozenset(INDEXES)
 
 PREEMPTION_DELAY: Final = ("gangsched.dev/preemption-delay", "kai.scheduler/preemption-delay")
-"""How long a group gives an autoscaler before it preempts (semantics V28); plain pods may set it as well."""
+"""How long a group gives an autoscaler before it preempts (semantics V28); plain pods may set it as
+well.
+"""
 
 EXPECTED_RUNTIME: Final = "gangsched.dev/expected-runtime"
 SLURM_TIME_LIMIT: Final = "slurmjob.slinky.slurm.net/timelimit"
 KUEUE_MAX_EXEC_TIME: Final = "kueue.x-k8s.io/max-exec-time-seconds"
-"""How long a pod is expected to run (`api.run_time`, semantics H1); each member's own, so they declare no gang."""
+"""How long a pod is expected to run (`api.run_time`, semantics H1); each member's own, so they
+declare no gang.
+"""
 DEADLINE: Final = "activeDeadlineSeconds"
 """The field of a pod's spec that the kubelet enforces, beside the keys in `run_time_metadata`."""
 
@@ -197,97 +235,149 @@ VALUE_KEYS: Final = frozenset(
         *PREEMPTION_DELAY,
     )
 )
-_NAMES_BEFORE_KUEUES: Final = tuple(each.key for each in takewhile(lambda each: each.key != KUEUE_NAME, IDENTITIES))
-_POD_GROUP_KEYS: Final = frozenset(key for key in VALUE_KEYS if not key.startswith("kueue.")) | {EXPECTED_RUNTIME}
+_NAMES_BEFORE_KUEUES: Final = tuple(
+    each.key for each in takewhile(lambda each: each.key != KUEUE_NAME, IDENTITIES)
+)
+_POD_GROUP_KEYS: Final = frozenset(key for key in VALUE_KEYS if not key.startswith("kueue.")) | {
+    EXPECTED_RUNTIME
+}
 RUN_TIME_KEYS: Final = frozenset({EXPECTED_RUNTIME, SLURM_TIME_LIMIT, KUEUE_MAX_EXEC_TIME})
 _RUN_TIME_KEYS_IN_ORDER: Final = tuple(sorted(RUN_TIME_KEYS))
 _KUEUE_SLICE: Final = frozenset((KUEUE_SLICE_TOPOLOGY, KUEUE_SLICE_SIZE))
 OF_LWS: Final = frozenset((LWS_SIZE, LWS_SUBGROUP_EXCLUSIVE, *LEADER_FIRST, *LWS_EXCLUSIVE))
-GANG_LABELS: Final = VALUE_KEYS | {OWNER_GANG, *(each.key for each in IDENTITIES if each.label and not each.opt_in)}
+GANG_LABELS: Final = VALUE_KEYS | {
+    OWNER_GANG,
+    *(gang_key.key for gang_key in IDENTITIES if gang_key.label and not gang_key.opt_in),
+}
 _JOBSET: Final = frozenset((JOBSET_EXCLUSIVE, JOBSET_NODE_SELECTOR))
 GANG_ANNOTATIONS: Final = (
-    VALUE_KEYS | _KUEUE_SLICE | _JOBSET | {OWNER_GANG, *(each.key for each in IDENTITIES if not each.label)}
+    VALUE_KEYS
+    | _KUEUE_SLICE
+    | _JOBSET
+    | {OWNER_GANG, *(gang_key.key for gang_key in IDENTITIES if not gang_key.label)}
 )
 
 
 def pod_gang_metadata(
-    labels: Mapping[str, str], annotations: Mapping[str, str], unread: frozenset[str] = frozenset()
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    unread: frozenset[str] = frozenset(),
 ) -> GangMetadata:
-    """The pod's gang metadata: (key, value) pairs sorted by key, one per key. Equal results are the same object.
+    """The pod's gang metadata: (key, value) pairs sorted by key, one per key. Equal results are the
+    same object.
 
-    Keys in `unread` are left out. An annotation overrides a label of the same key, unless the annotation is empty. An
-    empty identity counts as absent; an empty value is kept, because it is reported as invalid (semantics E4).
+    Keys in `unread` are left out. An annotation overrides a label of the same key, unless the
+    annotation is empty. An empty identity counts as absent; an empty value is kept, because it is
+    reported as invalid (semantics E4).
     """
     # Nearly all pods of a cluster, of each of which this is asked with each change.
     if GANG_LABELS.isdisjoint(labels) and GANG_ANNOTATIONS.isdisjoint(annotations):
         return ()
+
     gang_metadata = {key: value for key, value in labels.items() if key in GANG_LABELS}
     gang_metadata.update(
         (key, value)
         for key, value in annotations.items()
         if value and key in GANG_ANNOTATIONS and key not in _KUEUE_SLICE
     )
+
     for key, value in annotations.items():
         if key in VALUE_KEYS:
             gang_metadata.setdefault(key, value)
+
     # Kueue's total is about the gang that Kueue names, not about one of another convention.
     if KUEUE_TOTAL in gang_metadata and any(gang_metadata.get(key) for key in _NAMES_BEFORE_KUEUES):
         del gang_metadata[KUEUE_TOTAL]
+
     if not labels.get(GROVE_GANG):
         gang_metadata.pop(GROVE_CLIQUE, None)
+
     task = annotations.get(VOLCANO_TASK) or labels.get(VOLCANO_TASK)
     if task and not {VOLCANO_GROUP, _KUBE_BATCH_GROUP}.isdisjoint(gang_metadata):
         gang_metadata[VOLCANO_TASK] = task
+
     if LWS_NAME in labels:
         _add_leader_worker_set(gang_metadata, labels, annotations)
+
     if not _KUEUE_SLICE.isdisjoint(annotations):
         gang_metadata[SLICES[1]] = _kueue_slices(annotations)
-    kept, is_short = [], True
+
+    kept = []
+    is_short = True
+
     for key in sorted(gang_metadata):
         text = gang_metadata[key]
         if len(text) > SHORT:
-            # One character too many shows that it is too long; the rest of up to 256 KiB is not kept.
-            text, is_short = text[: LONGEST_VALUE + 1], False
+            # One character too many shows that it is too long; the rest of up to 256 KiB is not
+            # kept.
+            text = text[: LONGEST_VALUE + 1]
+            is_short = False
+
         if (text or key in VALUE_KEYS) and key not in unread:
             kept.append((key, text))
+
     return _interned(tuple(kept)) if is_short else tuple(kept)
 
 
 def _add_leader_worker_set(
-    gang_metadata: dict[str, str], labels: Mapping[str, str], annotations: Mapping[str, str]
+    gang_metadata: dict[str, str],
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
 ) -> None:
-    """Name the gang that a group of a LeaderWorkerSet is, if the pod opts in, and keep what its annotations say of it.
+    """Name the gang that a group of a LeaderWorkerSet is, if the pod opts in, and keep what its
+    annotations say of it.
 
     They count for that gang only: users may have one gang of several groups.
     """
     group = "-".join(labels.get(key, "") for key in LWS_GROUP)
-    named = next((gang_metadata[each.key] for each in IDENTITIES if gang_metadata.get(each.key)), None)
-    if named is None and gang_metadata.get(OWNER_GANG) == OWNER and all(labels.get(key) for key in LWS_GROUP):
+    named = next(
+        (gang_metadata[gang_key.key] for gang_key in IDENTITIES if gang_metadata.get(gang_key.key)),
+        None,
+    )
+    if (
+        named is None
+        and gang_metadata.get(OWNER_GANG) == OWNER
+        and all(labels.get(key) for key in LWS_GROUP)
+    ):
         gang_metadata[LWS_NAME] = named = group
+
     if named is not None and gang_metadata.get(OWNER_GANG) == OWNER:
-        del gang_metadata[OWNER_GANG]  # if it is still there later, it has no effect, which is reported
+        # if it is still there later, it has no effect, which is reported
+        del gang_metadata[OWNER_GANG]
+
     if named == group:
-        gang_metadata.update((key, annotations[key]) for key in sorted(OF_LWS) if annotations.get(key))
+        gang_metadata.update(
+            (key, annotations[key]) for key in sorted(OF_LWS) if annotations.get(key)
+        )
 
 
 def _kueue_slices(annotations: Mapping[str, str]) -> str:
-    """Kueue's one layer of slices as a list of layers; not one, and so a bad value, if both forms are stated."""
-    layer = {"size": annotations.get(KUEUE_SLICE_SIZE), "topology": annotations.get(KUEUE_SLICE_TOPOLOGY)}
+    """Kueue's one layer of slices as a list of layers; not one, and so a bad value, if both forms
+    are stated.
+    """
+    layer = {
+        "size": annotations.get(KUEUE_SLICE_SIZE),
+        "topology": annotations.get(KUEUE_SLICE_TOPOLOGY),
+    }
     size = layer["size"]
     if size is not None and _NUMBER.fullmatch(size):
         stated = f'[{{"size": {int(size)}, "topology": {json.dumps(layer["topology"])}}}]'
     else:
         stated = json.dumps([layer])
+
     return " and ".join(filter(None, (annotations.get(SLICES[1]), stated)))
 
 
 def run_time_metadata(
-    labels: Mapping[str, str], annotations: Mapping[str, str], deadline_s: int | None
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    deadline_s: int | None,
 ) -> GangMetadata:
-    """The run times that the pod declares, as (key, value) pairs: the deadline first, then the annotations and labels
-    sorted by key. Equal results are the same object.
+    """The run times that the pod declares, as (key, value) pairs: the deadline first, then the
+    annotations and labels sorted by key. Equal results are the same object.
 
-    An annotation overrides a label of the same key. A text that is too long is cut, but stays invalid.
+    An annotation overrides a label of the same key. A text that is too long is cut, but stays
+    invalid.
     """
     stated = [] if deadline_s is None else [(DEADLINE, str(deadline_s))]
     for key in _RUN_TIME_KEYS_IN_ORDER:
@@ -295,24 +385,30 @@ def run_time_metadata(
         if text is not None:
             # Cut to one character more than is valid.
             stated.append((key, text[: SHORT + 1]))
+
     return _interned(tuple(stated))
 
 
 def pod_group_metadata(annotations: Mapping[str, str]) -> GangMetadata:
-    """Annotations of a PodGroup that declare values (I3), sorted by key. Its labels and identity keys are not read."""
+    """Annotations of a PodGroup that declare values (I3), sorted by key. Its labels and identity
+    keys are not read.
+    """
     stated = annotations.items()
-    return tuple(sorted((key, text[: LONGEST_VALUE + 1]) for key, text in stated if key in _POD_GROUP_KEYS))
+    return tuple(
+        sorted((key, text[: LONGEST_VALUE + 1]) for key, text in stated if key in _POD_GROUP_KEYS)
+    )
 
 
 def member_index(labels: Mapping[str, str], annotations: Mapping[str, str], name: str) -> int:
-    """Index of a member in its gang: from the first index key that it has, otherwise the number at the end of its name;
-    -1 if there is neither.
+    """Index of a member in its gang: from the first index key that it has, otherwise the number at
+    the end of its name; -1 if there is neither.
     """
     if not (_INDEX_KEYS.isdisjoint(labels) and _INDEX_KEYS.isdisjoint(annotations)):
         for key in INDEXES:
             text = labels.get(key) or annotations.get(key)
             if text is not None and _NUMBER.fullmatch(text):
                 return int(text)
+
     ending = _ENDING.search(name)
     return int(ending[1]) if ending is not None else -1
 
@@ -324,7 +420,9 @@ def is_too_long(text: str) -> bool:
 
 
 def is_timed_out(annotations: Mapping[str, str]) -> bool:
-    """Whether the pod has the timeout annotation, which keeps its gang from being scheduled (semantics P2, T3)."""
+    """Whether the pod has the timeout annotation, which keeps its gang from being scheduled
+    (semantics P2, T3).
+    """
     return annotations.get(TIMEOUT) == "true"
 
 

@@ -1,8 +1,9 @@
-"""Gangs with members that are created only after other members run (semantics B8), and the number of members that must
-exist before the start.
+"""Gangs with members that are created only after other members run (semantics B8), and the number
+of members that must exist before the start.
 
-Invariant: pure. Such a gang starts only where members to come have room, too. So their number and requests must be
-known, or the gang is refused; workers of a LeaderWorkerSet may be unknown until the first one exists.
+Invariant: pure. Such a gang starts only where members to come have room, too. So their number and
+requests must be known, or the gang is refused; workers of a LeaderWorkerSet may be unknown until
+the first one exists.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from gangsched.model.objects import PodGroup
 from gangsched.model.resources import ResourceVector
 
 MOST_TO_COME: Final = 512
-"""Members to come for which a gang can have room: their nodes, with names of up to 253 characters, are in an annotation
-beside the pod's own, which have 256 KiB together."""
+"""Members to come for which a gang can have room: their nodes, with names of up to 253 characters,
+are in an annotation beside the pod's own, which have 256 KiB together."""
 
 
 class ToCome(NamedTuple):
-    """`first` members must exist before a start, 0 if no members come later. `invalid` and `unsupported` say why the
-    gang is refused. `lacks_pod_group`: the controller creates the PodGroup, which has the requests of members to come,
-    after the leader, and it does not exist yet.
+    """`first` members must exist before a start, 0 if no members come later. `invalid` and
+    `unsupported` say why the gang is refused. `lacks_pod_group`: the controller creates the
+    PodGroup, which has the requests of members to come, after the leader, and it does not exist
+    yet.
     """
 
     first: int = 0
@@ -48,35 +50,55 @@ def members_to_come(
 ) -> ToCome:
     """Return whether, and how, members come later. `stated` are the keys of the gang's pods.
 
-    Workers of a LeaderWorkerSet come later with `leader_first`, with `exclusive` placement, or with a PodGroup whose
-    minimum is below the size of the group (`startupPolicy: LeaderReady`). Other gangs declare it with `keeps_room`.
+    Workers of a LeaderWorkerSet come later with `leader_first`, with `exclusive` placement, or with
+    a PodGroup whose minimum is below the size of the group (`startupPolicy: LeaderReady`). Other
+    gangs declare it with `keeps_room`.
     """
     if min_member is None:
         return NOBODY
+
     first = 0
     if min_member > 1 and any(keys.LWS_SIZE in each for each in stated):
-        # Volcano's provider of LeaderWorkerSet writes a smaller minimum where workers come after the leader.
+        # Volcano's provider of LeaderWorkerSet writes a smaller minimum where workers come after
+        # the leader.
         least = pod_group.min_member if pod_group is not None else None
         first = max(1, least) if least is not None and least < min_member else 0
-        # With exclusive placement workers wait until their leader has a domain, so only the leader exists before.
+
+        # With exclusive placement workers wait until their leader has a domain, so only the leader
+        # exists before.
         first = 1 if leader_first or exclusive else first
         if first and any(keys.LWS_SUBGROUP_EXCLUSIVE in each for each in stated):
-            text = f"{keys.LWS_SUBGROUP_EXCLUSIVE} of gang {gang} asks for a domain for each subgroup"
+            text = (
+                f"{keys.LWS_SUBGROUP_EXCLUSIVE} of gang {gang} asks for a domain for each subgroup"
+            )
             return ToCome(
-                unsupported=f"{text}, but gangsched cannot keep room for members to come by subgroup: remove the "
-                "annotation, or set startupPolicy to LeaderCreated without exclusive-topology"
+                unsupported=(
+                    f"{text}, but gangsched cannot keep room for members to come by subgroup:"
+                    " remove the annotation, or set startupPolicy to LeaderCreated without"
+                    " exclusive-topology"
+                )
             )
     elif keeps_room:
         # A minimum of 0 would start with nobody, and there would be no stamp to hold the promise.
         first = max(1, min_member)
         if total <= first or not min_resources:
-            lacks = f"minResources in its PodGroup, and in {keys.TOTAL[0]} the number of all members"
-            return ToCome(invalid=f"{keys.KEEP_ROOM[0]} of gang {gang} has no effect without these: set {lacks}")
+            lacks = (
+                f"minResources in its PodGroup, and in {keys.TOTAL[0]} the number of all members"
+            )
+            return ToCome(
+                invalid=(
+                    f"{keys.KEEP_ROOM[0]} of gang {gang} has no effect without these: set {lacks}"
+                )
+            )
+
     if first and total - first > MOST_TO_COME:
         return ToCome(
-            unsupported=f"gang {gang} has {total - first} members to come: gangsched keeps room for at most "
-            f"{MOST_TO_COME}"
+            unsupported=(
+                f"gang {gang} has {total - first} members to come: gangsched keeps room for at most"
+                f" {MOST_TO_COME}"
+            )
         )
+
     opts_in = any(keys.LWS_NAME in each for each in stated)
     # A group that opts in by labels has no PodGroup to wait for.
     return ToCome(first, first > 0 and pod_group is None and not opts_in)

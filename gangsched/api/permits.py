@@ -1,5 +1,5 @@
-"""The stamp of a Permit as text: "<min>/<epoch> <uid of the pod>", and after a space what the Permit promised, as JSON:
-the room of members to come, and what starts together (semantics B4, B8).
+"""The stamp of a Permit as text: "<min>/<epoch> <uid of the pod>", and after a space what the
+Permit promised, as JSON: the room of members to come, and what starts together (semantics B4, B8).
 
 Invariant: no text raises an error; a malformed promise is read as none.
 """
@@ -35,22 +35,25 @@ _decoder: Final = msgspec.json.Decoder(_Promise)
 
 
 def parse_permit(text: str, uid: str) -> PermitStamp | None:
-    """The stamp, if `text` is one for the pod with this `uid`; None for any other text, such as a stamp copied from
-    another pod.
+    """The stamp, if `text` is one for the pod with this `uid`; None for any other text, such as a
+    stamp copied from another pod.
     """
     # Ten digits bound the number: an annotation may hold any digits that a user writes.
     match = _PERMIT.fullmatch(text)
-    # The API server draws the uid when it creates a pod, so nobody can create a pod with a stamp of its own: the
-    # admission policy need not look at the pods that anybody creates.
+    # The API server draws the uid when it creates a pod, so nobody can create a pod with a stamp of
+    # its own: the admission policy need not look at the pods that anybody creates.
     if match is None or match[3] != uid:
         return None
+
     stamp = PermitStamp(int(match[1]), int(match[2]))
     if match[4] is None:
         return stamp
+
     try:
         promise = _decoder.decode(match[4])
     except (msgspec.DecodeError, ValueError):
         return stamp
+
     return stamp._replace(room=_room(promise), together=_joint_start(promise.together))
 
 
@@ -58,21 +61,27 @@ def format_permit(stamp: PermitStamp, uid: str) -> str:
     """The text that `parse_permit` reads."""
     text = f"{stamp.min_member}/{stamp.epoch} {uid}"
     promise = _Promise()
+
     if stamp.room is not None:
         until_s, each, places = stamp.room
         promise.until = format_timestamp(until_s)
         promise.each = {name: format_quantity(name, amount) for name, amount in each}
         promise.nodes = dict(places)
+
     if stamp.together is not None:
         members, youngest_s = stamp.together
         promise.together = _Together(members, format_timestamp(youngest_s))
+
     stated = msgspec.json.encode(promise).decode()
     return text if stated == "{}" else f"{text} {stated}"
 
 
 def _joint_start(stated: _Together | None) -> JointStart | None:
     youngest_s = parse_timestamp(stated.youngest) if stated is not None else None
-    return JointStart(stated.members, youngest_s) if stated is not None and youngest_s is not None else None
+    if stated is not None and youngest_s is not None:
+        return JointStart(stated.members, youngest_s)
+
+    return None
 
 
 def _room(promise: _Promise) -> PromisedRoom | None:
@@ -80,8 +89,10 @@ def _room(promise: _Promise) -> PromisedRoom | None:
         each = parse_resources(promise.each)
     except ValueError:
         return None
+
     until_s = parse_timestamp(promise.until)
     # More than gangsched ever writes, so it is not ours.
     if until_s is None or len(promise.nodes) > MOST_TO_COME:
         return None
+
     return PromisedRoom(until_s, each, tuple(sorted(promise.nodes.items())))

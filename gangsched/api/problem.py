@@ -1,6 +1,8 @@
-"""The message about an invalid value (semantics E4): key, value, reason and replacement in one sentence.
+"""The message about an invalid value (semantics E4): key, value, reason and replacement in one
+sentence.
 
-Invariant: a problem is a value, not an exception, and its text fits an Event: bounded and printable.
+Invariant: a problem is a value, not an exception, and its text fits an Event: bounded and
+printable.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ _LONGEST_SHOWN: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One invalid value. `value` and `used` are texts as shown to users; `pod` is "namespace/name", or "" for none."""
+    """One invalid value. `value` and `used` are texts as shown to users; `pod` is "namespace/name",
+    or "" for none.
+    """
 
     key: str
     value: str
@@ -22,19 +26,36 @@ class Problem:
     pod: str = ""
 
 
-def bad_value(*, key: str, value: object, why: str, used: str, where: str, pod: str = "") -> Problem:
-    """The problem of an invalid `value` of `key` on the object `where`. `why` completes the sentence "the value …", and
-    `used` the sentence "instead, …".
+def bad_value(
+    *,
+    key: str,
+    value: object,
+    why: str,
+    used: str,
+    where: str,
+    pod: str = "",
+) -> Problem:
+    """The problem of an invalid `value` of `key` on the object `where`. `why` completes the
+    sentence "the value …", and `used` the sentence "instead, …".
     """
     shown = quoted(value)
-    return Problem(key, shown, used, f"{key} of {where} {why}: {shown}; {used} is used instead.", pod)
+    return Problem(
+        key,
+        shown,
+        used,
+        f"{key} of {where} {why}: {shown}; {used} is used instead.",
+        pod,
+    )
 
 
 def quoted(value: object) -> str:
     """`value` in double quotes, cut to 80 characters, unprintable characters replaced."""
     text = value if isinstance(value, str) else _plain(value)
     text = "".join(char if char.isprintable() else "�" for char in text[: _LONGEST_SHOWN + 1])
-    return f'"{text[:_LONGEST_SHOWN]}…"' if len(text) > _LONGEST_SHOWN else f'"{text}"'
+    if len(text) > _LONGEST_SHOWN:
+        return f'"{text[:_LONGEST_SHOWN]}…"'
+
+    return f'"{text}"'
 
 
 def _plain(value: object) -> str:

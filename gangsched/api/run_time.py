@@ -1,8 +1,9 @@
 """How long a pod is expected to run, as its owner declared it (semantics H1).
 
-Invariant: the first valid declaration counts; each invalid declaration before it becomes a `Problem` (E4). The deadline
-that the kubelet enforces limits the declared run time, or counts alone if none is declared. Without a valid declaration
-the run time is `math.inf`: unknown. Whether the declared run time is correct is not checked here (H2, H11).
+Invariant: the first valid declaration counts; each invalid declaration before it becomes a
+`Problem` (E4). The deadline that the kubelet enforces limits the declared run time, or counts alone
+if none is declared. Without a valid declaration the run time is `math.inf`: unknown. Whether the
+declared run time is correct is not checked here (H2, H11).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ PROBLEMS_TOLD: Final = 5
 
 
 class RunTime(NamedTuple):
-    """An expected run time in seconds, `math.inf` if unknown, and its source: key, field or setting, "" for none."""
+    """An expected run time in seconds, `math.inf` if unknown, and its source: key, field or
+    setting, "" for none.
+    """
 
     seconds: float
     source: str = ""
@@ -43,12 +46,14 @@ def run_time(
     where: str = "",
     group: str = "",
 ) -> RunTime:
-    """The run time of a pod, from its `run_time_metadata` and the annotation of its PodGroup (None for none).
+    """The run time of a pod, from its `run_time_metadata` and the annotation of its PodGroup (None
+    for none).
 
     Problems name the pod `where` and the PodGroup `group`.
     """
     bad: list[tuple[str, str, BadValue, str]] = []
     found = UNKNOWN
+
     of_pod = dict(stated)
     for key, text, parse, place in _statements(of_pod, of_group, where, group):
         try:
@@ -56,16 +61,21 @@ def run_time(
             break
         except BadValue as error:
             bad.append((key, text, error, place))
+
     if not found.source and default_s is not None:
         found = RunTime(default_s, DEFAULT)
+
     if (deadline := of_pod.get(keys.DEADLINE)) is not None:
-        most_s = max(0.0, float(deadline))  # the API server refuses a negative one, and H2 would never come to an end
+        # the API server refuses a negative one, and H2 would never come to an end
+        most_s = max(0.0, float(deadline))
         # A deadline is enforced, whatever the owner expects.
         if most_s < found.seconds:
             found = RunTime(most_s, keys.DEADLINE)
+
     used = f"the {found.seconds:g} s of {found.source}" if found.source else "an unknown run time"
     problems = tuple(
-        bad_value(key=key, value=text, why=str(why), used=used, where=place) for key, text, why, place in bad
+        bad_value(key=key, value=text, why=str(why), used=used, where=place)
+        for key, text, why, place in bad
     )
     return found._replace(problems=problems)
 
@@ -82,24 +92,30 @@ def enforced(stated: keys.GangMetadata) -> keys.GangMetadata:
 
 
 def longest(members: Iterable[RunTime]) -> RunTime:
-    """Run time of the member that runs longest, and the first problems. It is unknown if it is unknown for any member,
-    or if there are no members.
+    """Run time of the member that runs longest, and the first problems. It is unknown if it is
+    unknown for any member, or if there are no members.
     """
     all_of_them = tuple(members)
     # Unknown is infinity, so it is the maximum where one member has none.
     found = max(all_of_them, key=lambda member: member.seconds, default=UNKNOWN)
     problems = dict.fromkeys(problem for member in all_of_them for problem in member.problems)
+
     return found._replace(problems=tuple(problems)[:PROBLEMS_TOLD])
 
 
 def _statements(
-    of_pod: dict[str, str], of_group: str | None, where: str, group: str
+    of_pod: dict[str, str],
+    of_group: str | None,
+    where: str,
+    group: str,
 ) -> Iterator[tuple[str, str, Callable[[str], float], str]]:
     """(key, text, grammar, place) of what is stated, in the order of precedence."""
     if keys.EXPECTED_RUNTIME in of_pod:
         yield keys.EXPECTED_RUNTIME, of_pod[keys.EXPECTED_RUNTIME], parse_duration, where
+
     if of_group is not None:
         yield keys.EXPECTED_RUNTIME, of_group, parse_duration, group
+
     for key in _ON_PODS:
         if key in of_pod:
             yield key, of_pod[key], _minutes if key == keys.SLURM_TIME_LIMIT else parse_count, where
@@ -112,7 +128,9 @@ def _minutes(text: str) -> float:
 def _positive(text: str, parse: Callable[[str], float]) -> float:
     if len(text) > keys.SHORT:
         raise BadValue(f"is longer than {keys.SHORT} characters")
+
     seconds = parse(text)
     if seconds <= 0:
         raise BadValue("is not positive")
+
     return seconds

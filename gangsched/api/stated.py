@@ -1,4 +1,5 @@
-"""How one value of a gang is read from an object, by its keys, its grammar and its field (semantics I3, E4).
+"""How one value of a gang is read from an object, by its keys, its grammar and its field (semantics
+I3, E4).
 
 Invariant: pure; `gang_spec` decides which of several declared values wins.
 """
@@ -20,7 +21,8 @@ PODS_NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Value(Generic[T]):
-    """One row of I3's table: the keys of a value in order, its grammar, and the field of the PodGroup's spec.
+    """One row of I3's table: the keys of a value in order, its grammar, and the field of the
+    PodGroup's spec.
 
     `parse` raises BadValue, or returns None for a text that counts as absent.
     """
@@ -60,21 +62,27 @@ class BadText(NamedTuple):
 
 
 def statement(origin: Origin, asked: Value[T]) -> tuple[Statement[T] | None, list[BadText]]:
-    """The first valid value that `origin` declares among the keys of `asked`, and the bad texts before it."""
+    """The first valid value that `origin` declares among the keys of `asked`, and the bad texts
+    before it.
+    """
     bad = []
     for key in asked.keys:
         text = origin.gang_metadata.get(key)
         if text is None:
             continue
+
         try:
             if keys.is_too_long(text):
                 raise BadValue(f"is longer than {keys.LONGEST_VALUE} bytes")
+
             value = asked.parse(text)
         except BadValue as error:
             bad.append(BadText(key, text, str(error), origin))
             continue
+
         if value is not None:
             return Statement(value, key, text, f"{key} of {origin.where}", origin.pod), bad
+
     return None, bad
 
 
@@ -87,4 +95,5 @@ def disagreement(others: Sequence[Statement[T]], used: str) -> Problem:
         f"Members of one gang differ in {first.key}: {named}{more} have {quoted(first.text)}; "
         f"the value of the oldest member is used instead: {used}."
     )
+
     return Problem(first.key, quoted(first.text), used, text, first.pod)

@@ -1,7 +1,8 @@
-"""Sub groups: an object that declares one gang for each distinct value of its pods' labels, all in one tree (I9).
+"""Sub groups: an object that declares one gang for each distinct value of its pods' labels, all in
+one tree (I9).
 
-Invariant: pure functions; a pod is in at most one sub group of its PodGroup. The gang of a sub group is declared as
-long as the sub group has pods, since the object does not list the values.
+Invariant: pure functions; a pod is in at most one sub group of its PodGroup. The gang of a sub
+group is declared as long as the sub group has pods, since the object does not list the values.
 """
 
 from __future__ import annotations
@@ -16,27 +17,43 @@ from gangsched.model.inter_pod import selects
 from gangsched.model.objects import Pod, PodGroup, SubGroups
 
 SEPARATOR: Final = ":"
-"""Between the names of the PodGroup and of an entry in the name of a part: in no name of an object."""
+"""Between the names of the PodGroup and of an entry in the name of a part: in no name of
+an object.
+"""
 ALL: Final = "all"
 """In place of values in the name of the only gang of an entry without matchLabelKeys."""
 OTHERS: Final = f"{SEPARATOR}others"
-"""In the names of the part, and of its only gang, that has the pods of no entry; no entry has this name."""
+"""In the names of the part, and of its only gang, that has the pods of no entry; no entry has this
+name.
+"""
 _OF_THE_WHOLE: Final = frozenset(
-    (*keys.MIN, *keys.TOTAL, *keys.GROUPS, *keys.KEEP_ROOM, *keys.MIN_CHILDREN, *keys.TOPOLOGY, *keys.PARENT)
+    (
+        *keys.MIN,
+        *keys.TOTAL,
+        *keys.GROUPS,
+        *keys.KEEP_ROOM,
+        *keys.MIN_CHILDREN,
+        *keys.TOPOLOGY,
+        *keys.PARENT,
+    )
 )
-_UNSUPPORTED: Final = frozenset((*keys.MIN, *keys.TOTAL, *keys.GROUPS, *keys.KEEP_ROOM, *keys.MIN_CHILDREN))
+_UNSUPPORTED: Final = frozenset(
+    (*keys.MIN, *keys.TOTAL, *keys.GROUPS, *keys.KEEP_ROOM, *keys.MIN_CHILDREN)
+)
 
 
 def divided(pod_group: PodGroup, sub_groups: tuple[SubGroups, ...]) -> PodGroup:
-    """Add to the PodGroup the parts that it declares: the root of a tree, and a composite for each entry of its policy.
+    """Add to the PodGroup the parts that it declares: the root of a tree, and a composite for each
+    entry of its policy.
 
-    Annotations about topology levels apply to the whole tree; annotations about a minimum refuse it; all others apply
-    to each sub group.
+    Annotations about topology levels apply to the whole tree; annotations about a minimum refuse
+    it; all others apply to each sub group.
     """
     # Values about one gang cannot be divided among many, and which of them was meant is not known.
     stated = dict(pod_group.gang_metadata)
     refused = tuple(
-        f"annotation {key} of PodGroup {pod_group.id} cannot be combined with subGroupPolicy: remove one of them"
+        f"annotation {key} of PodGroup {pod_group.id} cannot be combined with subGroupPolicy:"
+        " remove one of them"
         for key in sorted(_UNSUPPORTED & stated.keys())
     )
     root = msgspec.structs.replace(
@@ -49,35 +66,60 @@ def divided(pod_group: PodGroup, sub_groups: tuple[SubGroups, ...]) -> PodGroup:
         unsupported=(*pod_group.unsupported, *refused),
     )
     inner = msgspec.structs.replace(
-        root, gang_metadata=(), sub_groups=(), not_used=(), problems=(), speaks=False, parent=root.name
+        root,
+        gang_metadata=(),
+        sub_groups=(),
+        not_used=(),
+        problems=(),
+        speaks=False,
+        parent=root.name,
     )
-    entries = (msgspec.structs.replace(inner, name=each.name, min_children=each.min_groups) for each in sub_groups)
+    entries = (
+        msgspec.structs.replace(inner, name=each.name, min_children=each.min_groups)
+        for each in sub_groups
+    )
     others = msgspec.structs.replace(inner, name=f"{root.name}{SEPARATOR}{OTHERS}", min_children=0)
+
     return msgspec.structs.replace(pod_group, parts=(root, *entries, others))
 
 
 def misplaced(pods: Iterable[Pod], root: PodGroup) -> str:
-    """Why pods are refused: two entries select the same pod, or the pods are not divided into sub groups yet."""
+    """Why pods are refused: two entries select the same pod, or the pods are not divided into sub
+    groups yet.
+    """
     # Only the first one: once all are divided, each of the others is misplaced for the same reason.
     why = next((sub_group_of(pod, root) for pod in pods), None)
-    return why if isinstance(why, str) else f"the pods of PodGroup {root.id} are not divided into sub groups yet"
+    if isinstance(why, str):
+        return why
+
+    return f"the pods of PodGroup {root.id} are not divided into sub groups yet"
 
 
 def sub_group_of(pod: Pod, root: PodGroup) -> PodGroup | str:
     """The sub group of a pod, as a PodGroup; or a sentence if two entries select the pod."""
-    found = [
-        each
-        for each in root.sub_groups
-        if selects(each.selector, pod.labels) and all(key in pod.labels for key in each.match_label_keys)
-    ]
+    found = []
+    for sub_groups in root.sub_groups:
+        if selects(sub_groups.selector, pod.labels) and all(
+            key in pod.labels for key in sub_groups.match_label_keys
+        ):
+            found.append(sub_groups)
+
     if len(found) > 1:
-        return f"pod {pod.key} is selected by two entries in subGroupPolicy of PodGroup {root.id}: correct them"
+        return (
+            f"pod {pod.key} is selected by two entries in subGroupPolicy of PodGroup {root.id}:"
+            " correct them"
+        )
+
     if not found:
         others = f"{root.name}{SEPARATOR}{OTHERS}"
         return _declared(root, f"{root.name}{SEPARATOR}(others)", others, 1)
+
     (entry,) = found
-    # As the user reads it in the PodGroup and on the pod. The values alone make it unique: their keys are in one order.
-    values = ",".join(f"{key.rpartition('/')[2]}={pod.labels[key]}" for key in entry.match_label_keys)
+    # As the user reads it in the PodGroup and on the pod. The values alone make it unique: their
+    # keys are in one order.
+    values = ",".join(
+        f"{key.rpartition('/')[2]}={pod.labels[key]}" for key in entry.match_label_keys
+    )
     return _declared(root, f"{entry.name}({values or ALL})", entry.name, entry.size)
 
 
@@ -85,7 +127,9 @@ def _declared(root: PodGroup, name: str, parent: str, size: int) -> PodGroup:
     return msgspec.structs.replace(
         root,
         name=name,
-        gang_metadata=tuple((key, text) for key, text in root.gang_metadata if key not in _OF_THE_WHOLE),
+        gang_metadata=tuple(
+            (key, text) for key, text in root.gang_metadata if key not in _OF_THE_WHOLE
+        ),
         min_member=size,
         parent=parent,
         is_composite=False,

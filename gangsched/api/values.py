@@ -1,7 +1,7 @@
 """Grammars of annotation values: counts, Go durations, lists of gangs (semantics I3).
 
-Invariant: each function returns the value of a text, or raises `BadValue`. `gang_spec` chooses the replacement of a bad
-value.
+Invariant: each function returns the value of a text, or raises `BadValue`. `gang_spec` chooses the
+replacement of a bad value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _UNIT_NS: Final = {
     "h": 3600 * 10**9,
 }
 _LONGEST_DURATION: Final = 128
-LABEL_KEY: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+LABEL_KEY: Final = re.compile(
+    r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+)
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _GANG_ID: Final = re.compile(r"[^/\s]+/[^/\s]+")
 
@@ -49,22 +51,28 @@ def parse_count(text: str) -> int:
     match = _COUNT.fullmatch(text)
     if match is None or (count := int(match[1])) > INT32_MAX:
         raise BadValue(f"is not an integer from 0 to {INT32_MAX}")
+
     return count
 
 
 def parse_duration(text: str) -> float:
-    """Parse a Go duration into seconds ("30s", "1h30m", "1.5h", "100ms"; "0" needs no unit); it may be negative."""
+    """Parse a Go duration into seconds ("30s", "1h30m", "1.5h", "100ms"; "0" needs no unit); it may
+    be negative.
+    """
     # As Go's ParseDuration: the only number without a unit.
     if text.lstrip("+-") == "0" and len(text) <= 2:
         return 0.0
     if len(text) > _LONGEST_DURATION or not _DURATION.fullmatch(text):
         raise BadValue('is not a duration (examples: "30s", "1h30m")')
+
     total_ns = 0
     for whole, fraction, unit in _DURATION_TERM.findall(text):
         # Whole nanoseconds, so that 0.1s is exactly that.
         total_ns += int(whole + fraction) * _UNIT_NS[unit] // int(10 ** len(fraction))
+
     if total_ns >= 2**63:
         raise BadValue("is longer than the maximum, 292 years")
+
     return (-total_ns if text.startswith("-") else total_ns) / 10**9
 
 
@@ -73,6 +81,7 @@ def parse_wait_time(text: str) -> float | None:
     seconds = parse_duration(text)
     if seconds < 0:
         raise BadValue("is negative")
+
     return seconds or None
 
 
@@ -81,26 +90,32 @@ def parse_delay(text: str) -> float:
     seconds = parse_duration(text)
     if seconds < 0:
         raise BadValue("is negative")
+
     return seconds
 
 
 def parse_groups(text: str) -> tuple[str, ...] | None:
-    """Parse a JSON list of gang ids "namespace/name" into sorted, distinct ids; None for an empty list or text.
+    """Parse a JSON list of gang ids "namespace/name" into sorted, distinct ids; None for an empty
+    list or text.
 
     Koordinator sets the key to an empty text on PodGroups without a gang group.
     """
     if not text.strip():
         return None
+
     try:
         ids = msgspec.json.decode(text, type=list[str])
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise BadValue('is not a JSON list of "namespace/name"') from None
+
     for gang in ids:
         if not _GANG_ID.fullmatch(gang):
             raise BadValue(f'is not a JSON list of "namespace/name" (it lists {quoted(gang)})')
+
     listed = tuple(sorted(set(ids)))
     if len(listed) > MOST_GANGS:
         raise BadValue(f"lists more than {MOST_GANGS} gangs")
+
     return listed or None
 
 
@@ -108,6 +123,7 @@ def parse_parent(text: str) -> str | None:
     """Parse the name of a parent in the gang's namespace; None for an empty text."""
     if text and not _NAME.fullmatch(text):
         raise BadValue("is not the name of an object")
+
     return text or None
 
 
@@ -139,13 +155,17 @@ def parse_flag(text: str) -> bool:
     """Parse true or false."""
     if text not in {"true", "false"}:
         raise BadValue("is neither true nor false")
+
     return text == "true"
 
 
 def parse_gpu_product(text: str) -> bool:
-    """Parse a policy for GPU products: True for same (all members get the same product), False for any."""
+    """Parse a policy for GPU products: True for same (all members get the same product), False for
+    any.
+    """
     if text not in {"same", "any"}:
         raise BadValue("is neither same nor any")
+
     return text == "same"
 
 
@@ -156,6 +176,7 @@ def parse_topology(text: str) -> tuple[str, ...] | None:
         raise BadValue("is not a label key" if len(labels) == 1 else "is not a list of label keys")
     if len(labels) > MAX_LEVELS:
         raise BadValue(f"lists more than {MAX_LEVELS} labels")
+
     return labels or None
 
 
@@ -163,4 +184,5 @@ def parse_level(text: str) -> str | None:
     """Parse the key of a node label (a topology level); None for an empty text. Raises BadValue."""
     if text and not LABEL_KEY.fullmatch(text):
         raise BadValue("is not a label key")
+
     return text or None

@@ -1,7 +1,7 @@
 """Placements with the devices that are chosen for their pods at the end of a plan.
 
-Invariant: the devices of a node suffice for all pods that a plan places there. If no devices were found for a verdict,
-it places no pod.
+Invariant: the devices of a node suffice for all pods that a plan places there. If no devices were
+found for a verdict, it places no pod.
 """
 
 from __future__ import annotations
@@ -14,32 +14,39 @@ from gangsched.model.plan import Need, Verdict
 from gangsched.model.reasons import Reason
 
 ENDED = Refusal(
-    Reason.UNSCHEDULABLE, "the search for devices was ended early; the gang is tried again when something changes"
+    Reason.UNSCHEDULABLE,
+    "the search for devices was ended early; the gang is tried again when something changes",
 )
 
 
 def with_devices(verdict: Verdict, ledger: Ledger) -> Verdict:
-    """Add the chosen devices to the placements of a verdict. Refuse the group if the plan ran out of work before it
-    found them.
+    """Add the chosen devices to the placements of a verdict. Refuse the group if the plan ran out
+    of work before it found them.
     """
     binds, holds = (_allocated(each, ledger) for each in (verdict.binds, verdict.holds))
     if binds is None or holds is None:
-        shapes = dict.fromkeys(each.pod.shape for each in (*verdict.binds, *verdict.holds))
+        shapes = dict.fromkeys(
+            placement.pod.shape for placement in (*verdict.binds, *verdict.holds)
+        )
         # 0 pods: any freed room wakes the group, since it is not known which devices were lacking.
         needs = tuple(Need(shape, 0) for shape in shapes)
         return replace(verdict, told=ENDED, binds=(), holds=(), notes=(), gangs=(), needs=needs)
+
     return replace(verdict, binds=binds, holds=holds)
 
 
 def _allocated(placements: tuple[Placement, ...], ledger: Ledger) -> tuple[Placement, ...] | None:
     storage = ledger.occupancy.storage
     found = []
-    for each in placements:
-        if storage.claim_devices is not None and storage.claim_devices.places(each.pod):
-            claims = storage.allocated(each.pod, each.node)
+
+    for placement in placements:
+        if storage.claim_devices is not None and storage.claim_devices.places(placement.pod):
+            claims = storage.allocated(placement.pod, placement.node)
             if claims is None:
                 return None
-            found.append(replace(each, claims=claims))
+
+            found.append(replace(placement, claims=claims))
         else:
-            found.append(each)
+            found.append(placement)
+
     return tuple(found)

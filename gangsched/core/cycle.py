@@ -1,12 +1,15 @@
 """The cycle: `plan` decides the groups of the queue on one snapshot.
 
-Invariant: the result depends on the arguments only. This module is the composition root: it names the extensions of a
-plan, which `core.pipeline` and `core.decision` do not know. The steps, as they are numbered in the code:
+Invariant: the result depends on the arguments only. This module is the composition root: it names
+the extensions of a plan, which `core.pipeline` and `core.decision` do not know. The steps, as they
+are numbered in the code:
 
-1. QueueSort: order the groups. 2. Release holds that timed out, lost their node or are no longer allowed. 3. PreFilter:
-members (P1, P2), then arithmetic (P4). 4. One round for the gangs below their minimum: Filter, Score, Reserve and
-Permit (R1-R3, B1). 5. Members that may start alone, one by one (P3, B3). 6. Preemption (V15). 7. A reservation
-for each group that is entitled to one (H12). 8. PostFilter: break a deadlock of holds (D1).
+1. QueueSort: order the groups. 2. Release holds that timed out, lost their node or are no longer
+   allowed. 3. PreFilter:
+members (P1, P2), then arithmetic (P4). 4. One round for the gangs below their minimum: Filter,
+Score, Reserve and Permit (R1-R3, B1). 5. Members that may start alone, one by one (P3, B3). 6.
+Preemption (V15). 7. A reservation for each group that is entitled to one (H12). 8. PostFilter:
+break a deadlock of holds (D1).
 """
 
 from __future__ import annotations
@@ -17,7 +20,13 @@ import numpy.ma  # noqa: F401  # else `np.unique` imports it in the middle of a 
 
 from gangsched.core import tree_choices
 from gangsched.core.decision import Decider
-from gangsched.core.extensions import ChooseDevices, KeepReservations, PromiseRoomToCome, RespectNominations, TrackEnds
+from gangsched.core.extensions import (
+    ChooseDevices,
+    KeepReservations,
+    PromiseRoomToCome,
+    RespectNominations,
+    TrackEnds,
+)
 from gangsched.core.pipeline import Limits, Pipeline
 from gangsched.core.plan_cache import PlanCache
 from gangsched.core.plan_extension import PlanExtension
@@ -50,16 +59,19 @@ def plan(
     cache: PlanCache | None = None,
     at_work: AtWork | None = None,
 ) -> Plan:
-    """Decide, on one ledger at monotonic second `now_s`, every group of `queue` that is not `unchanged`.
+    """Decide, on one ledger at monotonic second `now_s`, every group of `queue` that is not
+    `unchanged`.
 
-    At least one group is decided; groups beyond `limits` are returned in `Plan.left`. `looked_at` are the ids of the
-    groups already decided in the current pass over the queue; a pass takes several plans if `limits` cut them short.
-    These groups are decided last, so n ready groups are decided within n / `limits.groups` plans (decision 8).
-    Namespaces alternate (Q4). A group that needs more work than one plan may do is returned as `unfinished`. The next
-    plan receives it and continues with it, but spends half of its work on other groups. Without `reserving` no
-    reservations are made, and without `preempting` no pod is preempted. `cache` comes from earlier plans on the same
-    cluster; it saves work and does not affect decisions. `at_work` says at any time which group is being decided, ""
-    between groups: whatever is raised then is its fault, and the plan is void (I10).
+    At least one group is decided; groups beyond `limits` are returned in `Plan.left`. `looked_at`
+    are the ids of the groups already decided in the current pass over the queue; a pass takes
+    several plans if `limits` cut them short. These groups are decided last, so n ready groups are
+    decided within n / `limits.groups` plans (decision 8). Namespaces alternate (Q4). A group that
+    needs more work than one plan may do is returned as `unfinished`. The next plan receives it and
+    continues with it, but spends half of its work on other groups. Without `reserving` no
+    reservations are made, and without `preempting` no pod is preempted. `cache` comes from earlier
+    plans on the same cluster; it saves work and does not affect decisions. `at_work` says at any
+    time which group is being decided, "" between groups: whatever is raised then is its fault, and
+    the plan is void (I10).
     """
     limits = limits or Limits()
     cache = cache or PlanCache()
@@ -71,14 +83,30 @@ def plan(
 
     extensions = [
         *_room_extensions(snapshot, ledger, whole, reserving),
-        *_reservations(snapshot, ledger, ready, whole, reserving, preempting, unfinished, cache, limits),
+        *_reservations(
+            snapshot,
+            ledger,
+            ready,
+            whole,
+            reserving,
+            preempting,
+            unfinished,
+            cache,
+            limits,
+        ),
         PromiseRoomToCome(ordered),
     ]
     # Asked after each of thousands of decisions, so only those that choose something.
-    choosers = [extension.choose for extension in extensions if type(extension).choose is not PlanExtension.choose]
+    choosers = []
+
+    for extension in extensions:
+        if type(extension).choose is not PlanExtension.choose:
+            choosers.append(extension.choose)
+
     decider = Decider(ledger, totals, whole, now_s, at_work or AtWork(), choosers)
 
-    # What is promised to a group is kept from all others until it is looked at, so that it is not put off.
+    # What is promised to a group is kept from all others until it is looked at, so that it is not
+    # put off.
     nominated = preempting.nominated.keys() if preempting is not None else frozenset[str]()
     pipeline = Pipeline(
         ordered,
@@ -94,7 +122,10 @@ def plan(
 
 
 def _ledgers(
-    snapshot: Snapshot, policy: GpuPolicy | None, cache: PlanCache, unfinished: Unfinished | None
+    snapshot: Snapshot,
+    policy: GpuPolicy | None,
+    cache: PlanCache,
+    unfinished: Unfinished | None,
 ) -> tuple[Ledger, Ledger]:
     """The ledger of a plan, and one as if nothing ran, by which it is known what can never fit."""
     work = Work()
@@ -111,13 +142,20 @@ def _ledgers(
 
 
 def _room_extensions(
-    snapshot: Snapshot, ledger: Ledger, whole: dict[str, Group], reserving: Reserving | None
+    snapshot: Snapshot,
+    ledger: Ledger,
+    whole: dict[str, Group],
+    reserving: Reserving | None,
 ) -> Iterator[PlanExtension]:
-    """Those that concern the ledger's room; only the ones that this plan needs, since thousands of groups ask each."""
+    """Those that concern the ledger's room; only the ones that this plan needs, since thousands of
+    groups ask each.
+    """
     if snapshot.nominated:
         yield RespectNominations(ledger, whole)
+
     if reserving is not None and reserving.limits.reservations and reserving.last_ends is not None:
         yield TrackEnds(ledger, snapshot.table, reserving.last_ends, reserving.wall_s)
+
     yield ChooseDevices(ledger)
 
 

@@ -1,7 +1,8 @@
 """The decision about one group: steps 2 to 5 of a plan.
 
-Invariant: pure functions of a group and a ledger. A refusal leaves the ledger unchanged, except for holds that it
-releases. What a plan does beside that (nominations, devices, reservations, preemption) is unknown here.
+Invariant: pure functions of a group and a ledger. A refusal leaves the ledger unchanged, except for
+holds that it releases. What a plan does beside that (nominations, devices, reservations,
+preemption) is unknown here.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
 class Decider:
     """Decides groups on the ledger of one plan, each as often as it is asked.
 
-    `whole` has the trees, of which a plan sorts only the gangs that their minimum needs. `after` is run within the
-    group's share of work, by those who choose something for the whole plan.
+    `whole` has the trees, of which a plan sorts only the gangs that their minimum needs. `after` is
+    run within the group's share of work, by those who choose something for the whole plan.
     """
 
     ledger: Ledger
@@ -57,74 +58,110 @@ class Decider:
         return verdict
 
     def as_whole(self, group: Group) -> Group:
-        """The tree of which the group is the part that its minimum needs; any other group itself."""
+        """The tree of which the group is the part that its minimum needs; any other
+        group itself.
+        """
         return self.whole.get(group.id, group)
 
 
 def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:
-    """Run steps 2 to 5 for one group. A refusal leaves `ledger` unchanged, except for holds that it releases.
+    """Run steps 2 to 5 for one group. A refusal leaves `ledger` unchanged, except for holds that it
+    releases.
 
     The parts of a tree are decided one by one, each like a group.
     """
     if group.tree is not None and group.refusal is None:
         part = partial(decide, ledger=ledger, totals=totals, now_s=now_s)
         sums = partial(_hopeless, group, ledger, totals)
-        return trees.TreeDecision(group, ledger, part, sums, ledger.progress or Progress()).verdict()
+        return trees.TreeDecision(
+            group,
+            ledger,
+            part,
+            sums,
+            ledger.progress or Progress(),
+        ).verdict()
+
     # 2. End what cannot go on.
     ended = _end_holds(group, ledger, now_s=now_s)
     if ended is not None:
         return ended
+
     # 3. PreFilter and 4. the round, for the gangs that need a minimum.
     needing = [_with_first(gang, group) for gang in group.gangs if not gang.free_running]
     verdict = _refuse(group)
     if verdict is None and any(gang.pending or gang.held for gang in needing):
         verdict = _round(group, needing, ledger, totals)
+
     # 5. Members that no gang rule holds back, whatever became of the others.
     alone = pre_filter.unhindered(group)
     free_running = [gang for gang in alone if gang.free_running]
     pods = [pod for gang in alone for pod in gang.unhindered]
+
     ready = (*_held(free_running), *(placement for gang in alone for placement in gang.kept))
     if verdict is not None and not pods and not ready and not free_running:
         return verdict
+
     trial = rounds.place_alone(pods, group, ledger)
     notes = _notes(group, trial, ledger, totals)
+
     if verdict is None:
         return _alone(group, ready, trial, notes)
+
     return _with_alone(verdict, ready, free_running, trial, notes)
 
 
 def _with_first(gang: Gang, group: Group) -> Gang:
-    """The gang; without a minimum and siblings, it needs its first member if that decides the domain of the others."""
+    """The gang; without a minimum and siblings, it needs its first member if that decides the
+    domain of the others.
+    """
     if gang.min_member or len(group.gangs) > 1 or not any(required_keys(group)):
         return gang
+
     return replace(gang, min_member=1)
 
 
 def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
-    """Release holds that timed out (T2), lost their node (R3) or are a Strict group's (I5, T1); None without any.
+    """Release holds that timed out (T2), lost their node (R3) or are a Strict group's (I5, T1);
+    None without any.
 
-    The state marks the pods of a group that timed out; any other group is looked at again in the next plan.
+    The state marks the pods of a group that timed out; any other group is looked at again in the
+    next plan.
     """
     held = _held(group.gangs)
     # Before anything else: a group that timed out must not be permitted in the same plan.
     if group.clock_started_s is not None and now_s >= group.clock_started_s + group.wait_time_s:
         return replace(_released(group, held, ledger, placing.wait_time_over(group)), expired=True)
+
     kept = (placement for gang in group.gangs for placement in gang.kept)
-    lost = tuple(each for each in (*held, *kept) if not ledger.fits_still(each.pod, each.node))
+    lost = tuple(
+        placement
+        for placement in (*held, *kept)
+        if not ledger.fits_still(placement.pod, placement.node)
+    )
     if lost:
-        return _released(group, lost, ledger, placing.holds_lost(sorted({placement.node for placement in lost})))
+        return _released(
+            group,
+            lost,
+            ledger,
+            placing.holds_lost(sorted({placement.node for placement in lost})),
+        )
     if group.strict and held:
         return _released(group, held, ledger, placing.strict_holds_nothing(len(held)))
+
     return None
 
 
 def _refuse(group: Group) -> Verdict | None:
-    """A group that gave its holds up (D1), or whose members are not there (P1, P2); None if it may have a round."""
+    """A group that gave its holds up (D1), or whose members are not there (P1, P2); None if it may
+    have a round.
+    """
     if group.yielded_to:
         return _verdict(group, placing.yielded(group, group.yielded_to))
+
     refused = pre_filter.refusals(group)
     if not refused:
         return None
+
     # The group is told the cause, not that one of its gangs waits for another.
     causes = (refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG)
     return _verdict(group, next(causes, refused[0][1]), gangs=refused)
@@ -134,75 +171,142 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
     """Refuse by arithmetic (P4), or hold a round."""
     short = pre_filter.waiting_short(gangs)
     if short:
-        refusal = next(refusal for _, refusal in short if refusal.reason is Reason.WAITING_FOR_MEMBERS)
+        refusal = next(
+            refusal for _, refusal in short if refusal.reason is Reason.WAITING_FOR_MEMBERS
+        )
         return _verdict(group, refusal, gangs=short)
+
     hopeless = pre_filter.arithmetic(group, gangs, ledger, totals)
     if hopeless is not None:
         refusal, needs = hopeless
-        return _verdict(group, refusal, needs=in_domains(needs, group, ledger) if group.strict else needs)
+        return _verdict(
+            group,
+            refusal,
+            needs=in_domains(needs, group, ledger) if group.strict else needs,
+        )
+
     trial, round_ = rounds.run_round(group, gangs, ledger)
-    needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending))
+    needs = tuple(
+        Need(shape, 0)
+        for shape in dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending)
+    )
+
     if round_.outcome is RoundOutcome.REFUSED:
         told = _gang_failed(group, gangs, trial, ledger, totals)
         assert trial.culprit is not None
+
         # One shape anywhere needs no number: any node that takes it is worth another look.
         if group.strict and (len(needs) > 1 or any(required_keys(group))):
             needs = in_domains(pre_filter.least_needs(gangs, trial.culprit[1].shape), group, ledger)
+
         return _verdict(group, told, round=round_, needs=needs)
+
     notes = _notes(group, trial, ledger, totals)
     if round_.outcome is RoundOutcome.HOLDING:
         return replace(_hold(group, gangs, trial, notes), round=round_, needs=needs)
+
     binds = (*_held(gangs), *trial.placements)
     told = notes[0][1] if notes and not binds else placing.permitted(len(binds))
-    return _verdict(group, told, round=round_, binds=binds, notes=notes, needs=needs if notes else ())
+    return _verdict(
+        group,
+        told,
+        round=round_,
+        binds=binds,
+        notes=notes,
+        needs=needs if notes else (),
+    )
 
 
 def _hopeless(group: Group, ledger: Ledger, totals: Ledger, gang: Gang) -> Refusal | None:
-    """The refusal of a gang that does not fit even without the rest of its group, by sums (P4); None if it may fit."""
+    """The refusal of a gang that does not fit even without the rest of its group, by sums (P4);
+    None if it may fit.
+    """
     found = pre_filter.arithmetic(replace(group, gangs=(gang,)), [gang], ledger, totals)
     return found[0] if found is not None else None
 
 
-def _gang_failed(group: Group, gangs: list[Gang], trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> Refusal:
+def _gang_failed(
+    group: Group,
+    gangs: list[Gang],
+    trial: rounds.Trial,
+    ledger: Ledger,
+    totals: Ledger,
+) -> Refusal:
     """The refusal after a Strict round that was rolled back."""
     assert trial.culprit is not None
     gang, pod, refusal = trial.culprit
+
     if trial.lacks:
         takes = takes_when_empty(gang, replace(group, avoid=frozenset()), totals)
-        return placing.slices_failed(gang, trial.lacks, needed=missing(gang, 0), note=trial.note, takes=takes)
+        return placing.slices_failed(
+            gang,
+            trial.lacks,
+            needed=missing(gang, 0),
+            note=trial.note,
+            takes=takes,
+        )
+
     short = diagnosis.shortage(pod.shape, group, ledger, totals)
-    needed = sum(missing(each, 0) for each in gangs)
+    needed = sum(missing(gang, 0) for gang in gangs)
     placed = len(trial.placements)
-    return placing.gang_failed(gang, pod, refusal, short, placed=placed, needed=needed, note=trial.note)
+
+    return placing.gang_failed(
+        gang,
+        pod,
+        refusal,
+        short,
+        placed=placed,
+        needed=needed,
+        note=trial.note,
+    )
 
 
 def _notes(group: Group, trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> Notes:
     """By uid why members found no node that do not hold up the others."""
     shapes = dict.fromkeys(pod.shape for pod, _ in trial.failed)
     short = {shape: diagnosis.shortage(shape, group, ledger, totals) for shape in shapes}
-    return tuple((pod.uid, placing.no_node(pod, refusal, short[pod.shape])) for pod, refusal in trial.failed)
+    return tuple(
+        (pod.uid, placing.no_node(pod, refusal, short[pod.shape])) for pod, refusal in trial.failed
+    )
 
 
 def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:
     """A NonStrict group keeps what found a node, until the others do (R3)."""
     held = tuple((gang, p) for gang in gangs for p in (*gang.held, *trial.placed.get(gang.id, ())))
     holding = ((p.pod.uid, placing.holding(p.pod, p.node, gang)) for gang, p in held)
-    told = placing.holds_summary(group, len(held), placing.lacking(gangs, trial.counts), trial.failed)
+    told = placing.holds_summary(
+        group,
+        len(held),
+        placing.lacking(gangs, trial.counts),
+        trial.failed,
+    )
+
     return _verdict(group, told, holds=trial.placements, notes=(*notes, *holding))
 
 
-def _alone(group: Group, ready: tuple[Placement, ...], trial: rounds.Trial, notes: Notes) -> Verdict:
+def _alone(
+    group: Group,
+    ready: tuple[Placement, ...],
+    trial: rounds.Trial,
+    notes: Notes,
+) -> Verdict:
     """The verdict of a group of which no gang needed a round: what became of its single members."""
     binds = (*ready, *trial.placements)
     outcome = RoundOutcome.REFUSED if notes else RoundOutcome.PERMITTED
-    tried, placed = trial.attempted, len(trial.placements)
+    tried = trial.attempted
+    placed = len(trial.placements)
     round_ = Round(group.rounds + 1, tried, tried, placed, outcome) if tried else None
     told = notes[0][1] if notes else placing.permitted(len(binds))
+
     return _verdict(group, told, round=round_, binds=binds, notes=notes, needs=_needs((), trial))
 
 
 def _with_alone(
-    verdict: Verdict, ready: tuple[Placement, ...], free_running: list[Gang], trial: rounds.Trial, notes: Notes
+    verdict: Verdict,
+    ready: tuple[Placement, ...],
+    free_running: list[Gang],
+    trial: rounds.Trial,
+    notes: Notes,
 ) -> Verdict:
     """A group's refusal or round, with what became of its single members added."""
     own = _of_each(free_running, trial, dict(notes))
@@ -211,27 +315,40 @@ def _with_alone(
         binds=(*verdict.binds, *ready, *trial.placements),
         notes=(*verdict.notes, *notes),
         needs=_needs(verdict.needs, trial),
-        gangs=(*(each for each in verdict.gangs if each[0] not in own), *own.items()),
+        gangs=(*(gang for gang in verdict.gangs if gang[0] not in own), *own.items()),
     )
 
 
-def _of_each(gangs: list[Gang], trial: rounds.Trial, failed: dict[str, Refusal]) -> dict[str, Refusal]:
-    """By gang id what is true of gangs that do not wait for their group; no text where nothing of them moved."""
+def _of_each(
+    gangs: list[Gang],
+    trial: rounds.Trial,
+    failed: dict[str, Refusal],
+) -> dict[str, Refusal]:
+    """By gang id what is true of gangs that do not wait for their group; no text where nothing of
+    them moved.
+    """
     placed = {placement.pod.uid for placement in trial.placements}
     told: dict[str, Refusal] = {}
+
     for gang in gangs:
         uids = [pod.uid for pod in (*gang.retry, *gang.pending)]
-        started = placing.permitted(sum(uid in placed for uid in uids) + len(gang.held) + len(gang.kept))
+        started = placing.permitted(
+            sum(uid in placed for uid in uids) + len(gang.held) + len(gang.kept)
+        )
         told[gang.id] = next((failed[uid] for uid in uids if uid in failed), started)
+
     return told
 
 
 def _needs(of_round: tuple[Need, ...], trial: rounds.Trial) -> tuple[Need, ...]:
-    """The needs of a group whose parts may go on by themselves: with several, room of any size is worth a look."""
+    """The needs of a group whose parts may go on by themselves: with several, room of any size is
+    worth a look.
+    """
     alone = tuple(Need(shape, 1) for shape in dict.fromkeys(pod.shape for pod, _ in trial.failed))
     needs = (*of_round, *alone)
     if len(needs) < 2 or not alone:
         return needs
+
     return tuple(Need(shape, 0) for shape in dict.fromkeys(need.shape for need in needs))
 
 
@@ -242,6 +359,7 @@ def _held(gangs: Iterable[Gang]) -> tuple[Placement, ...]:
 def _released(group: Group, held: tuple[Placement, ...], ledger: Ledger, told: Refusal) -> Verdict:
     for placement in held:
         ledger.release(placement.pod, placement.node)
+
     return _verdict(group, told, releases=tuple(placement.pod.uid for placement in held))
 
 

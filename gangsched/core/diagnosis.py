@@ -1,7 +1,9 @@
-"""Diagnosis: the amounts that a refusal states in addition to kube-scheduler's node counts (semantics E1).
+"""Diagnosis: the amounts that a refusal states in addition to kube-scheduler's node counts
+(semantics E1).
 
-Invariant: the ledger is only read. "Can never fit" is reported only if totals prove it: the eligible nodes could not
-hold the pods even if they were empty. The totals count requests only, not other pods, ports, volumes or domains.
+Invariant: the ledger is only read. "Can never fit" is reported only if totals prove it: the
+eligible nodes could not hold the pods even if they were empty. The totals count requests only, not
+other pods, ports, volumes or domains.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ RESOURCES_NAMED = 3
 class Amounts:
     """One resource on the nodes that a shape may use, in exact units.
 
-    `asked` is the request of each pod. `offered` and `free_on_one` are the largest values of any single node. `takes`
-    is the number of pods that fit into the free amounts, summed over the nodes.
+    `asked` is the request of each pod. `offered` and `free_on_one` are the largest values of any
+    single node. `takes` is the number of pods that fit into the free amounts, summed over the
+    nodes.
     """
 
     resource: str
@@ -48,9 +51,10 @@ class Amounts:
 class Shortage:
     """Why there is no room for pods of one shape.
 
-    `scarcest` is the resource that runs out first; `nodes` counts the eligible nodes, and `empty_room` the pods that
-    would fit on them if they were empty. `closed` lists why nodes that offer enough are not eligible. If no node offers
-    the scarcest resource at all, `instead` lists the extended resources of the cluster.
+    `scarcest` is the resource that runs out first; `nodes` counts the eligible nodes, and
+    `empty_room` the pods that would fit on them if they were empty. `closed` lists why nodes that
+    offer enough are not eligible. If no node offers the scarcest resource at all, `instead` lists
+    the extended resources of the cluster.
     """
 
     scarcest: Amounts
@@ -61,15 +65,19 @@ class Shortage:
 
 
 def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
-    """Find out why pods of `shape` lack room on `ledger`; `totals` is the ledger of the empty cluster."""
+    """Find out why pods of `shape` lack room on `ledger`; `totals` is the ledger of the empty
+    cluster.
+    """
     progress = ledger.progress
     known = progress.shortage(shape) if progress is not None else None
     if known is None:
         # Equal for groups that may use the same nodes: hundreds of equal gangs share one diagnosis.
         key = (shortage, shape, rules_key(group, shape, ledger))
         known = ledger.recall(key, lambda: _shortage(shape, group, ledger, totals))
+
         if progress is not None:
             progress.is_short(shape, known)
+
     return known
 
 
@@ -80,46 +88,64 @@ def room(shape: Shape, group: Group, ledger: Ledger) -> int:
 
 
 def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
-    """Number of pods of `shape` that would fit on the eligible nodes if these were empty. Nodes that the group avoids
-    only temporarily count as eligible.
+    """Number of pods of `shape` that would fit on the eligible nodes if these were empty. Nodes
+    that the group avoids only temporarily count as eligible.
     """
     # Avoided nodes come back by themselves, so they are part of what the cluster could ever hold.
     return room(shape, replace(group, avoid=frozenset()) if group.avoid else group, totals)
 
 
 def _shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
-    ledger.work.charge(150 + len(ledger.table) // 30 + len(ledger.table.tainted) * (4 + len(shape.tolerations)))
+    ledger.work.charge(
+        150 + len(ledger.table) // 30 + len(ledger.table.tainted) * (4 + len(shape.tolerations))
+    )
     nodes = static_fit(shape, ledger.table).mask
+
     for mask in closed_for_long(group, shape, ledger):
         nodes = nodes & ~mask
+
     found = [_amounts(name, asked, nodes, ledger) for name, asked in shape.requests]
     # A request that no node could ever satisfy is the cause, whatever else is short.
     scarcest = min(found, key=lambda each: (not each.never, each.takes))
     usable_nodes = int(np.count_nonzero(nodes))
     instead = () if _offered(scarcest.resource, ledger) else _extended(ledger)
-    return Shortage(scarcest, usable_nodes, empty_room(shape, group, totals), _closed(shape, ledger), instead)
+
+    return Shortage(
+        scarcest,
+        usable_nodes,
+        empty_room(shape, group, totals),
+        _closed(shape, ledger),
+        instead,
+    )
 
 
 def _closed(shape: Shape, ledger: Ledger) -> tuple[str, ...]:
-    """Reasons that exclude the shape from nodes with enough allocatable resources; few taints are named."""
+    """Reasons that exclude the shape from nodes with enough allocatable resources; few taints are
+    named.
+    """
     enough = ledger.table.everywhere()
     for name, asked in shape.requests:
         row = ledger.resources.get(name)
         enough &= ledger.table.having(()) if row is None else ledger.allocatable[row] >= asked
+
     found = []
     for reason, refused in static_fit(shape, ledger.table).refused:
         shut = refused & enough
         if not shut.any():
             continue
+
         text = reason.removeprefix("node(s) ")
         if reason == TaintToleration.reason:
             tainted = ledger.table.tainted.items()
             keep_off = (listed for listed, there in tainted if shut[there].any())
-            taints = {str(each) for listed in keep_off for each in untolerated(shape, listed)}
+
+            taints = {str(taint) for listed in keep_off for taint in untolerated(shape, listed)}
             # Taints of many tenants' pools would fill the message.
             if len(taints) <= TAINTS_NAMED:
                 text = f"had untolerated taint {', '.join(sorted(taints))}"
+
         found.append(text)
+
     return tuple(found)
 
 
@@ -130,13 +156,18 @@ def _offered(name: str, ledger: Ledger) -> bool:
 
 def _extended(ledger: Ledger) -> tuple[str, ...]:
     """Names of the extended resources that nodes offer, the first few."""
-    return tuple(sorted(name for name in ledger.resources if "/" in name and _offered(name, ledger))[:RESOURCES_NAMED])
+    return tuple(
+        sorted(name for name in ledger.resources if "/" in name and _offered(name, ledger))[
+            :RESOURCES_NAMED
+        ]
+    )
 
 
 def _amounts(name: str, asked: int, nodes: Bools, ledger: Ledger) -> Amounts:
     row = ledger.resources.get(name)
     if row is None or not nodes.any():
         return Amounts(resource=name, asked=asked)
+
     free = np.maximum(ledger.free[row][nodes], 0)
     return Amounts(
         resource=name,

@@ -22,29 +22,44 @@ from gangsched.model.snapshot import Floats, NodeTable, Snapshot
 
 
 class RespectNominations(PlanExtension):
-    """Keeps the room that is nominated for others from each group (F1, V10), and ends what a group made use of."""
+    """Keeps the room that is nominated for others from each group (F1, V10), and ends what a group
+    made use of.
+    """
 
     def __init__(self, ledger: Ledger, whole: Mapping[str, Group]) -> None:
         self._ledger = ledger
         self._whole = whole
 
     def before(self, group: Group) -> None:
-        """Respect nominations by the lowest priority of the group's members, since they hold for all of them."""
+        """Respect nominations by the lowest priority of the group's members, since they hold for
+        all of them.
+        """
         lowest = self._whole.get(group.id, group).lowest_priority
         self._ledger.respect_nominations(lowest, but=group.id)
 
     def reserve(self, group: Group, verdict: Verdict) -> Verdict:
-        """End the promises to members that have their nodes now, and to members that were to come (B8)."""
+        """End the promises to members that have their nodes now, and to members that were to come
+        (B8).
+        """
         placed = {placement.pod.uid for placement in (*verdict.binds, *verdict.holds)}
         self._ledger.fulfill(group.id, placed)
         stand_ins.fulfill(self._whole.get(group.id, group).gangs, verdict, self._ledger)
+
         return verdict
 
 
 class TrackEnds(PlanExtension):
-    """Tells the ledger when each node is expected to be empty, so that pods which end together share nodes (H10)."""
+    """Tells the ledger when each node is expected to be empty, so that pods which end together
+    share nodes (H10).
+    """
 
-    def __init__(self, ledger: Ledger, table: NodeTable, ask: Callable[[NodeTable], Floats], wall_s: float) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        table: NodeTable,
+        ask: Callable[[NodeTable], Floats],
+        wall_s: float,
+    ) -> None:
         self._ends = LastEnds(ask, table, wall_s)
         ledger.last_ends = self._ends
 
@@ -71,7 +86,11 @@ class ChooseDevices(PlanExtension):
         claims = self._ledger.occupancy.storage.claim_devices
         if claims is None or not claims.is_used:
             return plan
-        return replace(plan, verdicts=tuple([with_devices(verdict, self._ledger) for verdict in plan.verdicts]))
+
+        return replace(
+            plan,
+            verdicts=tuple([with_devices(verdict, self._ledger) for verdict in plan.verdicts]),
+        )
 
 
 class KeepReservations(PlanExtension):
@@ -89,12 +108,24 @@ class KeepReservations(PlanExtension):
         cache: ReservationCache,
         begins: bool,
     ) -> None:
-        """The arguments of `Standing`; `begins` if the plan may spend work on reservations before its first group."""
-        self._standing = Standing(reserving, snapshot, ledger, ready, most=most, nominated=nominated, cache=cache)
+        """The arguments of `Standing`; `begins` if the plan may spend work on reservations before
+        its first group.
+        """
+        self._standing = Standing(
+            reserving,
+            snapshot,
+            ledger,
+            ready,
+            most=most,
+            nominated=nominated,
+            cache=cache,
+        )
         self._begins = begins
 
     def sort(self, ready: list[Group]) -> None:
-        """Put shorter groups of equal priority behind the head first, which are likelier to be backfilled (H9)."""
+        """Put shorter groups of equal priority behind the head first, which are likelier to be
+        backfilled (H9).
+        """
         if not self._standing.keeps_order:
             ready.sort(key=self._standing.order)
 
@@ -125,5 +156,8 @@ class PromiseRoomToCome(PlanExtension):
         if not self._groups:
             return plan
 
-        verdicts = [stand_ins.split(verdict) if verdict.group in self._groups else verdict for verdict in plan.verdicts]
+        verdicts = []
+        for verdict in plan.verdicts:
+            verdicts.append(stand_ins.split(verdict) if verdict.group in self._groups else verdict)
+
         return replace(plan, verdicts=tuple(verdicts))

@@ -1,10 +1,11 @@
 """Rules about groups: which nodes one group may not use although its pods would fit there.
 
-Each rule gives its nodes and its part of the key together. Groups with equal keys are judged alike, and what one of
-them was refused is remembered for the others, so a rule that closed nodes without saying so in its key would refuse
-gangs that fit.
+Each rule gives its nodes and its part of the key together. Groups with equal keys are judged alike,
+and what one of them was refused is remembered for the others, so a rule that closed nodes without
+saying so in its key would refuse gangs that fit.
 
-Invariant: for one ledger, equal keys mean equal nodes and equal room (`tests/properties/test_group_rules.py`).
+Invariant: for one ledger, equal keys mean equal nodes and equal room
+(`tests/properties/test_group_rules.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ import numpy as np
 
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
-from gangsched.model.gpu_policy import NOT_SHARED, PRODUCT_LABEL, SHARED_RESOURCE, SHARED_SUFFIX, SHARING_LABEL
+from gangsched.model.gpu_policy import (
+    NOT_SHARED,
+    PRODUCT_LABEL,
+    SHARED_RESOURCE,
+    SHARED_SUFFIX,
+    SHARING_LABEL,
+)
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes
 
@@ -28,8 +35,9 @@ SHARED: Final = "node(s) share GPUs between pods, which this gang does not allow
 class GroupRule(Protocol):
     """Closes nodes to a group, or leaves it only part of their room.
 
-    `expires`: the rule stops applying without a change of the cluster, so its nodes are no reason to tell a group that
-    it never fits. `narrows`: it leaves part of the room of nodes that it does not close.
+    `expires`: the rule stops applying without a change of the cluster, so its nodes are no reason
+    to tell a group that it never fits. `narrows`: it leaves part of the room of nodes that it does
+    not close.
     """
 
     expires: bool
@@ -42,7 +50,9 @@ class GroupRule(Protocol):
         """The nodes that the rule closes to the group's pods of `shape`, with the reason."""
 
     def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
-        """`room[n]`, reduced to the pods of `shape` that the rule leaves to the group on node `n`."""
+        """`room[n]`, reduced to the pods of `shape` that the rule leaves to the group on
+        node `n`.
+        """
 
 
 class ClosingRule:
@@ -69,6 +79,7 @@ class Avoided(ClosingRule):
         """The nodes that the group avoids."""
         if not group.avoid:
             return ()
+
         return (RefusedNodes(AVOIDED, ledger.table.having(group.avoid)),)
 
 
@@ -105,6 +116,7 @@ class HeldBackForOthers(ClosingRule):
         held_back = ledger.promises.held_back_for(group)
         if held_back is None:
             return ()
+
         return (RefusedNodes(HELD_BACK, held_back.nodes),)
 
 
@@ -117,7 +129,8 @@ class OutsideOfScope(ClosingRule):
         if scope.accelerated is None and scope.others is None:
             return None
 
-        # Scopes compare by identity: two attempts with equal nodes are rare, and comparing masks is not free.
+        # Scopes compare by identity: two attempts with equal nodes are rare, and comparing masks is
+        # not free.
         return scope
 
     def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
@@ -125,6 +138,7 @@ class OutsideOfScope(ClosingRule):
         inside = ledger.scope.of(accelerated=ledger.accelerated(shape))
         if inside is None:
             return ()
+
         return (RefusedNodes(ledger.scope.text, ~inside),)
 
 
@@ -146,7 +160,10 @@ class LeftByReservations:
     def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
         """The places that reservations leave to the group."""
         reserved = ledger.promises.reserved
-        return room if reserved is None else reserved.narrow(shape, room, group)
+        if reserved is None:
+            return room
+
+        return reserved.narrow(shape, room, group)
 
 
 GROUP_RULES: tuple[GroupRule, ...] = (
@@ -160,12 +177,16 @@ GROUP_RULES: tuple[GroupRule, ...] = (
 
 
 def rules_key(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
-    """A key of all that the rules do to the group's pods of `shape`: equal keys mean equal room on this ledger."""
+    """A key of all that the rules do to the group's pods of `shape`: equal keys mean equal room on
+    this ledger.
+    """
     return tuple([rule.key(group, shape, ledger) for rule in GROUP_RULES])
 
 
 def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools | None:
-    """`having[n]`: node `n` has the label `key` with a value for which it holds; None if no node does."""
+    """`having[n]`: node `n` has the label `key` with a value for which it holds; None if no node
+    does.
+    """
     column = table.label_column(key)
     codes = [code for code, value in enumerate(column.values) if holds(value)]
     return np.isin(column.codes, codes) if codes else None

@@ -1,4 +1,6 @@
-"""Evaluates node selector terms on one node; `core.filter.node_selector` evaluates them on all nodes."""
+"""Evaluates node selector terms on one node; `core.filter.node_selector` evaluates them on all
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,19 @@ def any_term_met(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
 
 
 def _met_by(term: NodeSelectorTerm, node: Node) -> bool:
-    named = ((each.key == NODE_NAME_FIELD and node.name in each.values) for each in term.fields)
+    named = (
+        (requirement.key == NODE_NAME_FIELD and node.name in requirement.values)
+        for requirement in term.fields
+    )
     return (
         bool(term.labels or term.fields)
-        and all(_label_met(each, node.labels.get(each.key)) for each in term.labels)
-        and all(found != (each.operator == "NotIn") for each, found in zip(term.fields, named, strict=True))
+        and all(
+            _label_met(requirement, node.labels.get(requirement.key)) for requirement in term.labels
+        )
+        and all(
+            found != (each.operator == "NotIn")
+            for each, found in zip(term.fields, named, strict=True)
+        )
     )
 
 
@@ -32,6 +42,7 @@ def _label_met(requirement: Requirement, value: str | None) -> bool:
         return requirement.operator in {"NotIn", "DoesNotExist"}
     if requirement.operator in {"In", "NotIn"}:
         return (value in requirement.values) == (requirement.operator == "In")
+
     return value_matches(requirement, value)
 
 
@@ -47,11 +58,20 @@ def value_matches(requirement: Requirement, value: str) -> bool:
 
 
 def _compares(requirement: Requirement, value: str) -> bool:
-    """Gt and Lt compare whole numbers of 64 bits ("007" is 7); anything else on either side never matches."""
-    if len(requirement.values) != 1 or not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(requirement.values[0])):
+    """Gt and Lt compare whole numbers of 64 bits ("007" is 7); anything else on either side never
+    matches.
+    """
+    if len(requirement.values) != 1 or not (
+        _INTEGER.fullmatch(value) and _INTEGER.fullmatch(requirement.values[0])
+    ):
         return False
-    left, right = int(value), int(requirement.values[0])
+
+    left = int(value)
+    right = int(requirement.values[0])
     # strconv.ParseInt fails for these, and kube-scheduler then matches nothing.
     if max(abs(left), abs(right)) > _LARGEST_INTEGER:
         return False
-    return left > right if requirement.operator == "Gt" else left < right
+    if requirement.operator == "Gt":
+        return left > right
+
+    return left < right

@@ -1,7 +1,8 @@
 """Permit: whether the members that have a node may be bound now.
 
-Invariant: a group is permitted when each of its gangs has its minimum; then all placed and held members start together
-(semantics B1). Nothing waits inside Permit; a group that is not permitted is refused or holds.
+Invariant: a group is permitted when each of its gangs has its minimum; then all placed and held
+members start together (semantics B1). Nothing waits inside Permit; a group that is not permitted is
+refused or holds.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ from gangsched.model.parts import is_whole, whole_of
 
 
 def missing(gang: Gang, placed: int) -> int:
-    """Number of members that the gang still needs once `placed` of its pending members have a node; 0 if none."""
+    """Number of members that the gang still needs once `placed` of its pending members have a node;
+    0 if none.
+    """
     if gang.free_running:
         return 0
+
     return max(0, gang.min_member - gang.counted(placed))
 
 
 def permitted(gangs: Sequence[Gang], placed: Mapping[str, int]) -> bool:
     """Whether every gang has its minimum; `placed` counts newly placed members by gang id."""
     least = {gang.id: 0 if gang.free_running else gang.min_member for gang in gangs}
-    return is_whole(whole_of(least), {gang.id: gang.counted(placed.get(gang.id, 0)) for gang in gangs})
+    return is_whole(
+        whole_of(least),
+        {gang.id: gang.counted(placed.get(gang.id, 0)) for gang in gangs},
+    )

@@ -1,8 +1,9 @@
 """The pipeline of a plan: its steps, in their order, for every group of the queue.
 
-Invariant: groups are decided in queue order, and a refused group never blocks a group behind it (semantics Q4); each
-group can use the room that the groups before it left. Nominations, devices, reservations, members to come and
-preemption are extensions (`core.plan_extension`), which this module does not know.
+Invariant: groups are decided in queue order, and a refused group never blocks a group behind it
+(semantics Q4); each group can use the room that the groups before it left. Nominations, devices,
+reservations, members to come and preemption are extensions (`core.plan_extension`), which this
+module does not know.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from gangsched.model.plan import Plan, Unfinished, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one plan. They count work instead of reading a clock, so the event loop never stalls and results are
-    reproducible (decisions 8 and 47).
+    """Limits of one plan. They count work instead of reading a clock, so the event loop never
+    stalls and results are reproducible (decisions 8 and 47).
 
     `work` is in units of `core.work`, each about a microsecond.
     """
@@ -46,7 +47,8 @@ class Pipeline:
     room_maker: RoomMaker
     extensions: Sequence[PlanExtension]
     limits: Limits
-    #: Ids of groups that were decided earlier in the pass over the queue, which go last (Q4); None in its first plan.
+    #: Ids of groups that were decided earlier in the pass over the queue, which go last (Q4); None
+    #: in its first plan.
     served: Set[str] | None
     unfinished: Unfinished | None
     verdicts: dict[str, Verdict] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Pipeline:
 
         left = tuple(group.id for group in self.ready if group.id not in self.verdicts)
         again = self._break_deadlocks(queue)
+
         # Also if that was ended by lack of work, in the middle of a group.
         self.decider.at_work.group = ""
 
@@ -83,9 +86,10 @@ class Pipeline:
         )
         for extension in self.extensions:
             plan = extension.finish(plan)
+
         return replace(plan, work=self.ledger.work.used)
 
-    # --- step 1: QueueSort ------------------------------------------------------------------------------------------
+    # --- step 1: QueueSort -----------------------------------------------------------------------
 
     def _sort(self) -> None:
         for extension in self.extensions:
@@ -97,7 +101,8 @@ class Pipeline:
     def _in_turn(self, queue: PlanQueue) -> Iterator[Group]:
         """Yield the groups that this plan decides, at least one."""
         for group in queue:
-            # The next plan decides the rest, so that no group is refused because the work is used up.
+            # The next plan decides the rest, so that no group is refused because the work is used
+            # up.
             is_full = len(self.verdicts) >= self.limits.groups or self.tried >= self.limits.pods
             if (is_full or self.room_maker.is_full) and queue.end(group):
                 continue
@@ -106,7 +111,7 @@ class Pipeline:
             if group.id not in self.verdicts:
                 yield group
 
-    # --- steps 2 to 7: one group ------------------------------------------------------------------------------------
+    # --- steps 2 to 7: one group -----------------------------------------------------------------
 
     def _decide(self, group: Group, queue: PlanQueue) -> None:
         """Decide one group, with all that follows before the groups behind it see the room."""
@@ -121,6 +126,7 @@ class Pipeline:
 
         if verdicts:
             self._reserve(group, verdicts)
+
         self.decider.at_work.group = ""
 
     def _reserve(self, group: Group, verdicts: Mapping[str, Verdict]) -> None:
@@ -134,11 +140,15 @@ class Pipeline:
                 self.verdicts[decided.id] = extension.reserve(decided, self.verdicts[decided.id])
 
     def _behind(self, queue: PlanQueue, most: int) -> Sequence[Group]:
-        """The groups that the plan would decide next: `most` of them, and no more than it may still decide."""
+        """The groups that the plan would decide next: `most` of them, and no more than it may still
+        decide.
+        """
         allowed = self.limits.groups - len(self.verdicts) - 1
-        return [group for group in queue.behind(min(most, allowed)) if group.id not in self.verdicts]
+        return [
+            group for group in queue.behind(min(most, allowed)) if group.id not in self.verdicts
+        ]
 
-    # --- step 8: PostFilter -----------------------------------------------------------------------------------------
+    # --- step 8: PostFilter ----------------------------------------------------------------------
 
     def _break_deadlocks(self, queue: PlanQueue) -> frozenset[str]:
         """Let groups yield their holds, whatever the limits; return the groups to decide again.
@@ -146,15 +156,28 @@ class Pipeline:
         If no group yields, room is made for those that hold some.
         """
         again = post_filter.unsettled(self.ordered, self.verdicts, self.ledger.table)
-        # Whatever their turn: a group that is decided early may take the room that a later one holds.
+        # Whatever their turn: a group that is decided early may take the room that a later one
+        # holds.
         holders = [group for group in self.ordered if group.holds]
 
-        find = partial(post_filter.yield_holds, self.ordered, holders, self.verdicts, self.ledger, self.decider)
+        find = partial(
+            post_filter.yield_holds,
+            self.ordered,
+            holders,
+            self.verdicts,
+            self.ledger,
+            self.decider,
+        )
         yielded = queue.beyond(find) or {}
         self.verdicts |= yielded
 
         if not yielded:
-            verdicts, put_off = self.room_maker.make_room_for_holders(self.ordered, self.verdicts, queue, but=again)
+            verdicts, put_off = self.room_maker.make_room_for_holders(
+                self.ordered,
+                self.verdicts,
+                queue,
+                but=again,
+            )
             self.verdicts |= verdicts
             again |= put_off
 

@@ -1,7 +1,8 @@
 """Results that a plan passes on to the next plans.
 
-Invariant: every entry is the result of a pure function, stored with its inputs, so decisions do not depend on the
-cache, whether full or empty. The state owns the caches and passes them to `core.cycle.plan` in addition to its input.
+Invariant: every entry is the result of a pure function, stored with its inputs, so decisions do not
+depend on the cache, whether full or empty. The state owns the caches and passes them to
+`core.cycle.plan` in addition to its input.
 """
 
 from __future__ import annotations

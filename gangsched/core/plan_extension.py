@@ -1,9 +1,11 @@
 """What may be added to a plan: extensions, and one that makes room.
 
-The pipeline (`core.pipeline`) calls each extension at each of its steps, in the order in which `core.cycle` names them.
-It knows none of them, so a capability is added, changed or left out in one place.
+The pipeline (`core.pipeline`) calls each extension at each of its steps, in the order in which
+`core.cycle` names them. It knows none of them, so a capability is added, changed or left out in one
+place.
 
-Invariant: an extension changes the ledger only through what it was given, and only in the step that says so.
+Invariant: an extension changes the ledger only through what it was given, and only in the step that
+says so.
 """
 
 from __future__ import annotations
@@ -36,10 +38,14 @@ class PlanExtension:
         """Prepare the ledger for one group, before steps 2 to 6."""
 
     def choose(self) -> None:
-        """Choose for all placements so far; runs within the work of the group that was just decided."""
+        """Choose for all placements so far; runs within the work of the group that was just
+        decided.
+        """
 
     def reserve(self, group: Group, verdict: Verdict) -> Verdict:
-        """Follow a verdict before the groups behind it are tried, and return it, perhaps changed (step 7)."""
+        """Follow a verdict before the groups behind it are tried, and return it, perhaps changed
+        (step 7).
+        """
         return verdict
 
     def finish(self, plan: Plan) -> Plan:
@@ -59,11 +65,17 @@ class RoomMaker:
         return False
 
     def make_room(
-        self, group: Group, verdict: Verdict, verdicts: Mapping[str, Verdict], behind: Behind
+        self,
+        group: Group,
+        verdict: Verdict,
+        verdicts: Mapping[str, Verdict],
+        behind: Behind,
     ) -> dict[str, Verdict]:
-        """The verdicts on the group, on those that release holds for it, and on those `behind` it that profit.
+        """The verdicts on the group, on those that release holds for it, and on those `behind` it
+        that profit.
 
-        `verdicts` are those of this plan so far. Raises OutOfWork; the ledger is then rolled back by the caller.
+        `verdicts` are those of this plan so far. Raises OutOfWork; the ledger is then rolled back
+        by the caller.
         """
         return {group.id: verdict}
 
@@ -72,18 +84,28 @@ class RoomMaker:
         return verdict
 
     def take_unpaid(self) -> int:
-        """Units of work that `make_room` took beyond the group's share; the groups behind it pay for them."""
+        """Units of work that `make_room` took beyond the group's share; the groups behind it pay
+        for them.
+        """
         return 0
 
     def make_room_for_holders(
-        self, ordered: Sequence[Group], verdicts: Mapping[str, Verdict], queue: PlanQueue, *, but: Container[str]
+        self,
+        ordered: Sequence[Group],
+        verdicts: Mapping[str, Verdict],
+        queue: PlanQueue,
+        *,
+        but: Container[str],
     ) -> tuple[dict[str, Verdict], frozenset[str]]:
-        """The verdicts that follow for groups that hold room and still wait, and the groups to decide again (step 8).
+        """The verdicts that follow for groups that hold room and still wait, and the groups to
+        decide again (step 8).
 
         Groups in `but` are left out.
         """
         return {}, frozenset()
 
     def releases(self) -> dict[str, Verdict]:
-        """The verdicts of groups that release their holds for others, which are committed before theirs."""
+        """The verdicts of groups that release their holds for others, which are committed before
+        theirs.
+        """
         return {}

@@ -1,10 +1,11 @@
-"""The order in which a plan decides groups, and the work that each group may take (semantics Q4, decision 47).
+"""The order in which a plan decides groups, and the work that each group may take (semantics Q4,
+decision 47).
 
-Invariant: a plan does about `most` units of work for groups. If a group needs more than is left, it is rolled back, and
-the next plan receives its progress and continues. While a group is unfinished, each plan spends half of its work on
-that group and half on the other groups, so neither blocks the other. A group that makes no progress is given up.
-Preemption and reservations for a group are computed within one plan; if too little work is left for them, the next plan
-begins with that group.
+Invariant: a plan does about `most` units of work for groups. If a group needs more than is left, it
+is rolled back, and the next plan receives its progress and continues. While a group is unfinished,
+each plan spends half of its work on that group and half on the other groups, so neither blocks the
+other. A group that makes no progress is given up. Preemption and reservations for a group are
+computed within one plan; if too little work is left for them, the next plan begins with that group.
 """
 
 from __future__ import annotations
@@ -26,30 +27,43 @@ UNITS_A_GROUP = 100
 TO_COME_A_UNIT = 4
 """Members to come that are made, and sorted, in the time of one unit."""
 BEYOND = 3_000
-"""Units of each plan for what comes after the groups: who yields, and whom groups that hold preempt."""
+"""Units of each plan for what comes after the groups: who yields, and whom groups that hold
+preempt.
+"""
 
 T = TypeVar("T")
 
 
 class PlanQueue:
-    """Iterates over the groups of one plan. `begun` are the groups that it rolled back; `unfinished` is the progress
-    for the next plan.
+    """Iterates over the groups of one plan. `begun` are the groups that it rolled back;
+    `unfinished` is the progress for the next plan.
     """
 
-    def __init__(self, ready: Sequence[Group], before: Unfinished | None, ledger: Ledger, most: int) -> None:
-        """`ready` are the groups in order. At least half of the work is left to them in any case."""
-        same = (each for each in ready if before is not None and _is_same(each, before))
+    def __init__(
+        self,
+        ready: Sequence[Group],
+        before: Unfinished | None,
+        ledger: Ledger,
+        most: int,
+    ) -> None:
+        """`ready` are the groups in order. At least half of the work is left to them in
+        any case.
+        """
+        same = (group for group in ready if before is not None and _is_same(group, before))
         self._resumed = next(same, None)
         self._groups = [group for group in ready if group is not self._resumed]
         self._before = before
         self._ledger = ledger
         self._work: Work = ledger.work
         self._begin = self._work.used
+
         # Reservations are made before the groups; at least half of the work remains for deciding.
         self._most = max(most, self._begin + most // 2)
         self._goes_first = self._resumed is not None and before is not None and before.goes_first
         shares = self._resumed is not None and not self._goes_first
-        # The first half for other groups: an unfinished one must not keep them waiting for 400 plans.
+
+        # The first half for other groups: an unfinished one must not keep them waiting for 400
+        # plans.
         self._limit = (self._begin + self._most) // 2 if shares else self._most
         self._is_over = False
         self._next = 0
@@ -57,17 +71,23 @@ class PlanQueue:
         self.unfinished = before if self._resumed is not None else None
 
     def __iter__(self) -> Iterator[Group]:
-        """Yield the groups in order, and the unfinished one when half of the work is done, unless it is first."""
+        """Yield the groups in order, and the unfinished one when half of the work is done, unless
+        it is first.
+        """
         if self._resumed is not None and self._goes_first:
             yield self._resumed
+
         for group in self._groups:
             # Checked between groups; inside a group, `decide` limits the work.
             if self._is_over or self._work.used >= self._limit:
                 break
+
             self._next += 1
             yield group
+
         if self._resumed is not None and not self._goes_first:
-            self._limit, self._is_over = self._most, False
+            self._limit = self._most
+            self._is_over = False
             yield self._resumed
 
     def behind(self, most: int) -> Sequence[Group]:
@@ -75,12 +95,14 @@ class PlanQueue:
         return self._groups[self._next : self._next + max(0, most)]
 
     def shorten(self, units: int) -> None:
-        """Reduce the work left for undecided groups by `units`; the unfinished group keeps its half."""
+        """Reduce the work left for undecided groups by `units`; the unfinished group keeps its
+        half.
+        """
         self._limit -= units
 
     def end(self, group: Group) -> bool:
-        """Whether the plan should end before this group because it has decided enough; never before an unfinished
-        group.
+        """Whether the plan should end before this group because it has decided enough; never before
+        an unfinished group.
         """
         self._is_over = group is not self._resumed
         return self._is_over
@@ -94,26 +116,37 @@ class PlanQueue:
     ) -> Mapping[str, Verdict]:
         """Return the verdicts on a group, and on the groups that release holds for it.
 
-        Empty if the plan has too little work left; the ledger is then unchanged. `not_done` returns the verdict on a
-        group for which preemption takes more work than a whole plan has, or than is left while another group is
-        unfinished.
+        Empty if the plan has too little work left; the ledger is then unchanged. `not_done` returns
+        the verdict on a group for which preemption takes more work than a whole plan has, or than
+        is left while another group is unfinished.
         """
-        ledger, work = self._ledger, self._work
+        ledger = self._ledger
+        work = self._work
+
         progress = Progress(self._before if group is self._resumed else None)
         if progress.ends:
             self.unfinished = None
             return {group.id: given_up(group, ledger)}
-        third, left = (self._most - self._begin) // 3, 0
+
+        third = (self._most - self._begin) // 3
+        left = 0
         checkpoint = ledger.checkpoint()
-        ledger.progress, ledger.choices = progress, 0
+        ledger.progress = progress
+        ledger.choices = 0
         verdict: Verdict | None = None
+
         # An attribute, not a context manager: that took measurable time for thousands of groups.
-        may, work.most = work.most, min(work.most, self._limit)
+        may = work.most
+        work.most = min(work.most, self._limit)
+
         try:
-            work.charge(UNITS_A_GROUP + sum(len(gang.to_come) for gang in group.gangs) // TO_COME_A_UNIT)
+            work.charge(
+                UNITS_A_GROUP + sum(len(gang.to_come) for gang in group.gangs) // TO_COME_A_UNIT
+            )
             verdict = decided(group)
             ledger.progress = None
-            placed, left = ledger.checkpoint(), self._limit - work.used
+            placed = ledger.checkpoint()
+            left = self._limit - work.used
             made = make_room(verdict)
         except OutOfWork:
             is_others = self._resumed is not None and group is not self._resumed
@@ -127,22 +160,35 @@ class PlanQueue:
                 ledger.rollback(checkpoint)
                 self._is_over = True
                 self.begun |= {group.id}
+
                 if not is_others:
-                    self.unfinished = replace(progress.so_far(group, ledger), goes_first=verdict is not None)
+                    self.unfinished = replace(
+                        progress.so_far(group, ledger),
+                        goes_first=verdict is not None,
+                    )
+
                 return {}
         finally:
-            work.most, ledger.progress = may, None
+            work.most = may
+            ledger.progress = None
+
         if group is self._resumed:
             self.unfinished = None
             if self._before is not None and _is_put_off(made.get(group.id)):
-                # What took several plans is not done again for each further plan that looks for victims.
+                # What took several plans is not done again for each further plan that looks for
+                # victims.
                 done = progress.so_far(group, ledger)
-                self.unfinished = replace(done, plans=self._before.plans, in_vain=self._before.in_vain)
+                self.unfinished = replace(
+                    done,
+                    plans=self._before.plans,
+                    in_vain=self._before.in_vain,
+                )
+
         return made
 
     def beyond(self, act: Callable[[], T]) -> T | None:
-        """Run `act` with up to `BEYOND` units of work in addition to the plan's limit. If it needs more, roll the
-        ledger back and return None.
+        """Run `act` with up to `BEYOND` units of work in addition to the plan's limit. If it needs
+        more, roll the ledger back and return None.
         """
         checkpoint = self._ledger.checkpoint()
         try:
@@ -165,6 +211,13 @@ def _is_put_off(verdict: Verdict | None) -> bool:
 
 def given_up(group: Group, ledger: Ledger) -> Verdict:
     """Verdict on a group that made no progress; any freed room wakes it up."""
-    shapes = dict.fromkeys(pod.shape for gang in group.gangs for pod in (*gang.pending, *gang.retry))
+    shapes = dict.fromkeys(
+        pod.shape for gang in group.gangs for pod in (*gang.pending, *gang.retry)
+    )
     needs = tuple(Need(shape, 0) for shape in shapes if shape in ledger.table.static_fits)
-    return Verdict(group=group.id, generation=group.generation, told=placing.too_much_work(group), needs=needs)
+    return Verdict(
+        group=group.id,
+        generation=group.generation,
+        told=placing.too_much_work(group),
+        needs=needs,
+    )

@@ -1,13 +1,15 @@
 """PostFilter: break a deadlock of holds by letting lower-ranked groups yield (semantics D1).
 
-Invariant: the order of `queue_sort.group_key` is total and a group yields only to a group before it, so the first
-holding group never yields. Holds are released only if a group can then be permitted.
+Invariant: the order of `queue_sort.group_key` is total and a group yields only to a group before
+it, so the first holding group never yields. Holds are released only if a group can then be
+permitted.
 
-Every deadlock ends. While nothing changes from outside, let h1 … hn be the holds of the groups in queue order. A plan
-without a Permit only adds holds, or moves them from a lower-ranked group to a higher-ranked one, so the vector (h1 …
-hn) grows lexicographically. It is bounded, so after finitely many plans a group is permitted or nothing changes. In the
-latter case the first group does not fit even into all room that is not used by bound pods. It times out (T2), and the
-argument is repeated with one group less. Each Permit is final.
+Every deadlock ends. While nothing changes from outside, let h1 … hn be the holds of the groups in
+queue order. A plan without a Permit only adds holds, or moves them from a lower-ranked group to a
+higher-ranked one, so the vector (h1 … hn) grows lexicographically. It is bounded, so after finitely
+many plans a group is permitted or nothing changes. In the latter case the first group does not fit
+even into all room that is not used by bound pods. It times out (T2), and the argument is repeated
+with one group less. Each Permit is final.
 """
 
 from __future__ import annotations
@@ -31,55 +33,85 @@ Decide: TypeAlias = Callable[[Group], Verdict]
 
 
 def yield_holds(
-    ordered: Sequence[Group], holders: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger, decide: Decide
+    ordered: Sequence[Group],
+    holders: Sequence[Group],
+    verdicts: Mapping[str, Verdict],
+    ledger: Ledger,
+    decide: Decide,
 ) -> dict[str, Verdict]:
-    """Return the new verdicts that break a deadlock, those of yielding groups first; empty if there is no deadlock.
+    """Return the new verdicts that break a deadlock, those of yielding groups first; empty if there
+    is no deadlock.
 
-    A deadlock: no group with holds made progress in this plan (placed, bound or released anything), and a group that
-    was refused for room would be permitted if lower-ranked groups released their holds. Only groups with a verdict are
-    considered; any group among `holders` may yield.
+    A deadlock: no group with holds made progress in this plan (placed, bound or released anything),
+    and a group that was refused for room would be permitted if lower-ranked groups released their
+    holds. Only groups with a verdict are considered; any group among `holders` may yield.
     """
     if not holders:
         return {}
+
     moved = {group for group, verdict in verdicts.items() if has_moved(verdict)}
     if progressed(ordered, verdicts):
         return {}
+
     for beneficiary in ordered:
         verdict = verdicts.get(beneficiary.id)
         if verdict is None or beneficiary.id in moved or not _waits_for_room(verdict):
             continue
+
         lower = [holder for holder in holders if _may_yield(holder, beneficiary)]
         if not lower or _permitted_without(beneficiary, lower, ledger, decide) is None:
             continue  # not even all of them together would help: one try a group, not one a set
-        # Each alone, then suffixes: all subsets would be exponential, and the lowest-ranked should yield first.
+
+        # Each alone, then suffixes: all subsets would be exponential, and the lowest-ranked should
+        # yield first.
         for candidate in _candidates(lower):
             if _permitted_without(beneficiary, candidate, ledger, decide) is not None:
                 yielding = _fewest(beneficiary, candidate, ledger, decide)
                 permitted = _permitted_without(beneficiary, yielding, ledger, decide)
                 assert permitted is not None
-                return {group.id: _yields(group, beneficiary) for group in yielding} | {permitted.group: permitted}
+
+                return {group.id: _yields(group, beneficiary) for group in yielding} | {
+                    permitted.group: permitted
+                }
+
     return {}
 
 
 def progressed(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> bool:
-    """Whether a group with holds made progress in this plan, or a group took its first holds. If so, the next plan must
-    look for a deadlock.
+    """Whether a group with holds made progress in this plan, or a group took its first holds. If
+    so, the next plan must look for a deadlock.
     """
-    moved = any(group.id in verdicts and group.holds and has_moved(verdicts[group.id]) for group in ordered)
+    moved = any(
+        group.id in verdicts and group.holds and has_moved(verdicts[group.id]) for group in ordered
+    )
     return moved or any(verdict.holds for verdict in verdicts.values())
 
 
-def unsettled(ordered: Sequence[Group], verdicts: Mapping[str, Verdict], table: NodeTable) -> frozenset[str]:
-    """Groups to decide again, because a group with holds made progress, so that this plan did not look for a deadlock.
+def unsettled(
+    ordered: Sequence[Group],
+    verdicts: Mapping[str, Verdict],
+    table: NodeTable,
+) -> frozenset[str]:
+    """Groups to decide again, because a group with holds made progress, so that this plan did not
+    look for a deadlock.
 
-    These are groups that took holds and were refused for room, and groups for which another group with holds on one of
-    their eligible nodes could yield. No other group could gain from a yield.
+    These are groups that took holds and were refused for room, and groups for which another group
+    with holds on one of their eligible nodes could yield. No other group could gain from a yield.
     """
     if not progressed(ordered, verdicts):
         return frozenset()
-    holders = [(group, nodes) for group in ordered if (nodes := _held_after(group, verdicts.get(group.id)))]
-    refused = (group for group in ordered if group.id in verdicts and _waits_for_room(verdicts[group.id]))
-    return frozenset(group.id for group in refused if verdicts[group.id].holds or _may_profit(group, holders, table))
+
+    holders = [
+        (group, nodes) for group in ordered if (nodes := _held_after(group, verdicts.get(group.id)))
+    ]
+    refused = (
+        group for group in ordered if group.id in verdicts and _waits_for_room(verdicts[group.id])
+    )
+    return frozenset(
+        group.id
+        for group in refused
+        if verdicts[group.id].holds or _may_profit(group, holders, table)
+    )
 
 
 def _waits_for_room(verdict: Verdict) -> bool:
@@ -91,22 +123,40 @@ def _held_after(group: Group, verdict: Verdict | None) -> frozenset[str]:
     held = _holds(group)
     if verdict is not None:
         held = (
-            () if verdict.binds else (*(each for each in held if each.pod.uid not in verdict.releases), *verdict.holds)
+            ()
+            if verdict.binds
+            else (
+                *(placement for placement in held if placement.pod.uid not in verdict.releases),
+                *verdict.holds,
+            )
         )
-    return frozenset(each.node for each in held)
+
+    return frozenset(placement.node for placement in held)
 
 
-def _may_profit(group: Group, holders: Sequence[tuple[Group, frozenset[str]]], table: NodeTable) -> bool:
+def _may_profit(
+    group: Group,
+    holders: Sequence[tuple[Group, frozenset[str]]],
+    table: NodeTable,
+) -> bool:
     """Whether one that may yield to the group holds on a node that a pod of it may use."""
-    nodes = frozenset[str]().union(*(nodes for holder, nodes in holders if _may_yield(holder, group)))
+    nodes = frozenset[str]().union(
+        *(nodes for holder, nodes in holders if _may_yield(holder, group))
+    )
     where = [table.index[name] for name in nodes if name in table.index]
     shapes = {pod.shape for gang in group.gangs for pod in (*gang.pending, *gang.retry)}
+
     return bool(where) and any(static_fit(shape, table).mask[where].any() for shape in shapes)
 
 
 def still_holding(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> list[Group]:
     """Groups with holds that made no progress in this plan."""
-    return [group for group in ordered if group.holds and not (group.id in verdicts and has_moved(verdicts[group.id]))]
+    result: list[Group] = []
+    for group in ordered:
+        if group.holds and not (group.id in verdicts and has_moved(verdicts[group.id])):
+            result.append(group)
+
+    return result
 
 
 def has_moved(verdict: Verdict) -> bool:
@@ -116,16 +166,27 @@ def has_moved(verdict: Verdict) -> bool:
 
 def _may_yield(holder: Group, beneficiary: Group) -> bool:
     """Whether the holder is ranked lower; by priority if the beneficiary holds nothing itself."""
-    return group_key(holder) > group_key(beneficiary) and (beneficiary.holds or holder.priority < beneficiary.priority)
+    return group_key(holder) > group_key(beneficiary) and (
+        beneficiary.holds or holder.priority < beneficiary.priority
+    )
 
 
 def _candidates(lower: Sequence[Group]) -> list[list[Group]]:
-    """Sets of groups to try, the fewest and the lowest-ranked first: each alone, then ever more from the end."""
+    """Sets of groups to try, the fewest and the lowest-ranked first: each alone, then ever more
+    from the end.
+    """
     from_the_end = list(reversed(lower))
-    return [[group] for group in from_the_end] + [from_the_end[:n] for n in range(2, len(lower) + 1)]
+    return [[group] for group in from_the_end] + [
+        from_the_end[:n] for n in range(2, len(lower) + 1)
+    ]
 
 
-def _fewest(beneficiary: Group, yielding: list[Group], ledger: Ledger, decide: Decide) -> list[Group]:
+def _fewest(
+    beneficiary: Group,
+    yielding: list[Group],
+    ledger: Ledger,
+    decide: Decide,
+) -> list[Group]:
     """Leave out, highest rank first, every group whose holds are not needed after all."""
     needed = list(yielding)
     for group in reversed(yielding):
@@ -133,18 +194,28 @@ def _fewest(beneficiary: Group, yielding: list[Group], ledger: Ledger, decide: D
         # A suffix may contain groups whose holds do not help.
         if without and _permitted_without(beneficiary, without, ledger, decide) is not None:
             needed = without
+
     return needed
 
 
-def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Ledger, decide: Decide) -> Verdict | None:
-    """The beneficiary's verdict if it reaches Permit once `yielding` gave up their holds; changes nothing."""
+def _permitted_without(
+    beneficiary: Group,
+    yielding: Sequence[Group],
+    ledger: Ledger,
+    decide: Decide,
+) -> Verdict | None:
+    """The beneficiary's verdict if it reaches Permit once `yielding` gave up their holds; changes
+    nothing.
+    """
     # The last group that was decided may have had another priority.
     ledger.respect_nominations(beneficiary.lowest_priority, but=beneficiary.id)
     with ledger.tentative():
         for group in yielding:
             for placement in _holds(group):
                 ledger.release(placement.pod, placement.node)
+
         verdict = decide(beneficiary)
+
     permitted = verdict.round is not None and verdict.round.outcome is RoundOutcome.PERMITTED
     return verdict if permitted and verdict.binds else None
 

@@ -1,7 +1,8 @@
 """PreFilter: refusals before any node is evaluated.
 
-Invariant: nothing is reserved and no round is counted. `refusals` checks the members (P1, P2, I4), `arithmetic` checks
-whether the cluster can hold enough of them (P4); both leave the ledger unchanged.
+Invariant: nothing is reserved and no round is counted. `refusals` checks the members (P1, P2, I4),
+`arithmetic` checks whether the cluster can hold enough of them (P4); both leave the ledger
+unchanged.
 """
 
 from __future__ import annotations
@@ -28,141 +29,202 @@ from gangsched.model.reasons import Reason
 from gangsched.model.resources import format_quantity
 
 SHAPES_SUMMED = 64
-"""Shapes of a gang whose room is counted all; of more it is enough to know that one refuses the gang."""
+"""Shapes of a gang whose room is counted all; of more it is enough to know that one refuses the
+gang.
+"""
 
 
 def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
-    """Refusals of all gangs of the group if one gang is not ready; empty if all are ready (P1, P2, I4).
+    """Refusals of all gangs of the group if one gang is not ready; empty if all are ready (P1, P2,
+    I4).
 
-    The other gangs wait for the gang that is not ready, and their refusals name the first such gang.
+    The other gangs wait for the gang that is not ready, and their refusals name the first such
+    gang.
     """
     if group.refusal is not None:
         return tuple((gang.id, group.refusal) for gang in group.gangs)
-    return _of_each(group.gangs, {gang.id: why for gang in group.gangs if (why := not_ready(gang)) is not None})
+
+    return _of_each(
+        group.gangs,
+        {gang.id: why for gang in group.gangs if (why := not_ready(gang)) is not None},
+    )
 
 
 def unhindered(group: Group) -> list[Gang]:
-    """Gangs whose members above the minimum may start alone, even if other gangs of the group are not ready (P3, B3).
+    """Gangs whose members above the minimum may start alone, even if other gangs of the group are
+    not ready (P3, B3).
 
     Empty if the group's declaration is invalid (I4) or one of its gangs timed out (P2, T3).
     """
     faulty = group.refusal is not None and group.refusal.reason is not Reason.WAITING_FOR_GANG
     if faulty or any(gang.timed_out for gang in group.gangs):
         return []
+
     return [gang for gang in group.gangs if gang.uninitialised is None]
 
 
 def not_ready(gang: Gang) -> Refusal | None:
-    """Why a gang gets no round: it is uninitialised, has timed out, or lacks members (P1, P2). None if it is ready."""
+    """Why a gang gets no round: it is uninitialised, has timed out, or lacks members (P1, P2). None
+    if it is ready.
+    """
     if gang.uninitialised is not None:
         return replace(gang.uninitialised, of=namespace_of(gang.id))
     if gang.timed_out:
         return placing.timed_out(gang)
     if not gang.free_running and gang.quorum < gang.min_member:
         return placing.waiting_for_members(gang)
+
     return None
 
 
 def cannot_start(gang: Gang) -> Refusal | None:
     """Why a gang cannot start, whatever room there is; None if it can.
 
-    The quorum of P1 counts bound members, but Permit may not count them (B1). In that case members are missing, and
-    more room would not help (E1).
+    The quorum of P1 counts bound members, but Permit may not count them (B1). In that case members
+    are missing, and more room would not help (E1).
     """
     if (why := not_ready(gang)) is not None:
         return why
+
     lack = missing(gang, len(gang.pending))
     return placing.waiting_for_more(gang, lack) if lack else None
 
 
 def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
     """Refusals of all `gangs`, which are ready, if one of them cannot start."""
-    return _of_each(gangs, {gang.id: why for gang in gangs if (why := cannot_start(gang)) is not None})
+    return _of_each(
+        gangs,
+        {gang.id: why for gang in gangs if (why := cannot_start(gang)) is not None},
+    )
 
 
 def _of_each(gangs: Sequence[Gang], own: Mapping[str, Refusal]) -> tuple[tuple[str, Refusal], ...]:
-    """The refusal of each gang by id: its `own`, or that it waits for the first gang that has one; () without any."""
+    """The refusal of each gang by id: its `own`, or that it waits for the first gang that has one;
+    () without any.
+    """
     if not own:
         return ()
+
     waiting = placing.waiting_for_sibling(*next(iter(own.items())))
     return tuple((gang.id, own.get(gang.id, waiting)) for gang in gangs)
 
 
 def arithmetic(
-    group: Group, gangs: Sequence[Gang], ledger: Ledger, totals: Ledger
+    group: Group,
+    gangs: Sequence[Gang],
+    ledger: Ledger,
+    totals: Ledger,
 ) -> tuple[Refusal, tuple[Need, ...]] | None:
-    """Refuse a group that cannot fit by totals (P4), and return the room that it needs before it is tried again. None
-    if it may fit.
+    """Refuse a group that cannot fit by totals (P4), and return the room that it needs before it is
+    tried again. None if it may fit.
 
-    `gangs` are the gangs below their minimum. A Strict group is compared with the free room of `ledger`. A NonStrict
-    group collects room over time, so it is compared only with `totals`, the empty cluster.
+    `gangs` are the gangs below their minimum. A Strict group is compared with the free room of
+    `ledger`. A NonStrict group collects room over time, so it is compared only with `totals`, the
+    empty cluster.
     """
     if (full := _claims_full(group, gangs, ledger)) is not None:
         return full, _any_room(gangs)
+
     for gang in gangs:
         # The declared sum first: it is cheap, and its message names what the user wrote.
         short = min_resources_short(gang, ledger)
         if short:
             never = bool(min_resources_short(gang, totals))
-            return placing.min_resources_short(gang, short, never=never), _any_room((gang,) if group.strict else gangs)
-        short_of = _room_short(gang, group, ledger if group.strict else totals, totals, ledger.progress)
+            return placing.min_resources_short(gang, short, never=never), _any_room(
+                (gang,) if group.strict else gangs
+            )
+
+        short_of = _room_short(
+            gang,
+            group,
+            ledger if group.strict else totals,
+            totals,
+            ledger.progress,
+        )
         if short_of is not None:
             refusal, needs = short_of
-            # A full node may help a NonStrict group: what is too small is the empty cluster. Then members of its other
-            # gangs may be held, for which there may be room already.
+            # A full node may help a NonStrict group: what is too small is the empty cluster. Then
+            # members of its other gangs may be held, for which there may be room already.
             return refusal, needs if group.strict or not needs else _any_room(gangs)
+
     return None
 
 
 def _claims_full(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Refusal | None:
-    """Why the gangs cannot start: more of their members must share a ResourceClaim than it can have consumers."""
+    """Why the gangs cannot start: more of their members must share a ResourceClaim than it can have
+    consumers.
+    """
     users: dict[str, dict[str, Pod]] = {}
     for gang in gangs:
         for pod in gang.pending:
             for use in shared_claims(pod) if pod.claims else ():
                 users.setdefault(use.key(pod.namespace), {})[pod.uid] = pod
+
     for key, pods in users.items():
         # Whichever members are placed, so many of those that use the claim are among them.
         must = 0
         for gang in gangs:
             others = sum(pod.uid not in pods for pod in gang.pending)
             must += max(0, missing(gang, 0) - others)
+
         left = ledger.occupancy.storage.places_left(next(iter(pods.values()))).get(key)
         # Of a single member, its node refusals say the same.
         if left is not None and must > max(left, 1):
             name = key.rpartition("/")[2] if len(group.namespaces) == 1 else ""
             return placing.claim_full(name, must, left, most=RESERVATIONS_MAX)
+
     return None
 
 
 def _any_room(gangs: Sequence[Gang]) -> tuple[Need, ...]:
     """Any room at all for a member of one of these gangs."""
-    pods = (pod for gang in gangs for pod in (*gang.pending, *(each.pod for each in gang.held)))
+    pods = (
+        pod
+        for gang in gangs
+        for pod in (*gang.pending, *(placement.pod for placement in gang.held))
+    )
     return tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for pod in pods))
 
 
 def _room_short(
-    gang: Gang, group: Group, ledger: Ledger, totals: Ledger, progress: Progress | None
+    gang: Gang,
+    group: Group,
+    ledger: Ledger,
+    totals: Ledger,
+    progress: Progress | None,
 ) -> tuple[Refusal, tuple[Need, ...]] | None:
-    """Against the empty cluster held members ask for room like pending ones: what they hold is part of it."""
+    """Against the empty cluster held members ask for room like pending ones: what they hold is part
+    of it.
+    """
     held = () if group.strict else gang.held
     needed = missing(gang, 0) + len(held)
     pods = (*gang.pending, *(placement.pod for placement in held))
     counts = Counter(pod.shape for pod in pods)
+
     rooms, room = _rooms(gang, counts, needed, held, group, ledger, progress)
     if room >= needed:
         return None
-    # What not even the empty cluster takes is the cause; other shapes may be shorter of room only for now. Of too many
-    # shapes it is not summed, and not said that they never fit.
+
+    # What not even the empty cluster takes is the cause; other shapes may be shorter of room only
+    # for now. Of too many shapes it is not summed, and not said that they never fit.
     is_summed = len(counts) <= SHAPES_SUMMED
-    empty_rooms = {each: diagnosis.empty_room(each, group, totals) for each in counts} if is_summed else {}
-    empty_room = sum(min(counts[each], number) for each, number in empty_rooms.items()) if is_summed else needed
+    empty_rooms = (
+        {shape: diagnosis.empty_room(shape, group, totals) for shape in counts} if is_summed else {}
+    )
+    empty_room = (
+        sum(min(counts[each], number) for each, number in empty_rooms.items())
+        if is_summed
+        else needed
+    )
     short_of = empty_rooms if empty_room < needed else rooms
+
     # The shape that lacks most pods is named.
     shape = min(short_of, key=lambda each: short_of[each] - counts[each])
     first = next(pod for pod in pods if pod.shape is shape)
+
     if shape.unsupported:
         return placing.unsupported(first), ()
+
     refusal = placing.no_room_for_all(
         gang,
         first,
@@ -177,8 +239,8 @@ def _room_short(
 
 
 def least_needs(gangs: Sequence[Gang], lacking: Shape) -> tuple[Need, ...]:
-    """For each shape, the number of pods that need room whichever other members are placed; the `lacking` shape comes
-    first.
+    """For each shape, the number of pods that need room whichever other members are placed; the
+    `lacking` shape comes first.
 
     The number may be 0.
     """
@@ -188,6 +250,7 @@ def least_needs(gangs: Sequence[Gang], lacking: Shape) -> tuple[Need, ...]:
         for shape, count in Counter(pod.shape for pod in gang.pending).items():
             # Whichever other members are placed, this many of the shape remain necessary.
             least[shape] += max(0, needed - (len(gang.pending) - count))
+
     return tuple(Need(shape, count) for shape, count in least.items())
 
 
@@ -200,9 +263,12 @@ def _rooms(
     ledger: Ledger,
     progress: Progress | None,
 ) -> tuple[Mapping[Shape, int], int]:
-    """By shape how many pods fit, and for how many of all there is room; many shapes only until that is too few."""
+    """By shape how many pods fit, and for how many of all there is room; many shapes only until
+    that is too few.
+    """
     rooms: dict[Shape, int] = {}
     room = sum(counts.values())
+
     for shape, count in counts.items():
         # Not counted again where an earlier plan found room for all.
         known = progress.room(gang.id, shape, count) if progress is not None else None
@@ -210,39 +276,48 @@ def _rooms(
             known = _room(shape, held, group, ledger)
             if progress is not None:
                 progress.has_room(gang.id, shape, known)
+
         rooms[shape] = known
         room -= max(0, count - known)
         # Enough to refuse; the rest would only make the message more precise.
         if room < needed and len(counts) > SHAPES_SUMMED:
             break
+
     return rooms, room
 
 
 def _room(shape: Shape, held: Sequence[Placement], group: Group, ledger: Ledger) -> int:
-    """How many pods of `shape` fit; one that is held stays where it is, though no other member may go there."""
-    own = [ledger.table.index[each.node] for each in held if each.pod.shape is shape]
+    """How many pods of `shape` fit; one that is held stays where it is, though no other member may
+    go there.
+    """
+    own = [ledger.table.index[placement.node] for placement in held if placement.pod.shape is shape]
     stay = sum(not usable(shape, group, ledger)[node] for node in own) if own else 0
     return diagnosis.room(shape, group, ledger) + stay
 
 
 def min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
-    """Amounts of `minResources` that are missing on the nodes eligible for any member. Room that the gang itself holds
-    counts as free.
+    """Amounts of `minResources` that are missing on the nodes eligible for any member. Room that
+    the gang itself holds counts as free.
     """
     if not gang.min_resources or not gang.pending:
         return []
+
     usable = np.zeros(len(ledger.table), dtype=np.bool_)
     for shape in {pod.shape for pod in gang.pending}:
         ledger.room(shape)  # charges what the filters look at
         usable |= static_fit(shape, ledger.table).mask
+
     held: Counter[str] = Counter()
     for placement in gang.held:
         held.update(dict(placement.pod.shape.requests))
+
     short = []
     for name, amount in gang.min_resources:
         row = ledger.resources.get(name)
         free = 0 if row is None else int(np.maximum(ledger.free[row][usable], 0).sum())
+
         lack = amount - free - held[name]
         if lack > 0:
             short.append(f"{format_quantity(name, lack)} {name}")
+
     return short

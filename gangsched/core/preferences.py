@@ -1,7 +1,8 @@
 """Soft preferences of pods as penalty points: 0 is the best node, and no node is excluded.
 
-The scale is the weight of a preferred node affinity term (1-100). Preferences about other pods are normalised to 0-100
-over the feasible nodes as in kube-scheduler, then inverted; docs/placement.md has the table.
+The scale is the weight of a preferred node affinity term (1-100). Preferences about other pods are
+normalised to 0-100 over the feasible nodes as in kube-scheduler, then inverted; docs/placement.md
+has the table.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 
 def node_penalty(shape: Shape, table: NodeTable) -> Ints | None:
-    """`penalty[node]` for untolerated PreferNoSchedule taints, less the weight of matched preferred node affinity.
-    Read-only.
+    """`penalty[node]` for untolerated PreferNoSchedule taints, less the weight of matched preferred
+    node affinity. Read-only.
 
     None if it is 0 everywhere, as for nearly all pods, which saves the search for a minimum.
     """
@@ -27,6 +28,7 @@ def node_penalty(shape: Shape, table: NodeTable) -> Ints | None:
     if shape not in table.penalties:
         penalty = taint_toleration.penalty(shape, table) - node_affinity.preference(shape, table)
         table.penalties[shape] = penalty if penalty.any() else None
+
     return table.penalties[shape]
 
 
@@ -36,42 +38,59 @@ def prefers_company(pod: Pod) -> bool:
 
 
 def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
-    """`penalty[node]`, 0-200, for preferred inter-pod affinity and ScheduleAnyway spread; None if the pod has neither.
+    """`penalty[node]`, 0-200, for preferred inter-pod affinity and ScheduleAnyway spread; None if
+    the pod has neither.
 
-    Preferred terms of existing pods that select `pod` count as well. Values of infeasible nodes are meaningless.
+    Preferred terms of existing pods that select `pod` count as well. Values of infeasible nodes are
+    meaningless.
     """
     if not prefers_company(pod) and not occupancy.pods.existing_terms(pod).preferred:
         return None
+
     constraints = pod.shape.constraints
     terms = len(constraints.preferred) + len(constraints.soft_spread)
     occupancy.work.charge(30 + feasible.size // 100 + terms * (40 + feasible.size // 80))
+
     return _affinity_penalty(pod, feasible, occupancy) + _spread_penalty(pod, feasible, occupancy)
 
 
 def spread_cost(pod: Pod, occupancy: Occupancy) -> Ints | None:
-    """`cost[node]` for the pod's peers on the node and in its zone, weighted as in kube-scheduler's default spread.
-    Read-only.
+    """`cost[node]` for the pod's peers on the node and in its zone, weighted as in kube-scheduler's
+    default spread. Read-only.
 
-    None if the default spread does not apply: the pod has no peers (`model.peers`), or has its own spread constraints.
+    None if the default spread does not apply: the pod has no peers (`model.peers`), or has its own
+    spread constraints.
     """
     constraints = pod.shape.constraints
     if constraints.spread or constraints.soft_spread:
         return None
+
     found = occupancy.pods.spread_cost(pod)
     return None if found is None else found.cost
 
 
 def _affinity_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
-    pods, score = occupancy.pods, np.zeros(len(occupancy.table), dtype=np.int64)
-    for each in pod.shape.constraints.preferred:
-        score += pods.by_domain(pods.selected((each.term,), pod), each.term.topology_key).by_node() * each.weight
+    pods = occupancy.pods
+    score = np.zeros(len(occupancy.table), dtype=np.int64)
+
+    for weighted_pod_term in pod.shape.constraints.preferred:
+        score += (
+            pods.by_domain(
+                pods.selected((weighted_pod_term.term,), pod),
+                weighted_pod_term.term.topology_key,
+            ).by_node()
+            * weighted_pod_term.weight
+        )
+
     for owned, topology_key, weight in pods.existing_terms(pod).preferred:
         score += pods.by_domain(owned, topology_key).by_node() * weight
+
     among = score[feasible]
     worst, best = (int(among.min()), int(among.max())) if among.size else (0, 0)
     # Nothing to normalise: all feasible nodes are equal.
     if worst == best:
         return np.zeros_like(score)
+
     # Inverted: kube-scheduler adds scores, rules here take the least penalty.
     normalised: Ints = 100 - 100 * (score - worst) // (best - worst)
     return normalised
@@ -81,19 +100,26 @@ def _spread_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
     constraints = pod.shape.constraints
     if not constraints.soft_spread:
         return np.zeros(len(occupancy.table), dtype=np.int64)
+
     score = np.zeros(len(occupancy.table), dtype=np.float64)
     complete = feasible.copy()
+
     for constraint in constraints.soft_spread:
         # A node that lacks one of the keys gets the worst score, as in kube-scheduler.
         complete &= occupancy.pods.domains(constraint.topology_key) >= 0
+
     for index, constraint in enumerate(constraints.soft_spread, start=len(constraints.spread)):
         matching = matching_pods(pod, index, occupancy)
         # The weight log(size + 2) of kube-scheduler, which evens out levels of different sizes.
         size = np.unique(matching.codes[complete]).size
         score += matching.by_node() * math.log(size + 2) + constraint.max_skew - 1
+
     rounded = np.rint(score).astype(np.int64)
     worst = int(rounded[complete].max(initial=0))
     best = int(rounded[complete].min()) if complete.any() else 0
-    normalised = np.full(rounded.size, 100) if worst == 0 else 100 * (worst + best - rounded) // worst
+    normalised = (
+        np.full(rounded.size, 100) if worst == 0 else 100 * (worst + best - rounded) // worst
+    )
     penalty: Ints = 100 - np.where(complete, normalised, 0)
+
     return penalty

@@ -1,7 +1,8 @@
 """Progress of a group that needs more work than one plan may do.
 
-Invariant: a plan could recompute all of it, so dropping it costs only work. The node chosen for a member is reused only
-if the member still fits there. The result that a member found no node is reused without a check.
+Invariant: a plan could recompute all of it, so dropping it costs only work. The node chosen for a
+member is reused only if the member still fits there. The result that a member found no node is
+reused without a check.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ MOST_IN_VAIN = 3
 class Progress:
     """Results of earlier plans for one group; rounds read these results and add their own.
 
-    For a tree, `parts` has the decisions about its parts, by name, and `refuted` the numbers of the choices of children
-    that were refuted, by composite.
+    For a tree, `parts` has the decisions about its parts, by name, and `refuted` the numbers of the
+    choices of children that were refuted, by composite.
     """
 
     def __init__(self, before: Unfinished | None = None) -> None:
@@ -44,7 +45,9 @@ class Progress:
         self._passed = set(before.passed) if before is not None else set[str]()
         self._earlier: Mapping[str, str] = before.placed if before is not None else {}
         self._resumed: dict[str, str] = {}
-        self._placed: list[Sequence[Placement]] = []  # few groups take a second plan: names are looked up for those
+
+        # few groups take a second plan: names are looked up for those
+        self._placed: list[Sequence[Placement]] = []
         self._versions = before.versions if before is not None else None
         self._storage = before.storage if before is not None else None
         self._failed_earlier: Mapping[str, Refusal] = before.failed if before is not None else {}
@@ -53,10 +56,12 @@ class Progress:
         self._rooms: dict[tuple[str, Shape], int] = {}
         self._shortages: dict[Shape, Shortage] = {}
 
-    # --- scopes -----------------------------------------------------------------------------------------------------
+    # --- scopes ----------------------------------------------------------------------------------
 
     def begin(self, part: str) -> None:
-        """Start a part, by name, of a group that is decided in parts; each part has scopes of its own."""
+        """Start a part, by name, of a group that is decided in parts; each part has scopes of its
+        own.
+        """
         self._part = part
 
     def is_past(self, scope: str) -> bool:
@@ -69,79 +74,116 @@ class Progress:
         if name != self._scope:
             if self._scope and self._scope.partition("\n")[0] in {self._part, self._scope}:
                 self._passed.add(self._scope)
+
             # Nodes chosen in another scope may be outside of this one.
-            self._earlier, self._resumed, self._placed, self._scope = {}, {}, [], name
-            self._failed_earlier, self._failed, self.searched = {}, {}, False
+            self._earlier = {}
+            self._resumed = {}
+            self._placed = []
+            self._scope = name
+            self._failed_earlier = {}
+            self._failed = {}
+            self.searched = False
 
     def _named(self, scope: str) -> str:
         return f"{self._part}\n{scope}" if self._part else scope
 
-    # --- members ----------------------------------------------------------------------------------------------------
+    # --- members ---------------------------------------------------------------------------------
 
     def resume(self, pods: Sequence[Pod], ledger: Ledger) -> None:
-        """Reserve the nodes that an earlier plan chose for these pods, up to the first pod that no longer fits."""
-        index, earlier = ledger.table.index, self._earlier
+        """Reserve the nodes that an earlier plan chose for these pods, up to the first pod that no
+        longer fits.
+        """
+        index = ledger.table.index
+        earlier = self._earlier
         if not earlier:
             return
+
         found = [(pod, index.get(earlier[pod.uid], -1)) for pod in pods if pod.uid in earlier]
         ledger.work.charge(len(pods) // 4 + 4 * len(found))
         is_cut = False
+
         while found:
             checkpoint = ledger.checkpoint()
             known = next((n for n, (_, node) in enumerate(found) if node < 0), None)
             if known is None:
-                # All at once, and only then checked: checking one by one would cost as much as placing them again.
+                # All at once, and only then checked: checking one by one would cost as much as
+                # placing them again.
                 ledger.reserve_many([pod for pod, _ in found], [node for _, node in found])
                 known = self._first_conflict(found, ledger)
+
             if known is None:
                 break
+
             ledger.rollback(checkpoint)
-            is_cut, found = True, found[:known]  # later pods were placed in addition to that one
+            is_cut = True
+            found = found[:known]  # later pods were placed in addition to that one
+
         names = ledger.table.names
         self._resumed.update((pod.uid, names[node]) for pod, node in found)
         asked = {pod.uid for pod in pods}
-        self._earlier = {} if is_cut else {uid: node for uid, node in earlier.items() if uid not in asked}
+        self._earlier = (
+            {} if is_cut else {uid: node for uid, node in earlier.items() if uid not in asked}
+        )
 
     def _first_conflict(self, found: Sequence[tuple[Pod, int]], ledger: Ledger) -> int | None:
-        """The first of these pods, which have their room, whose node does not take it; None if all do."""
+        """The first of these pods, which have their room, whose node does not take it; None if all
+        do.
+        """
         moved = self._moved(ledger)
         full: Bools = np.any(ledger.free < 0, axis=0)
         table = ledger.table
+
         for number, (pod, node) in enumerate(found):
             fit = table.static_fits.get(pod.shape)
             if fit is None:
                 ledger.room(pod.shape)
                 fit = table.static_fits[pod.shape]
+
             if full[node] or not fit.mask[node]:
                 return number
-            looks = moved[node] or (pod.claims and self._storage is not ledger.occupancy.storage.storage)
+
+            looks = moved[node] or (
+                pod.claims and self._storage is not ledger.occupancy.storage.storage
+            )
             if looks and not ledger.fits_still(pod, table.names[node]):
                 return number
+
         return None
 
     def _moved(self, ledger: Ledger) -> Bools:
-        """`moved[node]`: a pod that came or went since the last plan may keep others off the node."""
-        pods, before = ledger.occupancy.pods, self._versions
+        """`moved[node]`: a pod that came or went since the last plan may keep others off
+        the node.
+        """
+        pods = ledger.occupancy.pods
+        before = self._versions
+
         now = pods.versions
         if before is None or not len(before) == len(now) == len(ledger.table):
             return ledger.table.everywhere()
+
         changed: Bools = before != now
         moved: Bools = changed.copy()
+
         if changed.any():
             for key in pods.anti_affinity_keys():
                 # A pod that came may keep others off its whole domain, not only off its node.
                 codes = pods.domains(key)
                 moved |= np.isin(codes, codes[changed & (codes >= 0)])
+
         return moved
 
     def again(self, run: Sequence[Pod], ledger: Ledger) -> list[Placement]:
         """The placements of the first pods of this run that `resume` reserved again."""
-        storage, found = ledger.occupancy.storage, []
+        storage = ledger.occupancy.storage
+        found = []
+
         for pod in run:
             node = self._resumed.get(pod.uid)
             if node is None:
                 break
+
             found.append(Placement(pod, node, storage.selected(pod)))
+
         return found
 
     def took(self, placements: Sequence[Placement]) -> None:
@@ -149,19 +191,24 @@ class Progress:
         self._placed.append(placements)
 
     def failures(self, run: Sequence[Pod]) -> list[tuple[Pod, Refusal]] | None:
-        """The refusals of an earlier plan for the pods of a run; None unless they are known for all pods of the run."""
+        """The refusals of an earlier plan for the pods of a run; None unless they are known for all
+        pods of the run.
+        """
         if not self._failed_earlier or any(pod.uid not in self._failed_earlier for pod in run):
             return None
+
         return [(pod, self._failed_earlier[pod.uid]) for pod in run]
 
     def fails(self, failed: Sequence[tuple[Pod, Refusal]]) -> None:
         """Record that members found no node."""
         self._failed.update((pod.uid, refusal) for pod, refusal in failed)
 
-    # --- sums -------------------------------------------------------------------------------------------------------
+    # --- sums ------------------------------------------------------------------------------------
 
     def room(self, gang: str, shape: Shape, count: int) -> int | None:
-        """Room that an earlier plan found for a gang's pods of a shape, if it sufficed for all `count` pods."""
+        """Room that an earlier plan found for a gang's pods of a shape, if it sufficed for all
+        `count` pods.
+        """
         known = self._before.rooms.get((gang, shape)) if self._before is not None else None
         return known if known is not None and known >= count else None
 
@@ -171,31 +218,41 @@ class Progress:
 
     def shortage(self, shape: Shape) -> Shortage | None:
         """The shortage that an earlier plan found for pods of a shape; None if it found none."""
-        return self._before.shortages.get(shape) if self._before is not None else None
+        if self._before is not None:
+            return self._before.shortages.get(shape)
+
+        return None
 
     def is_short(self, shape: Shape, shortage: Shortage) -> None:
         """Record the shortage of room for pods of a shape."""
         self._shortages[shape] = shortage
 
-    # --- between plans ----------------------------------------------------------------------------------------------
+    # --- between plans ---------------------------------------------------------------------------
 
     @property
     def ends(self) -> bool:
         """Whether the next plan will give up the group."""
         before = self._before
         return before is not None and (
-            before.plans >= MOST_PLANS or before.in_vain >= MOST_IN_VAIN or before.choices >= MAX_CHOICES
+            before.plans >= MOST_PLANS
+            or before.in_vain >= MOST_IN_VAIN
+            or before.choices >= MAX_CHOICES
         )
 
     def so_far(self, group: Group, ledger: Ledger) -> Unfinished:
         """The progress made so far, as input of the next plan."""
         before = self._before
         placed = {**self._earlier, **self._resumed}
-        placed.update((each.pod.uid, each.node) for placements in self._placed for each in placements)
+        placed.update(
+            (placement.pod.uid, placement.node)
+            for placements in self._placed
+            for placement in placements
+        )
         failed = {**self._failed_earlier, **self._failed}
         rooms = {**(before.rooms if before is not None else {}), **self._rooms}
         shortages = {**(before.shortages if before is not None else {}), **self._shortages}
         choices = ledger.choices + (before.choices if before is not None else 0)
+
         # A measure of progress: whatever makes it grow, the group came further in this plan.
         known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
         known += len(self.parts) + sum(self.refuted.values())
@@ -203,8 +260,11 @@ class Progress:
         devices = ledger.occupancy.storage.devices
         known += devices.index.searches if devices is not None else 0
         is_further = (
-            before is None or ledger.choices > 0 or (len(self._passed), known) > (len(before.passed), before.known)
+            before is None
+            or ledger.choices > 0
+            or (len(self._passed), known) > (len(before.passed), before.known)
         )
+
         return Unfinished(
             group=group.id,
             generation=group.generation,

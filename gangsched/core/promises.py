@@ -1,7 +1,9 @@
-"""Room of a ledger that is promised to others, so that a group may not use it: reservations and hold-backs.
+"""Room of a ledger that is promised to others, so that a group may not use it: reservations and
+hold-backs.
 
-Invariant: every question about the room that a group may use on a node is answered here, for both kinds. Nominations
-need no question, because the ledger already subtracts their room (`Ledger.respect_nominations`).
+Invariant: every question about the room that a group may use on a node is answered here, for both
+kinds. Nominations need no question, because the ledger already subtracts their room
+(`Ledger.respect_nominations`).
 """
 
 from __future__ import annotations
@@ -16,19 +18,25 @@ from gangsched.model.snapshot import Bools, Ints
 
 
 class RoomKept(Protocol):
-    """Protocol of reservations, which restrict the room that some groups may use; `core.reservations.passing`
-    implements it.
+    """Protocol of reservations, which restrict the room that some groups may use;
+    `core.reservations.passing` implements it.
     """
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
-        """`room[n]`: how many of the `free[n]` places for pods of `shape` on node `n` the `group` may use."""
+        """`room[n]`: how many of the `free[n]` places for pods of `shape` on node `n` the `group`
+        may use.
+        """
 
     def standing(self, group: Group) -> Hashable:
-        """A key that is equal for groups with the same restrictions, until the ledger changes; None if none apply."""
+        """A key that is equal for groups with the same restrictions, until the ledger changes; None
+        if none apply.
+        """
 
 
 class HeldBackNodes(NamedTuple):
-    """`nodes` where groups with a priority below `right` do not start, because `group` may preempt there soon (V27)."""
+    """`nodes` where groups with a priority below `right` do not start, because `group` may preempt
+    there soon (V27).
+    """
 
     group: str
     right: int
@@ -36,7 +44,9 @@ class HeldBackNodes(NamedTuple):
 
 
 class RoomPromises:
-    """The promises that restrict the groups of one plan; at most one group holds back lower-priority groups (V27)."""
+    """The promises that restrict the groups of one plan; at most one group holds back
+    lower-priority groups (V27).
+    """
 
     def __init__(self) -> None:
         self.reserved: RoomKept | None = None
@@ -50,23 +60,31 @@ class RoomPromises:
         held_back = self.held_back
         if held_back is None or held_back.right <= group.priority:
             return None
+
         return held_back
 
     def keeps_from(self, group: Group) -> bool:
-        """Whether reservations restrict the group on any node, so that it may not be able to use all free room."""
+        """Whether reservations restrict the group on any node, so that it may not be able to use
+        all free room.
+        """
         return self.reserved is not None and self.reserved.standing(group) is not None
 
     def end_hold_back(self, group_id: str) -> bool:
-        """End the hold-back for this group, which is decided now; False if there is no such hold-back."""
+        """End the hold-back for this group, which is decided now; False if there is no such
+        hold-back.
+        """
         if self.held_back is None or self.held_back.group != group_id:
             return False
+
         self.held_back = None
         return True
 
     @contextmanager
     def without_reservations(self) -> Iterator[None]:
         """Ignore reservations inside the context."""
-        reserved, self.reserved = self.reserved, None
+        reserved = self.reserved
+        self.reserved = None
+
         try:
             yield
         finally:
@@ -74,12 +92,15 @@ class RoomPromises:
 
     @contextmanager
     def none(self) -> Iterator[None]:
-        """Ignore all promises inside the context, to compute the room at the start of a reservation.
+        """Ignore all promises inside the context, to compute the room at the start of a
+        reservation.
 
-        A hold-back lasts until its group is decided. If it counted here, one plan would make a reservation that the
-        next plan drops.
+        A hold-back lasts until its group is decided. If it counted here, one plan would make a
+        reservation that the next plan drops.
         """
-        held_back, self.held_back = self.held_back, None
+        held_back = self.held_back
+        self.held_back = None
+
         try:
             with self.without_reservations():
                 yield

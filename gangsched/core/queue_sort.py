@@ -23,38 +23,56 @@ def group_key(group: Group) -> Rank:
 
 
 def in_turns(groups: Iterable[Group], looked_at: Set[str]) -> list[Group]:
-    """Order groups for a plan: groups whose ids are not in `looked_at` come first; namespaces alternate among groups
-    that differ only in age (Q1, Q2, Q4).
+    """Order groups for a plan: groups whose ids are not in `looked_at` come first; namespaces
+    alternate among groups that differ only in age (Q1, Q2, Q4).
 
     Within a namespace the given order is kept. A group belongs to the namespace of its first gang.
     """
     turns: Counter[tuple[bool, int, bool, str]] = Counter()
     keyed = []
+
     for place, group in enumerate(groups):
         rank = (group.id in looked_at, -group.priority, not group.broken)
         of_namespace = (*rank, namespace_of(group.gangs[0].id))
-        # The n-th group of each namespace comes before the (n+1)-th of any, so that a flood of one delays no other.
+
+        # The n-th group of each namespace comes before the (n+1)-th of any, so that a flood of one
+        # delays no other.
         keyed.append(((*rank, turns[of_namespace], place), group))
         turns[of_namespace] += 1
+
     return [group for _, group in sorted(keyed, key=lambda entry: entry[0])]
 
 
-CLASSES_S: Final = (600.0, 3_600.0, 4 * 3_600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
+CLASSES_S: Final = (
+    600.0,
+    3_600.0,
+    4 * 3_600.0,
+    86_400.0,
+    3 * 86_400.0,
+    7 * 86_400.0,
+    30 * 86_400.0,
+)
 """Run times in seconds up to which groups are of one class (H9)."""
 
 
 def passing_key(group: Group) -> tuple[int, bool, int, int, str]:
-    """Sort key of groups that may be backfilled: as Q1 and Q2, but a shorter run-time class comes before age (H9)."""
+    """Sort key of groups that may be backfilled: as Q1 and Q2, but a shorter run-time class comes
+    before age (H9).
+    """
     # Classes, so that a minute less does not beat an hour of waiting.
     run_class = bisect_left(CLASSES_S, group.run_time_s)
     return -group.priority, not group.broken, run_class, group.creation_s, group.id
 
 
 def in_member_order(pods: Iterable[Pod], policy: GpuPolicy) -> tuple[Pod, ...]:
-    """Sort members by priority, then larger request first, then by name (Q5). The size is computed once per shape."""
+    """Sort members by priority, then larger request first, then by name (Q5). The size is computed
+    once per shape.
+    """
     members = list(pods)
     sizes = {shape: size_key(shape, policy) for shape in {pod.shape for pod in members}}
-    return tuple(sorted(members, key=lambda pod: (-pod.priority, sizes[pod.shape], pod.name, pod.uid)))
+    return tuple(
+        sorted(members, key=lambda pod: (-pod.priority, sizes[pod.shape], pod.name, pod.uid))
+    )
 
 
 def size_key(shape: Shape, policy: GpuPolicy) -> tuple[int, int, int]:

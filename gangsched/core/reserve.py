@@ -1,8 +1,9 @@
 """Reserve and Unreserve: the ledger that one plan works on.
 
-Invariant: a ledger starts as the snapshot's free room and journals every change, so a rollback exactly restores the
-earlier state, including pods and storage (`occupancy`). The snapshot is never changed. Room per shape and node is
-cached, and updated only for nodes that changed since it was last read.
+Invariant: a ledger starts as the snapshot's free room and journals every change, so a rollback
+exactly restores the earlier state, including pods and storage (`occupancy`). The snapshot is never
+changed. Room per shape and node is cached, and updated only for nodes that changed since it was
+last read.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ class Ledger:
         work: Work | None = None,
         counts: CountCache | None = None,
     ) -> None:
-        """Start from the snapshot's free room or, with `empty`, from the room that nodes offer when nothing runs on
-        them.
+        """Start from the snapshot's free room or, with `empty`, from the room that nodes offer when
+        nothing runs on them.
 
-        All ledgers of one plan share `work`, to which reads are charged. All ledgers of one cluster share `counts`, its
-        pod counts.
+        All ledgers of one plan share `work`, to which reads are charged. All ledgers of one cluster
+        share `counts`, its pod counts.
         """
         self.table = snapshot.table
         self.resources: Mapping[str, int] = snapshot.resources
@@ -76,7 +77,9 @@ class Ledger:
         self.last_ends: LastEnds | None = None  # None where ends do not matter
         self.promises = RoomPromises()
         self.work = Work() if work is None else work
-        self.progress: Progress | None = None  # of the group whose rounds may go on in the next plan
+
+        # of the group whose rounds may go on in the next plan
+        self.progress: Progress | None = None
         self.occupancy = Occupancy(
             snapshot.table,
             snapshot.resources,
@@ -85,7 +88,9 @@ class Ledger:
             StorageUse(snapshot.table, snapshot.storage, self.work, snapshot.served),
             self.work,
         )
-        self._journal: list[Callable[[Ledger], None]] = []  # undo each change; a bound method would keep the ledger
+
+        # undo each change; a bound method would keep the ledger
+        self._journal: list[Callable[[Ledger], None]] = []
         # Each change appends its nodes; a shape's room reads from where it stopped (`_Room.seen`).
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}
@@ -93,7 +98,9 @@ class Ledger:
         self._snapshot = snapshot
         self.begun_with = None if empty else snapshot.free  # read-only
         self._respected = 0  # levels of promises, from the highest priority on
-        self._in_use: Ints | None = None  # promised room that is not taken twice, for who leaves for it is still there
+
+        # promised room that is not taken twice, for who leaves for it is still there
+        self._in_use: Ints | None = None
         self._spared = ""  # the group whose nominations among them are not
         self._fulfilled: dict[str, Nomination] = {}  # by uid, those of pods that are placed
         self._usual: dict[str, dict[str, int]] = {}
@@ -114,60 +121,84 @@ class Ledger:
 
     @cached_property
     def accelerated_nodes(self) -> Ints | None:
-        """`accelerated_nodes[n]`: `FARTHEST` if node `n` offers an accelerator, else 0; None if no node offers one."""
-        return np.where(self.accelerators > 0, FARTHEST, 0) if self.accelerators.any() else None
+        """`accelerated_nodes[n]`: `FARTHEST` if node `n` offers an accelerator, else 0; None if no
+        node offers one.
+        """
+        if self.accelerators.any():
+            return np.where(self.accelerators > 0, FARTHEST, 0)
+
+        return None
 
     def accelerated(self, shape: Shape) -> bool:
         """Whether pods of `shape` request an accelerator."""
         return bool(self.packed_by(shape)[0])
 
     def packed_by(self, shape: Shape) -> tuple[str, int]:
-        """The accelerator of which `shape` requests the most, and the amount; ("", 1) if it requests none: pods are
-        counted.
+        """The accelerator of which `shape` requests the most, and the amount; ("", 1) if it
+        requests none: pods are counted.
         """
         known = self._packed_by.get(shape)
         if known is None:
-            asks = [(amount, name) for name, amount in shape.requests if self.policy.is_accelerator(name)]
+            asks = [
+                (amount, name)
+                for name, amount in shape.requests
+                if self.policy.is_accelerator(name)
+            ]
             amount, name = max(asks, default=(1, ""))
             known = self._packed_by[shape] = (name, amount)
+
         return known
 
     def unit(self, name: str) -> int:
-        """Divisor for costs of the resource `name`: 1 for devices, more for bytes, so that squares fit into 64 bits."""
+        """Divisor for costs of the resource `name`: 1 for devices, more for bytes, so that squares
+        fit into 64 bits.
+        """
         return 1 << max(0, self.largest[self.resources[name]].bit_length() - UNIT_BITS)
 
     def usual(self, name: str) -> Mapping[str, int]:
-        """CPU and memory in use per `unit` of `name` in use, in the snapshot; 0 while no `name` is in use.
+        """CPU and memory in use per `unit` of `name` in use, in the snapshot; 0 while no `name` is
+        in use.
 
         An average over all nodes with the accelerator; it estimates the requests of the next pods.
         """
         known = self._usual.get(name)
         if known is None:
             row = self.resources[name]
-            rows = {other: self.resources[other] for other in (CPU, MEMORY) if other in self.resources}
+            rows = {
+                other: self.resources[other] for other in (CPU, MEMORY) if other in self.resources
+            }
             of = [row, *rows.values()]  # of all rows it took a tenth of a plan
             offered = self.allocatable[of]
             used = np.minimum(offered - self._snapshot.free[of], offered)
             used = np.where(offered[0] != 0, used, 0).sum(axis=1)
-            unit, taken = self.unit(name), int(used[0])
+            unit = self.unit(name)
+            taken = int(used[0])
             counted = zip(rows, used[1:].tolist(), strict=True) if taken > 0 else ()
             each = {other: amount * unit // taken for other, amount in counted}
-            known = self._usual[name] = {other: amount for other, amount in each.items() if amount > 0}
+            known = self._usual[name] = {
+                other: amount for other, amount in each.items() if amount > 0
+            }
+
         return known
 
     def recall(self, key: Hashable, make: Callable[[], T], *, lasting: bool = False) -> T:
-        """The result of `make`, cached by `key`: if `lasting` for the whole plan, else until the ledger changes."""
+        """The result of `make`, cached by `key`: if `lasting` for the whole plan, else until the
+        ledger changes.
+        """
         version = -1 if lasting else len(self._touched)
         known = self._recalled.get(key)
         if known is None or known[0] != version:
             known = self._recalled[key] = (version, make())
+
         made: T = known[1]
         return made
 
     @contextmanager
     def within(self, scope: Scope) -> Iterator[None]:
         """Limit attempts to `scope` inside the context."""
-        before, self.scope = self.scope, scope
+        before = self.scope
+        self.scope = scope
+
         try:
             yield
         finally:
@@ -176,7 +207,9 @@ class Ledger:
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
         """Inside the context, do not record placements for the next plan."""
-        progress, self.progress = self.progress, None
+        progress = self.progress
+        self.progress = None
+
         try:
             yield
         finally:
@@ -210,20 +243,31 @@ class Ledger:
             self.rollback(checkpoint)
 
     def reserve(self, pods: Sequence[Pod], nodes: Ints, counts: Ints) -> None:
-        """Reserve room for `pods`, all of one shape: the first `counts[0]` on node index `nodes[0]`, and so on.
+        """Reserve room for `pods`, all of one shape: the first `counts[0]` on node index
+        `nodes[0]`, and so on.
 
         The nodes are distinct. Negative counts release room.
         """
         self.work.charge(40 + len(pods) // 2)
         # `where[i]` is the node of `pods[i]`; all counts have one sign.
-        where, sign = np.repeat(nodes, np.abs(counts)).tolist(), int(np.sign(counts[0]))
-        undo = partial(Ledger._take_back, pods=pods, nodes=nodes, counts=counts, where=where, sign=sign)
+        where = np.repeat(nodes, np.abs(counts)).tolist()
+        sign = int(np.sign(counts[0]))
+        undo = partial(
+            Ledger._take_back,
+            pods=pods,
+            nodes=nodes,
+            counts=counts,
+            where=where,
+            sign=sign,
+        )
         self._journal.append(undo)
         self._add(pods[0].shape, nodes, -counts)
         self.occupancy.move(pods, where, sign)
 
     def release(self, pod: Pod, node: str) -> None:
-        """Release the room of one pod, as Unreserve does; no effect if the node no longer exists."""
+        """Release the room of one pod, as Unreserve does; no effect if the node no
+        longer exists.
+        """
         index = self.table.index.get(node)
         if index is not None:
             self.reserve((pod,), np.array([index]), np.array([-1]))
@@ -232,15 +276,25 @@ class Ledger:
         """Reserve room for pods of any shapes at once: `pods[i]` on `nodes[i]`."""
         self.work.charge(10 + 3 * len(pods))
         amounts = np.zeros_like(self.free)
+
         for pod, node in zip(pods, nodes, strict=True):
             for name, amount in pod.shape.requests:
                 row = self.resources.get(name)
                 if row is not None:
                     amounts[row, node] -= amount
+
         self._shift(pods, nodes, amounts, 1)
 
-    def release_many(self, pods: Sequence[Pod], nodes: Ints, amounts: Ints, *, claiming: Sequence[int] = ()) -> None:
-        """Release the room of pods of any shapes at once: `pods[i]` on `nodes[i]`, `amounts[r][n]` in total.
+    def release_many(
+        self,
+        pods: Sequence[Pod],
+        nodes: Ints,
+        amounts: Ints,
+        *,
+        claiming: Sequence[int] = (),
+    ) -> None:
+        """Release the room of pods of any shapes at once: `pods[i]` on `nodes[i]`, `amounts[r][n]`
+        in total.
 
         `claiming` are the indices of pods with claims.
         """
@@ -249,64 +303,98 @@ class Ledger:
     def respect_nominations(self, priority: int, *, but: str = "") -> None:
         """Reserve the room of nominated pods with at least `priority`, except those of group `but`.
 
-        This includes nominations by other schedulers (F1) and by gangsched (V10). Room that an earlier call reserved
-        for lower priorities is released. The call costs nothing if nothing changed, otherwise one sum of columns per
-        priority.
+        This includes nominations by other schedulers (F1) and by gangsched (V10). Room that an
+        earlier call reserved for lower priorities is released. The call costs nothing if nothing
+        changed, otherwise one sum of columns per priority.
         """
         promises = self._snapshot.nominated
         respected = sum(level.priority >= priority for level in promises.levels)
         spared = but if but in promises.by_group else ""
+
         before = self._respected, self._spared
         if (respected, spared) == before:
             return
+
         with self.work.unlimited():  # nothing would roll back one half of it
-            # Sums by priority contain everybody's: the room of a spared group is taken again before they change, and
-            # given back after it.
+            # Sums by priority contain everybody's: the room of a spared group is taken again before
+            # they change, and given back after it.
             self.promise(self.respected(self._spared), 1)
             first, last = sorted((self._respected, respected))
             for level in promises.levels[first:last]:
                 self._promise_level(level, 1 if respected > self._respected else -1)
+
             if first != last:  # the sums have the room of those who are placed, too
-                lowest, highest = promises.levels[last - 1].priority, promises.levels[first].priority
-                moved = [each for each in self._fulfilled.values() if lowest <= each.pod.priority <= highest]
+                lowest = promises.levels[last - 1].priority
+                highest = promises.levels[first].priority
+                moved = []
+
+                for nomination in self._fulfilled.values():
+                    if lowest <= nomination.pod.priority <= highest:
+                        moved.append(nomination)
+
                 self.promise(moved, -1 if respected > self._respected else 1)
+
             self._journal.append(partial(Ledger._respect, before=before))
-            self._respected, self._spared = respected, spared
+            self._respected = respected
+            self._spared = spared
             self.promise(self.respected(spared), -1)
 
     def _respect(self, before: tuple[int, str]) -> None:
         self._respected, self._spared = before
 
     def _promise_level(self, level: NominatedLevel, sign: int) -> None:
-        """Take (+1) or give back (-1) what is promised at one priority, but for what is in use by those who leave."""
-        index, asked = self.table.index, -sign * level.asked
-        there = [(each.pod, index[each.node]) for each in level.filtered.values() if each.node in index]
-        pods, where = [pod for pod, _ in there], [node for _, node in there]
+        """Take (+1) or give back (-1) what is promised at one priority, but for what is in use by
+        those who leave.
+        """
+        index = self.table.index
+        asked = -sign * level.asked
+        there = []
+
+        for nomination in level.filtered.values():
+            if nomination.node in index:
+                there.append((nomination.pod, index[nomination.node]))
+
+        pods = [pod for pod, _ in there]
+        where = [node for _, node in there]
         self._shift(pods, where, asked, sign, [i for i, pod in enumerate(pods) if pod.claims])
         self.count_on(level.in_use, sign)
 
     def fulfill(self, group: str, uids: Set[str]) -> None:
-        """Record that these pods of a group are placed, so their nominations, if any, no longer reserve room."""
+        """Record that these pods of a group are placed, so their nominations, if any, no longer
+        reserve room.
+        """
         there = self._snapshot.nominated.by_group.get(group, {}).values()
         if there and group != self._spared:
-            self.promise([each for each in self.respected(group) if each.pod.uid in uids], -1)
-        self._fulfilled |= {each.pod.uid: each for each in there if each.pod.uid in uids}
+            self.promise(
+                [nomination for nomination in self.respected(group) if nomination.pod.uid in uids],
+                -1,
+            )
+
+        self._fulfilled |= {
+            nomination.pod.uid: nomination for nomination in there if nomination.pod.uid in uids
+        }
 
     def respected(self, group: str) -> Sequence[Nomination]:
         """The nominations of a group among the nominations that are currently respected."""
         promises = self._snapshot.nominated
         there = promises.by_group.get(group, {}).values() if group and self._respected else ()
         lowest = promises.levels[self._respected - 1].priority if there else 0
-        return [each for each in there if each.pod.priority >= lowest and each.pod.uid not in self._fulfilled]
+
+        return [
+            nomination
+            for nomination in there
+            if nomination.pod.priority >= lowest and nomination.pod.uid not in self._fulfilled
+        ]
 
     @contextmanager
     def keeping(self, group: str, *, but: Set[str]) -> Iterator[None]:
-        """Inside the context, the group itself cannot use the room of its nominated pods either, except that of pods in
-        `but`.
+        """Inside the context, the group itself cannot use the room of its nominated pods either,
+        except that of pods in `but`.
         """
-        kept = [each for each in self.respected(group) if each.pod.uid not in but]
+        kept = [nomination for nomination in self.respected(group) if nomination.pod.uid not in but]
         with self.work.unlimited():  # nothing would roll back one half of it
             self.promise(kept, 1)
+
         try:
             yield
         finally:
@@ -314,27 +402,41 @@ class Ledger:
                 self.promise(kept, -1)
 
     def promise(self, nominations: Sequence[Nomination], sign: int) -> None:
-        """Reserve (+1) or release (-1) the room of nominations, except the part that leaving pods still use."""
-        self.move(((each.pod, each.node) for each in nominations), sign)
-        if any(each.freed for each in nominations):
-            self.count_on(self._snapshot.layout.sums((each.node, each.freed) for each in nominations), sign)
+        """Reserve (+1) or release (-1) the room of nominations, except the part that leaving pods
+        still use.
+        """
+        self.move(((nomination.pod, nomination.node) for nomination in nominations), sign)
+        if any(nomination.freed for nomination in nominations):
+            self.count_on(
+                self._snapshot.layout.sums(
+                    (nomination.node, nomination.freed) for nomination in nominations
+                ),
+                sign,
+            )
 
     def count_on(self, amounts: Ints, sign: int = 1) -> None:
-        """Count `amounts[r][n]`, which leaving pods use and nominations reserve, only once (+1), or undo that (-1)."""
+        """Count `amounts[r][n]`, which leaving pods use and nominations reserve, only once (+1), or
+        undo that (-1).
+        """
         rows, nodes = np.nonzero(amounts)
         if rows.size:
             self._count_once(rows, nodes, sign * amounts[rows, nodes])
 
     def in_use(self) -> Ints:
         """`amounts[r][n]` of nominated room that leaving pods still use. Read-only."""
-        return np.zeros_like(self.free) if self._in_use is None else self._in_use
+        if self._in_use is None:
+            return np.zeros_like(self.free)
+
+        return self._in_use
 
     def amounts(self, placed: Iterable[tuple[Pod, str]]) -> Ints:
         """`amounts[r][n]` that these pods request on their nodes."""
         return self._snapshot.layout.sums((node, pod.shape.requests) for pod, node in placed)
 
     def leave_for_promises(self) -> None:
-        """Stop counting leaving pods as users of nominated room; call it before they are removed from the ledger."""
+        """Stop counting leaving pods as users of nominated room; call it before they are removed
+        from the ledger.
+        """
         if self._in_use is not None:
             rows, nodes = np.nonzero(self._in_use)
             self._count_once(rows, nodes, -self._in_use[rows, nodes])
@@ -346,66 +448,86 @@ class Ledger:
     def _count(self, rows: Ints, nodes: Ints, amounts: Ints) -> None:
         if self._in_use is None:
             self._in_use = np.zeros_like(self.free)
+
         for counted in (self._in_use, self.free):
             # Unbuffered: an index pair may occur twice.
             np.add.at(counted, (rows, nodes), amounts)
+
         self._touched.append(np.unique(nodes))
 
     def move(self, placed: Iterable[tuple[Pod, str]], sign: int) -> None:
-        """Reserve (+1) or release (-1) room for pods on their nodes, one shape at a time; nodes that no longer exist
-        are skipped.
+        """Reserve (+1) or release (-1) room for pods on their nodes, one shape at a time; nodes
+        that no longer exist are skipped.
         """
         by_shape: dict[Shape, list[tuple[int, Pod]]] = {}
         for pod, node in placed:
             index = self.table.index.get(node)
             if index is not None:
                 by_shape.setdefault(pod.shape, []).append((index, pod))
+
         for there in by_shape.values():
             there.sort(key=itemgetter(0))
             nodes, counts = np.unique([node for node, _ in there], return_counts=True)
             self.reserve([pod for _, pod in there], nodes, sign * counts)
 
     def room(self, shape: Shape) -> Ints:
-        """`room[n]`: how many more pods of `shape` fit on node `n`, 0 if Filter rejects the node. Read-only."""
+        """`room[n]`: how many more pods of `shape` fit on node `n`, 0 if Filter rejects the node.
+        Read-only.
+        """
         known = self._rooms.get(shape)
         if known is None:
             self.work.charge(20 + len(self.table) // 60)
             if shape not in self.table.static_fits:
                 self.work.charge(static_cost(shape, self.table))
+
             mask = static_fit(shape, self.table).mask
-            known = _Room(np.where(mask, room(shape, self.free, self.resources), 0), len(self._touched))
+            known = _Room(
+                np.where(mask, room(shape, self.free, self.resources), 0),
+                len(self._touched),
+            )
             self._rooms[shape] = known
         elif known.seen < len(self._touched):
             self.work.charge(30 + (len(self._touched) - known.seen) // 2)
             nodes = np.concatenate(self._touched[known.seen :])
             mask = static_fit(shape, self.table).mask[nodes]
-            known.per_node[nodes] = np.where(mask, room(shape, self.free[:, nodes], self.resources), 0)
+            known.per_node[nodes] = np.where(
+                mask,
+                room(shape, self.free[:, nodes], self.resources),
+                0,
+            )
             known.seen = len(self._touched)
+
         return known.per_node
 
     def only_room_counts(self, pods: Sequence[Pod]) -> bool:
         """Whether stateful filters can reject a node for any of `pods` only for lack of room."""
         alike = self.occupancy.equivalence(pods)
-        return not any(restricts(pod, self.occupancy) for pod in {alike(pod): pod for pod in pods}.values())
+        return not any(
+            restricts(pod, self.occupancy) for pod in {alike(pod): pod for pod in pods}.values()
+        )
 
     def fits_still(self, pod: Pod, node: str) -> bool:
-        """Whether a placed pod may stay on `node`: the node is still allowed, not over-committed, and there is no
-        conflict.
+        """Whether a placed pod may stay on `node`: the node is still allowed, not over-committed,
+        and there is no conflict.
 
         Spread and affinity are not checked again, because they apply only when a pod is placed.
         """
-        index, shape = self.table.index.get(node), pod.shape
+        index = self.table.index.get(node)
+        shape = pod.shape
         if index is None or not static_fit(shape, self.table).mask[index]:
             return False
+
         rows = [self.resources.get(name) for name, _ in shape.requests]
         if any(row is None or self.free[row, index] < 0 for row in rows):
             return False
         if not restricts(pod, self.occupancy):
             return True
+
         # The pod itself must not count as its own neighbour.
         self.occupancy.move((pod,), (index,), -1)
         stays = may_stay(pod, index, self.occupancy)
         self.occupancy.take_back((pod,), (index,), -1)
+
         return stays
 
     def takes(self, pod: Pod, node: str) -> bool:
@@ -413,22 +535,50 @@ class Ledger:
         index = self.table.index.get(node)
         return index is not None and bool(narrow(pod, self.room(pod.shape), self.occupancy)[index])
 
-    def _take_back(self, pods: Sequence[Pod], nodes: Ints, counts: Ints, where: Sequence[int], sign: int) -> None:
+    def _take_back(
+        self,
+        pods: Sequence[Pod],
+        nodes: Ints,
+        counts: Ints,
+        where: Sequence[int],
+        sign: int,
+    ) -> None:
         self._add(pods[0].shape, nodes, counts)
         self.occupancy.take_back(pods, where, sign)
 
     def _shift(
-        self, pods: Sequence[Pod], where: Sequence[int], amounts: Ints, sign: int, claiming: Sequence[int] = ()
+        self,
+        pods: Sequence[Pod],
+        where: Sequence[int],
+        amounts: Ints,
+        sign: int,
+        claiming: Sequence[int] = (),
     ) -> None:
-        """Reserve (+1) or release (-1) room for pods of any shapes: `amounts[r][n]` more are free then, in total."""
+        """Reserve (+1) or release (-1) room for pods of any shapes: `amounts[r][n]` more are free
+        then, in total.
+        """
         self._journal.append(
-            partial(Ledger._shift_back, pods=pods, where=where, amounts=amounts, leaves=claiming if sign < 0 else None)
+            partial(
+                Ledger._shift_back,
+                pods=pods,
+                where=where,
+                amounts=amounts,
+                leaves=claiming if sign < 0 else None,
+            )
         )
         self._add_many(amounts)
-        self.occupancy.come(pods, where) if sign > 0 else self.occupancy.leave(pods, where, claiming)
+        (
+            self.occupancy.come(pods, where)
+            if sign > 0
+            else self.occupancy.leave(pods, where, claiming)
+        )
 
     def _shift_back(
-        self, pods: Sequence[Pod], where: Sequence[int], amounts: Ints, leaves: Sequence[int] | None
+        self,
+        pods: Sequence[Pod],
+        where: Sequence[int],
+        amounts: Ints,
+        leaves: Sequence[int] | None,
     ) -> None:
         self._add_many(-amounts)
         if leaves is None:
@@ -445,4 +595,5 @@ class Ledger:
             row = self.resources.get(name)
             if row is not None:
                 self.free[row, nodes] += counts * amount
+
         self._touched.append(nodes)

@@ -1,8 +1,8 @@
 """Rounds: one pass over a group's pending members (semantics R1-R3).
 
-Invariant: a round tries each pending member at most once and ends in the plan in which it began. Afterwards the ledger
-has the round's placements (permitted, holding) or is unchanged (refused). A round never waits for a pod that does not
-exist yet.
+Invariant: a round tries each pending member at most once and ends in the plan in which it began.
+Afterwards the ledger has the round's placements (permitted, holding) or is unchanged (refused). A
+round never waits for a pod that does not exist yet.
 """
 
 from __future__ import annotations
@@ -38,15 +38,18 @@ from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Ints
 
 PREFERENCE_STEPS = 200
-"""Steps in which a run of pods that prefer nodes by each other is placed at most, each seeing those before."""
+"""Steps in which a run of pods that prefer nodes by each other is placed at most, each seeing those
+before.
+"""
 
 
 @dataclass(slots=True)
 class Trial:
     """Result of a pass over some gangs; `placed` is by gang id, `failed` in the order tried.
 
-    `culprit` is the first failure after which a Strict gang cannot reach its minimum: gang, pod and reason. `note`
-    describes what required domains lack, `lacks` what slices lack; "" if the group requires neither.
+    `culprit` is the first failure after which a Strict gang cannot reach its minimum: gang, pod and
+    reason. `note` describes what required domains lack, `lacks` what slices lack; "" if the group
+    requires neither.
     """
 
     placed: dict[str, list[Placement]] = field(default_factory=dict)
@@ -66,98 +69,144 @@ class Trial:
         """All newly placed members."""
         return tuple(placement for placements in self.placed.values() for placement in placements)
 
-    def attempt(self, gang_id: str, run: Sequence[Pod], group: Group, ledger: Ledger) -> Sequence[tuple[Pod, Refusal]]:
-        """Place as many of a run of identical members as fit; return the members without a node and their refusals."""
+    def attempt(
+        self,
+        gang_id: str,
+        run: Sequence[Pod],
+        group: Group,
+        ledger: Ledger,
+    ) -> Sequence[tuple[Pod, Refusal]]:
+        """Place as many of a run of identical members as fit; return the members without a node and
+        their refusals.
+        """
         ledger.work.charge(10)
         progress = ledger.progress
         found = progress.again(run, ledger) if progress is not None else []
         rest = run[len(found) :]
+
         failed = progress.failures(rest) if progress is not None else None
         if failed is None:
             found += place_run(rest, group, ledger) if rest else []
             failed = _refused(run[len(found) :], group, ledger)
+
             if progress is not None:
                 progress.fails(failed)
+
         self.placed.setdefault(gang_id, []).extend(found)
         self.attempted += len(run)
         self.failed.extend(failed)
+
         return failed
 
 
 def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, Round]:
     """Run one round over `gangs`, the gangs of `group` that are below their minimum.
 
-    Scopes of the GPU policy are tried in order until an attempt succeeds or no scope is left; failed attempts are
-    rolled back.
+    Scopes of the GPU policy are tried in order until an attempt succeeds or no scope is left;
+    failed attempts are rolled back.
     """
     present = sum(len(gang.pending) for gang in gangs)
     checkpoint = ledger.checkpoint()
-    trial, placed = Trial(), 0
+    trial = Trial()
+    placed = 0
+
     for scope in scopes(group, gangs, ledger):
         if ledger.progress is not None:
             # An earlier plan has left this scope without success.
             if ledger.progress.is_past(scope.name) and not scope.last:
                 continue
+
             ledger.progress.enter(scope.name)
+
         with ledger.within(scope):
             trial, placed = attempt(group, gangs, ledger)
+
         trial.note = scope.note
         satisfied = trial.culprit is None and permitted(gangs, trial.counts)
-        # A preferred scope succeeds only if it takes every member; a required one, if it takes the minimum.
+        # A preferred scope succeeds only if it takes every member; a required one, if it takes the
+        # minimum.
         if scope.last or (satisfied and not (scope.whole and trial.failed)):
             break
+
         ledger.rollback(checkpoint)
+
     if trial.culprit is not None:
         outcome = RoundOutcome.REFUSED
     elif permitted(gangs, trial.counts):
         outcome = RoundOutcome.PERMITTED
     else:
         outcome = RoundOutcome.HOLDING
+
     return trial, Round(group.rounds + 1, present, trial.attempted, placed, outcome)
 
 
 def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, int]:
-    """Make one pass over the members and, if it failed, a search; also return the number of members that found a node.
-    A refusal is rolled back.
+    """Make one pass over the members and, if it failed, a search; also return the number of members
+    that found a node. A refusal is rolled back.
     """
     if group.apart or is_sliced(gangs):
         trial = _in_slices(group, gangs, ledger)
         return trial, len(trial.placements)
+
     if ledger.scope.packed is not None and (found := reserved(*ledger.scope.packed)) is not None:
         trial = _completed(found, group, gangs, ledger)
         return trial, len(trial.placements)
+
     if ledger.scope.lacking is not None:
         trial = _untried(*ledger.scope.lacking, group, gangs, ledger)
         return trial, 0
+
     checkpoint = ledger.checkpoint()
     if ledger.progress is not None:
         ledger.progress.resume([pod for gang in gangs for pod in gang.pending], ledger)
+
     trial = _try_all(group, gangs, ledger)
     placed = len(trial.placements)
+
     if trial.culprit is not None:
         ledger.rollback(checkpoint)
         progress = ledger.progress
+
         with ledger.unrecorded():
-            in_vain = ledger.scope.whole or ledger.scope.refuted or (progress is not None and progress.searched)
-            found = None if in_vain else find(group, gangs, ledger, place_run, whole=progress is not None)
+            in_vain = (
+                ledger.scope.whole
+                or ledger.scope.refuted
+                or (progress is not None and progress.searched)
+            )
+            found = (
+                None
+                if in_vain
+                else find(group, gangs, ledger, place_run, whole=progress is not None)
+            )
+
             if progress is not None:
                 progress.searched = found is None
+
             if found is not None:
                 trial = _completed(found, group, gangs, ledger)
                 placed = len(trial.placements)
+
     return trial, placed
 
 
 def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
-    """Place pods that may start alone, one by one; each pod that does not fit gets its own refusal (P3)."""
+    """Place pods that may start alone, one by one; each pod that does not fit gets its own refusal
+    (P3).
+    """
     trial = Trial()
     apart = [gang for gang in group.gangs if gang.constraints.slices or gang.promised]
     of_apart = {pod.uid for gang in apart for pod in (*gang.retry, *gang.pending)}
+
     with ledger.within(pinned(group, ledger) or EVERYWHERE):
         if ledger.progress is not None:
             ledger.progress.resume(pods, ledger)
-        for run in _runs([pod for pod in pods if pod.uid not in of_apart] if apart else pods, ledger):
+
+        for run in _runs(
+            [pod for pod in pods if pod.uid not in of_apart] if apart else pods,
+            ledger,
+        ):
             trial.attempt("", run, group, ledger)
+
         waiting = {pod.uid for pod in pods} if apart else frozenset[str]()
         for gang in apart:
             own = [pod for pod in (*gang.retry, *gang.pending) if pod.uid in waiting]
@@ -165,35 +214,43 @@ def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
                 if gang.constraints.slices:
                     _join(gang, own, "", trial, group, ledger)
                     continue
+
                 for run in _runs(own, ledger):
                     trial.attempt("", run, group, ledger)
+
     return trial
 
 
 def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
-    """Reserve room for as many of these pods as fit, in the given order, up to the first one that does not fit.
+    """Reserve room for as many of these pods as fit, in the given order, up to the first one that
+    does not fit.
 
-    They are placed at once if their filters do not read other pods; otherwise one by one, so that the filters of each
-    pod see the pods before it in place.
+    They are placed at once if their filters do not read other pods; otherwise one by one, so that
+    the filters of each pod see the pods before it in place.
     """
     placed: list[Placement] = []
     for alike in _runs(run, ledger):
         found = _place_alike(alike, group, ledger)
         placed += found
+
         if len(found) < len(alike):
             break
+
     return placed
 
 
 def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
-    first, occupancy = alike[0], ledger.occupancy
+    first = alike[0]
+    occupancy = ledger.occupancy
     step = len(alike)
+
     # Each one changes where the next may go, so they are filtered one by one.
     if serial(first, occupancy):
         step = 1
     elif preferences.prefers_company(first):
         # Rounded up: at most `PREFERENCE_STEPS` passes, however large the gang is.
         step = -(-len(alike) // PREFERENCE_STEPS)
+
     placed: list[Placement] = []
     while len(placed) < len(alike):
         rest = alike[len(placed) :]
@@ -203,28 +260,36 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
         room = room_for_followers(first, len(rest), group, room, occupancy)
         room = room_for_sharers(first, len(rest), room, occupancy)
         places = places_left(following, occupancy)
+
         # The API server takes no more consumers of a claim; the next one is refused for that.
         wanted = min(step, len(rest)) if places is None else max(1, min(step, len(rest), places))
         nodes, counts = _choose(first, wanted, room, group, ledger)
         found = rest[: int(counts.sum())]
         taken = _reserve(found, nodes, counts, ledger) if found else []
         placed += taken
+
         if ledger.progress is not None:
             ledger.progress.took(taken)
+
         if len(found) < wanted:
-            if found and first.claims:  # the refusal says what the nodes lack that these pods have filled
+            # the refusal says what the nodes lack that these pods have filled
+            if found and first.claims:
                 narrow(first, usable(first.shape, group, ledger), occupancy)
+
             break
+
     return placed
 
 
 def _choose(first: Pod, wanted: int, room: Ints, group: Group, ledger: Ledger) -> tuple[Ints, Ints]:
     """The best nodes for so many pods that are alike, and how many of them each gets."""
-    occupancy, shape = ledger.occupancy, first.shape
+    occupancy = ledger.occupancy
+    shape = first.shape
     penalty = preferences.pod_penalty(first, room > 0, occupancy)
     asks = ledger.last_ends if ledger.accelerated(shape) else None
     pushed = None if asks is None else asks.pushed(group)
     spread = preferences.spread_cost(first, occupancy) if _spreads(first, group, ledger) else None
+
     return score.choose(shape, wanted, room, ledger, penalty=penalty, pushed=pushed, spread=spread)
 
 
@@ -232,18 +297,25 @@ def _spreads(pod: Pod, group: Group, ledger: Ledger) -> bool:
     """Whether the pod's peers count: it is plain, has no accelerators, and the setting says so."""
     if not group.gangs[0].plain or ledger.policy.replicas is PlainReplicas.PACK:
         return False
+
     return not ledger.accelerated(pod.shape)
 
 
 def _reserve(pods: Sequence[Pod], nodes: Ints, counts: Ints, ledger: Ledger) -> list[Placement]:
     ledger.reserve(pods, nodes, counts)
-    names, storage = ledger.table.names, ledger.occupancy.storage
+    names = ledger.table.names
+    storage = ledger.occupancy.storage
     where = (names[node] for node in np.repeat(nodes, counts).tolist())
-    return [Placement(pod, node, storage.selected(pod)) for pod, node in zip(pods, where, strict=True)]
+
+    return [
+        Placement(pod, node, storage.selected(pod)) for pod, node in zip(pods, where, strict=True)
+    ]
 
 
 def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
-    """Try every pending member back to back (Q5); a Strict round stops as soon as it cannot succeed any more (R2)."""
+    """Try every pending member back to back (Q5); a Strict round stops as soon as it cannot succeed
+    any more (R2).
+    """
     trial = Trial({gang.id: [] for gang in gangs})
     for gang, run, untried in _in_turn(gangs, trial, ledger):
         failed = trial.attempt(gang.id, run, group, ledger)
@@ -251,25 +323,34 @@ def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
         if failed and group.strict and missing(gang, len(trial.placed[gang.id]) + untried):
             trial.culprit = (gang, *failed[0])
             break
+
     return trial
 
 
-def _in_turn(gangs: Sequence[Gang], trial: Trial, ledger: Ledger) -> Iterator[tuple[Gang, list[Pod], int]]:
+def _in_turn(
+    gangs: Sequence[Gang],
+    trial: Trial,
+    ledger: Ledger,
+) -> Iterator[tuple[Gang, list[Pod], int]]:
     """Runs of identical members to try, and how many of the gang are untried after each.
 
-    In a group of several gangs, members above one gang's minimum come after all that its siblings need; what `trial`
-    has placed by then decides who they are.
+    In a group of several gangs, members above one gang's minimum come after all that its siblings
+    need; what `trial` has placed by then decides who they are.
     """
     above: dict[str, list[Pod]] = {}
     for gang in gangs:
         enough = missing(gang, 0) if len(gangs) > 1 else len(gang.pending)
-        untried, later = len(gang.pending), above.setdefault(gang.id, [])
+        untried = len(gang.pending)
+        later = above.setdefault(gang.id, [])
+
         for run in _runs(gang.pending, ledger):
             now = run[: enough - len(trial.placed[gang.id])]
             later += run[len(now) :]
             untried -= len(now)
+
             if now:
                 yield gang, now, untried
+
     for gang in gangs:
         untried = len(above[gang.id])
         for run in _runs(above[gang.id], ledger):
@@ -278,63 +359,107 @@ def _in_turn(gangs: Sequence[Gang], trial: Trial, ledger: Ledger) -> Iterator[tu
 
 
 def _completed(found: Found, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
-    """The trial that the search made good: enough for every gang, and those above the minimum where they fit."""
+    """The trial that the search made good: enough for every gang, and those above the minimum where
+    they fit.
+    """
     trial = Trial(placed=found)
     for gang in gangs:
         placed = {placement.pod.uid for placement in found[gang.id]}
         trial.attempted += len(placed)
+
         if group.apart:
-            continue  # members above a child's minimum are placed by the tree, in the child's domain
+            # members above a child's minimum are placed by the tree, in the child's domain
+            continue
+
         try:
             rest = [pod for pod in gang.pending if pod.uid not in placed]
             if gang.constraints.slices:
                 _join(gang, rest, gang.id, trial, group, ledger)
                 continue
+
             for run in _runs(rest, ledger):
                 trial.attempt(gang.id, run, group, ledger)
         except OutOfWork:
             break  # members above the minimum are placed when the gang has started
+
     return trial
 
 
 def _in_slices(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
     """One pass over gangs of which some have slices, by search alone; a refusal leaves no trace."""
-    progress, scope = ledger.progress, ledger.scope
+    progress = ledger.progress
+    scope = ledger.scope
+
     # Without progress there is no next plan that could go on, as when a deadlock is broken.
     most = STEPS if progress is None or scope.whole else inf
     with ledger.unrecorded():
         in_vain = scope.refuted or (progress is not None and progress.searched)
-        found = None if in_vain else find_slices(group, gangs, ledger, place_run, everything=scope.whole, most=most)
+        found = (
+            None
+            if in_vain
+            else find_slices(group, gangs, ledger, place_run, everything=scope.whole, most=most)
+        )
+
         if progress is not None:
             progress.searched = found is None
+
         if found is not None:
             return _completed(found, group, gangs, ledger)
+
         first = next(gang for gang in gangs if gang.pending)
-        trial = Trial({gang.id: [] for gang in gangs}, attempted=sum(len(gang.pending) for gang in gangs))
+        trial = Trial(
+            {gang.id: [] for gang in gangs},
+            attempted=sum(len(gang.pending) for gang in gangs),
+        )
         gang, lacks = slices_lack(group, gangs, ledger) if scope.last else (first, "")
-        trial.lacks, trial.failed = lacks, _refused(gang.pending[:1], group, ledger)
+        trial.lacks = lacks
+        trial.failed = _refused(gang.pending[:1], group, ledger)
         trial.culprit = (gang, *trial.failed[0])
+
         return trial
 
 
 def _untried(gang: Gang, pod: Pod, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
-    """The trial in a scope that is too small for a member of a gang, as sums or a search have shown."""
-    refusal = Refusal(Reason.UNSCHEDULABLE, "", placing.why_no_node(pod, group, ledger, filled=True))
+    """The trial in a scope that is too small for a member of a gang, as sums or a search have
+    shown.
+    """
+    refusal = Refusal(
+        Reason.UNSCHEDULABLE,
+        "",
+        placing.why_no_node(pod, group, ledger, filled=True),
+    )
     present = sum(len(each.pending) for each in gangs)
-    return Trial({each.id: [] for each in gangs}, [(pod, refusal)], present, culprit=(gang, pod, refusal))
+    return Trial(
+        {each.id: [] for each in gangs},
+        [(pod, refusal)],
+        present,
+        culprit=(gang, pod, refusal),
+    )
 
 
-def _join(gang: Gang, pods: Sequence[Pod], name: str, trial: Trial, group: Group, ledger: Ledger) -> None:
-    """Place members of a gang with slices: in the domain of their slice if it has one, else whole slices."""
+def _join(
+    gang: Gang,
+    pods: Sequence[Pod],
+    name: str,
+    trial: Trial,
+    group: Group,
+    ledger: Ledger,
+) -> None:
+    """Place members of a gang with slices: in the domain of their slice if it has one, else whole
+    slices.
+    """
     for unit in units(gang, pods, ledger.table):
         with ledger.within(unit.within(ledger.scope, ledger.table)):
             if unit.whole is None:
                 for run in _runs(unit.alone, ledger):
                     trial.attempt(name, run, group, ledger)
+
                 continue
+
             with ledger.unrecorded():
                 own = alone(gang, unit.whole)
                 found = find_slices(group, (own,), ledger, place_run)
+
             trial.attempted += len(unit.pods)
             if found is not None:
                 trial.placed.setdefault(name, []).extend(found[gang.id])
@@ -342,7 +467,12 @@ def _join(gang: Gang, pods: Sequence[Pod], name: str, trial: Trial, group: Group
                 trial.failed += _slice_refused(own, unit.whole, group, ledger)
 
 
-def _slice_refused(gang: Gang, slice_: Slice, group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:
+def _slice_refused(
+    gang: Gang,
+    slice_: Slice,
+    group: Group,
+    ledger: Ledger,
+) -> list[tuple[Pod, Refusal]]:
     """Why a slice found no place."""
     _, lacks = slices_lack(group, (gang,), ledger)
     refusal = Refusal(Reason.UNSCHEDULABLE, "", lacks)
@@ -353,12 +483,15 @@ def _refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[P
     """Why each of these identical pods found no node; the nodes are looked at once."""
     if not alike:
         return []
+
     first = alike[0]
     if first.shape.unsupported:
         return [(pod, placing.unsupported(pod)) for pod in alike]
+
     found = cause(first, ledger.occupancy)
     text = placing.why_no_node(first, group, ledger)
     refusal = Refusal(found.reason if found is not None else Reason.UNSCHEDULABLE, "", text)
+
     return [(pod, refusal) for pod in alike]
 
 

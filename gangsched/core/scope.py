@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """Nodes to which one attempt is limited, None for all nodes: `accelerated` for pods with accelerators, `others` for
-    other pods.
+    """Nodes to which one attempt is limited, None for all nodes: `accelerated` for pods with
+    accelerators, `others` for other pods.
     """
 
     accelerated: Bools | None = None
@@ -34,16 +34,18 @@ class Scope:
     note: str = ""
     #: The scope is known to be too small.
     refuted: bool = False
-    #: If only room matters: a member, with its gang, for which the scope is too small, so that no member is placed
-    #: there.
+    #: If only room matters: a member, with its gang, for which the scope is too small, so that no
+    #: member is placed there.
     lacking: tuple[Gang, Pod] | None = None
-    #: A demand and its packing, which an earlier search found on equal nodes in the scope; it is tried before any other
-    #: order.
+    #: A demand and its packing, which an earlier search found on equal nodes in the scope; it is
+    #: tried before any other order.
     packed: tuple[Demand, Packing] | None = None
 
     def narrowed(self, inside: Bools, name: str) -> Scope:
         """The part of the scope that is `inside`, for all pods; `name` describes it."""
-        accelerated, others = (inside if each is None else inside & each for each in (self.accelerated, self.others))
+        accelerated, others = (
+            inside if each is None else inside & each for each in (self.accelerated, self.others)
+        )
         return Scope(accelerated, others, f"node(s) are outside {name}")
 
     def of(self, *, accelerated: bool) -> Bools | None:

@@ -1,4 +1,5 @@
-"""How many pods of a group fit on each node, with the rules about groups (`core.group_rules`) applied.
+"""How many pods of a group fit on each node, with the rules about groups (`core.group_rules`)
+applied.
 
 Invariant: the ledger is only read.
 """
@@ -20,7 +21,9 @@ RESERVED = "node(s) are reserved for a gang that has waited longer"
 
 
 def look_ahead(table: NodeTable, policy: GpuPolicy) -> None:
-    """Read in advance, from all nodes, the labels that gangs with GPUs need: 10 ms for 15,000 nodes."""
+    """Read in advance, from all nodes, the labels that gangs with GPUs need: 10 ms for 15,000
+    nodes.
+    """
     for key in (*policy.topology_keys, PRODUCT_LABEL, SHARING_LABEL):
         table.label_column(key)
 
@@ -32,7 +35,9 @@ def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]
 
 
 def closed_for_long(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Bools]:
-    """Yield the nodes that are closed to the group's pods of `shape` for reasons that do not expire on their own."""
+    """Yield the nodes that are closed to the group's pods of `shape` for reasons that do not expire
+    on their own.
+    """
     for rule in GROUP_RULES:
         if not rule.expires:
             for _, nodes in rule.closed(group, shape, ledger):
@@ -40,7 +45,9 @@ def closed_for_long(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Bool
 
 
 def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
-    """Yield the nodes that have room for a pod of `shape`, but that reservations close to the group (H8)."""
+    """Yield the nodes that have room for a pod of `shape`, but that reservations close to the group
+    (H8).
+    """
     if ledger.promises.reserved is not None:
         room = ledger.room(shape)
         left = ledger.promises.reserved.narrow(shape, room, group)
@@ -48,7 +55,8 @@ def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNod
 
 
 def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
-    """`usable[n]`: number of pods of `shape` that fit on node `n` now, 0 if the node is closed to the group. Read-only.
+    """`usable[n]`: number of pods of `shape` that fit on node `n` now, 0 if the node is closed to
+    the group. Read-only.
 
     Room that is reserved for other groups does not count (H8).
     """
@@ -62,4 +70,5 @@ def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
     for rule in GROUP_RULES:
         if rule.narrows:
             room = rule.narrow(group, shape, room, ledger)
+
     return room

@@ -1,8 +1,9 @@
-"""Members to come: stand-ins for members that are created only after other members of their gang run (semantics B8).
+"""Members to come: stand-ins for members that are created only after other members of their gang
+run (semantics B8).
 
-Invariant: pure functions. In a plan a stand-in is a pending member like any other, so rounds, searches, preemption and
-reservations treat both alike. Only the finished verdict distinguishes them: the place of a stand-in is promised room,
-not a bind.
+Invariant: pure functions. In a plan a stand-in is a pending member like any other, so rounds,
+searches, preemption and reservations treat both alike. Only the finished verdict distinguishes
+them: the place of a stand-in is promised room, not a bind.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ def with_all(gang: Gang, policy: GpuPolicy) -> Gang:
     """The gang as plans see it: members to come are pending, and part of the minimum."""
     if not gang.to_come:
         return gang
-    return replace(gang, min_member=gang.least, pending=AllMembers(tuple(gang.pending), gang.to_come, policy))
+
+    return replace(
+        gang,
+        min_member=gang.least,
+        pending=AllMembers(tuple(gang.pending), gang.to_come, policy),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +51,12 @@ class AllMembers(LazyPods):
         """Whether both have the same members."""
         if not isinstance(other, AllMembers):
             return False
-        return (self.present, self.to_come, self.policy) == (other.present, other.to_come, other.policy)
+
+        return (self.present, self.to_come, self.policy) == (
+            other.present,
+            other.to_come,
+            other.policy,
+        )
 
     def __hash__(self) -> int:
         """Pods have no hash, and the members to come say which gang it is."""
@@ -58,34 +69,41 @@ class AllMembers(LazyPods):
 
 def split(verdict: Verdict) -> Verdict:
     """The verdict with the places of members to come moved from `binds` to `rooms`."""
-    rooms = tuple(each for each in verdict.binds if is_to_come(each.pod.uid))
+    rooms = tuple(placement for placement in verdict.binds if is_to_come(placement.pod.uid))
     if not rooms:
         return verdict
-    binds = tuple(each for each in verdict.binds if not is_to_come(each.pod.uid))
+
+    binds = tuple(placement for placement in verdict.binds if not is_to_come(placement.pod.uid))
     told = placing.permitted(len(binds)) if verdict.reason is Reason.SCHEDULED else verdict.told
     return replace(verdict, binds=binds, rooms=rooms, told=told)
 
 
 def taken(gang: Gang, verdict: Verdict) -> set[str]:
-    """Uids of the members to come whose room newly placed members take: a member to come on the same node if there is
-    one, otherwise any of the gang.
+    """Uids of the members to come whose room newly placed members take: a member to come on the
+    same node if there is one, otherwise any of the gang.
 
     Each member that starts, on whichever node, reduces the members to come by one.
     """
-    left = {each.pod.uid: each.node for each in gang.promised}
+    left = {placement.pod.uid: placement.node for placement in gang.promised}
     own = {pod.uid for pod in (*gang.pending, *gang.retry)} if left else frozenset[str]()
     found: set[str] = set()
-    for each in verdict.binds:
-        if each.pod.uid in own and left:
+
+    for placement in verdict.binds:
+        if placement.pod.uid in own and left:
             # Room on the node itself first; otherwise the one that was promised last.
-            uid = next((uid for uid, node in left.items() if node == each.node), next(reversed(left)))
+            uid = next(
+                (uid for uid, node in left.items() if node == placement.node), next(reversed(left))
+            )
             del left[uid]
             found.add(uid)
+
     return found
 
 
 def fulfill(gangs: Iterable[Gang], verdict: Verdict, ledger: Ledger) -> None:
-    """Record that members to come now exist and are placed, so that their room is no longer promised."""
+    """Record that members to come now exist and are placed, so that their room is no longer
+    promised.
+    """
     for gang in gangs:
         if gang.promised:
             ledger.fulfill(room_key(gang.id), taken(gang, verdict))
@@ -96,6 +114,7 @@ def own_room(gang: Gang, ledger: Ledger) -> Iterator[None]:
     """Inside the context, the gang may use the room that is promised to its members to come."""
     own = ledger.respected(room_key(gang.id)) if gang.promised else ()
     ledger.promise(own, -1)
+
     try:
         yield
     finally:

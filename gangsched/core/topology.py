@@ -1,7 +1,7 @@
 """Topology: levels, their domains, and which of two levels is finer.
 
-A level is a set of node labels; a domain is one combination of values of these labels. A node that lacks one of the
-labels is in no domain of the level.
+A level is a set of node labels; a domain is one combination of values of these labels. A node that
+lacks one of the labels is in no domain of the level.
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ class TopologyLevel:
         return np.asarray(self.codes == domain)
 
     def sums(self, values: Ints, nodes: Ints | None = None) -> Ints:
-        """`sums[domain]`: sum of `values[n]` over its nodes, exact below 2**53. With `nodes`, `values[i]` belongs to
-        node `nodes[i]`.
+        """`sums[domain]`: sum of `values[n]` over its nodes, exact below 2**53. With `nodes`,
+        `values[i]` belongs to node `nodes[i]`.
         """
         codes = self.codes if nodes is None else self.codes[nodes]
         inside = codes >= 0
         if not inside.all():
-            codes, values = codes[inside], values[inside]
+            codes = codes[inside]
+            values = values[inside]
+
         return np.bincount(codes, weights=values, minlength=self.size).astype(np.int64)
 
     def of(self, nodes: Ints) -> Ints:
@@ -59,7 +61,8 @@ class TopologyLevel:
     def inside(self, coarser: TopologyLevel) -> Ints:
         """For each domain, the domain of `coarser` that contains it."""
         order, starts = self._sorted
-        # One node decides, since levels are built with the labels of the coarser one among their keys.
+        # One node decides, since levels are built with the labels of the coarser one among their
+        # keys.
         found: Ints = coarser.codes[order[starts[:-1]]].astype(np.int64)
         return found
 
@@ -70,11 +73,14 @@ class TopologyLevel:
         return ", ".join(f"{key}={value}" for key, value in zip(self.keys, values, strict=True))
 
     def common(self, nodes: Ints) -> int | None:
-        """The domain that contains most of these nodes; of several, the first by name. None if no node is in one."""
+        """The domain that contains most of these nodes; of several, the first by name. None if no
+        node is in one.
+        """
         there = self.codes[nodes]
         counts = np.bincount(there[there >= 0], minlength=self.size)
         if not counts.any():
             return None
+
         return min(np.flatnonzero(counts == counts.max()).tolist(), key=self.name)
 
 
@@ -84,26 +90,32 @@ def level(keys: Iterable[str], table: NodeTable) -> TopologyLevel:
     known = table.levels.get(wanted)
     if isinstance(known, TopologyLevel):
         return known
+
     codes = np.zeros(len(table), dtype=np.int64)
     lacking = np.zeros(len(table), dtype=np.bool_)
+
     columns = tuple(table.label_column(key) for key in wanted)
     for column in columns:
-        # Mixed radix: each combination of values gets its own number, which np.unique then makes dense.
+        # Mixed radix: each combination of values gets its own number, which np.unique then makes
+        # dense.
         codes = codes * (len(column.values) + 1) + column.codes
         lacking |= column.codes < 0
+
     _, dense = np.unique(codes[~lacking], return_inverse=True)
     domains = np.full(len(table), -1, dtype=np.int32)
     domains[~lacking] = dense.reshape(-1)
+
     if len(table.levels) >= LABEL_COLUMNS_LIMIT:
         table.levels.clear()  # keys may be any text of a user
+
     made = TopologyLevel(wanted, domains, int(domains.max(initial=-1)) + 1, columns)
     table.levels[wanted] = made
     return made
 
 
 def is_finer(one: str, other: str, table: NodeTable) -> bool:
-    """Whether each domain of `one` is inside one domain of `other`, and some domain of `other` contains at least two
-    domains of `one`.
+    """Whether each domain of `one` is inside one domain of `other`, and some domain of `other`
+    contains at least two domains of `one`.
     """
     pairs, domains, others = _overlaps(one, other, table)
     return domains == pairs > others
@@ -116,7 +128,9 @@ def crosses(one: str, other: str, table: NodeTable) -> bool:
 
 
 def _overlaps(one: str, other: str, table: NodeTable) -> tuple[int, int, int]:
-    """Number of pairs of domains with a node in common, and of the domains of each label, among nodes with both."""
+    """Number of pairs of domains with a node in common, and of the domains of each label, among
+    nodes with both.
+    """
     fine = table.label_column(one)
     coarse = table.label_column(other)
     both = (fine.codes >= 0) & (coarse.codes >= 0)
@@ -124,25 +138,35 @@ def _overlaps(one: str, other: str, table: NodeTable) -> tuple[int, int, int]:
     domains = fine.codes[both].astype(np.int64)
     others = coarse.codes[both]
     pairs = np.unique(domains * (len(coarse.values) + 1) + others)
+
     return pairs.size, np.unique(domains).size, np.unique(others).size
 
 
 def lies_within(one: str, other: str, table: NodeTable) -> bool:
-    """Whether the nodes of each domain of `one` are either all in the same domain of `other`, or all in none."""
-    fine, coarse = table.label_column(one), table.label_column(other)
+    """Whether the nodes of each domain of `one` are either all in the same domain of `other`, or
+    all in none.
+    """
+    fine = table.label_column(one)
+    coarse = table.label_column(other)
     inside = fine.codes >= 0
     pairs = fine.codes[inside].astype(np.int64) * (len(coarse.values) + 1) + coarse.codes[inside]
+
     return bool(np.unique(pairs).size == np.unique(fine.codes[inside]).size)
 
 
 def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
-    """The labels that at least one node has, finer levels first; unrelated or equal levels stay in the given order."""
+    """The labels that at least one node has, finer levels first; unrelated or equal levels stay in
+    the given order.
+    """
     held = [key for key in dict.fromkeys(keys) if table.label_column(key).values]
 
     def compare(one: str, other: str) -> int:
         if is_finer(one, other, table):
             return -1
-        return 1 if is_finer(other, one, table) else held.index(one) - held.index(other)
+        if is_finer(other, one, table):
+            return 1
+
+        return held.index(one) - held.index(other)
 
     return tuple(sorted(held, key=cmp_to_key(compare)))
 
@@ -154,8 +178,11 @@ def climb(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
     if found is None:
         ordered = by_refinement((key, *known), table)
         crossed = _crossed(key, known, table)
-        coarser = (each for each in ordered if each == key or each in crossed or is_finer(key, each, table))
+        coarser = (
+            each for each in ordered if each == key or each in crossed or is_finer(key, each, table)
+        )
         found = table.levels[memo] = tuple(coarser) if key in ordered else ()
+
     return found
 
 
@@ -168,19 +195,25 @@ def told_apart(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, .
     found: tuple[str, ...] | None = table.levels.get(memo)
     if found is None:
         found = table.levels[memo] = (key, *_crossed(key, known, table))
+
     return found
 
 
 def _crossed(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
-    """The labels listed in `known` after `key`, so coarser, of which one of its values is in several domains."""
+    """The labels listed in `known` after `key`, so coarser, of which one of its values is in
+    several domains.
+    """
     if key not in known:
         return ()  # nothing says which of the two would be coarser
+
     later = known[known.index(key) + 1 :]
     return tuple(each for each in later if crosses(key, each, table))
 
 
 class LevelSummary(NamedTuple):
-    """A level: its number of domains, the number of nodes without its label, and the coarser levels that contain it."""
+    """A level: its number of domains, the number of nodes without its label, and the coarser levels
+    that contain it.
+    """
 
     label: str
     domains: int
@@ -195,4 +228,5 @@ def level_summaries(keys: Sequence[str], table: NodeTable) -> list[LevelSummary]
         inside = level(told_apart(key, keys, table), table)
         within = tuple(other for other in climb(key, keys, table) if other != key)
         found.append(LevelSummary(key, inside.size, int((inside.codes < 0).sum()), within))
+
     return found

@@ -1,8 +1,9 @@
 """Work: the amount of computation that one plan may do, counted where it is done (decision 47).
 
-Invariant: a unit is about a microsecond of one core, charged for the pods, nodes or terms about to be read. The same
-plan charges the same units on every machine, so no decision depends on a clock. `OutOfWork` may interrupt code that
-charges; that code charges before it changes anything, or undoes its changes.
+Invariant: a unit is about a microsecond of one core, charged for the pods, nodes or terms about to
+be read. The same plan charges the same units on every machine, so no decision depends on a clock.
+`OutOfWork` may interrupt code that charges; that code charges before it changes anything, or undoes
+its changes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Work:
     @contextmanager
     def at_most(self, units: float) -> Iterator[None]:
         """Limit the work inside the context to `units`, and to what is left."""
-        most, self.most = self.most, min(self.most, self.used + units)
+        most = self.most
+        self.most = min(self.most, self.used + units)
+
         try:
             yield
         finally:
@@ -48,13 +51,17 @@ class Work:
     @contextmanager
     def unlimited(self) -> Iterator[None]:
         """Count work inside the context without a limit."""
-        most, self.most = self.most, inf
+        most = self.most
+        self.most = inf
+
         try:
             yield
         finally:
             self.most = most
 
     def reserved(self, units: float) -> None:
-        """Raise OutOfWork unless `units` are left; call it before work whose result is useless if interrupted."""
+        """Raise OutOfWork unless `units` are left; call it before work whose result is useless if
+        interrupted.
+        """
         if self.left < units:
             raise OutOfWork

@@ -1,7 +1,7 @@
 """Blocking work, such as an import, in a thread that does not delay the end of the process.
 
-asyncio joins the threads of its executor when the loop and the interpreter end, so a process that stops would first
-finish its imports, which takes seconds on a busy machine.
+asyncio joins the threads of its executor when the loop and the interpreter end, so a process that
+stops would first finish its imports, which takes seconds on a busy machine.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 async def in_background(work: Callable[[], T], *, name: str) -> T:
-    """Return the result of `work`, or raise its exception. If this call is cancelled, the thread, called `name`,
-    continues alone.
+    """Return the result of `work`, or raise its exception. If this call is cancelled, the thread,
+    called `name`, continues alone.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()

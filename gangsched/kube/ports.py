@@ -1,6 +1,7 @@
 """Ports: protocols of the API server, the sink of messages and the clock.
 
-Invariant: only types and the daemon's defaults, each defined once so that every class of the package uses the same.
+Invariant: only types and the daemon's defaults, each defined once so that every class of the
+package uses the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Final, Protocol, TypeAlias
 from gangsched.model.protocol import Message
 
 WRITE_TIMEOUT_S: Final = 10.0
-"""How long the answer to a bind, an eviction or a write of a claim is awaited; without one its result is unknown."""
+"""How long the answer to a bind, an eviction or a write of a claim is awaited; without one its
+result is unknown.
+"""
 
 
 class RestClient(Protocol):
@@ -56,10 +59,13 @@ def utc_now() -> datetime:
 
 
 def boot_s() -> float:
-    """Monotonic seconds that include the time during which the machine was suspended, if the system has such a clock
-    (Linux).
+    """Monotonic seconds that include the time during which the machine was suspended, if the system
+    has such a clock (Linux).
     """
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    return time.monotonic()
 
 
 def silent(sentence: str) -> None:

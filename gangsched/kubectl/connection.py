@@ -1,7 +1,7 @@
 """Connection flags: those of kubectl, accepted before the command and after it.
 
-Invariant: they are named, spelled and merged as kubectl does it, so that a script may add them to any command; what
-follows the command wins, and repeatable flags add up.
+Invariant: they are named, spelled and merged as kubectl does it, so that a script may add them to
+any command; what follows the command wins, and repeatable flags add up.
 """
 
 from __future__ import annotations
@@ -31,9 +31,16 @@ class Flag(NamedTuple):
 
 
 FLAGS = {
-    NAMESPACE: Flag(("--namespace", "-n"), str, "Namespace. Default: that of the kubeconfig context."),
+    NAMESPACE: Flag(
+        ("--namespace", "-n"),
+        str,
+        "Namespace. Default: that of the kubeconfig context.",
+    ),
     "kubeconfig": Flag(
-        ("--kubeconfig",), Path, "Path to a kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.", "FILE"
+        ("--kubeconfig",),
+        Path,
+        "Path to a kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.",
+        "FILE",
     ),
     "context": Flag(("--context",), str, "Kubeconfig context. Default: the current context."),
     "cluster": Flag(("--cluster",), str, "Kubeconfig cluster. Default: that of the context."),
@@ -44,24 +51,42 @@ FLAGS = {
     "password": Flag(("--password",), str, "Password for basic authentication."),
     "client_certificate": Flag(("--client-certificate",), Path, "Client certificate file.", "FILE"),
     "client_key": Flag(("--client-key",), Path, "Client key file.", "FILE"),
-    "certificate_authority": Flag(("--certificate-authority",), Path, "Certificate authority file.", "FILE"),
+    "certificate_authority": Flag(
+        ("--certificate-authority",),
+        Path,
+        "Certificate authority file.",
+        "FILE",
+    ),
     "tls_server_name": Flag(
-        ("--tls-server-name",), str, "Name to verify in the server's certificate. Default: the host name."
+        ("--tls-server-name",),
+        str,
+        "Name to verify in the server's certificate. Default: the host name.",
     ),
     "insecure_skip_tls_verify": Flag(
-        ("--insecure-skip-tls-verify/--no-insecure-skip-tls-verify",), bool, "Accept any certificate of the server."
+        ("--insecure-skip-tls-verify/--no-insecure-skip-tls-verify",),
+        bool,
+        "Accept any certificate of the server.",
     ),
     "as_user": Flag(("--as",), str, "User to impersonate."),
     "as_group": Flag(("--as-group",), list[str], "Group to impersonate; repeatable."),
     "as_uid": Flag(("--as-uid",), str, "UID to impersonate."),
     "as_user_extra": Flag(
-        ("--as-user-extra",), list[str], "Extra field to impersonate; repeatable, also for a key.", "KEY=VALUE"
+        ("--as-user-extra",),
+        list[str],
+        "Extra field to impersonate; repeatable, also for a key.",
+        "KEY=VALUE",
     ),
     "request_timeout": Flag(
-        ("--request-timeout",), str, "Limit of each request, such as 30s. Default: 15s without a sign; 0: none."
+        ("--request-timeout",),
+        str,
+        "Limit of each request, such as 30s. Default: 15s without a sign; 0: none.",
     ),
     "cache_dir": Flag(("--cache-dir",), str, "Accepted as by kubectl; nothing is cached."),
-    "disable_compression": Flag(("--disable-compression",), bool, "Accepted as by kubectl; nothing is compressed."),
+    "disable_compression": Flag(
+        ("--disable-compression",),
+        bool,
+        "Accepted as by kubectl; nothing is compressed.",
+    ),
 }
 """By the name of the parameter."""
 
@@ -80,23 +105,36 @@ LEFT_OUT = {
 
 def parameters(shown: frozenset[str]) -> list[inspect.Parameter]:
     """The flags as parameters for typer; only those in `shown` are in the help."""
-    return [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(flag, hidden=name not in shown)
+    result: list[inspect.Parameter] = []
+    for name, flag in FLAGS.items():
+        result.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=_annotation(flag, hidden=name not in shown),
+            )
         )
-        for name, flag in FLAGS.items()
-    ]
+
+    return result
 
 
 def _annotation(flag: Flag, *, hidden: bool) -> object:
     option = typer.Option(
-        *flag.spellings, help=flag.help, metavar=flag.metavar, hidden=hidden, show_default=False, rich_help_panel=None
+        *flag.spellings,
+        help=flag.help,
+        metavar=flag.metavar,
+        hidden=hidden,
+        show_default=False,
+        rich_help_panel=None,
     )
     return Annotated[flag.type | None, option]
 
 
 def with_flags(command: Callable[..., int], *, takes_namespace: bool) -> Callable[..., int]:
-    """`command`, whose first parameter is a Session, with the connection flags in place of that parameter."""
+    """`command`, whose first parameter is a Session, with the connection flags in place of that
+    parameter.
+    """
 
     @wraps(command)
     def connected(called: typer.Context, **options: Any) -> int:
@@ -105,10 +143,15 @@ def with_flags(command: Callable[..., int], *, takes_namespace: bool) -> Callabl
         return command(session(merged(called.obj or {}, after)), **own)
 
     _, *others = inspect.signature(command, eval_str=True).parameters.values()
-    before = inspect.Parameter("called", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    before = inspect.Parameter(
+        "called",
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        annotation=typer.Context,
+    )
     shown = frozenset({"kubeconfig", "context", *([NAMESPACE] if takes_namespace else ())})
-    arguments = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others]
+    arguments = [other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others]
     connected.__signature__ = inspect.Signature([before, *arguments, *parameters(shown)])  # type: ignore[attr-defined]
+
     return connected
 
 
@@ -120,6 +163,7 @@ def merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any
             found[name] = [*found.get(name, ()), *value]
         elif value is not None:
             found[name] = value
+
     return found
 
 
@@ -128,12 +172,18 @@ def session(given: Mapping[str, Any]) -> Session:
     if given.get("token") and given.get("username"):
         raise CannotAnswer("--token and --username contradict each other: pass one of them.")
     if given.get("certificate_authority") and given.get("insecure_skip_tls_verify"):
-        raise CannotAnswer("--certificate-authority and --insecure-skip-tls-verify contradict each other.")
+        raise CannotAnswer(
+            "--certificate-authority and --insecure-skip-tls-verify contradict each other."
+        )
+
     overrides = Overrides(
         context=given.get("context") or "",
         cluster=given.get("cluster") or "",
         user=given.get("user") or "",
-        of_cluster=_fields(given, ("server", "certificate_authority", "tls_server_name", "insecure_skip_tls_verify")),
+        of_cluster=_fields(
+            given,
+            ("server", "certificate_authority", "tls_server_name", "insecure_skip_tls_verify"),
+        ),
         of_user={
             **_fields(given, ("token", "username", "password", "client_certificate", "client_key")),
             "as": given.get("as_user"),
@@ -142,7 +192,12 @@ def session(given: Mapping[str, Any]) -> Session:
             "as-user-extra": _extra(given.get("as_user_extra") or ()),
         },
     )
-    return Session(given.get(NAMESPACE), given.get("kubeconfig"), overrides, within_s=_timeout(given))
+    return Session(
+        given.get(NAMESPACE),
+        given.get("kubeconfig"),
+        overrides,
+        within_s=_timeout(given),
+    )
 
 
 def _fields(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -157,7 +212,9 @@ def _extra(given: Sequence[str]) -> dict[str, list[str]]:
         key, equals, value = each.partition("=")
         if not equals or not key:
             raise CannotAnswer(f'--as-user-extra "{each}" is not KEY=VALUE.')
+
         found.setdefault(key, []).append(value)
+
     return found
 
 
@@ -166,6 +223,7 @@ def _timeout(given: Mapping[str, Any]) -> float | None:
     text = given.get("request_timeout")
     if not text:
         return None
+
     try:
         # As for kubectl, a number alone counts seconds.
         return parse_delay(f"{text}s" if text.isascii() and text.isdigit() else text)

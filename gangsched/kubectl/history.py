@@ -1,7 +1,8 @@
 """`history`: what was decided about a gang, oldest first.
 
-Invariant: the leader's audit trail is asked through the gangs API. Where that is not served, or a standby answers, the
-gang's Events are shown instead, which Kubernetes keeps for an hour, and the output says so.
+Invariant: the leader's audit trail is asked through the gangs API. Where that is not served, or a
+standby answers, the gang's Events are shown instead, which Kubernetes keeps for an hour, and the
+output says so.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ def history(session: Session, name: str, output: Output) -> int:
     name = name.removeprefix("gang/")
     if not is_name(name):
         raise CannotAnswer(f'"{name}" cannot be the name of a gang.')
+
     found = _of_api(session, name)
     printed = found if isinstance(found, HistoryOutput) else _of_events(session, name, found)
+
     if output is Output.TEXT:
         write(_told(printed))
     else:
         write_value(printed, output)
+
     return DONE
 
 
@@ -46,14 +50,22 @@ def _of_api(session: Session, name: str) -> HistoryOutput | str:
     except ApiFault as fault:
         if fault.status == NOT_FOUND and not is_unserved(fault):
             raise CannotAnswer(not_there(session, name, "gang")) from fault
+
         if is_unserved(fault):
-            return "the gangs API does not answer" if fault.status != NOT_FOUND else "the gangs API is not served"
+            if fault.status != NOT_FOUND:
+                return "the gangs API does not answer"
+
+            return "the gangs API is not served"
+
         if fault.status == FORBIDDEN and not serves_gangs(session):
             return "the gangs API is not served"
+
         raise
+
     with understood("The history"):
         if answer["servedBy"].get("role") == "standby":
             return "a standby answered, and only the leader knows what it has decided"
+
         return HistoryOutput(
             namespace=session.namespace,
             name=name,
@@ -67,8 +79,18 @@ def _of_events(session: Session, name: str, instead: str) -> HistoryOutput:
     found = from_pods.gang_named(session.client, session.namespace, name)
     if found is None:
         raise CannotAnswer(not_there(session, name, "gang"))
-    entries = [_happening(each) for each in from_pods.events_of(session.client, session.namespace, found)]
-    return HistoryOutput(namespace=session.namespace, name=name, complete_since="", entries=entries, instead=instead)
+
+    entries = []
+    for each in from_pods.events_of(session.client, session.namespace, found):
+        entries.append(_happening(each))
+
+    return HistoryOutput(
+        namespace=session.namespace,
+        name=name,
+        complete_since="",
+        entries=entries,
+        instead=instead,
+    )
 
 
 def _happening(event: Mapping[str, Any]) -> PrintedHappening:
@@ -76,6 +98,7 @@ def _happening(event: Mapping[str, Any]) -> PrintedHappening:
     first = str(event.get("eventTime") or event.get("firstTimestamp") or "")
     times = (event.get("series") or {}).get("count") or event.get("count") or 1
     reason = str(event.get("reason") or "")
+
     return PrintedHappening(
         what=reason,
         first_time=f"{first[:19]}Z" if first else last,
@@ -88,21 +111,27 @@ def _happening(event: Mapping[str, Any]) -> PrintedHappening:
 
 def _told(of: HistoryOutput) -> list[Line | str]:
     gang = f"{of.namespace}/{of.name}"
-    rows = [
-        (
-            each.last_time,
-            str(each.times),
-            Cell(each.what, STYLES.get(each.what, "yellow")),
-            str(each.plan or "-"),
-            each.message,
+    rows = []
+
+    for printed_happening in of.entries:
+        rows.append(
+            (
+                printed_happening.last_time,
+                str(printed_happening.times),
+                Cell(printed_happening.what, STYLES.get(printed_happening.what, "yellow")),
+                str(printed_happening.plan or "-"),
+                printed_happening.message,
+            )
         )
-        for each in of.entries
-    ]
+
     head = f"History of gang {gang}" if rows else f"Nothing has been decided about gang {gang}"
     since = f", complete since {of.complete_since}" if of.complete_since else ""
     lines: list[Line | str] = [[Cell(f"{head}{since}.", "bold")]]
+
     if rows:
         lines += ["", *columns(("LAST", "TIMES", "WHAT", "PLAN", "MESSAGE"), rows)]
+
     if of.instead:
         lines += ["", f"These are Events of the last hour: {of.instead}."]
+
     return lines

@@ -1,7 +1,7 @@
 """The command line of `kubectl gangsched`: flags in, exit code out.
 
-Invariant: a command is imported when it is called. Exit codes: 0 yes or done; 1 no, or problems found; 2 no answer
-(misuse, missing permission, no API server, unknown name); 3 a bug; 130 ctrl-C.
+Invariant: a command is imported when it is called. Exit codes: 0 yes or done; 1 no, or problems
+found; 2 no answer (misuse, missing permission, no API server, unknown name); 3 a bug; 130 ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from gangsched.kubectl.terminal import Output
 cli = typer.Typer(
     cls=CommandLine,
     name="kubectl-gangsched",
-    help="Inspect the gangs of a cluster. Exit codes: 0 success, or the answer yes; 1 the answer no, or problems "
-    "found; 2 wrong usage, a missing permission or an unreachable cluster; 3 internal error.",
+    help=(
+        "Inspect the gangs of a cluster. Exit codes: 0 success, or the answer yes; 1 the answer no,"
+        " or problems found; 2 wrong usage, a missing permission or an unreachable cluster; 3"
+        " internal error."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -36,14 +39,18 @@ MORE = "`kubectl gangsched --help` lists more connection options, which every co
 
 
 def root(called: typer.Context, **flags: Any) -> None:
-    """Inspect the gangs of a cluster. Exit codes: 0 success, or the answer yes; 1 the answer no, or problems found; 2
-    wrong usage, a missing permission or an unreachable cluster; 3 internal error. Connection options may also follow
-    the command.
+    """Inspect the gangs of a cluster. Exit codes: 0 success, or the answer yes; 1 the answer no, or
+    problems found; 2 wrong usage, a missing permission or an unreachable cluster; 3 internal error.
+    Connection options may also follow the command.
     """
     called.obj = flags
 
 
-_called = inspect.Parameter("called", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+_called = inspect.Parameter(
+    "called",
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    annotation=typer.Context,
+)
 root.__signature__ = inspect.Signature([_called, *parameters(frozenset(FLAGS))])  # type: ignore[attr-defined]
 cli.callback()(root)
 
@@ -72,7 +79,9 @@ def _connected(*, takes_namespace: bool) -> Callable[[Callable[..., int]], Calla
 @_connected(takes_namespace=True)
 def why(
     session: Session,
-    target: Annotated[str, typer.Argument(metavar="POD|GANG", help="Pod or gang: NAME, pod/NAME or gang/NAME.")],
+    target: Annotated[
+        str, typer.Argument(metavar="POD|GANG", help="Pod or gang: NAME, pod/NAME or gang/NAME.")
+    ],
     *,
     output: Form = Output.TEXT,
 ) -> int:
@@ -89,7 +98,8 @@ def gpu_map(
     session: Session,
     *,
     resource: Annotated[
-        str | None, typer.Option(help="Extended resource to show. Default: all accelerators in the cluster.")
+        str | None,
+        typer.Option(help="Extended resource to show. Default: all accelerators in the cluster."),
     ] = None,
     selector: Annotated[
         str | None, typer.Option("--selector", "-l", help="Label selector of the nodes to show.")
@@ -116,7 +126,9 @@ def doctor(
     ] = "gangsched",
     output: Form = Output.TEXT,
 ) -> int:
-    """Check the cluster for problems that keep gangs from being scheduled; exit code 1 if there are any."""
+    """Check the cluster for problems that keep gangs from being scheduled; exit code 1 if there are
+    any.
+    """
 
     from gangsched.kubectl.doctor.command import doctor as examine
 
@@ -132,11 +144,12 @@ def snapshot(
         "gangsched-snapshot.json.gz"
     ),
     redact_names: Annotated[
-        bool, typer.Option("--redact-names", help="Replace the names of all objects with pseudonyms.")
+        bool,
+        typer.Option("--redact-names", help="Replace the names of all objects with pseudonyms."),
     ] = False,
 ) -> int:
-    """Save the scheduler's input (nodes, pods, PodGroups, volumes, …) to a file. Environment variables, images and
-    arguments are left out.
+    """Save the scheduler's input (nodes, pods, PodGroups, volumes, …) to a file. Environment
+    variables, images and arguments are left out.
     """
 
     from gangsched.kubectl.snapshot.take import snapshot as take
@@ -150,11 +163,17 @@ def replay(
     file: Annotated[Path, typer.Argument(help="Snapshot file.")],
     *,
     config: Annotated[
-        Path | None, typer.Option(help="YAML file with settings. Default: the settings in the snapshot.")
+        Path | None,
+        typer.Option(help="YAML file with settings. Default: the settings in the snapshot."),
     ] = None,
     scheduler_name: Annotated[
         list[str] | None,
-        typer.Option(help="Schedule pods with this spec.schedulerName; repeatable. Default: as in the snapshot."),
+        typer.Option(
+            help=(
+                "Schedule pods with this spec.schedulerName; repeatable. Default: as in the"
+                " snapshot."
+            )
+        ),
     ] = None,
     output: Form = Output.TEXT,
 ) -> int:
@@ -190,7 +209,9 @@ def history(
     *,
     output: Form = Output.TEXT,
 ) -> int:
-    """Show what was decided about a gang: starts, refused binds, preemptions, reservations, lost members."""
+    """Show what was decided about a gang: starts, refused binds, preemptions, reservations, lost
+    members.
+    """
 
     from gangsched.kubectl.history import history as ask
 
@@ -203,15 +224,27 @@ def plan(
     session: Session,
     *,
     file: Annotated[
-        Path, typer.Option("--filename", "-f", metavar="FILE", help="Manifest file; - reads standard input.")
+        Path,
+        typer.Option(
+            "--filename",
+            "-f",
+            metavar="FILE",
+            help="Manifest file; - reads standard input.",
+        ),
     ],
     minimum: Annotated[
         int | None,
-        typer.Option("--min", min=0, help="Minimum number of members of each gang. Default: as in the manifest."),
+        typer.Option(
+            "--min",
+            min=0,
+            help="Minimum number of members of each gang. Default: as in the manifest.",
+        ),
     ] = None,
     output: Form = Output.TEXT,
 ) -> int:
-    """Check whether the workload in a manifest would start now; exit code 1 if not. Nothing is created."""
+    """Check whether the workload in a manifest would start now; exit code 1 if not. Nothing is
+    created.
+    """
 
     from gangsched.kubectl.plan.command import plan as ask
 

@@ -1,7 +1,8 @@
-"""What `-o json` and `-o yaml` print, as types; docs/reference/kubectl-output.json is their JSON schema.
+"""What `-o json` and `-o yaml` print, as types; docs/reference/kubectl-output.json is their JSON
+schema.
 
-Invariant: names are in camelCase, times are RFC 3339 in fields of their own, and a field is always there: "" or null if
-nothing is known.
+Invariant: names are in camelCase, times are RFC 3339 in fields of their own, and a field is always
+there: "" or null if nothing is known.
 """
 
 from __future__ import annotations
@@ -142,7 +143,9 @@ class PrintedWait(Printed):
 
 
 class QueueOutput(Printed, tag_field="kind", tag="Queue"):
-    """`queue`: waiting gangs in queue order; `instead` says why the order is only that of their ages."""
+    """`queue`: waiting gangs in queue order; `instead` says why the order is only that of their
+    ages.
+    """
 
     gangs: list[PrintedWait]
     instead: str
@@ -156,7 +159,9 @@ class PrintedObject(Printed):
 
 
 class PrintedHappening(Printed):
-    """Something that happened to a gang, perhaps several times; from Events there are no uid, plan and objects."""
+    """Something that happened to a gang, perhaps several times; from Events there are no uid, plan
+    and objects.
+    """
 
     what: str
     #: Times.
@@ -172,7 +177,9 @@ class PrintedHappening(Printed):
 
 
 class HistoryOutput(Printed, tag_field="kind", tag="History"):
-    """`history`: entries, oldest first; `instead` says why they are Events, "" if they are the leader's."""
+    """`history`: entries, oldest first; `instead` says why they are Events, "" if they are the
+    leader's.
+    """
 
     namespace: str
     name: str
@@ -215,7 +222,9 @@ class PrintedPlan(Printed):
 
 
 class PlanOutput(Printed, tag_field="kind", tag="Plan"):
-    """`plan`: one entry per gang of the file; `instead` says why the plan was made here, "" if it was not."""
+    """`plan`: one entry per gang of the file; `instead` says why the plan was made here, "" if it
+    was not.
+    """
 
     gangs: list[PrintedPlan]
     notes: list[str]
@@ -246,10 +255,16 @@ class ReplayOutput(Printed, tag_field="kind", tag="Replay"):
     gangs: list[PrintedVerdict]
 
 
-Outputs = WhyOutput | MapOutput | DoctorOutput | QueueOutput | HistoryOutput | PlanOutput | ReplayOutput
+Outputs = (
+    WhyOutput | MapOutput | DoctorOutput | QueueOutput | HistoryOutput | PlanOutput | ReplayOutput
+)
 
 
 def schema() -> dict[str, Any]:
     """The JSON schema of all outputs."""
     found = msgspec.json.schema(Outputs)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "kubectl gangsched -o json", **found}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "kubectl gangsched -o json",
+        **found,
+    }

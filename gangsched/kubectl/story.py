@@ -1,6 +1,7 @@
 """Facts about one gang or pod, from any source, and the sentence about it.
 
-Invariant: pure functions. The scheduler's messages are shown as written; only missing ones are replaced here.
+Invariant: pure functions. The scheduler's messages are shown as written; only missing ones are
+replaced here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangsched.kubectl.outputs import PrintedCondition, PrintedDomain, PrintedEvent, PrintedGang, PrintedPod
+from gangsched.kubectl.outputs import (
+    PrintedCondition,
+    PrintedDomain,
+    PrintedEvent,
+    PrintedGang,
+    PrintedPod,
+)
 from gangsched.kubectl.terminal import Line, columns, sentence
 from gangsched.model.text import counted
 
@@ -21,7 +28,9 @@ GATED = "gated"
 
 @dataclass(slots=True)
 class StoryLine:
-    """One condition of a pod or PodGroup, or an Event (`status` is then the time when it was seen last)."""
+    """One condition of a pod or PodGroup, or an Event (`status` is then the time when it was seen
+    last).
+    """
 
     type: str
     status: str
@@ -31,8 +40,8 @@ class StoryLine:
 
 @dataclass(slots=True)
 class DomainStory:
-    """A domain of a required level: how many of the needed pods it `holds` and `lacks`; `refuted_by` sums, search or
-    "-".
+    """A domain of a required level: how many of the needed pods it `holds` and `lacks`;
+    `refuted_by` sums, search or "-".
     """
 
     domain: str
@@ -43,7 +52,9 @@ class DomainStory:
 
 @dataclass(slots=True)
 class PodStory:
-    """One pod; `gang` is "namespace/name", "" for a plain one. `state` is one of `MEMBER_STATES`."""
+    """One pod; `gang` is "namespace/name", "" for a plain one. `state` is one
+    of `MEMBER_STATES`.
+    """
 
     namespace: str
     name: str
@@ -61,7 +72,9 @@ class PodStory:
 
 @dataclass(slots=True)
 class GangStory:
-    """One gang. `source` names where the facts come from; `extra` has facts that only the scheduler knows, by name."""
+    """One gang. `source` names where the facts come from; `extra` has facts that only the scheduler
+    knows, by name.
+    """
 
     namespace: str
     name: str
@@ -95,14 +108,27 @@ class GangStory:
     @property
     def waiting(self) -> int:
         """Number of members that wait for a node, including gated ones."""
-        return sum(number for state, number in self.by_state.items() if state in WAITING or state == GATED)
+        return sum(
+            number for state, number in self.by_state.items() if state in WAITING or state == GATED
+        )
 
 
 def in_domains(domains: Sequence[DomainStory]) -> list[Line | str]:
     """An empty line and a table of domains; nothing if there are no domains."""
     if not domains:
         return []
-    rows = [(each.domain, str(each.holds), str(each.lacks), each.refuted_by) for each in domains]
+
+    rows = []
+    for domain_story in domains:
+        rows.append(
+            (
+                domain_story.domain,
+                str(domain_story.holds),
+                str(domain_story.lacks),
+                domain_story.refuted_by,
+            )
+        )
+
     return ["", *columns(("DOMAIN", "HOLDS", "LACKS", "REFUTED BY"), rows)]
 
 
@@ -110,23 +136,35 @@ def of_gang(gang: GangStory) -> str:
     """The sentence that explains a gang's state."""
     name = f"Gang {gang.namespace}/{gang.name}"
     if not gang.total:
-        return f"{name} has no pods yet; its PodGroup exists." if gang.declared else f"{name} has no pods."
+        if gang.declared:
+            return f"{name} has no pods yet; its PodGroup exists."
+
+        return f"{name} has no pods."
+
     if not gang.waiting:
         if gang.bound:
             return f"{name} has its nodes: {_pods_are(gang.bound)} bound."
+
         return f"{name} is over: {_listed(gang.by_state)}."
+
     start = (
-        f"{name} waits" if not gang.bound else f"{name} has {counted(gang.bound, 'pod')} bound, and {gang.waiting} wait"
+        f"{name} waits"
+        if not gang.bound
+        else f"{name} has {counted(gang.bound, 'pod')} bound, and {gang.waiting} wait"
     )
     if gang.message:
         # The scheduler's refusals begin with the gang's name: say it once.
         if not gang.bound and gang.message.startswith(f"{name[:1].lower()}{name[1:]} "):
             return sentence(f"{name}{gang.message[len(name) :]}")
+
         return sentence(f"{start}: {gang.message}")
+
     if gang.by_state.get(GATED) == gang.waiting:
         return (
-            f"{start}: their scheduling gates keep them from being scheduled, until whoever set them takes them away."
+            f"{start}: their scheduling gates keep them from being scheduled, until whoever set"
+            " them takes them away."
         )
+
     return f"{start}. {unsaid(gang.members)}"
 
 
@@ -139,13 +177,18 @@ def of_pod(pod: PodStory) -> str:
         return f"{name} is being deleted."
     if pod.node:
         return f"{name} has its node: {pod.node} ({pod.phase})."
+
     if pod.state == GATED:
         gates = ", ".join(pod.gates)
         kept = f"its scheduling gates ({gates}) keep it from being scheduled"
         return f"{name} waits: {kept}, until whoever set them takes them away."
-    whose = f" as part of gang {pod.gang}" if pod.gang and f"gang {pod.gang}" not in pod.message else ""
+
+    whose = (
+        f" as part of gang {pod.gang}" if pod.gang and f"gang {pod.gang}" not in pod.message else ""
+    )
     if pod.message:
         return sentence(f"{name} waits{whose}: {pod.message}")
+
     return f"{name} waits{whose}. {unsaid([pod])}"
 
 
@@ -157,15 +200,19 @@ def unsaid(pods: list[PodStory]) -> str:
     waiting = [pod for pod in pods if pod.state in WAITING]
     if not waiting:
         return "Nobody has said why yet."
+
     if min(pod.age_s for pod in waiting) < JUST_NOW_S:
-        return (
-            "They were created a moment ago: ask again."
-            if len(waiting) > 1
-            else "It was created a moment ago: ask again."
-        )
+        if len(waiting) > 1:
+            return "They were created a moment ago: ask again."
+
+        return "It was created a moment ago: ask again."
+
     names = sorted({pod.scheduler for pod in waiting})
     asked = " and ".join(f'"{name}"' for name in names)
-    return f"No scheduler has said why: is there one that serves schedulerName {asked}?{_nearest(names)}"
+    return (
+        "No scheduler has said why: is there one that serves schedulerName"
+        f" {asked}?{_nearest(names)}"
+    )
 
 
 OURS = "gangsched"
@@ -175,16 +222,25 @@ OURS = "gangsched"
 def _nearest(names: list[str]) -> str:
     from difflib import get_close_matches
 
-    wrong = [name for name in names if name != OURS and get_close_matches(name, [OURS], cutoff=0.75)]
+    wrong = []
+    for name in names:
+        if name != OURS and get_close_matches(name, [OURS], cutoff=0.75):
+            wrong.append(name)
+
     return f' The usual name is "{OURS}".' if wrong else ""
 
 
 def _pods_are(number: int) -> str:
-    return "its pod is" if number == 1 else f"all {number} pods are"
+    if number == 1:
+        return "its pod is"
+
+    return f"all {number} pods are"
 
 
 def _listed(by_state: dict[str, int]) -> str:
-    return ", ".join(f"{counted(number, 'pod')} {state}" for state, number in sorted(by_state.items()) if number)
+    return ", ".join(
+        f"{counted(number, 'pod')} {state}" for state, number in sorted(by_state.items()) if number
+    )
 
 
 def printed_gang(gang: GangStory, instead: str) -> PrintedGang:
@@ -204,24 +260,42 @@ def printed_gang(gang: GangStory, instead: str) -> PrintedGang:
         problems=gang.problems,
         domains=printed_domains(gang.domains),
         conditions=[
-            PrintedCondition(type=each.type, status=each.status, reason=each.reason, message=each.message)
-            for each in gang.conditions
+            PrintedCondition(
+                type=story_line.type,
+                status=story_line.status,
+                reason=story_line.reason,
+                message=story_line.message,
+            )
+            for story_line in gang.conditions
         ],
         events=[
-            PrintedEvent(type=each.type, last_seen=each.status, reason=each.reason, message=each.message)
-            for each in gang.events
+            PrintedEvent(
+                type=story_line.type,
+                last_seen=story_line.status,
+                reason=story_line.reason,
+                message=story_line.message,
+            )
+            for story_line in gang.events
         ],
-        members=[printed_pod(each) for each in gang.members],
+        members=[printed_pod(pod_story) for pod_story in gang.members],
         status=dict(gang.status) if gang.status is not None else None,
     )
 
 
 def printed_domains(domains: Sequence[DomainStory]) -> list[PrintedDomain]:
     """Domains for `-o json`."""
-    return [
-        PrintedDomain(domain=each.domain, holds=each.holds, lacks=each.lacks, refuted_by=each.refuted_by)
-        for each in domains
-    ]
+    result: list[PrintedDomain] = []
+    for domain_story in domains:
+        result.append(
+            PrintedDomain(
+                domain=domain_story.domain,
+                holds=domain_story.holds,
+                lacks=domain_story.lacks,
+                refuted_by=domain_story.refuted_by,
+            )
+        )
+
+    return result
 
 
 def printed_pod(pod: PodStory) -> PrintedPod:

@@ -1,7 +1,7 @@
 """Terminal output: plain text, styled on a terminal, and free of control characters.
 
-Invariant: names and messages are user-controlled. Every text passes through `clean`: control characters, which could
-move the cursor or set the title, and bidirectional overrides become "�".
+Invariant: names and messages are user-controlled. Every text passes through `clean`: control
+characters, which could move the cursor or set the title, and bidirectional overrides become "�".
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ Line = Sequence[Cell | str]
 def clean(text: str) -> str:
     """The text on one line, with unprintable characters replaced."""
     # isprintable() is false for control characters and for bidirectional overrides alike.
-    return "".join(char if char.isprintable() else " " if char in "\n\t\r" else "�" for char in text)
+    return "".join(
+        char if char.isprintable() else " " if char in "\n\t\r" else "�" for char in text
+    )
 
 
 def write(lines: Iterable[Line | str]) -> None:
@@ -45,8 +47,13 @@ def write(lines: Iterable[Line | str]) -> None:
     # NO_COLOR turns bold off as well: it asks for plain text.
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         for line in lines:
-            sys.stdout.write(clean(line if isinstance(line, str) else "".join(_text(cell) for cell in line)) + "\n")
+            sys.stdout.write(
+                clean(line if isinstance(line, str) else "".join(_text(cell) for cell in line))
+                + "\n"
+            )
+
         return
+
     from rich.console import Console
     from rich.text import Text
 
@@ -55,6 +62,7 @@ def write(lines: Iterable[Line | str]) -> None:
         styled = Text()
         for cell in (line,) if isinstance(line, str) else line:
             styled.append(clean(_text(cell)), style="" if isinstance(cell, str) else cell.style)
+
         console.print(styled, soft_wrap=True)
 
 
@@ -66,22 +74,37 @@ def write_value(printed: msgspec.Struct, output: Output) -> None:
 
         sys.stdout.write(yaml.safe_dump(value, sort_keys=False))
         return
+
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
-def columns(head: Sequence[str], rows: Iterable[Sequence[Cell | str]], *, indent: str = "") -> list[Line]:
+def columns(
+    head: Sequence[str],
+    rows: Iterable[Sequence[Cell | str]],
+    *,
+    indent: str = "",
+) -> list[Line]:
     """A table as in kubectl: columns as wide as their texts, separated by two spaces."""
     all_rows = [[Cell(title, "bold") for title in head]] if any(head) else []
     all_rows += [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
-    widths = [max(len(clean(row[place].text)) for row in all_rows) for place in range(len(head))] if all_rows else []
+    widths = (
+        [max(len(clean(row[place].text)) for row in all_rows) for place in range(len(head))]
+        if all_rows
+        else []
+    )
     lines: list[Line] = []
+
     for row in all_rows:
         last = len(row) - 1
         padded = [
-            Cell(clean(cell.text) if place == last else clean(cell.text).ljust(widths[place] + 2), cell.style)
+            Cell(
+                clean(cell.text) if place == last else clean(cell.text).ljust(widths[place] + 2),
+                cell.style,
+            )
             for place, cell in enumerate(row)
         ]
         lines.append([indent, *padded])
+
     return lines
 
 

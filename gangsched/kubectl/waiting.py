@@ -1,8 +1,8 @@
 """`queue`: waiting gangs in the order in which they are planned.
 
-Invariant: only the scheduler knows the order, so positions come from the gangs API; they count the gangs of all
-namespaces, so that a user with fewer permissions sees some of the gangs with the same positions. Without that API the
-gangs are found by their pods, oldest first, and the output says so.
+Invariant: only the scheduler knows the order, so positions come from the gangs API; they count the
+gangs of all namespaces, so that a user with fewer permissions sees some of the gangs with the same
+positions. Without that API the gangs are found by their pods, oldest first, and the output says so.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ def queue(session: Session, output: Output, *, all_namespaces: bool) -> int:
     """Print the queue; return the exit code. Raises Fault and CannotAnswer."""
     namespace = None if all_namespaces else session.namespace
     gangs, instead = _waiting(session, namespace)
+
     if output is not Output.TEXT:
         write_value(QueueOutput(gangs=gangs, instead=instead), output)
         return DONE
+
     where = "in the cluster" if all_namespaces else f"in namespace {session.namespace}"
     write([*_told(gangs, where), *(["", f"Oldest first: {instead}."] if instead and gangs else [])])
     return DONE
@@ -46,6 +48,7 @@ def _waiting(session: Session, namespace: str | None) -> tuple[list[PrintedWait]
             instead = f"the gangs API (visibility.gangsched.dev), which knows the queue, {away}"
         else:
             raise _named(fault, namespace) from fault
+
     try:
         return from_pods.waiting(session.client, namespace), instead
     except ApiFault as fault:
@@ -56,11 +59,15 @@ def _named(fault: ApiFault, namespace: str | None) -> Exception:
     """The refusal with what the user can do about it."""
     if fault.status == FORBIDDEN and namespace is None:
         return CannotAnswer(f"{lacking(fault)}; ask for one namespace with -n.")
+
     return fault
 
 
 def _of_api(gang: Mapping[str, Any]) -> PrintedWait:
-    metadata, spec, status = gang["metadata"], gang.get("spec") or {}, gang.get("status") or {}
+    metadata = gang["metadata"]
+    spec = gang.get("spec") or {}
+    status = gang.get("status") or {}
+
     return PrintedWait(
         namespace=str(metadata.get("namespace") or ""),
         name=str(metadata["name"]),
@@ -77,18 +84,21 @@ def _of_api(gang: Mapping[str, Any]) -> PrintedWait:
 def _told(gangs: Sequence[PrintedWait], where: str) -> list[Line | str]:
     if not gangs:
         return [f"No gang waits {where}."]
-    rows = [
-        (
-            str(gang.position or "-"),
-            f"{gang.namespace}/{gang.name}",
-            str(gang.min_member if gang.min_member is not None else "-"),
-            str(gang.bound),
-            gang.waiting_since or "-",
-            Cell(gang.reason or "-", "yellow"),
-            gang.message,
+
+    rows = []
+    for gang in gangs:
+        rows.append(
+            (
+                str(gang.position or "-"),
+                f"{gang.namespace}/{gang.name}",
+                str(gang.min_member if gang.min_member is not None else "-"),
+                str(gang.bound),
+                gang.waiting_since or "-",
+                Cell(gang.reason or "-", "yellow"),
+                gang.message,
+            )
         )
-        for gang in gangs
-    ]
+
     head = f"{counted(len(gangs), 'gang')} {'waits' if len(gangs) == 1 else 'wait'} {where}."
     return [
         [Cell(head, "bold")],

@@ -1,7 +1,7 @@
 """`why` explains why a gang or pod has no node; its first line is one sentence.
 
-Invariant: it uses the gangs API if that is served and readable, otherwise conditions and Events, and says so. If a gang
-and a pod have the same name, the user must write `gang/NAME` or `pod/NAME`.
+Invariant: it uses the gangs API if that is served and readable, otherwise conditions and Events,
+and says so. If a gang and a pod have the same name, the user must write `gang/NAME` or `pod/NAME`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
 from gangsched.kubectl import from_api, from_pods
 from gangsched.kubectl.outputs import WhyOutput
 from gangsched.kubectl.session import CannotAnswer, Session, is_unserved, lacking, serves_gangs
-from gangsched.kubectl.story import GangStory, PodStory, in_domains, of_gang, of_pod, printed_gang, printed_pod
+from gangsched.kubectl.story import (
+    GangStory,
+    PodStory,
+    in_domains,
+    of_gang,
+    of_pod,
+    printed_gang,
+    printed_pod,
+)
 from gangsched.kubectl.terminal import Cell, Line, Output, columns, facts, write, write_value
 from gangsched.model.text import counted
 
@@ -27,8 +35,10 @@ def why(session: Session, target: str, output: Output) -> int:
     pod = None
     gang: GangStory | None = None
     instead = ""
+
     if kind != "gang":
         pod = _pod(session, name, must=kind == "pod")
+
     if kind == "pod":
         assert pod is not None
         if pod.gang and not pod.node:
@@ -39,8 +49,10 @@ def why(session: Session, target: str, output: Output) -> int:
             gang, instead = _gang(session, pod.gang.partition("/")[2])
         elif gang is not None:
             pod = None
+
     if gang is None and pod is None:
         raise CannotAnswer(not_there(session, name, kind))
+
     _tell(gang, pod, instead, output)
     return DONE
 
@@ -52,8 +64,10 @@ def _target(target: str) -> tuple[str, str]:
         return "", target
     if not is_name(name) or word.lower() not in GANG_WORDS | POD_WORDS:
         raise CannotAnswer(
-            f'"{target}" is not understood: give NAME, pod/NAME or gang/NAME, and the namespace with -n.'
+            f'"{target}" is not understood: give NAME, pod/NAME or gang/NAME, and the namespace'
+            " with -n."
         )
+
     return ("gang" if word.lower() in GANG_WORDS else "pod"), name
 
 
@@ -68,9 +82,12 @@ def _pod(session: Session, name: str, *, must: bool) -> PodStory | None:
     except ApiFault as fault:
         if must or fault.status != FORBIDDEN:
             raise
+
         return None
+
     if pod is None and must:
         raise CannotAnswer(not_there(session, name, "pod"))
+
     return pod
 
 
@@ -81,7 +98,9 @@ def _gang(session: Session, name: str) -> tuple[GangStory | None, str]:
     except ApiFault as fault:
         if fault.status == NOT_FOUND and not is_unserved(fault):
             return None, ""
+
         instead = _why_not_the_api(session, fault)
+
     return from_pods.gang_named(session.client, session.namespace, name), instead
 
 
@@ -90,6 +109,7 @@ def _why_not_the_api(session: Session, fault: ApiFault) -> str:
         return "this cluster does not serve the gangs API (visibility.gangsched.dev)"
     if fault.status == FORBIDDEN:
         return lacking(fault)[:1].lower() + lacking(fault)[1:]
+
     return f"the gangs API does not answer ({str(fault).rstrip('.')})"
 
 
@@ -100,7 +120,10 @@ def not_there(session: Session, name: str, kind: str) -> str:
         near = from_pods.similar(session.client, session.namespace, name)
     except Fault:
         near = []
-    ask = f"; did you mean {' or '.join(near)}?" if near else "; another namespace is asked with -n."
+
+    ask = (
+        f"; did you mean {' or '.join(near)}?" if near else "; another namespace is asked with -n."
+    )
     return f"There is no {what} in namespace {session.namespace}{ask}"
 
 
@@ -108,6 +131,7 @@ def _tell(gang: GangStory | None, pod: PodStory | None, instead: str, output: Ou
     story = pod if pod is not None else gang
     assert story is not None
     said = of_pod(story) if isinstance(story, PodStory) else of_gang(story)
+
     if output is not Output.TEXT:
         printed = WhyOutput(
             sentence=said,
@@ -116,13 +140,20 @@ def _tell(gang: GangStory | None, pod: PodStory | None, instead: str, output: Ou
         )
         write_value(printed, output)
         return
+
     lines: list[Line | str] = [[Cell(said, "bold")]]
     if pod is not None and gang is not None:
         lines += ["", of_gang(gang)]
+
     if gang is not None:
         lines += ["", *_details(gang)]
+
     if instead:
-        lines += ["", f"This comes from {gang.source if gang is not None else 'the pod'}: {instead}."]
+        lines += [
+            "",
+            f"This comes from {gang.source if gang is not None else 'the pod'}: {instead}.",
+        ]
+
     write(lines)
 
 
@@ -131,9 +162,11 @@ def _details(gang: GangStory) -> list[Line | str]:
     lines: list[Line | str] = [
         *facts(
             {
-                "Minimum": f"{gang.min_member} of {counted(gang.total, 'pod')}"
-                if gang.min_member is not None
-                else "none",
+                "Minimum": (
+                    f"{gang.min_member} of {counted(gang.total, 'pod')}"
+                    if gang.min_member is not None
+                    else "none"
+                ),
                 "Pods": states,
                 "Phase": gang.phase,
                 "Reason": gang.reason,
@@ -144,24 +177,40 @@ def _details(gang: GangStory) -> list[Line | str]:
     ]
     lines += [line for problem in gang.problems for line in ("", f"Problem: {problem}")]
     lines += in_domains(gang.domains)
+
     if gang.members:
-        rows = [
-            (
-                member.name,
-                Cell(member.state, STYLES.get(member.state, "yellow")),
-                member.node or "-",
-                member.reason or "-",
+        rows = []
+        for member in gang.members[:MEMBERS_SHOWN]:
+            rows.append(
+                (
+                    member.name,
+                    Cell(member.state, STYLES.get(member.state, "yellow")),
+                    member.node or "-",
+                    member.reason or "-",
+                )
             )
-            for member in gang.members[:MEMBERS_SHOWN]
-        ]
+
         lines += ["", *columns(("POD", "STATE", "NODE", "REASON"), rows)]
         if len(gang.members) > MEMBERS_SHOWN:
             lines.append(f"… and {len(gang.members) - MEMBERS_SHOWN} more")
-    others = [each for each in gang.conditions if each.message and each.message != gang.message]
+
+    others = [
+        story_line
+        for story_line in gang.conditions
+        if story_line.message and story_line.message != gang.message
+    ]
     if others:
-        told = [(each.type, each.status, each.reason, each.message) for each in others]
+        told = [
+            (story_line.type, story_line.status, story_line.reason, story_line.message)
+            for story_line in others
+        ]
         lines += ["", *columns(("CONDITION", "STATUS", "REASON", "MESSAGE"), told)]
+
     if gang.events:
-        events = [(each.status, each.type, each.reason, each.message) for each in gang.events]
+        events = [
+            (story_line.status, story_line.type, story_line.reason, story_line.message)
+            for story_line in gang.events
+        ]
         lines += ["", *columns(("LAST SEEN", "TYPE", "EVENT", "MESSAGE"), events)]
+
     return lines

@@ -10,8 +10,8 @@ from enum import StrEnum
 
 
 class BackfillOrder(StrEnum):
-    """Order of groups of equal priority that may be backfilled (H9): the shortest run-time class first, or the oldest
-    first.
+    """Order of groups of equal priority that may be backfilled (H9): the shortest run-time class
+    first, or the oldest first.
     """
 
     SHORTEST = "shortest"

@@ -1,7 +1,8 @@
 """Bounds of reading: how many entries the lists and maps of one object may have (semantics I8).
 
-Invariant: nothing is cut. An object above a bound is refused with a sentence that names the field and the bound, so
-reading one object takes a bounded time, and what is kept of it has a bounded size.
+Invariant: nothing is cut. An object above a bound is refused with a sentence that names the field
+and the bound, so reading one object takes a bounded time, and what is kept of it has a bounded
+size.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ SOME: Final = 256
 MANY: Final = 1_024
 """Entries of a list or map of short texts, such as labels or the values of a requirement."""
 STATED_BYTES: Final = 64 * 1_024
-"""Size of everything that is read of a spec: within the bounds of its fields it could still have 100,000 entries."""
+"""Size of everything that is read of a spec: within the bounds of its fields it could still have
+100,000 entries.
+"""
 STATED: Final = 4_096
 """Entries of all lists and maps in one field of an object that declares gangs."""
 KEY_CHARACTERS: Final = 512
@@ -35,7 +38,9 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class BoundError(ValueError):
-    """An object has more entries than are read; `str()` says which and how many, without the object's name."""
+    """An object has more entries than are read; `str()` says which and how many, without the
+    object's name.
+    """
 
 
 def at_most(number: int, most: int, field: str) -> None:
@@ -59,15 +64,18 @@ def check_size(size: int, field: str) -> None:
     if size > STATED_BYTES:
         kib = STATED_BYTES // 1_024
         raise BoundError(
-            f"{field} has {-(-size // 1_024)} KiB in fields that gangsched reads, and it reads at most {kib}"
+            f"{field} has {-(-size // 1_024)} KiB in fields that gangsched reads, and it reads at"
+            f" most {kib}"
         )
 
 
 def check_entries(stated: object, field: str, where: str = "") -> None:
-    """Raise BoundError if a value of JSON, decoded without a schema, is above a bound; `where` names its object. Takes
-    time in proportion to the bound, whatever the size of the value.
+    """Raise BoundError if a value of JSON, decoded without a schema, is above a bound; `where`
+    names its object. Takes time in proportion to the bound, whatever the size of the value.
     """
-    total, suffix = 0, f" of {where}" if where else ""
+    total = 0
+    suffix = f" of {where}" if where else ""
+
     # Not recursive: a value may be nested more deeply than Python's stack is.
     open_values = [(field, stated, 0)]
 
@@ -76,20 +84,29 @@ def check_entries(stated: object, field: str, where: str = "") -> None:
         if not isinstance(value, NESTS):
             continue
         if depth > DEPTH:
-            raise BoundError(f"{field}{suffix} has more than {DEPTH} lists and maps inside each other: remove some")
+            raise BoundError(
+                f"{field}{suffix} has more than {DEPTH} lists and maps inside each other: remove"
+                " some"
+            )
 
         number = len(value)
         if number > MANY:
             raise BoundError(above(f"{path}{suffix}", number, MANY))
+
         total += number
         if total > STATED:
             raise BoundError(above(f"{field}{suffix}", total, STATED))
 
         if isinstance(value, dict):
             _check_keys(value, f"{path}{suffix}")
-            inner = [(f"{path}.{key}", each, depth + 1) for key, each in value.items() if isinstance(each, NESTS)]
+            inner = [
+                (f"{path}.{key}", each, depth + 1)
+                for key, each in value.items()
+                if isinstance(each, NESTS)
+            ]
         else:
             inner = [(f"{path}[]", each, depth + 1) for each in value if isinstance(each, NESTS)]
+
         open_values += inner
 
 
@@ -97,4 +114,7 @@ def _check_keys(stated: dict[object, object], field: str) -> None:
     """Raise BoundError for a key that is too long to be kept and shown."""
     longest = max(map(len, map(str, stated)), default=0)
     if longest > KEY_CHARACTERS:
-        raise BoundError(f"{field} has a key of {longest:,} characters, and gangsched reads at most {KEY_CHARACTERS}")
+        raise BoundError(
+            f"{field} has a key of {longest:,} characters, and gangsched reads at most"
+            f" {KEY_CHARACTERS}"
+        )

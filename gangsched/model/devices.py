@@ -1,7 +1,8 @@
 """Devices, their classes and the claims for them, as in resource.k8s.io/v1.
 
-Amounts are billionths, so that all quantities are exact. `unknown` names the part of the object that gangsched does not
-support, or is "". A device with such a part is never allocated; a claim with one is refused.
+Amounts are billionths, so that all quantities are exact. `unknown` names the part of the object
+that gangsched does not support, or is "". A device with such a part is never allocated; a claim
+with one is refused.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ MOST_DEVICES_OF_A_CLAIM = 32  # the API server's limit of results (AllocationRes
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Each class serves the extended resource with this prefix and the name of the class."""
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of a claim that a scheduler created for a pod's extended resources; its value is "true"."""
+"""Annotation of a claim that a scheduler created for a pod's extended resources; its value is
+"true".
+"""
 ALL = "All"
 
 
 class DeviceScope(StrEnum):
-    """The setting `devices`: whether gangsched allocates devices itself (all), or only schedules pods whose claims are
-    already allocated (allocated). `auto` is the first where gangsched has the permissions, else the second.
+    """The setting `devices`: whether gangsched allocates devices itself (all), or only schedules
+    pods whose claims are already allocated (allocated). `auto` is the first where gangsched has the
+    permissions, else the second.
     """
 
     AUTO = "auto"
@@ -40,8 +44,8 @@ class DeviceScope(StrEnum):
 
 
 class NodeScope(msgspec.Struct, frozen=True, gc=False):
-    """The nodes that can use a device: the one named `node` if set, else all nodes if `everywhere`, else the nodes that
-    match `terms`.
+    """The nodes that can use a device: the one named `node` if set, else all nodes if `everywhere`,
+    else the nodes that match `terms`.
     """
 
     node: str = ""
@@ -55,7 +59,9 @@ class NodeScope(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestPolicy(msgspec.Struct, frozen=True, gc=False):
-    """Amounts of a capacity that may be requested: those in `values`, or from `least` to `most` in steps of `step`."""
+    """Amounts of a capacity that may be requested: those in `values`, or from `least` to `most` in
+    steps of `step`.
+    """
 
     default: int | None = None
     values: tuple[int, ...] = ()
@@ -65,8 +71,8 @@ class RequestPolicy(msgspec.Struct, frozen=True, gc=False):
 
 
 class Capacity(msgspec.Struct, frozen=True, gc=False):
-    """An amount that a device has. If the device allows several allocations, their shares add up to at most this
-    amount.
+    """An amount that a device has. If the device allows several allocations, their shares add up to
+    at most this amount.
     """
 
     value: int
@@ -76,9 +82,10 @@ class Capacity(msgspec.Struct, frozen=True, gc=False):
 class Device(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A device of a slice.
 
-    Names of attributes and capacities may omit the driver's domain. `shared`: the device allows several allocations.
-    `binds_to_node`: a claim that uses the device is usable only on the node for which it was allocated. `conditional`:
-    the device is usable only once some conditions hold; gangsched does not wait for them.
+    Names of attributes and capacities may omit the driver's domain. `shared`: the device allows
+    several allocations. `binds_to_node`: a claim that uses the device is usable only on the node
+    for which it was allocated. `conditional`: the device is usable only once some conditions hold;
+    gangsched does not wait for them.
     """
 
     name: str
@@ -96,8 +103,8 @@ class Device(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class ResourceSlice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A part of a pool of devices. `slices` is the number of slices in this generation of the pool.
 
-    `per_device`: each device has its own scope. `ignored`: kube-scheduler ignores the slice, so that its pool is
-    incomplete.
+    `per_device`: each device has its own scope. `ignored`: kube-scheduler ignores the slice, so
+    that its pool is incomplete.
     """
 
     name: str
@@ -113,7 +120,9 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
-    """A taint on all devices with this driver, pool and name. A field that is None matches any value."""
+    """A taint on all devices with this driver, pool and name. A field that is None matches any
+    value.
+    """
 
     name: str
     taint: Taint
@@ -124,11 +133,11 @@ class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceClass(msgspec.Struct, frozen=True, gc=False):
-    """Selectors that all devices of the class match. `extended_resource` is the resource that the class provides, ""
-    for none.
+    """Selectors that all devices of the class match. `extended_resource` is the resource that the
+    class provides, "" for none.
 
-    `configs` are driver configs as JSON, copied into each allocation. `creation_s`: creation time in seconds since the
-    epoch.
+    `configs` are driver configs as JSON, copied into each allocation. `creation_s`: creation time
+    in seconds since the epoch.
     """
 
     name: str
@@ -142,8 +151,8 @@ class DeviceClass(msgspec.Struct, frozen=True, gc=False):
 class DeviceRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A request, or one alternative of a request, whose name is then `parent`.
 
-    `mode` is ExactCount, or All for every device that matches. `amounts` are requested capacities, by the name used in
-    the request.
+    `mode` is ExactCount, or All for every device that matches. `amounts` are requested capacities,
+    by the name used in the request.
     """
 
     name: str
@@ -160,12 +169,15 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def full_name(self) -> str:
         """The request's name as used in results and constraints."""
-        return f"{self.parent}/{self.name}" if self.parent else self.name
+        if self.parent:
+            return f"{self.parent}/{self.name}"
+
+        return self.name
 
 
 class DeviceConstraint(msgspec.Struct, frozen=True, gc=False):
-    """All devices of these requests (() for all requests) must have the same value of the attribute or, if `distinct`,
-    different values.
+    """All devices of these requests (() for all requests) must have the same value of the attribute
+    or, if `distinct`, different values.
     """
 
     attribute: str
@@ -174,12 +186,16 @@ class DeviceConstraint(msgspec.Struct, frozen=True, gc=False):
 
     def concerns(self, request: DeviceRequest) -> bool:
         """Whether the constraint applies to devices of the request."""
-        return not self.requests or request.full_name in self.requests or request.parent in self.requests
+        return (
+            not self.requests
+            or request.full_name in self.requests
+            or request.parent in self.requests
+        )
 
 
 class DeviceResult(msgspec.Struct, frozen=True, gc=False):
-    """A device that is allocated to a claim. `share` is the id of the allocated share, "" unless the device is shared;
-    `amounts` are the capacities that the share uses.
+    """A device that is allocated to a claim. `share` is the id of the allocated share, "" unless
+    the device is shared; `amounts` are the capacities that the share uses.
     """
 
     request: str
@@ -190,7 +206,8 @@ class DeviceResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Requests of a ResourceClaim. Each request is a list of alternatives; the first one that can be allocated is used.
+    """Requests of a ResourceClaim. Each request is a list of alternatives; the first one that can
+    be allocated is used.
 
     `results` are the allocated devices, None for an unallocated claim.
     """
@@ -205,7 +222,8 @@ class DeviceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class MadeClaim(msgspec.Struct, frozen=True, gc=False):
-    """The claim that gangsched creates for a pod's extended resources, unless an earlier attempt has created it.
+    """The claim that gangsched creates for a pod's extended resources, unless an earlier attempt
+    has created it.
 
     `users` are containers, each with a resource and the name of the request whose devices it uses.
     """
@@ -217,8 +235,9 @@ class MadeClaim(msgspec.Struct, frozen=True, gc=False):
 class DeviceAllocation(msgspec.Struct, frozen=True, gc=False):
     """The devices that were chosen for a claim.
 
-    `configs` are the configs of the device classes as JSON, each with the requests it applies to. `reads`: the claim
-    has configs or tolerations, which must be read when the allocation is written.
+    `configs` are the configs of the device classes as JSON, each with the requests it applies to.
+    `reads`: the claim has configs or tolerations, which must be read when the allocation is
+    written.
     """
 
     results: tuple[DeviceResult, ...]

@@ -34,8 +34,8 @@ class FaultPlace(StrEnum):
 class AtWork:
     """The group that is being worked on, "" between groups.
 
-    What is raised meanwhile is its fault. One slot that is written in place: a context manager for each of hundreds of
-    groups would be measurable.
+    What is raised meanwhile is its fault. One slot that is written in place: a context manager for
+    each of hundreds of groups would be measurable.
     """
 
     __slots__ = ("group",)
@@ -61,7 +61,9 @@ class UnverifiedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InternalFault:
-    """What was raised. `reference` is the same for the same exception at the same place of the code."""
+    """What was raised. `reference` is the same for the same exception at the same place of the
+    code.
+    """
 
     reference: str
     place: FaultPlace
@@ -79,7 +81,14 @@ def fault_of(error: BaseException, place: FaultPlace, group: str = "") -> Intern
     innermost = frames[-1] if frames else None
     where = f" ({innermost.name}, line {innermost.lineno})" if innermost is not None else ""
     kind = type(error).__name__
+
     # Not the message: it may name objects, and the same bug would have thousands of references.
     lines = [kind, *(f"{frame.filename}:{frame.lineno}" for frame in frames[-FRAMES:])]
     reference = blake2b("\n".join(lines).encode(), digest_size=REFERENCE_BYTES).hexdigest()
-    return InternalFault(reference, place, f"{kind}: {error}{where}", "".join(traceback.format_exception(error)), group)
+    return InternalFault(
+        reference,
+        place,
+        f"{kind}: {error}{where}",
+        "".join(traceback.format_exception(error)),
+        group,
+    )

@@ -1,8 +1,8 @@
 """Gangs and gang groups, as a plan sees them.
 
-Invariant: a `Gang` is an immutable view of one gang's members and settings. A `Group` is a set of gangs that are
-decided together: a gang without siblings is a group of one gang, and a plain pod is a gang of one member. The state
-rebuilds both when something changes.
+Invariant: a `Gang` is an immutable view of one gang's members and settings. A `Group` is a set of
+gangs that are decided together: a gang without siblings is a group of one gang, and a plain pod is
+a gang of one member. The state rebuilds both when something changes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ OF_ANOTHER_NAMESPACE: Final = "waiting for a gang of another namespace in the sa
 
 
 class Mode(StrEnum):
-    """Whether a gang holds nodes for some members while others do not fit: NonStrict does, Strict does not (semantics
-    R2, R3).
+    """Whether a gang holds nodes for some members while others do not fit: NonStrict does, Strict
+    does not (semantics R2, R3).
     """
 
     STRICT = "Strict"
@@ -44,9 +44,11 @@ class Mode(StrEnum):
 
 
 class Disruption(StrEnum):
-    """Unit of eviction (semantics V6): the whole part (all), or each member of a gang by itself (single).
+    """Unit of eviction (semantics V6): the whole part (all), or each member of a gang by itself
+    (single).
 
-    If neither is declared, members above the minimum are evicted one by one, and the rest as a whole.
+    If neither is declared, members above the minimum are evicted one by one, and the rest as a
+    whole.
     """
 
     ALL = "all"
@@ -74,9 +76,9 @@ class Placement:
 class Refusal:
     """Why a pod or gang is not scheduled now: a reason and a message.
 
-    `message` changes only with the reason, the cause or the advice. `now` has facts that change more often, such as
-    counts (semantics E1). `never`: the pod or gang would not fit even if the nodes were empty. `of` is the namespace
-    whose objects it names, "" for none.
+    `message` changes only with the reason, the cause or the advice. `now` has facts that change
+    more often, such as counts (semantics E1). `never`: the pod or gang would not fit even if the
+    nodes were empty. `of` is the namespace whose objects it names, "" for none.
     """
 
     reason: Reason
@@ -86,13 +88,21 @@ class Refusal:
     of: str = ""
 
     def told_in(self, namespace: str) -> Refusal:
-        """The refusal as it is told in a namespace, which learns no name of another one (semantics I4)."""
-        return self if self.of in {"", namespace} else Refusal(self.reason, OF_ANOTHER_NAMESPACE)
+        """The refusal as it is told in a namespace, which learns no name of another one (semantics
+        I4).
+        """
+        if self.of in {"", namespace}:
+            return self
+
+        return Refusal(self.reason, OF_ANOTHER_NAMESPACE)
 
     @property
     def text(self) -> str:
         """`message` and `now`, joined."""
-        return f"{self.message}: {self.now}" if self.message and self.now else self.message or self.now
+        if self.message and self.now:
+            return f"{self.message}: {self.now}"
+
+        return self.message or self.now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,17 +116,19 @@ class Gang:
     match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
     wait_time_s: float = 600.0
     min_resources: ResourceVector = ()
-    #: Unbound, ungated, not terminating and not held, with a scheduler name of gangsched; in placing order (Q5).
+    #: Unbound, ungated, not terminating and not held, with a scheduler name of gangsched; in
+    #: placing order (Q5).
     pending: Sequence[Pod] = ()
-    #: Members that passed Permit and whose bind failed (B3): they are placed like plain pods, whatever the match
-    #: policy.
+    #: Members that passed Permit and whose bind failed (B3): they are placed like plain pods,
+    #: whatever the match policy.
     retry: tuple[Pod, ...] = ()
     #: Beyond the minimums of their tasks, so they are pending only once the gang has started.
     later: tuple[Pod, ...] = ()
     #: The `retry` members that still have their room.
     kept: tuple[Placement, ...] = ()
     held: tuple[Placement, ...] = ()
-    #: Members that are bound or being bound and not terminating; `nodes` are the nodes of bound ones.
+    #: Members that are bound or being bound and not terminating; `nodes` are the nodes of bound
+    #: ones.
     bound: int = 0
     nodes: tuple[str, ...] = ()
     gated: int = 0
@@ -144,23 +156,27 @@ class Gang:
     uninitialised: Refusal | None = None
     #: The longest run time of a member, `math.inf` if unknown (H1).
     run_time_s: float = math.inf
-    #: The pod annotation that overrides the PodGroup's minimum, or the minimums of tasks that it consists of.
+    #: The pod annotation that overrides the PodGroup's minimum, or the minimums of tasks that it
+    #: consists of.
     min_note: str = ""
     preemption_delay_s: float = 0.0
     #: Slices are formed by `Pod.index`.
     indexed: bool = False
     #: Index and node of each member that has a node.
     standing: tuple[tuple[int, str], ...] = ()
-    #: Until the gang has started: stand-ins for members that are created after others run (B8). The view of a group has
-    #: them among `pending` (`with_all`).
+    #: Until the gang has started: stand-ins for members that are created after others run (B8). The
+    #: view of a group has them among `pending` (`with_all`).
     to_come: Sequence[Pod] = ()
     #: After the start: the stand-ins that still have room.
     promised: tuple[Placement, ...] = ()
 
     @property
     def least(self) -> int:
-        """Number of members that need room for a start; if members are still to come, this is all of them."""
-        # A start without room for all of them would leave a leader that waits beside what runs (B8).
+        """Number of members that need room for a start; if members are still to come, this is all
+        of them.
+        """
+        # A start without room for all of them would leave a leader that waits beside what runs
+        # (B8).
         return self.total if self.to_come else self.min_member
 
     @property
@@ -187,14 +203,21 @@ class Gang:
         return waiting + self.bound + done
 
     def counted(self, placed: int) -> int:
-        """Number of members that Permit counts once `placed` of the pending ones have a node (semantics B1)."""
+        """Number of members that Permit counts once `placed` of the pending ones have a node
+        (semantics B1).
+        """
         ready = placed + len(self.held)
-        return ready if self.match_policy is MatchPolicy.ONLY_WAITING else ready + self.bound
+        if self.match_policy is MatchPolicy.ONLY_WAITING:
+            return ready
+
+        return ready + self.bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Gangs that are decided together, sorted by id. All start together; the gangs of a `tree` start in parts (I9)."""
+    """Gangs that are decided together, sorted by id. All start together; the gangs of a `tree`
+    start in parts (I9).
+    """
 
     id: str
     gangs: tuple[Gang, ...]
@@ -214,23 +237,24 @@ class Group:
     #: Changes with every change of the group; `rounds` counts its rounds.
     generation: int = 0
     rounds: int = 0
-    #: It has holds, and nothing that its last verdict depends on has changed: it is not decided again, but may yield
-    #: (D1).
+    #: It has holds, and nothing that its last verdict depends on has changed: it is not decided
+    #: again, but may yield (D1).
     unchanged: bool = False
     tree: Composite | None = None
     #: Labels that hold for the whole group, in addition to those of its gangs.
     topology: tuple[str, ...] = ()
     #: Parts that each have domains of their own; all of their gangs are needed.
     apart: tuple[Part, ...] = ()
-    #: For a part of a tree, by composite around it: the labels for which one domain must hold the composite, and the
-    #: nodes of its other members.
+    #: For a part of a tree, by composite around it: the labels for which one domain must hold the
+    #: composite, and the nodes of its other members.
     beside: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
     #: For a tree: the group of the gangs that its minimum needs, if it is known already.
     minimum: Group | None = None
     # Derived from the gangs once, since a plan asks about five times for each.
     #: A gang of the group is Strict (semantics R3).
     strict: bool = field(init=False, repr=False, compare=False)
-    #: All of its gangs may use GPUs that pods share: plain pods go where kube-scheduler would put them.
+    #: All of its gangs may use GPUs that pods share: plain pods go where kube-scheduler would put
+    #: them.
     shares_gpus: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -240,22 +264,24 @@ class Group:
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Namespaces of its gangs. If there is only one, messages to the group may name objects of that namespace."""
+        """Namespaces of its gangs. If there is only one, messages to the group may name objects of
+        that namespace.
+        """
         return frozenset(namespace_of(gang.id) for gang in self.gangs)
 
     def is_of(self, key: str) -> bool:
-        """Whether all gangs of the group are in the namespace of the object or group `key`; if so, messages to the
-        group may name it.
+        """Whether all gangs of the group are in the namespace of the object or group `key`; if so,
+        messages to the group may name it.
         """
         # A group of two namespaces is told numbers instead: each message goes to all of its gangs.
         return self.namespaces == {namespace_of(key)}
 
     @property
     def lowest_priority(self) -> int:
-        """Lowest priority of its members. Nominations of this priority or higher reserve room that the group cannot use
-        (semantics F1).
+        """Lowest priority of its members. Nominations of this priority or higher reserve room that
+        the group cannot use (semantics F1).
         """
-        placed = (each.pod for gang in self.gangs for each in (*gang.held, *gang.kept))
+        placed = (placement.pod for gang in self.gangs for placement in (*gang.held, *gang.kept))
         pods = (*placed, *(pod for gang in self.gangs for pod in (*gang.pending, *gang.retry)))
         return min((pod.priority for pod in pods), default=self.priority)
 
@@ -281,7 +307,9 @@ class Group:
 
     @property
     def wait_time_s(self) -> float:
-        """Wait time: the minimum over its gangs, since the group times out as a whole (semantics T1)."""
+        """Wait time: the minimum over its gangs, since the group times out as a whole (semantics
+        T1).
+        """
         return min(gang.wait_time_s for gang in self.gangs)
 
 
@@ -297,13 +325,18 @@ def is_to_come(uid: str) -> bool:
 
 
 def room_key(gang: str) -> str:
-    """The key under which room for members to come is promised: for the gang alone, not for its group."""
+    """The key under which room for members to come is promised: for the gang alone, not for its
+    group.
+    """
     return f"{TO_COME}{gang}"
 
 
 def gang_to_come(uid: str) -> str:
     """The gang of the member to come with this stand-in `uid`; "" for any other uid."""
-    return uid.removeprefix(TO_COME).rpartition("#")[0] if is_to_come(uid) else ""
+    if is_to_come(uid):
+        return uid.removeprefix(TO_COME).rpartition("#")[0]
+
+    return ""
 
 
 def shown(group_id: str) -> str:

@@ -1,7 +1,7 @@
 """The GPU policy: settings of administrators and gangs about accelerators and topology.
 
-Invariant: values only; `core.scopes` and `core.score` apply them. By default, gangs are packed, and placed in one
-domain if they fit there.
+Invariant: values only; `core.scopes` and `core.score` apply them. By default, gangs are packed, and
+placed in one domain if they fit there.
 """
 
 from __future__ import annotations
@@ -16,14 +16,24 @@ PRODUCT_LABEL = "nvidia.com/gpu.product"
 SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
 SHARED_RESOURCE = "nvidia.com/gpu.shared"
 NOT_SHARED = frozenset({"", "none"})
-"""Values of `SHARING_LABEL` on nodes that give each GPU to one pod only (NVIDIA GPU feature discovery)."""
+"""Values of `SHARING_LABEL` on nodes that give each GPU to one pod only (NVIDIA GPU feature
+discovery).
+"""
 SHARED_SUFFIX = "-SHARED"
-"""The suffix of `PRODUCT_LABEL` on nodes that share their GPUs; older feature discovery has no other sign."""
-TOPOLOGY_KEYS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
+"""The suffix of `PRODUCT_LABEL` on nodes that share their GPUs; older feature discovery has no
+other sign.
+"""
+TOPOLOGY_KEYS = (
+    "nvidia.com/gpu.clique",
+    "topology.kubernetes.io/rack",
+    "topology.kubernetes.io/zone",
+)
 
 
 class PlainReplicas(StrEnum):
-    """The setting `plain_replicas`: whether plain replicas without accelerators are spread or packed."""
+    """The setting `plain_replicas`: whether plain replicas without accelerators are spread or
+    packed.
+    """
 
     SPREAD = "spread"
     PACK = "pack"
@@ -33,8 +43,9 @@ class PlainReplicas(StrEnum):
 class GpuPolicy:
     """The administrator's settings.
 
-    `topology_keys` are node labels, smallest domains first. `accelerators` are resources that count as accelerators in
-    addition to the built-in ones (`model.resources.is_accelerator`). `replicas` applies to pods without accelerators.
+    `topology_keys` are node labels, smallest domains first. `accelerators` are resources that count
+    as accelerators in addition to the built-in ones (`model.resources.is_accelerator`). `replicas`
+    applies to pods without accelerators.
     """
 
     topology_keys: tuple[str, ...] = TOPOLOGY_KEYS
@@ -43,12 +54,15 @@ class GpuPolicy:
 
     def is_accelerator(self, name: str) -> bool:
         """Whether `name` is an accelerator resource."""
-        # The setting only adds: a built-in accelerator that were none would let its nodes fill up with other pods.
+        # The setting only adds: a built-in accelerator that were none would let its nodes fill up
+        # with other pods.
         return name in self.accelerators or resources.is_accelerator(name)
 
 
 class SliceLayer(NamedTuple):
-    """A layer of slices: every `size` consecutive members run in one domain of the node label `topology`."""
+    """A layer of slices: every `size` consecutive members run in one domain of the node label
+    `topology`.
+    """
 
     size: int
     topology: str
@@ -58,10 +72,10 @@ class SliceLayer(NamedTuple):
 class PlacementConstraints:
     """Constraints of a gang in addition to its pods' specs.
 
-    `allow_shared`: members may use GPUs that pods share. `same_product`: all members with accelerators get the same GPU
-    product. `topology`: for each of these node labels, all members are in one domain. `preferred`: all members are in
-    one domain of this label if they fit; "" for none. `slices` are layers, coarsest first; each size divides the size
-    of the layer before it.
+    `allow_shared`: members may use GPUs that pods share. `same_product`: all members with
+    accelerators get the same GPU product. `topology`: for each of these node labels, all members
+    are in one domain. `preferred`: all members are in one domain of this label if they fit; "" for
+    none. `slices` are layers, coarsest first; each size divides the size of the layer before it.
     """
 
     allow_shared: bool = False

@@ -1,8 +1,8 @@
 """Inter-pod constraints: the parts of a pod that depend on other pods.
 
-Invariant: terms are stored as written. A term without namespaces applies to the namespace of its pod. That namespace is
-not stored in the term, so equal pods of several namespaces share one `Shape`. `model.pods_by_node` has the pods;
-`core.filter` and `core.preferences` evaluate the terms.
+Invariant: terms are stored as written. A term without namespaces applies to the namespace of its
+pod. That namespace is not stored in the term, so equal pods of several namespaces share one
+`Shape`. `model.pods_by_node` has the pods; `core.filter` and `core.preferences` evaluate the terms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ ANY_IP = "0.0.0.0"
 
 
 class Requirement(msgspec.Struct, frozen=True, gc=False):
-    """One selector requirement: `operator` is In, NotIn, Exists, DoesNotExist and, for nodes only, Gt or Lt."""
+    """One selector requirement: `operator` is In, NotIn, Exists, DoesNotExist and, for nodes only,
+    Gt or Lt.
+    """
 
     key: str
     operator: str
@@ -26,13 +28,16 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
 
 Selector: TypeAlias = tuple[Requirement, ...] | None
-"""A label selector: all requirements must hold; () selects everything, None nothing (as the API's `{}` and null)."""
+"""A label selector: all requirements must hold; () selects everything, None nothing (as the API's
+`{}` and null).
+"""
 
 
 def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
     """Whether `labels` meet every requirement of `selector` (metav1.LabelSelectorAsSelector)."""
     if selector is None:
         return False
+
     for requirement in selector:
         value = labels.get(requirement.key)
         match requirement.operator:
@@ -47,13 +52,17 @@ def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
                 holds = value is None
             case _:  # operators of the future: no match, as the safe answer
                 holds = False
+
         if not holds:
             return False
+
     return True
 
 
 class HostPort(msgspec.Struct, frozen=True, gc=False):
-    """A host port of a pod; `ip` is `ANY_IP` for all addresses. `::` is a single address, as in kube-scheduler."""
+    """A host port of a pod; `ip` is `ANY_IP` for all addresses. `::` is a single address, as in
+    kube-scheduler.
+    """
 
     protocol: str
     port: int
@@ -70,10 +79,11 @@ class HostPort(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodTerm(msgspec.Struct, frozen=True, gc=False):
-    """An inter-pod affinity term: it selects pods that match `selector`, in some namespaces, within one topology
-    domain.
+    """An inter-pod affinity term: it selects pods that match `selector`, in some namespaces, within
+    one topology domain.
 
-    Without `namespaces`, and with `namespace_selector` None, it applies to the namespace of its pod.
+    Without `namespaces`, and with `namespace_selector` None, it applies to the namespace of its
+    pod.
     """
 
     topology_key: str
@@ -90,7 +100,9 @@ class WeightedPodTerm(msgspec.Struct, frozen=True, gc=False):
 
 
 class Spread(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A topology spread constraint; `match_label_keys` add the pod's own label values to `selector`."""
+    """A topology spread constraint; `match_label_keys` add the pod's own label values to
+    `selector`.
+    """
 
     topology_key: str
     max_skew: int
@@ -102,7 +114,9 @@ class Spread(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class InterPodConstraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """All constraints of a pod that depend on other pods. A shape without such constraints has `inter_pod` None."""
+    """All constraints of a pod that depend on other pods. A shape without such constraints has
+    `inter_pod` None.
+    """
 
     ports: tuple[HostPort, ...] = ()
     affinity: tuple[PodTerm, ...] = ()
@@ -124,8 +138,15 @@ class InterPodConstraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def keys(self) -> frozenset[str]:
         """The keys of pod labels that the terms read."""
-        terms = (*self.affinity, *self.anti_affinity, *(weighted.term for weighted in self.preferred))
+        terms = (
+            *self.affinity,
+            *self.anti_affinity,
+            *(weighted.term for weighted in self.preferred),
+        )
         spreads = (*self.spread, *self.soft_spread)
         selectors = [*(term.selector for term in terms), *(spread.selector for spread in spreads)]
         selected = (requirement.key for selector in selectors for requirement in selector or ())
-        return frozenset((*selected, *(key for spread in spreads for key in spread.match_label_keys)))
+
+        return frozenset(
+            (*selected, *(key for spread in spreads for key in spread.match_label_keys))
+        )

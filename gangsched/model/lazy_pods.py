@@ -1,7 +1,8 @@
 """Stand-ins for members to come, as a number and a shape (semantics B8).
 
-Invariant: a sequence takes as much memory as it has fields, whatever its length. Its pods are made when they are asked
-for, and only those of the last few sequences are kept: 3,000 pods with 512 members to come each would be 1.5 million.
+Invariant: a sequence takes as much memory as it has fields, whatever its length. Its pods are made
+when they are asked for, and only those of the last few sequences are kept: 3,000 pods with 512
+members to come each would be 1.5 million.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from gangsched.model.objects import Pod, Shape
 TO_COME: Final = "to-come:"
 """Begins the uid of a stand-in; the id of its gang follows."""
 SEQUENCES_KEPT: Final = 16
-"""A plan reads the members of the group that it decides about ten times, and hardly those of others."""
+"""A plan reads the members of the group that it decides about ten times, and hardly those of
+others.
+"""
 
 
 class LazyPods(Sequence[Pod]):
@@ -49,8 +52,8 @@ def _made(pods: LazyPods) -> tuple[Pod, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StandIns(LazyPods):
-    """The members to come of one gang: `number` pods of one shape, with the indexes below `total` that no present
-    member has.
+    """The members to come of one gang: `number` pods of one shape, with the indexes below `total`
+    that no present member has.
     """
 
     gang: str
@@ -67,20 +70,35 @@ class StandIns(LazyPods):
     def __contains__(self, pod: object) -> bool:
         """Whether the pod is one of them."""
         # By the uid first, since most pods that are asked about are of other gangs.
-        return isinstance(pod, Pod) and pod.uid.startswith(f"{TO_COME}{self.gang}#") and pod in _made(self)
+        return (
+            isinstance(pod, Pod)
+            and pod.uid.startswith(f"{TO_COME}{self.gang}#")
+            and pod in _made(self)
+        )
 
     def make(self) -> tuple[Pod, ...]:
         """Make the stand-ins."""
         free = (index for index in range(self.total) if index not in self.indexes_taken)
         name = self.gang.partition("/")[2]
         made = []
+
         for serial in range(self.number):
             said = f"{name} (member {serial + 1} to come)"
-            made.append(stand_in(self.gang, str(serial), self.shape, self.priority, said, next(free, -1)))
+            made.append(
+                stand_in(self.gang, str(serial), self.shape, self.priority, said, next(free, -1))
+            )
+
         return tuple(made)
 
 
-def stand_in(gang: str, place: str, shape: Shape, priority: int, name: str = "", index: int = -1) -> Pod:
+def stand_in(
+    gang: str,
+    place: str,
+    shape: Shape,
+    priority: int,
+    name: str = "",
+    index: int = -1,
+) -> Pod:
     """A pod for a member to come; `place` distinguishes it from other stand-ins of its gang."""
     return Pod(
         uid=f"{TO_COME}{gang}#{place}",

@@ -1,7 +1,8 @@
 """Room on nodes that is promised to pods which do not run there yet (semantics F1, V10).
 
-Invariant: a `NominatedRoom` is immutable; `changed` returns a new one that shares the unchanged parts. The promises of
-each priority are summed in columns, so a plan can reserve or release any number of them at once.
+Invariant: a `NominatedRoom` is immutable; `changed` returns a new one that shares the unchanged
+parts. The promises of each priority are summed in columns, so a plan can reserve or release any
+number of them at once.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ Ints = npt.NDArray[np.int64]
 
 
 class Nomination(NamedTuple):
-    """Room on a node that is promised to a pod, by another scheduler (semantics F1) or by gangsched's preemption (V10).
+    """Room on a node that is promised to a pod, by another scheduler (semantics F1) or by
+    gangsched's preemption (V10).
 
-    `pod` has only the pod's shape and priority. `group` is the id of the group that may use the room, "" for a pod of
-    another scheduler. Victims and terminating pods still use `freed` of the room. When they are gone, only this
-    nomination gets that part; until then the nomination reserves no other room for it.
+    `pod` has only the pod's shape and priority. `group` is the id of the group that may use the
+    room, "" for a pod of another scheduler. Victims and terminating pods still use `freed` of the
+    room. When they are gone, only this nomination gets that part; until then the nomination
+    reserves no other room for it.
     """
 
     node: str
@@ -45,28 +48,36 @@ class ColumnLayout(NamedTuple):
         return len(self.resources), len(self.nodes)
 
     def sums(self, asked: Iterable[tuple[str, ResourceVector]]) -> Ints:
-        """`sums[r][n]`: total of the requests on each node; nodes that no longer exist are skipped."""
+        """`sums[r][n]`: total of the requests on each node; nodes that no longer exist
+        are skipped.
+        """
         sums = np.zeros(self.shape, dtype=np.int64)
         alike: dict[ResourceVector, list[int]] = {}
+
         for node, requests in asked:
-            # A node that is gone has no column; whoever was promised room there is told so by the state.
+            # A node that is gone has no column; whoever was promised room there is told so by the
+            # state.
             if node in self.nodes:
                 alike.setdefault(requests, []).append(self.nodes[node])
+
         for requests, nodes in alike.items():
             for name, amount in requests:
                 row = self.resources.get(name)
                 if row is not None:
-                    # `add.at`, because a node may be listed more than once, of which plain indexing would count only
-                    # the last.
+                    # `add.at`, because a node may be listed more than once, of which plain indexing
+                    # would count only the last.
                     np.add.at(sums[row], nodes, amount)
+
         return sums
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NominatedLevel:
-    """Promises of one priority: `asked[r][n]` in total, including `in_use[r][n]`, which leaving pods still use.
+    """Promises of one priority: `asked[r][n]` in total, including `in_use[r][n]`, which leaving
+    pods still use.
 
-    `filtered` are promises to pods that other filters must count as well, for example because of host ports.
+    `filtered` are promises to pods that other filters must count as well, for example because of
+    host ports.
     """
 
     priority: int
@@ -78,7 +89,9 @@ class NominatedLevel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NominatedRoom:
-    """All promises; `levels` has the highest priority first; `by_group` has "" for pods of other schedulers."""
+    """All promises; `levels` has the highest priority first; `by_group` has "" for pods of other
+    schedulers.
+    """
 
     levels: tuple[NominatedLevel, ...] = ()
     by_key: Mapping[str, Nomination] = field(default_factory=dict)
@@ -87,59 +100,95 @@ class NominatedRoom:
     @classmethod
     def of(cls, nominations: Iterable[Nomination], layout: ColumnLayout) -> NominatedRoom:
         """Sum up these nominations, which are keyed by pod."""
-        return cls().changed({each.pod.uid: each for each in nominations}, layout)
+        return cls().changed({nomination.pod.uid: nomination for nomination in nominations}, layout)
 
     def __bool__(self) -> bool:
         return bool(self.levels)
 
-    def changed(self, changes: Mapping[str, Nomination | None], layout: ColumnLayout) -> NominatedRoom:
+    def changed(
+        self,
+        changes: Mapping[str, Nomination | None],
+        layout: ColumnLayout,
+    ) -> NominatedRoom:
         """A copy in which the promises with these keys are replaced; None removes a promise."""
-        by_key, by_group = dict(self.by_key), dict(self.by_group)
+        by_key = dict(self.by_key)
+        by_group = dict(self.by_group)
         levels = {level.priority: level for level in self.levels}
         own: set[str] = set()
         moves: dict[int, list[tuple[str, Nomination, int]]] = {}
+
         for key, new in changes.items():
             old = by_key.pop(key, None)
             for each, sign in ((old, -1), (new, 1)):
                 if each is None:
                     continue
+
                 moves.setdefault(each.pod.priority, []).append((key, each, sign))
-                # The mapping of a group is shared with earlier objects until something in it changes.
+                # The mapping of a group is shared with earlier objects until something in it
+                # changes.
                 if each.group not in own:
                     own.add(each.group)
                     by_group[each.group] = dict(by_group.get(each.group, {}))
+
                 of_group = by_group[each.group]
                 assert isinstance(of_group, dict)
+
                 if sign > 0:
                     by_key[key] = of_group[key] = each
                 else:
                     del of_group[key]
+
         for priority, listed in moves.items():
             level = levels.get(priority)
             if level is None:
-                # In the layout of now: resources only ever get more rows, and other nodes make all promises be read
-                # again (`RoomBook`).
-                level = NominatedLevel(priority, np.zeros(layout.shape, np.int64), np.zeros(layout.shape, np.int64))
+                # In the layout of now: resources only ever get more rows, and other nodes make all
+                # promises be read again (`RoomBook`).
+                level = NominatedLevel(
+                    priority,
+                    np.zeros(layout.shape, np.int64),
+                    np.zeros(layout.shape, np.int64),
+                )
+
             levels[priority] = _moved(level, listed, layout)
+
         return NominatedRoom(
-            tuple(levels[each] for each in sorted(levels, reverse=True) if levels[each].number),
+            tuple(levels[level] for level in sorted(levels, reverse=True) if levels[level].number),
             by_key,
             {group: listed for group, listed in by_group.items() if listed} if own else by_group,
         )
 
 
-def _moved(level: NominatedLevel, moves: Sequence[tuple[str, Nomination, int]], layout: ColumnLayout) -> NominatedLevel:
+def _moved(
+    level: NominatedLevel,
+    moves: Sequence[tuple[str, Nomination, int]],
+    layout: ColumnLayout,
+) -> NominatedLevel:
     """The level once these promises, by key, were made (+1) or ended (-1)."""
-    filtered, asked, in_use = dict(level.filtered), level.asked, level.in_use
+    filtered = dict(level.filtered)
+    asked = level.asked
+    in_use = level.in_use
+
     for key, each, sign in moves:
         if each.pod.shape.inter_pod is not None and sign > 0:
             filtered[key] = each
         elif each.pod.shape.inter_pod is not None:
             del filtered[key]
+
     for sign in (1, -1):
         alike = [each for _, each, of in moves if of == sign]
         # New arrays: a snapshot that plans use now has the old ones.
-        asked = asked + sign * layout.sums((each.node, each.pod.shape.requests) for each in alike)
-        in_use = in_use + sign * layout.sums((each.node, each.freed) for each in alike)
+        asked = asked + sign * layout.sums(
+            (nomination.node, nomination.pod.shape.requests) for nomination in alike
+        )
+        in_use = in_use + sign * layout.sums(
+            (nomination.node, nomination.freed) for nomination in alike
+        )
+
     asked.flags.writeable = in_use.flags.writeable = False
-    return NominatedLevel(level.priority, asked, in_use, level.number + sum(sign for *_, sign in moves), filtered)
+    return NominatedLevel(
+        level.priority,
+        asked,
+        in_use,
+        level.number + sum(sign for *_, sign in moves),
+        filtered,
+    )

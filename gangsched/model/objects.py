@@ -1,7 +1,7 @@
 """Pods, nodes and PodGroups as the scheduler sees them.
 
-Invariant: only the fields that affect decisions are stored, so that objects with irrelevant differences compare equal.
-The API object is *not* kept; `kube.read` decodes it.
+Invariant: only the fields that affect decisions are stored, so that objects with irrelevant
+differences compare equal. The API object is *not* kept; `kube.read` decodes it.
 """
 
 from __future__ import annotations
@@ -55,11 +55,16 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         """The taint as `kubectl taint` writes it."""
-        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+        if self.value:
+            return f"{self.key}={self.value}:{self.effect}"
+
+        return f"{self.key}:{self.effect}"
 
 
 class Toleration(msgspec.Struct, frozen=True, gc=False):
-    """A pod toleration; an empty `effect` matches every effect, an empty `key` with Exists every key."""
+    """A pod toleration; an empty `effect` matches every effect, an empty `key` with Exists every
+    key.
+    """
 
     key: str = ""
     operator: str = "Equal"
@@ -82,9 +87,11 @@ class PreferredTerm(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExtendedResource(NamedTuple):
-    """An extended resource that a pod's containers request, as a claim would request devices for it.
+    """An extended resource that a pod's containers request, as a claim would request devices for
+    it.
 
-    `requests` are request names and device counts. `users` are containers, each with the request whose devices it uses.
+    `requests` are request names and device counts. `users` are containers, each with the request
+    whose devices it uses.
     """
 
     name: str
@@ -96,8 +103,8 @@ class ExtendedResource(NamedTuple):
 class Shape:
     """The part of a pod's spec that filters and scores read; identical pods share one object.
 
-    Shapes are compared and hashed by identity: the decoder interns them, so masks can be cached per shape. Labels are
-    not part of a shape, because they differ within a gang.
+    Shapes are compared and hashed by identity: the decoder interns them, so masks can be cached per
+    shape. Labels are not part of a shape, because they differ within a gang.
     """
 
     #: Has no zero entries and always counts the pod itself (`pods`: 1).
@@ -110,8 +117,8 @@ class Shape:
     tolerations: tuple[Toleration, ...] = ()
     #: None without inter-pod constraints.
     inter_pod: InterPodConstraints | None = None
-    #: Why such a pod fits nowhere: what this version does not support, or cannot read, as the rest of a sentence about
-    #: the pod.
+    #: Why such a pod fits nowhere: what this version does not support, or cannot read, as the rest
+    #: of a sentence about the pod.
     unsupported: tuple[str, ...] = ()
     #: The extended resources in `requests`, by name.
     extended: tuple[ExtendedResource, ...] = ()
@@ -134,7 +141,8 @@ DEVICES = "resourceclaims"
 
 
 class ClaimEntry(NamedTuple):
-    """An entry of `spec.resourceClaims` of a pod or a native PodGroup, which names a claim or a template.
+    """An entry of `spec.resourceClaims` of a pod or a native PodGroup, which names a claim or a
+    template.
 
     If a pod's entry equals an entry of its PodGroup, the pod uses the PodGroup's claim (KEP-5729).
     """
@@ -147,9 +155,10 @@ class ClaimEntry(NamedTuple):
 class ClaimUse(msgspec.Struct, frozen=True, gc=False):
     """A PersistentVolumeClaim that a pod mounts or, with `device`, a ResourceClaim that it uses.
 
-    `ephemeral`: the claim is created for this pod or its PodGroup, which must own it; such a ResourceClaim has no
-    `name` until it exists. `entry` is set only for ResourceClaims of pods with a native PodGroup. `extended`: the
-    scheduler creates the ResourceClaim, for extended resources of the pod.
+    `ephemeral`: the claim is created for this pod or its PodGroup, which must own it; such a
+    ResourceClaim has no `name` until it exists. `entry` is set only for ResourceClaims of pods with
+    a native PodGroup. `extended`: the scheduler creates the ResourceClaim, for extended resources
+    of the pod.
     """
 
     name: str
@@ -160,13 +169,16 @@ class ClaimUse(msgspec.Struct, frozen=True, gc=False):
 
     def key(self, namespace: str) -> str:
         """Key of the claim: `Claim.key` or `ResourceClaim.key`."""
-        return f"{DEVICES}/{namespace}/{self.name}" if self.device else f"{namespace}/{self.name}"
+        if self.device:
+            return f"{DEVICES}/{namespace}/{self.name}"
+
+        return f"{namespace}/{self.name}"
 
 
 class PromisedRoom(NamedTuple):
-    """Room that a Permit promised to the gang's members to come (semantics B8): the nodes, each with its number of
-    members that exist or are to come; the requests of one member to come; and the epoch second at which the promise
-    ends.
+    """Room that a Permit promised to the gang's members to come (semantics B8): the nodes, each
+    with its number of members that exist or are to come; the requests of one member to come; and
+    the epoch second at which the promise ends.
     """
 
     until_s: int
@@ -175,10 +187,11 @@ class PromisedRoom(NamedTuple):
 
 
 class JointStart(NamedTuple):
-    """The start of several gangs at once: the number of members that it needs of all of them, and the creation of the
-    youngest pod that it places, in epoch seconds.
+    """The start of several gangs at once: the number of members that it needs of all of them, and
+    the creation of the youngest pod that it places, in epoch seconds.
 
-    After a restart, too few members tell that a part of the start was not sent; pods that are younger are not its rest.
+    After a restart, too few members tell that a part of the start was not sent; pods that are
+    younger are not its rest.
     """
 
     members: int
@@ -186,12 +199,12 @@ class JointStart(NamedTuple):
 
 
 class PermitStamp(NamedTuple):
-    """Identifies the Permit with which a pod's gang started: the gang's minimum at that time, and `epoch`, the number
-    of that start, which increases by one.
+    """Identifies the Permit with which a pod's gang started: the gang's minimum at that time, and
+    `epoch`, the number of that start, which increases by one.
 
-    Every bind of a member writes the stamp as an annotation, so that a restart knows which gangs have started
-    (semantics B4), and which start `together`. Binds of the Permit itself also write the `room` that it promised to
-    members to come (B8).
+    Every bind of a member writes the stamp as an annotation, so that a restart knows which gangs
+    have started (semantics B4), and which start `together`. Binds of the Permit itself also write
+    the `room` that it promised to members to come (B8).
     """
 
     min_member: int
@@ -227,7 +240,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: It has the timeout annotation (semantics T2).
     timed_out: bool = False
     native_group: str = ""
-    #: Name of its controller; `controller_kind` and `controller_uid` are the controller's kind and uid.
+    #: Name of its controller; `controller_kind` and `controller_uid` are the controller's kind and
+    #: uid.
     owner: str = ""
     controller_uid: str = ""
     labels: Mapping[str, str] = NOTHING
@@ -258,7 +272,9 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, for messages and tie-breaks; everywhere else pods are identified by uid."""
+        """`namespace/name`, for messages and tie-breaks; everywhere else pods are identified by
+        uid.
+        """
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -273,14 +289,21 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def ends_with_node(self) -> bool:
-        """Whether no other pod can use its room while the node exists: DaemonSet pods and mirrors of static pods."""
+        """Whether no other pod can use its room while the node exists: DaemonSet pods and mirrors
+        of static pods.
+        """
         # A DaemonSet replaces its pod on the same node at once; a static pod is the kubelet's own.
         return self.mirror or self.controller_kind in DAEMON_KINDS
 
     @property
     def replica_of(self) -> str:
-        """The uid of the controller whose replicas are spread; "" if the pod has none, or is terminating."""
-        return self.controller_uid if self.controller_kind in REPLICA_KINDS and not self.deleting else ""
+        """The uid of the controller whose replicas are spread; "" if the pod has none, or is
+        terminating.
+        """
+        if self.controller_kind in REPLICA_KINDS and not self.deleting:
+            return self.controller_uid
+
+        return ""
 
 
 TAKES_ALL = Shape(requests=((PODS, AMOUNT_LIMIT),))
@@ -288,13 +311,16 @@ TAKES_ALL = Shape(requests=((PODS, AMOUNT_LIMIT),))
 
 
 def stand_in(uid: str, namespace: str, name: str, node: str) -> Pod:
-    """Replacement for a pod on `node` that cannot be decoded: it uses all room and cannot be evicted."""
+    """Replacement for a pod on `node` that cannot be decoded: it uses all room and cannot be
+    evicted.
+    """
     return Pod(
         uid=uid,
         namespace=namespace,
         name=name,
         creation_s=0,
-        # What it asks for is unknown, so that a placement beside it could be refused by the kubelet.
+        # What it asks for is unknown, so that a placement beside it could be refused by the
+        # kubelet.
         shape=TAKES_ALL,
         node_name=node,
         phase=Phase.RUNNING,
@@ -322,17 +348,19 @@ class Namespace(msgspec.Struct, frozen=True, gc=False):
 
 
 class Service(InNamespace, frozen=True, gc=False):
-    """A Service, reduced to its selector: the labels, at least one, that it requires of pods in its namespace."""
+    """A Service, reduced to its selector: the labels, at least one, that it requires of pods in its
+    namespace.
+    """
 
     selector: Labels
 
 
 class SubGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of a PodGroup's policy of sub groups: it divides the pods that `selector` matches by the values of the
-    labels `match_label_keys`, all of which every such pod has.
+    """An entry of a PodGroup's policy of sub groups: it divides the pods that `selector` matches by
+    the values of the labels `match_label_keys`, all of which every such pod has.
 
-    `name` is the name of the composite above these sub groups. Each sub group starts with at least `size` pods, and at
-    least `min_groups` sub groups start together.
+    `name` is the name of the composite above these sub groups. Each sub group starts with at least
+    `size` pods, and at least `min_groups` sub groups start together.
     """
 
     name: str
@@ -413,8 +441,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def declaration(self) -> PodGroup:
-        """Everything that users declare in the PodGroup, without its status; it changes only when a user changes the
-        PodGroup.
+        """Everything that users declare in the PodGroup, without its status; it changes only when a
+        user changes the PodGroup.
         """
         # The status is mostly our own writing: each write would else look like an edit of the user.
         return msgspec.structs.replace(self, status={}, resource_version="")

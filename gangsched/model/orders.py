@@ -8,8 +8,8 @@ import msgspec
 class Orders(msgspec.Struct, frozen=True):
     """What an administrator ordered. Each text is the reason that they gave, "" without an order.
 
-    `paused`: no decisions are made. `no_preemption`: no pod is evicted. `set_aside` has ids of gangs that are not
-    scheduled, `unreserved` ids of gangs for which no capacity is reserved.
+    `paused`: no decisions are made. `no_preemption`: no pod is evicted. `set_aside` has ids of
+    gangs that are not scheduled, `unreserved` ids of gangs for which no capacity is reserved.
     """
 
     paused: str = ""

@@ -1,8 +1,9 @@
 """Parts: every group is a tree of parts, and one question is asked of it: has it started whole?
 
-A plain pod or a gang is a leaf. A gang group (I4) is a composite that needs all of its gangs. A tree (I9) is a
-composite of other parts. A part is *whole* if it has its minimum: a leaf its members, a composite enough children that
-are whole. It is *broken* if it has something, and is not whole.
+A plain pod or a gang is a leaf. A gang group (I4) is a composite that needs all of its gangs. A
+tree (I9) is a composite of other parts. A part is *whole* if it has its minimum: a leaf its
+members, a composite enough children that are whole. It is *broken* if it has something, and is not
+whole.
 
 Invariant: pure functions; only this module compares what a group has with what it needs.
 """
@@ -24,8 +25,9 @@ NOTHING: Final[Mapping[str, int]] = {}
 class Root:
     """The whole of a group: its outermost part, and by leaf how many members it needs.
 
-    A leaf with a minimum of 0 is whole without members, as a composite with a minimum of 0 is without children. So
-    neither holds up the parts around it, but its members still count as something that those have.
+    A leaf with a minimum of 0 is whole without members, as a composite with a minimum of 0 is
+    without children. So neither holds up the parts around it, but its members still count as
+    something that those have.
     """
 
     part: Part
@@ -35,37 +37,55 @@ class Root:
 def root_of(gangs: Sequence[Gang], tree: Composite | None = None) -> Root:
     """The parts of a group; without a `tree`, all of its gangs are needed.
 
-    The minimum of a gang that has started is the one that it started with, unless the present one is smaller: raising
-    it breaks no gang (B5).
+    The minimum of a gang that has started is the one that it started with, unless the present one
+    is smaller: raising it breaks no gang (B5).
     """
     return whole_of({gang.id: least_of(gang) for gang in gangs}, tree)
 
 
 def whole_of(least: Mapping[str, int], tree: Composite | None = None) -> Root:
-    """The parts of a group by the minimums of its leaves; without a `tree`, all of the leaves are needed."""
+    """The parts of a group by the minimums of its leaves; without a `tree`, all of the leaves are
+    needed.
+    """
     if tree is not None:
         return Root(tree, least)
+
     leaves = tuple(least)
     if len(leaves) == 1:
         return Root(leaves[0], least)
-    return Root(Composite(id=min(leaves, default=""), children=leaves, min_children=len(leaves)), least)
+
+    return Root(
+        Composite(id=min(leaves, default=""), children=leaves, min_children=len(leaves)),
+        least,
+    )
 
 
 def least_of(gang: Gang) -> int:
     """The number of members with which a gang is whole."""
-    return min(gang.permitted_min, gang.min_member) if gang.satisfied else gang.min_member
+    if gang.satisfied:
+        return min(gang.permitted_min, gang.min_member)
+
+    return gang.min_member
 
 
 def is_whole(root: Root, counts: Mapping[str, int]) -> bool:
-    """Whether the group has its minimum. `counts` says for each leaf how many members have a node."""
+    """Whether the group has its minimum. `counts` says for each leaf how many members have
+    a node.
+    """
     return _is_whole(root, root.part, counts)
 
 
-def broken_part(root: Root, counts: Mapping[str, int], begun: Mapping[str, int] = NOTHING) -> Part | None:
-    """The first part that has something and is not whole, the innermost first; None if there is none.
+def broken_part(
+    root: Root,
+    counts: Mapping[str, int],
+    begun: Mapping[str, int] = NOTHING,
+) -> Part | None:
+    """The first part that has something and is not whole, the innermost first; None if there is
+    none.
 
-    `counts` says for each leaf how many members have a node, or are about to. A part that had something in `begun` is
-    not asked itself, only the parts inside it: it has started before, so it is completed one by one.
+    `counts` says for each leaf how many members have a node, or are about to. A part that had
+    something in `begun` is not asked itself, only the parts inside it: it has started before, so it
+    is completed one by one.
     """
     return next(_broken(root, root.part, counts, begun), None)
 
@@ -75,32 +95,53 @@ def broken_parts(root: Root, counts: Mapping[str, int]) -> list[Part]:
     return [*_broken(root, root.part, counts, NOTHING)]
 
 
-def without_broken(root: Root, counts: Mapping[str, int], begun: Mapping[str, int] = NOTHING) -> dict[str, int]:
-    """The most of `counts` that leaves no part broken: broken parts are reduced to what they had in `begun`."""
+def without_broken(
+    root: Root,
+    counts: Mapping[str, int],
+    begun: Mapping[str, int] = NOTHING,
+) -> dict[str, int]:
+    """The most of `counts` that leaves no part broken: broken parts are reduced to what they had in
+    `begun`.
+    """
     left = dict(counts)
     while (part := broken_part(root, left, begun)) is not None:
         # Such a part had nothing before; without it the parts around it may be broken in turn.
         left.update(dict.fromkeys(gangs_of(part), 0))
+
     return left
 
 
 def in_gangs(part: Part, whole: Callable[[str], bool]) -> tuple[Root, dict[str, int]]:
-    """The parts and counts of a group of which it is only known which of its gangs are `whole`, and not of how many."""
+    """The parts and counts of a group of which it is only known which of its gangs are `whole`, and
+    not of how many.
+    """
     gangs = gangs_of(part)
     return Root(part, dict.fromkeys(gangs, 1)), {gang: int(whole(gang)) for gang in gangs}
 
 
 def whole_children(root: Root, composite: Composite, counts: Mapping[str, int]) -> list[Part]:
     """The children of a composite that have something and are whole."""
-    return [child for child in composite.children if _has_something(child, counts) and _is_whole(root, child, counts)]
+    result: list[Part] = []
+    for child in composite.children:
+        if _has_something(child, counts) and _is_whole(root, child, counts):
+            result.append(child)
+
+    return result
 
 
-def _broken(root: Root, part: Part, counts: Mapping[str, int], begun: Mapping[str, int]) -> Iterator[Part]:
+def _broken(
+    root: Root,
+    part: Part,
+    counts: Mapping[str, int],
+    begun: Mapping[str, int],
+) -> Iterator[Part]:
     if not _has_something(part, counts):
         return
+
     if not isinstance(part, str):
         for child in part.children:
             yield from _broken(root, child, counts, begun)
+
     if not _has_something(part, begun) and not _is_whole(root, part, counts):
         yield part
 
@@ -112,4 +153,5 @@ def _has_something(part: Part, counts: Mapping[str, int]) -> bool:
 def _is_whole(root: Root, part: Part, counts: Mapping[str, int]) -> bool:
     if isinstance(part, str):
         return counts.get(part, 0) >= root.least[part]
+
     return sum(_is_whole(root, child, counts) for child in part.children) >= part.min_children

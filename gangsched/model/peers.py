@@ -1,9 +1,11 @@
-"""Peers: the pods that kube-scheduler's default spread constraints count for a pod (helper.DefaultSelector).
+"""Peers: the pods that kube-scheduler's default spread constraints count for a pod
+(helper.DefaultSelector).
 
-Invariant: values only. The peers of a pod of a ReplicaSet, StatefulSet or ReplicationController are the pods of that
-controller; the peers of any other pod are the pods that match the selectors of all Services that select it. The
-controller's selector is not read, because the owner references of pods identify the same pods. Services do not change
-the peers of a pod with a controller, because all pods of one template are behind the same Services.
+Invariant: values only. The peers of a pod of a ReplicaSet, StatefulSet or ReplicationController are
+the pods of that controller; the peers of any other pod are the pods that match the selectors of all
+Services that select it. The controller's selector is not read, because the owner references of pods
+identify the same pods. Services do not change the peers of a pod with a controller, because all
+pods of one template are behind the same Services.
 """
 
 from __future__ import annotations
@@ -17,20 +19,28 @@ from gangsched.model.objects import Labels, Pod
 
 NO_LABELS: Labels = frozenset()
 COMPARED_PER_POD = 64
-"""Selectors compared with one pod, so that thousands of Services in one namespace delay nobody else."""
+"""Selectors compared with one pod, so that thousands of Services in one namespace delay nobody
+else.
+"""
 
 
 class Behind(NamedTuple):
-    """The pods of a namespace that are behind Services whose selectors together require `labels`."""
+    """The pods of a namespace that are behind Services whose selectors together
+    require `labels`.
+    """
 
     namespace: str
     labels: Labels
 
     def includes(self, other: PeerKey) -> bool:
-        """Whether this set includes every pod of `other`: the namespace is the same, and `other` requires at least
-        these labels.
+        """Whether this set includes every pod of `other`: the namespace is the same, and `other`
+        requires at least these labels.
         """
-        return isinstance(other, Behind) and other.namespace == self.namespace and self.labels <= other.labels
+        return (
+            isinstance(other, Behind)
+            and other.namespace == self.namespace
+            and self.labels <= other.labels
+        )
 
 
 PeerKey: TypeAlias = str | Behind
@@ -40,42 +50,55 @@ PeerKey: TypeAlias = str | Behind
 class Selectors:
     """The selectors of the Services of one namespace; immutable.
 
-    Each selector is indexed by its rarest label, so that a pod is compared only with Services that may select it.
+    Each selector is indexed by its rarest label, so that a pod is compared only with Services that
+    may select it.
     """
 
     __slots__ = ("_by_label",)
 
     def __init__(self, selectors: Iterable[Labels] = ()) -> None:
-        # Sorted, so that the same Services always give the same index and, where it is cut off, the same answer.
+        # Sorted, so that the same Services always give the same index and, where it is cut off, the
+        # same answer.
         distinct = sorted(set(selectors), key=sorted)
         uses = Counter(label for selector in distinct for label in selector)
         self._by_label: dict[tuple[str, str], list[Labels]] = {}
+
         for selector in distinct:
             rarest = min(selector, key=lambda label: (uses[label], label))
             self._by_label.setdefault(rarest, []).append(selector)
 
     def merged(self, labels: Mapping[str, str]) -> Labels:
-        """The labels that all selectors matching `labels` require together; empty if no selector matches."""
-        pairs, merged, left = labels.items(), NO_LABELS, COMPARED_PER_POD
+        """The labels that all selectors matching `labels` require together; empty if no selector
+        matches.
+        """
+        pairs = labels.items()
+        merged = NO_LABELS
+        left = COMPARED_PER_POD
+
         for label in pairs:
             found = self._by_label.get(label)
             if found is None:
                 continue
+
             for selector in found[:left]:
                 if selector <= pairs:
-                    merged = merged | selector if merged else selector  # mostly one, whose hash is known
+                    # mostly one, whose hash is known
+                    merged = merged | selector if merged else selector
+
             left -= len(found)
             if left <= 0:
                 break
+
         return merged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeerNumbers:
-    """`counts[key][node]`: number of pods on a node that count for a key; a pod counts once per key. Immutable.
+    """`counts[key][node]`: number of pods on a node that count for a key; a pod counts once per
+    key. Immutable.
 
-    `behind[namespace]` are the labels of the `Behind` keys in `counts`. A namespace without `selectors` has no such
-    keys: it has no Service, or no pod whose peers depend on Services.
+    `behind[namespace]` are the labels of the `Behind` keys in `counts`. A namespace without
+    `selectors` has no such keys: it has no Service, or no pod whose peers depend on Services.
     """
 
     counts: Mapping[PeerKey, Mapping[str, int]] = field(default_factory=dict)
@@ -83,25 +106,34 @@ class PeerNumbers:
     selectors: Mapping[str, Selectors] = field(default_factory=dict)
 
     def keys(self, pod: Pod) -> tuple[PeerKey, ...]:
-        """The keys for which a placed pod counts; none while it terminates. The first key identifies the peers of a
-        pending pod.
+        """The keys for which a placed pod counts; none while it terminates. The first key
+        identifies the peers of a pending pod.
         """
         if pod.deleting:
             return ()
-        uid, selectors = pod.replica_of, self.selectors.get(pod.namespace)
+
+        uid = pod.replica_of
+        selectors = self.selectors.get(pod.namespace)
         of_controller: tuple[PeerKey, ...] = (uid,) if uid else ()
+
         labels = selectors.merged(pod.labels) if selectors is not None else NO_LABELS
-        return (*of_controller, Behind(pod.namespace, labels)) if labels else of_controller
+        if labels:
+            return (*of_controller, Behind(pod.namespace, labels))
+
+        return of_controller
 
     def listed(self) -> Iterator[Behind]:
         """The `Behind` keys that `behind` lists."""
-        return (Behind(namespace, labels) for namespace, each in self.behind.items() for labels in each)
+        return (
+            Behind(namespace, labels) for namespace, each in self.behind.items() for labels in each
+        )
 
     def numbers(self, key: PeerKey) -> Iterator[tuple[str, int]]:
         """Pairs of a node and a number of pods on it; a node may occur several times."""
         if isinstance(key, str):
             yield from self.counts.get(key, {}).items()
             return
+
         for labels in self.behind.get(key.namespace, ()):
             if key.labels <= labels:
                 yield from self.counts[Behind(key.namespace, labels)].items()

@@ -1,7 +1,7 @@
 """Result of `core.cycle.plan`: one Verdict for every decided group.
 
-Invariant: a Plan is a proposal. Nothing happens until the state commits it, and the state may refuse any verdict whose
-group or nodes have changed since the snapshot (semantics B2).
+Invariant: a Plan is a proposal. Nothing happens until the state commits it, and the state may
+refuse any verdict whose group or nodes have changed since the snapshot (semantics B2).
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Room that must become free before a refused group is tried again: for `count` pods of `shape` (semantics Q3).
+    """Room that must become free before a refused group is tried again: for `count` pods of `shape`
+    (semantics Q3).
 
-    If `within` has node labels, all of that room must be in one domain of them, and all needs with the same labels must
-    be met in the same domain.
+    If `within` has node labels, all of that room must be in one domain of them, and all needs with
+    the same labels must be met in the same domain.
     """
 
     shape: Shape
@@ -58,7 +59,8 @@ class Verdict:
 
     group: str
     generation: int
-    #: The message for the group; `gangs` (by gang id) and `notes` (by pod uid) are different messages for some of them.
+    #: The message for the group; `gangs` (by gang id) and `notes` (by pod uid) are different
+    #: messages for some of them.
     told: Refusal
     round: Round | None = None
     #: Committed together (B1), including earlier holds.
@@ -86,8 +88,8 @@ class Verdict:
 
     def carried_out(self) -> Verdict:
         """The verdict as stored after its commit, without copies of the placed pods."""
-        # Verdicts of thousands of waiting groups are kept until the next one: pods in them would outlive their
-        # deletion.
+        # Verdicts of thousands of waiting groups are kept until the next one: pods in them would
+        # outlive their deletion.
         return replace(self, binds=(), holds=(), rooms=(), releases=(), sent=len(self.binds))
 
     @property
@@ -102,10 +104,19 @@ class Verdict:
 
     def tells_the_same(self, other: Verdict) -> bool:
         """Whether both verdicts lead to the same reports; the number of rounds does not matter."""
-        kept, others = self.kept_for, other.kept_for
-        alike = kept is others or (kept is not None and others is not None and kept.tells_the_same(others))
-        # `needs` and `preemption` are for the queue; what users read of them is in these texts already.
-        return alike and (self.told, self.gangs, self.notes) == (other.told, other.gangs, other.notes)
+        kept = self.kept_for
+        others = other.kept_for
+        alike = kept is others or (
+            kept is not None and others is not None and kept.tells_the_same(others)
+        )
+
+        # `needs` and `preemption` are for the queue; what users read of them is in these texts
+        # already.
+        return alike and (self.told, self.gangs, self.notes) == (
+            other.told,
+            other.gangs,
+            other.notes,
+        )
 
     def of_gang(self, gang: str) -> Refusal:
         """The message for one gang of the group."""
@@ -114,7 +125,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """Progress with a group that needs more work than one plan may do; no room is reserved for it."""
+    """Progress with a group that needs more work than one plan may do; no room is reserved
+    for it.
+    """
 
     group: str
     generation: int
@@ -127,8 +140,8 @@ class Unfinished:
     #: Name of the scope, after those in `passed`, that `placed`, `failed` and `choices` belong to.
     scope: str = ""
     passed: frozenset[str] = frozenset()
-    #: For a tree: the decisions about its parts by name; `refuted` are the numbers of refuted choices of children, by
-    #: composite.
+    #: For a tree: the decisions about its parts by name; `refuted` are the numbers of refuted
+    #: choices of children, by composite.
     parts: Mapping[str, Any] = field(default_factory=dict)
     refuted: Mapping[str, int] = field(default_factory=dict)
     #: Choices that exact searches made.
@@ -158,10 +171,11 @@ class Plan:
     pods_tried: int = 0
     #: The current ones, None if disabled.
     reservations: Reservations | None = None
-    #: Groups that the next plan must also decide: a group with holds made progress in this plan, and deadlocks are
-    #: looked for only when none does (D1).
+    #: Groups that the next plan must also decide: a group with holds made progress in this plan,
+    #: and deadlocks are looked for only when none does (D1).
     again: frozenset[str] = frozenset()
-    #: Groups in `left` that the plan began to decide; `unfinished` is what the next plan needs to continue one.
+    #: Groups in `left` that the plan began to decide; `unfinished` is what the next plan needs to
+    #: continue one.
     begun: frozenset[str] = frozenset()
     unfinished: Unfinished | None = None
     #: Work done, in units (`core.work`).
@@ -172,8 +186,9 @@ class Plan:
 class PlanInput:
     """Input of a plan from the state; the administrator's settings are passed separately.
 
-    `looked_at` are the ids of the groups already decided in the current pass over the queue; a pass takes several plans
-    if limits cut them short. `unfinished` is the progress returned by the last plan.
+    `looked_at` are the ids of the groups already decided in the current pass over the queue; a pass
+    takes several plans if limits cut them short. `unfinished` is the progress returned by the last
+    plan.
     """
 
     snapshot: Snapshot

@@ -1,7 +1,9 @@
-"""The pods on each node, and the questions that filters ask about them (`core.filter.count_cache` answers them).
+"""The pods on each node, and the questions that filters ask about them (`core.filter.count_cache`
+answers them).
 
-Invariant: a `PodsByNode` is immutable. A question, such as how many pods a term selects, is a pure function of the pods
-on one node. One version number never identifies two different sets of pods, even across node tables.
+Invariant: a `PodsByNode` is immutable. A question, such as how many pods a term selects, is a pure
+function of the pods on one node. One version number never identifies two different sets of pods,
+even across node tables.
 """
 
 from __future__ import annotations
@@ -20,12 +22,16 @@ from gangsched.model.peers import PeerNumbers
 Ints: TypeAlias = npt.NDArray[np.int64]
 Residents: TypeAlias = Mapping[str, Pod]
 TermOwner: TypeAlias = tuple[Shape, str]
-"""Pods of one shape in one namespace that state inter-pod terms; the namespace says which pods the terms mean."""
+"""Pods of one shape in one namespace that state inter-pod terms; the namespace says which pods the
+terms mean.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTerm:
-    """An inter-pod term with resolved namespaces: pods of `namespaces` (None: all) that `selector` matches."""
+    """An inter-pod term with resolved namespaces: pods of `namespaces` (None: all) that `selector`
+    matches.
+    """
 
     namespaces: frozenset[str] | None
     selector: Selector
@@ -33,19 +39,22 @@ class ResolvedTerm:
     @property
     def cost(self) -> int:
         """Approximate number of comparisons per pod."""
-        return 1 + sum(1 + len(each.values) // 16 for each in self.selector or ())
+        return 1 + sum(1 + len(requirement.values) // 16 for requirement in self.selector or ())
 
     def matches(self, pod: Pod) -> bool:
         """Whether the term selects `pod`."""
         # The cheap comparison first: most pods are of other namespaces.
         if self.namespaces is not None and pod.namespace not in self.namespaces:
             return False
+
         return selects(self.selector, pod.labels)
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The question how many pods all of these terms select. With `staying`, terminating pods do not count."""
+    """The question how many pods all of these terms select. With `staying`, terminating pods do not
+    count.
+    """
 
     terms: tuple[ResolvedTerm, ...]
     staying: bool = False
@@ -99,10 +108,11 @@ Question: TypeAlias = Selected | OwnedBy | UsingPort
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodsByNode:
-    """`residents[node]`: the node's pods by uid, as of `versions[node]`; node indexes are those of the node table.
+    """`residents[node]`: the node's pods by uid, as of `versions[node]`; node indexes are those of
+    the node table.
 
-    `term_owners` are the term owners with a pod on any of these nodes. `namespaces` has the labels of all namespaces.
-    `peers` counts the peers of plain pods by node name.
+    `term_owners` are the term owners with a pod on any of these nodes. `namespaces` has the labels
+    of all namespaces. `peers` counts the peers of plain pods by node name.
     """
 
     residents: Sequence[Residents] = ()

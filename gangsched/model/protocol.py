@@ -1,7 +1,8 @@
 """Events in, Actions out, Outcomes back: all messages between the shell and the state.
 
-Invariant: a message is a fact or an order, never a callback. The state applies Events and Outcomes in the order of
-arrival. The shell carries out Actions in any order, and answers with Outcomes where the state needs the result.
+Invariant: a message is a fact or an order, never a callback. The state applies Events and Outcomes
+in the order of arrival. The shell carries out Actions in any order, and answers with Outcomes where
+the state needs the result.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ class PodOnNode(PodRef, frozen=True, gc=False):
     node: str
 
 
-Object: TypeAlias = Pod | Node | Namespace | PodGroup | PodDisruptionBudget | Service | StorageObject
+Object: TypeAlias = (
+    Pod | Node | Namespace | PodGroup | PodDisruptionBudget | Service | StorageObject
+)
 
-# --- Events: what the API server said ---------------------------------------------------------------------------
+# --- Events: what the API server said ------------------------------------------------------------
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
@@ -46,9 +49,9 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 class Gone(msgspec.Struct, frozen=True, gc=False):
     """An object of that kind was deleted.
 
-    `key` is the uid of a pod, the `id` of a PodGroup, the `key` of a claim, PodDisruptionBudget or Service, or the name
-    of any other object. For a PodGroup, `api_group` is its API group; `uid`, "" for any, protects a recreated PodGroup
-    from a late message.
+    `key` is the uid of a pod, the `id` of a PodGroup, the `key` of a claim, PodDisruptionBudget or
+    Service, or the name of any other object. For a PodGroup, `api_group` is its API group; `uid`,
+    "" for any, protects a recreated PodGroup from a late message.
     """
 
     kind: type[Object]
@@ -58,7 +61,9 @@ class Gone(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """A full list of a kind (and `api_group`, for PodGroups): known objects that are not in it are gone."""
+    """A full list of a kind (and `api_group`, for PodGroups): known objects that are not in it are
+    gone.
+    """
 
     kind: type[Object]
     items: tuple[Any, ...]
@@ -66,7 +71,9 @@ class Replaced(msgspec.Struct, frozen=True):
 
 
 class Unread(msgspec.Struct, frozen=True, gc=False):
-    """Objects of that kind (and `api_group`, for PodGroups) cannot be read: it is not served, or `forbidden`."""
+    """Objects of that kind (and `api_group`, for PodGroups) cannot be read: it is not served, or
+    `forbidden`.
+    """
 
     kind: type[Object]
     api_group: str = ""
@@ -84,8 +91,8 @@ class Followed(msgspec.Struct, frozen=True, gc=False):
 
 
 class StampsGuarded(msgspec.Struct, frozen=True, gc=False):
-    """Epoch second since which an admission policy has allowed only gangsched to write stamps; None without such a
-    policy.
+    """Epoch second since which an admission policy has allowed only gangsched to write stamps; None
+    without such a policy.
     """
 
     since_s: int | None
@@ -99,7 +106,7 @@ class Ordered(msgspec.Struct, frozen=True, gc=False):
 
 Event: TypeAlias = Applied | Gone | Replaced | Unread | Followed | StampsGuarded
 
-# --- Outcomes: how our own orders ended ---------------------------------------------------------------------------
+# --- Outcomes: how our own orders ended ----------------------------------------------------------
 
 
 class Bound(msgspec.Struct, frozen=True, gc=False):
@@ -110,7 +117,9 @@ class Bound(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindGone(msgspec.Struct, frozen=True, gc=False):
-    """The bind can never succeed: the pod is deleted, recreated, gated or bound elsewhere (404, 409)."""
+    """The bind can never succeed: the pod is deleted, recreated, gated or bound elsewhere (404,
+    409).
+    """
 
     uid: str
     node: str
@@ -118,7 +127,8 @@ class BindGone(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindFailed(msgspec.Struct, frozen=True, gc=False):
-    """The bind was refused or lost, and the pod was read back as unbound; it is planned again (403, 422, 429, 5xx).
+    """The bind was refused or lost, and the pod was read back as unbound; it is planned again (403,
+    422, 429, 5xx).
 
     Also sent for a pod whose claims could not be written.
     """
@@ -140,15 +150,17 @@ class BindUndecided(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimsWritten(msgspec.Struct, frozen=True, gc=False):
-    """A BindClaims action was carried out. `versions` has the new resource version of each claim and volume, by key."""
+    """A BindClaims action was carried out. `versions` has the new resource version of each claim
+    and volume, by key.
+    """
 
     uid: str
     versions: Mapping[str, str]
 
 
 class ClaimsReleased(msgspec.Struct, frozen=True, gc=False):
-    """ResourceClaims that gangsched had allocated were deallocated. The watch must show the resource `versions`, by
-    key, before these claims are used again.
+    """ResourceClaims that gangsched had allocated were deallocated. The watch must show the
+    resource `versions`, by key, before these claims are used again.
     """
 
     versions: Mapping[str, str]
@@ -158,7 +170,8 @@ Outcome: TypeAlias = Bound | BindGone | BindFailed
 
 
 class PreemptionPrepared(msgspec.Struct, frozen=True, gc=False):
-    """A PreparePreemption action has ended. `failed` says why it failed, "" if every member is nominated (rule V13).
+    """A PreparePreemption action has ended. `failed` says why it failed, "" if every member is
+    nominated (rule V13).
 
     A missing victim, or a victim condition that could not be written, is not a failure.
     """
@@ -174,11 +187,14 @@ class EvictionResult(StrEnum):
     GONE = "gone"  # it does not exist any more
     BLOCKED = "blocked"  # a PodDisruptionBudget did not allow it until the deadline
     FORBIDDEN = "forbidden"  # we lack the right; preemption is off until a restart
-    FAILED = "failed"  # no certain answer until the deadline, or the fence did not let it through (any more)
+    # no certain answer until the deadline, or the fence did not let it through (any more)
+    FAILED = "failed"
 
 
 class EvictionDelayed(msgspec.Struct, frozen=True, gc=False):
-    """A PodDisruptionBudget does not allow an eviction for now (429); it is retried. Sent once per eviction."""
+    """A PodDisruptionBudget does not allow an eviction for now (429); it is retried. Sent once per
+    eviction.
+    """
 
     id: str
     uid: str
@@ -195,15 +211,19 @@ class Evicted(msgspec.Struct, frozen=True, gc=False):
 
 
 class EvictionsForbidden(msgspec.Struct, frozen=True, gc=False):
-    """A permission is missing, as `message` says, so preemption stays off until a restart (rule V26)."""
+    """A permission is missing, as `message` says, so preemption stays off until a restart (rule
+    V26).
+    """
 
     message: str
 
 
 PreemptionAnswer: TypeAlias = PreemptionPrepared | EvictionDelayed | Evicted | EvictionsForbidden
-Message: TypeAlias = Event | Outcome | BindUndecided | ClaimsWritten | ClaimsReleased | PreemptionAnswer | Ordered
+Message: TypeAlias = (
+    Event | Outcome | BindUndecided | ClaimsWritten | ClaimsReleased | PreemptionAnswer | Ordered
+)
 
-# --- Actions: what the shell must do --------------------------------------------------------------------------------
+# --- Actions: what the shell must do -------------------------------------------------------------
 
 
 class ObjectRef(msgspec.Struct, frozen=True, gc=False):
@@ -217,10 +237,12 @@ class ObjectRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindClaims(PodOnNode, frozen=True, gc=False):
-    """Request volumes for a pod's claims on its node, reserve existing volumes, or allocate devices. Answered by
-    ClaimsWritten or BindFailed; on failure, devices that the action has allocated are released first.
+    """Request volumes for a pod's claims on its node, reserve existing volumes, or allocate
+    devices. Answered by ClaimsWritten or BindFailed; on failure, devices that the action has
+    allocated are released first.
 
-    `free` are names of volumes that were not reserved before; the controller may undo their reservation.
+    `free` are names of volumes that were not reserved before; the controller may undo their
+    reservation.
     """
 
     claims: tuple[Selection, ...]
@@ -228,7 +250,8 @@ class BindClaims(PodOnNode, frozen=True, gc=False):
 
 
 class ReleaseClaims(PodOnNode, frozen=True, gc=False):
-    """Withdraw the request to provision volumes on the pod's node, for claims that still have no volume; not answered.
+    """Withdraw the request to provision volumes on the pod's node, for claims that still have no
+    volume; not answered.
 
     Also deallocate ResourceClaims; that is answered by ClaimsReleased.
     """
@@ -239,8 +262,8 @@ class ReleaseClaims(PodOnNode, frozen=True, gc=False):
 class Bind(PodOnNode, frozen=True, gc=False):
     """Bind this pod to this node; answered by exactly one Outcome.
 
-    The pod is first added to the ResourceClaims in `claims`. `permitted` is the stamp that the bind writes to the pod,
-    None for a plain pod (semantics B4).
+    The pod is first added to the ResourceClaims in `claims`. `permitted` is the stamp that the bind
+    writes to the pod, None for a plain pod (semantics B4).
     """
 
     claims: tuple[Selection, ...] = ()
@@ -252,10 +275,11 @@ class NominatedMember(PodOnNode, frozen=True, gc=False):
 
 
 class PreparePreemption(msgspec.Struct, frozen=True, gc=False):
-    """Write status.nominatedNodeName to every member, then DisruptionTarget=True to every victim (rule V13, 1 and 2).
+    """Write status.nominatedNodeName to every member, then DisruptionTarget=True to every victim
+    (rule V13, 1 and 2).
 
-    Answered by exactly one PreemptionPrepared. If a member's write fails, no victim is changed. `id` identifies the
-    nomination within this process.
+    Answered by exactly one PreemptionPrepared. If a member's write fails, no victim is changed.
+    `id` identifies the nomination within this process.
     """
 
     id: str
@@ -264,11 +288,12 @@ class PreparePreemption(msgspec.Struct, frozen=True, gc=False):
 
 
 class Evict(msgspec.Struct, frozen=True, gc=False):
-    """Evict this pod with its own grace period, then write DisruptionTarget once more (rule V13, 4 and 5).
+    """Evict this pod with its own grace period, then write DisruptionTarget once more (rule V13, 4
+    and 5).
 
-    Answered by exactly one Evicted, at `deadline_s` (monotonic) at the latest; one EvictionDelayed comes before it if a
-    PodDisruptionBudget blocks the eviction. With `delete`, the pod is deleted instead, which no PodDisruptionBudget
-    prevents (rule V7, last resort).
+    Answered by exactly one Evicted, at `deadline_s` (monotonic) at the latest; one EvictionDelayed
+    comes before it if a PodDisruptionBudget blocks the eviction. With `delete`, the pod is deleted
+    instead, which no PodDisruptionBudget prevents (rule V7, last resort).
     """
 
     id: str
@@ -280,10 +305,11 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
-    """End a nomination: clear nominatedNodeName of these members, and stop sending evictions for it.
+    """End a nomination: clear nominatedNodeName of these members, and stop sending evictions for
+    it.
 
-    Neither this action nor those evictions are answered. Bound members need not be listed, because a bind clears the
-    field.
+    Neither this action nor those evictions are answered. Bound members need not be listed, because
+    a bind clears the field.
     """
 
     id: str
@@ -291,8 +317,8 @@ class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetPodCondition(PodRef, frozen=True, gc=False):
-    """Write PodScheduled=False with this reason and message. A newer action for the same uid replaces one that is not
-    yet sent.
+    """Write PodScheduled=False with this reason and message. A newer action for the same uid
+    replaces one that is not yet sent.
     """
 
     reason: str
@@ -300,14 +326,14 @@ class SetPodCondition(PodRef, frozen=True, gc=False):
 
 
 class MarkTimedOut(PodRef, frozen=True, gc=False):
-    """Write the timeout annotation to an unbound pod through pods/status; retry until that succeeds or the pod is gone
-    (T2).
+    """Write the timeout annotation to an unbound pod through pods/status; retry until that succeeds
+    or the pod is gone (T2).
     """
 
 
 class SetPodGroupStatus(msgspec.Struct, frozen=True):
-    """Merge `status` into a PodGroup's status (E3). The newest action for an object replaces actions that are not yet
-    sent.
+    """Merge `status` into a PodGroup's status (E3). The newest action for an object replaces
+    actions that are not yet sent.
 
     `urgent` is False if no pod of the gang waits for a node or for missing members.
     """

@@ -1,7 +1,7 @@
 """Reasons of decisions: one enum, used in conditions, Events, metrics and logs.
 
-Invariant: every refusal has exactly one `Reason`. `Unschedulable` is used only if a new node could help, since cluster
-autoscalers react to it (semantics E1).
+Invariant: every refusal has exactly one `Reason`. `Unschedulable` is used only if a new node could
+help, since cluster autoscalers react to it (semantics E1).
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Reasons of Events that are not about a verdict; an Event about a verdict has the verdict's `Reason`."""
+    """Reasons of Events that are not about a verdict; an Event about a verdict has the verdict's
+    `Reason`.
+    """
 
     GANG_SCHEDULED = "GangScheduled"
     DEGRADED = "Degraded"

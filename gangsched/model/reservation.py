@@ -1,8 +1,8 @@
 """Input and result of reservation decisions.
 
-Invariant: values only. The state passes each `Reserved` from one plan to the next, so that room stays reserved even if
-a plan does not decide the group it is reserved for (semantics H12). Times ending in `_s` are epoch seconds; durations
-are marked as such. `math.inf` is an unknown time.
+Invariant: values only. The state passes each `Reserved` from one plan to the next, so that room
+stays reserved even if a plan does not decide the group it is reserved for (semantics H12). Times
+ending in `_s` are epoch seconds; durations are marked as such. `math.inf` is an unknown time.
 """
 
 from __future__ import annotations
@@ -29,27 +29,37 @@ class ReservationLimits:
     reservations: int = 8
     per_namespace: int = 2
     share: float = 0.5
-    """Maximum share of one kind of accelerator in all reservations but the oldest (H7): however many groups wait, half
-    of it stays open to work that no reservation delays."""
+    """Maximum share of one kind of accelerator in all reservations but the oldest (H7): however
+    many groups wait, half of it stays open to work that no reservation delays."""
     small_head_after_s: float = 3_600.0
-    """Minimum wait before a group of less than a node gets a reservation (H3). With one hour for all, 8-GPU jobs of the
-    Philly trace waited 16 h on 72 nodes: small groups used up the few reservations (decision 0021)."""
+    """Minimum wait before a group of less than a node gets a reservation (H3). With one hour for
+    all, 8-GPU jobs of the Philly trace waited 16 h on 72 nodes: small groups used up the few
+    reservations (decision 0021).
+    """
     small_head_latest_s: float = 172_800.0
-    """Upper limit of that wait, which otherwise is the group's expected run time; also used where that is unknown."""
+    """Upper limit of that wait, which otherwise is the group's expected run time; also used where
+    that is unknown.
+    """
     fence_after_s: float = 21_600.0
     fence_age_s: float = 604_800.0
-    """Maximum age of a fence (H6): long, since a fence of many nodes fills slowly and to end it early is waste."""
+    """Maximum age of a fence (H6): long, since a fence of many nodes fills slowly and to end it
+    early is waste.
+    """
     fence_idle_s: float = 345_600.0
-    """Maximum mean idle time of a fence's accelerators; long for the same reason (decision 0040)."""
+    """Maximum mean idle time of a fence's accelerators; long for the same reason
+    (decision 0040).
+    """
     horizon_s: float = 604_800.0
-    """How far ahead a timed reservation may start (H5): a start that rests on longer run times is no promise."""
+    """How far ahead a timed reservation may start (H5): a start that rests on longer run times is
+    no promise.
+    """
     order: BackfillOrder = BackfillOrder.SHORTEST
 
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A pod that uses room on a node. `ends_s` is its expected end (H2). `group` is the id of its group, or its own key
-    if it has no group.
+    """A pod that uses room on a node. `ends_s` is its expected end (H2). `group` is the id of its
+    group, or its own key if it has no group.
     """
 
     pod: Pod
@@ -60,7 +70,9 @@ class Occupant:
 
 
 class Blocker(NamedTuple):
-    """What must end before a reservation starts: a group, by id, or a pod in no group of this scheduler, by key."""
+    """What must end before a reservation starts: a group, by id, or a pod in no group of this
+    scheduler, by key.
+    """
 
     id: str
     namespace: str
@@ -103,13 +115,14 @@ class Reserved:
     @property
     def is_promised(self) -> bool:
         """Whether a latest start time was promised to the group."""
-        # Only the first head: the times of others move whenever one before them starts or grows (H13).
+        # Only the first head: the times of others move whenever one before them starts or grows
+        # (H13).
         return self.first and self.promised_s < math.inf
 
 
 class How(StrEnum):
-    """How a group was backfilled (H8): on nodes without reservations, in room that reservations leave free, or because
-    it ends before the reserved room is needed.
+    """How a group was backfilled (H8): on nodes without reservations, in room that reservations
+    leave free, or because it ends before the reserved room is needed.
     """
 
     BESIDE = "beside"
@@ -122,11 +135,17 @@ class NotEntitled(StrEnum):
 
     IMPOSSIBLE = "it would not start even on an empty cluster"
     SEARCHING = "the time when enough devices will be free is still being computed"
-    TOO_MUCH_WORK = "its start time takes longer to compute than one scheduling cycle; the next attempt is in a minute"
+    TOO_MUCH_WORK = (
+        "its start time takes longer to compute than one scheduling cycle; the next attempt is in a"
+        " minute"
+    )
     TOO_YOUNG = "it needs less than one node and has not waited long enough"
     NAMESPACE = "its namespace has reached its maximum number of reservations"
     LATER = "older gangs hold the maximum number of reservations"
-    NO_TIME = "running pods declare no run times, and it has not waited long enough to reserve whole nodes"
+    NO_TIME = (
+        "running pods declare no run times, and it has not waited long enough to reserve whole"
+        " nodes"
+    )
     SHARE = "other reservations already cover half of the accelerators of this kind"
     REFUSED = "it did not start although the nodes reserved for it were empty"
     FENCE_OVER = "its earlier reservation has expired"
@@ -135,11 +154,12 @@ class NotEntitled(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotReserved:
-    """Why a group that was refused for room has no reservation, with the facts for the message (H14).
+    """Why a group that was refused for room has no reservation, with the facts for the message
+    (H14).
 
-    `until_s` is the time at which the group may get one, if only waiting is necessary. IMPOSSIBLE: the group `needs`
-    this many nodes and the cluster `offers` that many (0 if not applicable). NAMESPACE: `namespace` has `offers`
-    reservations.
+    `until_s` is the time at which the group may get one, if only waiting is necessary. IMPOSSIBLE:
+    the group `needs` this many nodes and the cluster `offers` that many (0 if not applicable).
+    NAMESPACE: `namespace` has `offers` reservations.
     """
 
     why: NotEntitled
@@ -153,19 +173,22 @@ class NotReserved:
 class KeptFor:
     """The group would fit if no room were reserved (H14).
 
-    Room is reserved until `until_s`, `math.inf` for a fence. The group could start now with an expected run time of at
-    most `run_time_s`; this is 0 if no run time suffices.
+    Room is reserved until `until_s`, `math.inf` for a fence. The group could start now with an
+    expected run time of at most `run_time_s`; this is 0 if no run time suffices.
     """
 
     until_s: float
     run_time_s: float = 0.0
 
     def tells_the_same(self, other: KeptFor) -> bool:
-        """Whether both would be reported in the same way. The run time is ignored, because it gets a little shorter
-        with each plan.
+        """Whether both would be reported in the same way. The run time is ignored, because it gets
+        a little shorter with each plan.
         """
         # Within a minute, as the sentence has it: each plan would else be a new condition.
-        return abs(self.until_s - other.until_s) < 60 and self.run_time_s // 60 == other.run_time_s // 60
+        return (
+            abs(self.until_s - other.until_s) < 60
+            and self.run_time_s // 60 == other.run_time_s // 60
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -175,8 +198,8 @@ class Reserving:
     limits: ReservationLimits
     #: The current time.
     wall_s: float
-    #: Every pod that takes room, by node name; the same object until any of them changes. Called only if a reservation
-    #: exists or is made.
+    #: Every pod that takes room, by node name; the same object until any of them changes. Called
+    #: only if a reservation exists or is made.
     occupants: Callable[[], Mapping[str, Sequence[Occupant]]]
     #: Reservations of the last plan, in order.
     standing: tuple[Reserved, ...] = ()
@@ -186,10 +209,11 @@ class Reserving:
     waiting: tuple[Group, ...] = ()
     #: By group id: why a group has no reservation, while nothing that this depends on has changed.
     known: Mapping[str, NotReserved] = field(default_factory=dict)
-    #: The latest end of a pod with accelerators on each node, -inf for none (H10). Called only when a group of known
-    #: run time is placed.
+    #: The latest end of a pod with accelerators on each node, -inf for none (H10). Called only when
+    #: a group of known run time is placed.
     last_ends: Callable[[NodeTable], Floats] | None = None
-    #: Number of reservations that a plan may recompute; the first plan after a start recomputes all (H16).
+    #: Number of reservations that a plan may recompute; the first plan after a start recomputes all
+    #: (H16).
     made_at_most: int = 2
     #: Groups whose reservations end, with the reason.
     ended: Mapping[str, NotReserved] = field(default_factory=dict)
@@ -199,8 +223,8 @@ class Reserving:
 class Reservations:
     """Reservations after a plan, in the order of heads.
 
-    `stale` are groups whose reservation was not recomputed yet, because a plan recomputes only a few reservations.
-    `not_reserved` says why decided groups have no reservation.
+    `stale` are groups whose reservation was not recomputed yet, because a plan recomputes only a
+    few reservations. `not_reserved` says why decided groups have no reservation.
     """
 
     standing: tuple[Reserved, ...] = ()

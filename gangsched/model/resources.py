@@ -1,9 +1,10 @@
-"""Exact amounts of resources: the Kubernetes quantity grammar, resource vectors, and what a pod requests.
+"""Exact amounts of resources: the Kubernetes quantity grammar, resource vectors, and what a pod
+requests.
 
-Invariant: an amount is a Python int, never a float: milli-CPU for `cpu`, base units (bytes, counts) for all other
-resources. A fraction of a unit is rounded away from zero, as in the API server's `Quantity`. A vector is sorted by name
-and has neither zeros nor negatives, so equal requests compare equal. This module does *not* compare requests with
-nodes.
+Invariant: an amount is a Python int, never a float: milli-CPU for `cpu`, base units (bytes, counts)
+for all other resources. A fraction of a unit is rounded away from zero, as in the API server's
+`Quantity`. A vector is sorted by name and has neither zeros nor negatives, so equal requests
+compare equal. This module does *not* compare requests with nodes.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ QUANTITY_LIMIT: Final = 2**63 - 1
 NANOS: Final = 10**9
 """Billionths in one unit: the finest fraction of a quantity."""
 AMOUNT_LIMIT: Final = 2**48
-"""Entries of a vector saturate here (256 TiB): 32,767 nodes that offer as much still sum up within int64."""
+"""Entries of a vector saturate here (256 TiB): 32,767 nodes that offer as much still sum up within
+int64.
+"""
 OVERFULL: Final = -(2**62)
-"""Free room saturates here: pods bound past the scheduler may ask any sum of one node, which then is simply full."""
+"""Free room saturates here: pods bound past the scheduler may ask any sum of one node, which then
+is simply full.
+"""
 
 _ACCELERATOR_NAMES: Final = frozenset(
     {
@@ -80,10 +85,28 @@ _ACCELERATOR_PREFIXES: Final = (
 _NUMBER: Final = re.compile(
     r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]+))?"
 )
-_DECIMAL_EXPONENT: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY_FACTOR: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_DECIMAL_EXPONENT: Final = {
+    "n": -9,
+    "u": -6,
+    "m": -3,
+    "k": 3,
+    "M": 6,
+    "G": 9,
+    "T": 12,
+    "P": 15,
+    "E": 18,
+}
+_BINARY_FACTOR: Final = {
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "Pi": 2**50,
+    "Ei": 2**60,
+}
 _LONGEST_QUANTITY: Final = 256
-_BEYOND_ANY_LIMIT: Final = 40  # 10**40 saturates in every unit, and 10**-40 of the largest unit rounds up to one
+# 10**40 saturates in every unit, and 10**-40 of the largest unit rounds up to one
+_BEYOND_ANY_LIMIT: Final = 40
 
 
 class QuantityError(ValueError):
@@ -96,34 +119,44 @@ def is_accelerator(name: str) -> bool:
 
 
 def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
-    """The amount that `text` denotes, in units or (`milli`) thousandths; fractions are rounded away from zero.
+    """The amount that `text` denotes, in units or (`milli`) thousandths; fractions are rounded away
+    from zero.
 
-    The grammar includes negative quantities, which callers replace by 0. Raises `QuantityError` for any other text.
+    The grammar includes negative quantities, which callers replace by 0. Raises `QuantityError` for
+    any other text.
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise QuantityError(f"{_shown(text)} is not a quantity.")
+
     if isinstance(text, int):
         text = max(-QUANTITY_LIMIT, min(text, QUANTITY_LIMIT))
+
     if isinstance(text, str) and len(text) > _LONGEST_QUANTITY:
         raise QuantityError(f"{_shown(text)} is not a quantity.")
+
     # Texts, not numbers, key the cache: 1 and 1.0 would otherwise share an entry.
     return _parse(text if isinstance(text, str) else repr(text), 3 if milli else 0)
 
 
 def parse_nanos(text: str) -> int:
-    """The amount that `text` denotes, in billionths, the smallest fraction of a quantity. Raises `QuantityError`."""
+    """The amount that `text` denotes, in billionths, the smallest fraction of a quantity. Raises
+    `QuantityError`.
+    """
     return _parse(text, 9)
 
 
 @lru_cache(maxsize=16_384)
 def _parse(text: str, decimals: int) -> int:
-    # The common case without a regular expression; with 15 digits and three or nine decimals no limit is near.
+    # The common case without a regular expression; with 15 digits and three or nine decimals no
+    # limit is near.
     if text.isascii() and text.isdigit() and len(text) <= 15:
         return int(text) * int(10**decimals)
+
     text = text.strip()
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_QUANTITY else None
     if match is None:
         raise QuantityError(f'{_shown(text)} is not a quantity (examples: "500m", "2", "16Gi").')
+
     sign, whole, fraction, bare_fraction, suffix, exponent_text = match.groups()
     fraction = fraction or bare_fraction or ""
     exponent = int(exponent_text) if exponent_text else _DECIMAL_EXPONENT.get(suffix or "", 0)
@@ -133,6 +166,7 @@ def _parse(text: str, decimals: int) -> int:
         exponent=exponent - len(fraction) + decimals,
         limit=QUANTITY_LIMIT * (NANOS if decimals == 9 else 1),
     )
+
     return -amount if sign == "-" else amount
 
 
@@ -147,33 +181,41 @@ def _scaled(digits: int, *, factor: int, exponent: int, limit: int) -> int:
         return min(digits * factor * int(10**exponent), limit)
     if exponent < -_LONGEST_QUANTITY - _BEYOND_ANY_LIMIT:
         return 1
+
     return min(-(-digits * factor // int(10**-exponent)), limit)
 
 
 def parse_resources(raw: Mapping[str, object] | None) -> ResourceVector:
-    """The vector of a resource list of the API (requests, allocatable, minResources); negative amounts count as 0.
+    """The vector of a resource list of the API (requests, allocatable, minResources); negative
+    amounts count as 0.
 
     Raises `QuantityError` naming the first resource whose amount is not a quantity.
     """
     if not raw:
         return ()
+
     amounts = []
     for name, text in raw.items():
         if text is None:  # the API's decoder reads null as zero
             continue
+
         try:
             amount = parse_quantity(text, milli=name == CPU)  # type: ignore[arg-type]  # it refuses other types itself
         except QuantityError as error:
             raise QuantityError(f"{name}: {error}") from None
+
         if amount > 0:
             amounts.append((name, min(amount, AMOUNT_LIMIT)))
+
     amounts.sort()
     return tuple(amounts)
 
 
 def from_dict(amounts: Mapping[str, int]) -> ResourceVector:
     """The vector of these amounts (milli-CPU, base units) without zeros and negatives."""
-    return tuple(sorted((name, min(amount, AMOUNT_LIMIT)) for name, amount in amounts.items() if amount > 0))
+    return tuple(
+        sorted((name, min(amount, AMOUNT_LIMIT)) for name, amount in amounts.items() if amount > 0)
+    )
 
 
 def to_dict(vector: ResourceVector) -> dict[str, int]:
@@ -187,6 +229,7 @@ def add(a: ResourceVector, b: ResourceVector) -> ResourceVector:
         return b
     if not b:
         return a
+
     total = dict(a)
     _add_into(total, b)
     return from_dict(total)
@@ -199,20 +242,25 @@ def pod_requests(
     pod_level: ResourceVector = (),
     overhead: ResourceVector = (),
 ) -> ResourceVector:
-    """Resources that a pod uses on its node, including `pods`: 1, as in kube-scheduler (PodRequests, KEP-753).
+    """Resources that a pod uses on its node, including `pods`: 1, as in kube-scheduler
+    (PodRequests, KEP-753).
 
-    `init_containers` are pairs (requests, restartPolicy is Always) in the pod's order. A plain init container runs
-    together with the sidecars before it and ends before the containers start; a sidecar keeps running. `pod_level`
-    (KEP-2837) replaces cpu, memory and hugepages only; the API server rejects values below the sum of the containers.
+    `init_containers` are pairs (requests, restartPolicy is Always) in the pod's order. A plain init
+    container runs together with the sidecars before it and ends before the containers start; a
+    sidecar keeps running. `pod_level` (KEP-2837) replaces cpu, memory and hugepages only; the API
+    server rejects values below the sum of the containers.
     """
     total: dict[str, int] = {}
     for requests in containers:
         _add_into(total, requests)
+
     if init_containers:
         sidecars: dict[str, int] = {}
         peak: dict[str, int] = {}
+
         for requests, restart_always in init_containers:
-            # A sidecar starts before the init containers after it and runs beside them, so it is in both sums.
+            # A sidecar starts before the init containers after it and runs beside them, so it is in
+            # both sums.
             if restart_always:
                 _add_into(total, requests)
                 _add_into(sidecars, requests)
@@ -220,13 +268,19 @@ def pod_requests(
                 running = dict(sidecars)
                 _add_into(running, requests)
                 _raise_to(peak, running)
+
         _raise_to(total, peak)
-    # As the API server validates it: these may be stated for the whole pod, and replace the sum of the containers.
+
+    # As the API server validates it: these may be stated for the whole pod, and replace the sum of
+    # the containers.
     total.update(
-        (name, amount) for name, amount in pod_level if name in {CPU, MEMORY} or name.startswith(HUGEPAGES_PREFIX)
+        (name, amount)
+        for name, amount in pod_level
+        if name in {CPU, MEMORY} or name.startswith(HUGEPAGES_PREFIX)
     )
     _add_into(total, overhead)
     total[PODS] = 1
+
     return from_dict(total)
 
 
@@ -241,22 +295,35 @@ def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
             total[name] = amount
 
 
-# Every refusal names about four amounts, mostly those of the refusals before it: this was a tenth of a refusal's time.
+# Every refusal names about four amounts, mostly those of the refusals before it: this was a tenth
+# of a refusal's time.
 @lru_cache(maxsize=1_024)
 def format_quantity(name: str, amount: int) -> str:
-    """`amount` of resource `name` as the shortest exact text ("2500m" or "3" cpu, "16Gi" or "5G" memory)."""
+    """`amount` of resource `name` as the shortest exact text ("2500m" or "3" cpu, "16Gi" or "5G"
+    memory).
+    """
     if name == CPU:
-        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+        if amount % 1000 == 0:
+            return str(amount // 1000)
+
+        return f"{amount}m"
+
     if name not in {MEMORY, EPHEMERAL_STORAGE} and not name.startswith(HUGEPAGES_PREFIX):
         return str(amount)
+
     candidates = [str(amount)]
     if amount:
-        candidates += [f"{amount // factor}{unit}" for unit, factor in _BINARY_FACTOR.items() if amount % factor == 0]
+        candidates += [
+            f"{amount // factor}{unit}"
+            for unit, factor in _BINARY_FACTOR.items()
+            if amount % factor == 0
+        ]
         candidates += [
             f"{amount // 10**exponent}{unit}"
             for unit, exponent in _DECIMAL_EXPONENT.items()
             if exponent > 0 and amount % 10**exponent == 0
         ]
+
     return min(candidates, key=len)
 
 
@@ -265,6 +332,7 @@ def format_nanos(amount: int) -> str:
     for factor, unit in ((NANOS, ""), (10**6, "m"), (10**3, "u")):
         if amount % factor == 0:
             return f"{amount // factor}{unit}"
+
     return f"{amount}n"
 
 

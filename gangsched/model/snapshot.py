@@ -1,7 +1,8 @@
 """The cluster as input of `plan`: nodes as columns.
 
-Invariant: a snapshot is immutable. Node columns are sorted by node name, so the lowest index is the first name, and no
-decision depends on the order of events. `NodeTable` only caches pure functions of itself.
+Invariant: a snapshot is immutable. Node columns are sorted by node name, so the lowest index is the
+first name, and no decision depends on the order of events. `NodeTable` only caches pure functions
+of itself.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ LABEL_COLUMNS_LIMIT = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelColumn:
-    """One label key over all nodes: `codes[node]` indexes `values`; -1 where the node lacks the label."""
+    """One label key over all nodes: `codes[node]` indexes `values`; -1 where the node lacks the
+    label.
+    """
 
     codes: Codes
     values: tuple[str, ...]
@@ -43,8 +46,8 @@ class RefusedNodes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticFit:
-    """Result of the static filters for one shape. `mask[node]` is true where its pods may run; `refused` has every node
-    that is not in the mask exactly once.
+    """Result of the static filters for one shape. `mask[node]` is true where its pods may run;
+    `refused` has every node that is not in the mask exactly once.
     """
 
     mask: Bools
@@ -53,10 +56,11 @@ class StaticFit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTable:
-    """Node attributes that filters read, except room; a new table is created when any of them changes.
+    """Node attributes that filters read, except room; a new table is created when any of them
+    changes.
 
-    `tainted` maps each set of taints to the indices of the nodes that have it. `schedulable[n]` is false for a cordoned
-    node. Read-only.
+    `tainted` maps each set of taints to the indices of the nodes that have it. `schedulable[n]` is
+    false for a cordoned node. Read-only.
     """
 
     nodes: tuple[Node, ...]
@@ -67,28 +71,39 @@ class NodeTable:
     label_columns: dict[str, LabelColumn] = field(default_factory=dict)
     static_fits: MutableMapping[Shape, StaticFit] = field(default_factory=WeakKeyDictionary)
     penalties: MutableMapping[Shape, Ints | None] = field(default_factory=WeakKeyDictionary)
-    eligible: MutableMapping[Shape, dict[int, Bools]] = field(default_factory=WeakKeyDictionary)  # by spread constraint
+    # by spread constraint
+    eligible: MutableMapping[Shape, dict[int, Bools]] = field(default_factory=WeakKeyDictionary)
     levels: dict[tuple[str, ...], Any] = field(default_factory=dict)
     """`core.topology.TopologyLevel` by its labels."""
     judged: dict[str, Any] = field(default_factory=dict)
     """Results of sums about domains, and the room that they are about (`core.search.judging`)."""
     packings: dict[bytes, Any] = field(default_factory=dict)
-    """Facts about packings by content (`core.search.facts`); true of every table, so the next one gets them."""
+    """Facts about packings by content (`core.search.facts`); true of every table, so the next one
+    gets them.
+    """
 
     @classmethod
     def of(cls, nodes: Iterable[Node], before: NodeTable | None = None) -> NodeTable:
-        """Build a table of `nodes`, sorted by name. Cached results about packings are taken from `before`."""
-        # Sorted: the lowest index breaks ties in scoring, and must not depend on the order of a list or watch.
+        """Build a table of `nodes`, sorted by name. Cached results about packings are taken from
+        `before`.
+        """
+        # Sorted: the lowest index breaks ties in scoring, and must not depend on the order of a
+        # list or watch.
         ordered = tuple(sorted(nodes, key=lambda node: node.name))
         names = tuple(node.name for node in ordered)
-        tainted: dict[tuple[Taint, ...], list[int]] = {}  # nodes of one pool have the same taints: few lists
+
+        # nodes of one pool have the same taints: few lists
+        tainted: dict[tuple[Taint, ...], list[int]] = {}
         for index, node in enumerate(ordered):
             if node.taints:
                 tainted.setdefault(node.taints, []).append(index)
+
         schedulable = np.array([not node.unschedulable for node in ordered], dtype=np.bool_)
         schedulable.flags.writeable = False
         indices = {taints: np.array(nodes) for taints, nodes in tainted.items()}
-        # Keyed by content, so they hold whatever the nodes are; all other caches begin empty with the table.
+
+        # Keyed by content, so they hold whatever the nodes are; all other caches begin empty with
+        # the table.
         packings = before.packings if before is not None else {}
         index_of = {name: index for index, name in enumerate(names)}
         return cls(ordered, names, index_of, indices, schedulable, packings=packings)
@@ -112,23 +127,36 @@ class NodeTable:
         if column is None:
             found: dict[str, int] = {}
             codes = [
-                -1 if (value := node.labels.get(key)) is None else found.setdefault(value, len(found))
+                (
+                    -1
+                    if (value := node.labels.get(key)) is None
+                    else found.setdefault(value, len(found))
+                )
                 for node in self.nodes
             ]
+
             if len(self.label_columns) >= LABEL_COLUMNS_LIMIT:
                 self.label_columns.clear()  # keys may be any text of a user's selector
-            column = self.label_columns[key] = LabelColumn(np.array(codes, dtype=np.int32), tuple(found))
+
+            column = self.label_columns[key] = LabelColumn(
+                np.array(codes, dtype=np.int32),
+                tuple(found),
+            )
+
         return column
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A consistent view of the cluster. Amounts are exact; rows are as in `resources`, nodes as in `table`."""
+    """A consistent view of the cluster. Amounts are exact; rows are as in `resources`, nodes as in
+    `table`.
+    """
 
     table: NodeTable
     resources: Mapping[str, int]
     allocatable: Ints
-    #: `free[r][n]` excludes the room of bound, assumed and held pods, and is negative on an over-committed node.
+    #: `free[r][n]` excludes the room of bound, assumed and held pods, and is negative on an
+    #: over-committed node.
     free: Ints
     #: The pods that use room.
     pods_by_node: PodsByNode = field(default_factory=PodsByNode)
@@ -136,17 +164,22 @@ class Snapshot:
     storage: Storage = field(default_factory=Storage)
     #: Nominated room, which is not subtracted from `free`.
     nominated: NominatedRoom = field(default_factory=NominatedRoom)
-    #: `overhead[r][n]` is used by pods that end only with the node (`Pod.ends_with_node`); None if there are none.
+    #: `overhead[r][n]` is used by pods that end only with the node (`Pod.ends_with_node`); None if
+    #: there are none.
     overhead: Ints | None = None
-    #: `served[name][n]`: node `n` offers that extended resource only through devices, and its amount is an upper limit.
+    #: `served[name][n]`: node `n` offers that extended resource only through devices, and its
+    #: amount is an upper limit.
     served: Mapping[str, Bools] = field(default_factory=dict)
 
     def emptied(self) -> Ints:
-        """`room[r][n]` of an empty cluster, in which only pods that end with their node (DaemonSets, mirror pods) use
-        room. Read-only.
+        """`room[r][n]` of an empty cluster, in which only pods that end with their node
+        (DaemonSets, mirror pods) use room. Read-only.
         """
         # At 0, since DaemonSets bound past the scheduler may use more than there is.
-        return self.allocatable if self.overhead is None else np.maximum(self.allocatable - self.overhead, 0)
+        if self.overhead is None:
+            return self.allocatable
+
+        return np.maximum(self.allocatable - self.overhead, 0)
 
     @property
     def layout(self) -> ColumnLayout:

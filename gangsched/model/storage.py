@@ -1,7 +1,8 @@
 """Claims, volumes and their requirements, as the scheduler sees them.
 
-Invariant: extracts of API objects, as in `model.objects`. A `Storage` is immutable. A pod has only the names of its
-claims (`Pod.claims`), since claims are created and deleted independently. Amounts are bytes.
+Invariant: extracts of API objects, as in `model.objects`. A `Storage` is immutable. A pod has only
+the names of its claims (`Pod.claims`), since claims are created and deleted independently. Amounts
+are bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from gangsched.model.devices import (
     ResourceSlice,
 )
 from gangsched.model.inter_pod import Requirement, Selector
-from gangsched.model.objects import DEVICES, NOTHING, ClaimUse, InNamespace, NodeSelectorTerm, Pod, PodGroup
+from gangsched.model.objects import (
+    DEVICES,
+    NOTHING,
+    ClaimUse,
+    InNamespace,
+    NodeSelectorTerm,
+    Pod,
+    PodGroup,
+)
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
@@ -31,9 +40,10 @@ SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 class Claim(InNamespace, frozen=True, gc=False, kw_only=True):
     """A PersistentVolumeClaim.
 
-    `bound` is as in kube-scheduler: the claim names a volume, and the controller reports that binding is complete.
-    `selected_node` is the annotation by which a scheduler requests a volume from a provisioner, None if not set.
-    `owner_uid` is the uid of the claim's controller. `unread` says why it cannot be read, "" if it can.
+    `bound` is as in kube-scheduler: the claim names a volume, and the controller reports that
+    binding is complete. `selected_node` is the annotation by which a scheduler requests a volume
+    from a provisioner, None if not set. `owner_uid` is the uid of the claim's controller. `unread`
+    says why it cannot be read, "" if it can.
     """
 
     uid: str = ""
@@ -54,7 +64,9 @@ class Claim(InNamespace, frozen=True, gc=False, kw_only=True):
 
 
 class ClaimRef(msgspec.Struct, frozen=True, gc=False):
-    """The claim that a volume belongs to or is reserved for; `uid` is "" if the volume has only the claim's name."""
+    """The claim that a volume belongs to or is reserved for; `uid` is "" if the volume has only the
+    claim's name.
+    """
 
     namespace: str = ""
     name: str = ""
@@ -62,14 +74,17 @@ class ClaimRef(msgspec.Struct, frozen=True, gc=False):
 
     def means(self, claim: Claim) -> bool:
         """Whether the reference is to this claim."""
-        return (self.namespace, self.name) == (claim.namespace, claim.name) and self.uid in {"", claim.uid}
+        return (self.namespace, self.name) == (claim.namespace, claim.name) and self.uid in {
+            "",
+            claim.uid,
+        }
 
 
 class Volume(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A PersistentVolume.
 
-    `required` is its node affinity, None if it has none. `zones` are its zone and region labels with the values that
-    each label allows. `driver` and `handle` are set for CSI volumes.
+    `required` is its node affinity, None if it has none. `zones` are its zone and region labels
+    with the values that each label allows. `driver` and `handle` are set for CSI volumes.
     """
 
     name: str
@@ -93,7 +108,8 @@ class Volume(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class StorageClass(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A StorageClass.
 
-    `waits`: its volumeBindingMode is WaitForFirstConsumer. `topologies` are alternatives; () means any node.
+    `waits`: its volumeBindingMode is WaitForFirstConsumer. `topologies` are alternatives; () means
+    any node.
     """
 
     name: str
@@ -103,7 +119,9 @@ class StorageClass(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class CsiNode(msgspec.Struct, frozen=True, gc=False):
-    """A CSINode: the maximum number of volumes of each driver on the node. A driver without a limit is not listed."""
+    """A CSINode: the maximum number of volumes of each driver on the node. A driver without a limit
+    is not listed.
+    """
 
     name: str
     limits: tuple[tuple[str, int], ...] = ()
@@ -112,9 +130,10 @@ class CsiNode(msgspec.Struct, frozen=True, gc=False):
 class ResourceClaim(InNamespace, frozen=True, gc=False, kw_only=True):
     """A ResourceClaim (DRA): devices for pods.
 
-    `required` selects the nodes where an allocated claim can be used, None for all nodes. `reserved` are the uids of
-    pods that may use it; `owner_uid` is the uid of its controller. `asks` has its requests and allocated devices.
-    `has_more`: an allocation would need fields of the claim that are not decoded.
+    `required` selects the nodes where an allocated claim can be used, None for all nodes.
+    `reserved` are the uids of pods that may use it; `owner_uid` is the uid of its controller.
+    `asks` has its requests and allocated devices. `has_more`: an allocation would need fields of
+    the claim that are not decoded.
     """
 
     uid: str = ""
@@ -130,7 +149,9 @@ class ResourceClaim(InNamespace, frozen=True, gc=False, kw_only=True):
 
     @property
     def key(self) -> str:
-        """`resourceclaims/namespace/name`, which differs from all keys of PersistentVolumeClaims."""
+        """`resourceclaims/namespace/name`, which differs from all keys
+        of PersistentVolumeClaims.
+        """
         return f"{DEVICES}/{self.namespace}/{self.name}"
 
 
@@ -147,13 +168,18 @@ RESOURCES: Mapping[type[StorageObject], str] = {
     DeviceTaintRule: "devicetaintrules",
 }
 """The API's name of each kind."""
-ALLOCATING: frozenset[type[StorageObject]] = frozenset({ResourceSlice, DeviceClass, DeviceTaintRule})
+ALLOCATING: frozenset[type[StorageObject]] = frozenset(
+    {ResourceSlice, DeviceClass, DeviceTaintRule}
+)
 """The kinds that are read to allocate devices."""
 
 
 def storage_key(item: StorageObject) -> str:
     """Key of an object within its kind: the `key` of a claim, the name of any other object."""
-    return item.key if isinstance(item, Claim | ResourceClaim) else item.name
+    if isinstance(item, Claim | ResourceClaim):
+        return item.key
+
+    return item.name
 
 
 class GroupConsumer(msgspec.Struct, frozen=True, gc=False):
@@ -173,8 +199,8 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     name: str
     uid: str
     resource_version: str = ""
-    #: The node that the claim is to be provisioned for. Without it and without `volume`, another pod's decision applies
-    #: and this pod waits.
+    #: The node that the claim is to be provisioned for. Without it and without `volume`, another
+    #: pod's decision applies and this pod waits.
     node: str = ""
     #: The existing volume to bind the claim to.
     volume: str = ""
@@ -194,14 +220,20 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """Whether the bind must wait until the watch shows the claim as this decision requires it."""
-        # A claim that has its devices only gets one more consumer, which is written right before the bind.
+        """Whether the bind must wait until the watch shows the claim as this decision
+        requires it.
+        """
+        # A claim that has its devices only gets one more consumer, which is written right before
+        # the bind.
         return not self.reserve or self.allocation is not None or self.follows
 
     @property
     def key(self) -> str:
         """The claim's key."""
-        return f"{DEVICES}/{self.namespace}/{self.name}" if self.reserve else f"{self.namespace}/{self.name}"
+        if self.reserve:
+            return f"{DEVICES}/{self.namespace}/{self.name}"
+
+        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,19 +255,26 @@ class Storage:
     groups: Mapping[str, PodGroup] = field(default_factory=dict)
     #: Kinds that cannot be read.
     unread: frozenset[type[StorageObject]] = frozenset()
-    #: The devices of nodes, None if gangsched allocates no devices; `awaits` are kinds that it needs and that are not
-    #: read yet.
+    #: The devices of nodes, None if gangsched allocates no devices; `awaits` are kinds that it
+    #: needs and that are not read yet.
     allocator: Any = None
     awaits: frozenset[type[StorageObject]] = frozenset()
     #: Keys of claims whose last write by gangsched was not seen in the watch yet.
     outdated: frozenset[str] = frozenset()
 
     def consumer(self, pod: Pod, use: ClaimUse) -> GroupConsumer | None:
-        """The PodGroup that a pod's ResourceClaim is reserved for; None if it is reserved for the pod itself."""
+        """The PodGroup that a pod's ResourceClaim is reserved for; None if it is reserved for the
+        pod itself.
+        """
         return group_consumer(self.groups, pod, use)
 
 
 def group_consumer(groups: Mapping[str, PodGroup], pod: Pod, use: ClaimUse) -> GroupConsumer | None:
-    """The PodGroup of a pod if it is the consumer of the claim: it has an equal entry (kube-scheduler's BindTo)."""
+    """The PodGroup of a pod if it is the consumer of the claim: it has an equal entry
+    (kube-scheduler's BindTo).
+    """
     group = groups.get(f"{pod.namespace}/{pod.native_group}") if use.entry is not None else None
-    return GroupConsumer(group.name, group.uid) if group is not None and use.entry in group.claims else None
+    if group is not None and use.entry in group.claims:
+        return GroupConsumer(group.name, group.uid)
+
+    return None

@@ -1,7 +1,7 @@
 """Suspects: groups at which a process ended, by name and number of times.
 
-Invariant: names and numbers only, and few of them. Whoever may write the Lease may add some, and can so keep groups
-from being planned, which a leader can as well.
+Invariant: names and numbers only, and few of them. Whoever may write the Lease may add some, and
+can so keep groups from being planned, which a leader can as well.
 """
 
 from __future__ import annotations
@@ -35,15 +35,20 @@ class Suspects:
             found = _decoder.decode(text.encode())
         except msgspec.MsgspecError:
             return
+
         for name, number in found.items():
             if 0 < len(name) <= LONGEST_NAME:
                 self.counts[name] = max(number, self.counts.get(name, 0))
+
         self._limit()
 
     def text(self) -> str:
         """The suspects that are still wanted, for `merge`; "" for none."""
         self.counts = {name: number for name, number in self.counts.items() if self.is_wanted(name)}
-        return msgspec.json.encode(self.counts).decode() if self.counts else ""
+        if self.counts:
+            return msgspec.json.encode(self.counts).decode()
+
+        return ""
 
     def _limit(self) -> None:
         for name in [*self.counts][:-MOST_SUSPECTS]:

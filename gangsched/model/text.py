@@ -1,7 +1,7 @@
 """Text for users: limited in length, with a count of what is left out.
 
-Invariant: messages may include tenants' text, so each message passes through `cut` before it is written. The limit is
-in bytes, like the API server's limit on an Event's note.
+Invariant: messages may include tenants' text, so each message passes through `cut` before it is
+written. The limit is in bytes, like the API server's limit on an Event's note.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ NAMED = 5
 
 
 def cut(text: str) -> str:
-    """Cut the text to `MESSAGE_BYTES` bytes of UTF-8; a cut text ends with the number of characters left out."""
+    """Cut the text to `MESSAGE_BYTES` bytes of UTF-8; a cut text ends with the number of characters
+    left out.
+    """
     raw = text.encode()
     if len(raw) <= MESSAGE_BYTES:
         return text
+
     room = MESSAGE_BYTES - len(_left_out(len(text)).encode())
     # A cut may be within a character of several bytes, whose rest is dropped.
     kept = raw[:room].decode(errors="ignore")
@@ -31,7 +34,10 @@ def named(texts: Sequence[str]) -> str:
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun: `1 pod`, `2 pods`. Only for nouns whose plural ends in s."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    if number == 1:
+        return f"{number} {noun}"
+
+    return f"{number} {noun}s"
 
 
 def _left_out(number: int) -> str:

@@ -15,11 +15,13 @@ MAX_LEVELS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A part that consists of other parts, sorted by id; `id` is the name that its children give as their parent.
+    """A part that consists of other parts, sorted by id; `id` is the name that its children give as
+    their parent.
 
-    At least `min_children` of them start together; if it is 0, each child starts by itself. For each node label in
-    `topology`, the whole part must be in one domain. An `indivisible` part is evicted whole or not at all (V6). If any
-    part of a tree `never_preempts`, the tree preempts no pods (V2).
+    At least `min_children` of them start together; if it is 0, each child starts by itself. For
+    each node label in `topology`, the whole part must be in one domain. An `indivisible` part is
+    evicted whole or not at all (V6). If any part of a tree `never_preempts`, the tree preempts no
+    pods (V2).
     """
 
     id: str
@@ -48,11 +50,14 @@ def gangs_of(*parts: Part) -> list[str]:
             found.append(part)
         else:
             open_parts += reversed(part.children)
+
     return found
 
 
 def composites_of(*parts: Part) -> Iterator[Composite]:
-    """The composites among these parts and inside them; each composite comes before the composites inside it."""
+    """The composites among these parts and inside them; each composite comes before the composites
+    inside it.
+    """
     open_parts = [*reversed(parts)]
     while open_parts:
         part = open_parts.pop()
@@ -63,21 +68,37 @@ def composites_of(*parts: Part) -> Iterator[Composite]:
 
 def parents_of(tree: Composite) -> dict[str, Composite]:
     """The parent of each part below the root, by the part's id."""
-    return {part_id(child): each for each in composites_of(tree) for child in each.children}
+    result: dict[str, Composite] = {}
+    for composite in composites_of(tree):
+        for child in composite.children:
+            result[part_id(child)] = composite
+
+    return result
 
 
 def least_members(part: Part, minimum: Callable[[str], int]) -> int:
-    """The smallest number of pods with which a part has its minimum; `minimum` returns that number for a gang."""
+    """The smallest number of pods with which a part has its minimum; `minimum` returns that number
+    for a gang.
+    """
     if isinstance(part, str):
         return minimum(part)
+
     # The children that start together may be any, so the smallest are the fewest pods.
     least = sorted(least_members(child, minimum) for child in part.children)
     return sum(least[: part.min_children])
 
 
 def limited(part: Part, gangs: Container[str]) -> Part | None:
-    """The part reduced to these gangs, all of which are then needed; None if the part has none of them."""
+    """The part reduced to these gangs, all of which are then needed; None if the part has none of
+    them.
+    """
     if isinstance(part, str):
         return part if part in gangs else None
-    children: Sequence[Part] = [each for child in part.children if (each := limited(child, gangs)) is not None]
-    return replace(part, children=tuple(children), min_children=len(children)) if children else None
+
+    children: Sequence[Part] = [
+        each for child in part.children if (each := limited(child, gangs)) is not None
+    ]
+    if children:
+        return replace(part, children=tuple(children), min_children=len(children))
+
+    return None

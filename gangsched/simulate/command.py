@@ -28,7 +28,9 @@ def simulate(
     out: Path | None = None,
     plot: Path | None = None,
 ) -> int:
-    """Simulate the jobs on the nodes and print the tables; return the exit code. Raises InputError."""
+    """Simulate the jobs on the nodes and print the tables; return the exit code.
+    Raises InputError.
+    """
     console = Console()
     cluster = read_nodes(nodes)
     simulator = Simulator(cluster, stating(read_jobs(jobs, cluster), stated), settings)
@@ -39,28 +41,53 @@ def simulate(
     console.print(report.waits_table("Waiting time", ((row.name, row) for row in rows)))
     size = f"{counted(len(cluster), 'node')}, {counted(gpus, 'GPU')}"
     console.print(f"{size}; {share:.1%} of the GPUs allocated while jobs arrived.")
+
     if late := figures.promise_errors_s(simulator.promises.told_s, runs):
         missed = figures.late_s(late)
-        told = f"{counted(len(late), 'job')} at the head of the queue had a latest start; {len(missed)} started later"
-        console.print(f"{told}, by {max(missed) / figures.HOUR_S:.2f} h at most." if missed else f"{told}.")
+        told = (
+            f"{counted(len(late), 'job')} at the head of the queue had a latest start;"
+            f" {len(missed)} started later"
+        )
+        console.print(
+            f"{told}, by {max(missed) / figures.HOUR_S:.2f} h at most." if missed else f"{told}."
+        )
+
     if preempted := [run for run in runs if run.preempted]:
         lost, ran = (each / figures.HOUR_S for each in figures.lost_gpu_s(runs))
         who = "1 job was" if len(preempted) == 1 else f"{len(preempted)} jobs were"
         times = counted(sum(run.preempted for run in preempted), "time")
-        console.print(f"{who} preempted, {times} in all; {lost:.1f} of {ran:.1f} GPU-hours were lost.")
+        console.print(
+            f"{who} preempted, {times} in all; {lost:.1f} of {ran:.1f} GPU-hours were lost."
+        )
+
     if never := sum(run.started_s is None for run in runs):
-        console.print(f"{counted(never, 'job')} never started, asking for more than the empty cluster has.")
+        console.print(
+            f"{counted(never, 'job')} never started, asking for more than the empty cluster has."
+        )
+
     if out is not None:
         report.write_csv(out, runs)
+
     if plot is not None:
         report.plot(plot, {"gangsched": runs})
+
     return 0
 
 
 def play(simulator: Simulator, what: str) -> list[Run]:
     """Run a simulation, with a progress bar on a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     stderr = Console(stderr=True)
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+    with Progress(
+        *columns,
+        console=stderr,
+        transient=True,
+        disable=not stderr.is_terminal,
+    ) as progress:
         task = progress.add_task(what, total=len(simulator.runs))
         return simulator.run(lambda arrived: progress.update(task, completed=arrived))

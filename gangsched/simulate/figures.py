@@ -44,11 +44,14 @@ class Waits:
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The smallest value that at least the share `part` of the values does not exceed (nearest rank); 0 without
-    values.
+    """The smallest value that at least the share `part` of the values does not exceed (nearest
+    rank); 0 without values.
     """
     ordered = sorted(values)
-    return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
+    if ordered:
+        return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
+
+    return 0.0
 
 
 def size_of(run: Run) -> str:
@@ -58,22 +61,35 @@ def size_of(run: Run) -> str:
 
 def by_size(runs: Sequence[Run]) -> list[Waits]:
     """All jobs, then each non-empty size class."""
-    classes = [Waits.of(name, [run for run in runs if size_of(run) == name]) for name, _, _ in SIZES]
-    return [Waits.of("all", runs), *(found for found in classes if found.jobs)]
+    classes = []
+    for name, _, _ in SIZES:
+        classes.append(Waits.of(name, [run for run in runs if size_of(run) == name]))
+
+    return [Waits.of("all", runs), *(waits for waits in classes if waits.jobs)]
 
 
 def by_priority(runs: Sequence[Run]) -> list[Waits]:
     """Each priority that occurs, highest first."""
     priorities = sorted({run.job.priority for run in runs}, reverse=True)
-    return [Waits.of(f"priority {each}", [run for run in runs if run.job.priority == each]) for each in priorities]
+    result: list[Waits] = []
+
+    for priority in priorities:
+        result.append(
+            Waits.of(f"priority {priority}", [run for run in runs if run.job.priority == priority])
+        )
+
+    return result
 
 
 def allocated_share(runs: Iterable[Run], gpus: int) -> float:
     """Share of `gpus` allocated between the first and the last submission, weighted by time."""
     runs = list(runs)
-    begin_s, end_s = min(run.job.submit_s for run in runs), max(run.job.submit_s for run in runs)
+    begin_s = min(run.job.submit_s for run in runs)
+
+    end_s = max(run.job.submit_s for run in runs)
     if not gpus or end_s <= begin_s:
         return 0.0
+
     used = math.fsum(
         run.job.gpus * (min(ended_s, end_s) - started_s)
         for run in runs
@@ -86,18 +102,31 @@ def allocated_share(runs: Iterable[Run], gpus: int) -> float:
 def lost_gpu_s(runs: Iterable[Run]) -> tuple[float, float]:
     """GPU-seconds lost to preemption, and GPU-seconds used in total."""
     runs = list(runs)
-    ran = math.fsum(run.job.gpus * (end_s - start_s) for run in runs for start_s, end_s in run.spans)
+    ran = math.fsum(
+        run.job.gpus * (end_s - start_s) for run in runs for start_s, end_s in run.spans
+    )
+
     # Attempts in order: the first `preempted` ones ended by an eviction.
-    lost = math.fsum(run.job.gpus * (end_s - start_s) for run in runs for start_s, end_s in run.spans[: run.preempted])
+    lost = math.fsum(
+        run.job.gpus * (end_s - start_s)
+        for run in runs
+        for start_s, end_s in run.spans[: run.preempted]
+    )
     return lost, ran
 
 
 def promise_errors_s(told_s: Mapping[str, float], runs: Iterable[Run]) -> list[float]:
-    """How much later than promised each job started, in seconds, negative if earlier; only for jobs with a promised
-    time.
+    """How much later than promised each job started, in seconds, negative if earlier; only for jobs
+    with a promised time.
     """
     told = ((run.started_s, told_s.get(run.job.group, math.inf)) for run in runs)
-    return [started_s - at_s for started_s, at_s in told if started_s is not None and at_s < math.inf]
+    result: list[float] = []
+
+    for started_s, at_s in told:
+        if started_s is not None and at_s < math.inf:
+            result.append(started_s - at_s)
+
+    return result
 
 
 def late_s(errors_s: Iterable[float]) -> list[float]:

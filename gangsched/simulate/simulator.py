@@ -1,8 +1,9 @@
 """The simulation: jobs arrive, are planned, run and end, on a clock that jumps from event to event.
 
-Invariant: its turns are those of the daemon (`gangsched.turn`), in which every bind and every write of a preemption
-succeeds at once. Equal nodes, jobs and settings give equal results. There are no plans between events. Evicted pods are
-gone after their grace period; a job that loses pods starts again from the beginning, without checkpoints.
+Invariant: its turns are those of the daemon (`gangsched.turn`), in which every bind and every write
+of a preemption succeeds at once. Equal nodes, jobs and settings give equal results. There are no
+plans between events. Evicted pods are gone after their grace period; a job that loses pods starts
+again from the beginning, without checkpoints.
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ from gangsched.turn import plan_and_commit, prepare
 class Promises:
     """Promised start times, and idle reserved room.
 
-    A promise is the start time reported to a group when it became the first head (H13); later reports do not count.
-    Reserved room that no pod uses counts as idle, even if other groups could use it, so that the cost of reservations
-    is never understated. `told_s` has the promised start times by group id, `math.inf` for a fence; `idle_gpu_s` are
-    the GPU-seconds that were idle until `seen_s`.
+    A promise is the start time reported to a group when it became the first head (H13); later
+    reports do not count. Reserved room that no pod uses counts as idle, even if other groups could
+    use it, so that the cost of reservations is never understated. `told_s` has the promised start
+    times by group id, `math.inf` for a fence; `idle_gpu_s` are the GPU-seconds that were idle until
+    `seen_s`.
 
     `standing` are the current reservations, in which `idle_gpus` GPUs are idle.
     """
@@ -68,11 +70,14 @@ class Promises:
     def look(self, standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> None:
         """Record the current reservations and their room."""
         self.standing = tuple(standing)
-        for each in self.standing:
-            if each.is_promised or (each.first and each.is_fence):
+        for reservation in self.standing:
+            if reservation.is_promised or (reservation.first and reservation.is_fence):
                 # Only the first report: later ones move with what happens meanwhile.
-                self.told_s.setdefault(each.group, each.promised_s)
-        self.idle_gpus = idle(self.standing, snapshot, policy)["accelerators"] if self.standing else 0
+                self.told_s.setdefault(reservation.group, reservation.promised_s)
+
+        self.idle_gpus = (
+            idle(self.standing, snapshot, policy)["accelerators"] if self.standing else 0
+        )
 
 
 IDLE_S: Final = 600.0
@@ -81,9 +86,11 @@ IDLE_S: Final = 600.0
 
 @dataclass(slots=True)
 class Run:
-    """The course of a job. `started_s` is the first time at which all its pods were bound, None if they never were.
+    """The course of a job. `started_s` is the first time at which all its pods were bound, None if
+    they never were.
 
-    `spans` are the run times of all its attempts; `preempted` is the number of attempts that ended by an eviction.
+    `spans` are the run times of all its attempts; `preempted` is the number of attempts that ended
+    by an eviction.
     """
 
     job: Job
@@ -95,24 +102,38 @@ class Run:
     @property
     def wait_s(self) -> float:
         """Seconds from submission to the first start; infinite if it never started."""
-        return float("inf") if self.started_s is None else self.started_s - self.job.submit_s
+        if self.started_s is None:
+            return float("inf")
+
+        return self.started_s - self.job.submit_s
 
 
 class Simulator:
     """One cluster and one list of jobs."""
 
-    def __init__(self, nodes: Sequence[Node], jobs: Sequence[Job], settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        jobs: Sequence[Job],
+        settings: Settings | None = None,
+    ) -> None:
         """`settings` that affect planning have the same effect as in the daemon."""
         settings = settings or Settings()
-        self.runs = [Run(job, unbound=len(job.pods)) for job in sorted(jobs, key=lambda job: (job.submit_s, job.name))]
+        self.runs = [
+            Run(job, unbound=len(job.pods))
+            for job in sorted(jobs, key=lambda job: (job.submit_s, job.name))
+        ]
         self.promises = Promises()
         self._scheduler_name = settings.scheduler_names[0]
         self._state = SchedulingState(replace(parameters.rules(settings), unattended=True))
         self._now_s = 0.0
         self._pods: dict[str, tuple[Pod, Run]] = {}
         self._began_s: dict[str, float] = {}  # of jobs that run, by key
-        self._ends: list[tuple[float, int, Run, int]] = []  # with how often it was preempted by then
+
+        # with how often it was preempted by then
+        self._ends: list[tuple[float, int, Run, int]] = []
         self._leaving: list[tuple[float, int, str]] = []  # pods that are evicted, by uid
+
         # Breaks ties in the heaps, and keeps them in the order of events.
         self._ticket = count()
         self._again_s: dict[str, float] = {}  # when a preempted job was created again, by key
@@ -121,33 +142,49 @@ class Simulator:
         self._state.apply(Replaced(PodDisruptionBudget, ()), now_s=0.0)
 
     def run(self, progress: Callable[[int], None] = lambda _: None) -> list[Run]:
-        """Run until the last job that starts has ended; `progress` receives the number of jobs that have arrived."""
+        """Run until the last job that starts has ended; `progress` receives the number of jobs that
+        have arrived.
+        """
         arrived = 0
         while True:
-            arrival_s = self.runs[arrived].job.submit_s if arrived < len(self.runs) else float("inf")
-            end_s, leaves_s = (heap[0][0] if heap else float("inf") for heap in (self._ends, self._leaving))
+            arrival_s = (
+                self.runs[arrived].job.submit_s if arrived < len(self.runs) else float("inf")
+            )
+            end_s, leaves_s = (
+                heap[0][0] if heap else float("inf") for heap in (self._ends, self._leaving)
+            )
             event_s = min(arrival_s, end_s, leaves_s)
             due_s = self._state.next_deadline_s(self._now_s, reporting=False)
+
             due_s = max(self._now_s, due_s) if due_s is not None else float("inf")
-            # Deadlines alone may follow each other forever, so they end some time after the last event.
-            if min(event_s, due_s) == float("inf") or (event_s == float("inf") and due_s > self._idle_until_s):
+            # Deadlines alone may follow each other forever, so they end some time after the last
+            # event.
+            if min(event_s, due_s) == float("inf") or (
+                event_s == float("inf") and due_s > self._idle_until_s
+            ):
                 break
+
             self._now_s = min(event_s, due_s)
             if event_s < float("inf"):
                 self._idle_until_s = self._now_s + IDLE_S
+
             self.promises.pass_to(self._now_s)
             while self._ends and self._ends[0][0] <= self._now_s:
                 _, _, run, preempted = heapq.heappop(self._ends)
                 # The end of an attempt that was evicted meanwhile is void.
                 if run.preempted == preempted:
                     self._end(run)
+
             while self._leaving and self._leaving[0][0] <= self._now_s:
                 self._leave(heapq.heappop(self._leaving)[2])
+
             while arrived < len(self.runs) and self.runs[arrived].job.submit_s <= self._now_s:
                 self._arrive(self.runs[arrived])
                 arrived += 1
+
             self._settle()
             progress(arrived)
+
         return self.runs
 
     def _arrive(self, run: Run) -> None:
@@ -159,10 +196,18 @@ class Simulator:
         made = run.job.make_pods(self._scheduler_name)
         if not run.preempted:
             return made
-        return [
-            structs.replace(pod, uid=f"{pod.uid}/{run.preempted}", creation_s=int(self._again_s[run.job.key]))
-            for pod in made
-        ]
+
+        pods_of: list[Pod] = []
+        for pod in made:
+            pods_of.append(
+                structs.replace(
+                    pod,
+                    uid=f"{pod.uid}/{run.preempted}",
+                    creation_s=int(self._again_s[run.job.key]),
+                )
+            )
+
+        return pods_of
 
     def _see(self, pod: Pod, run: Run) -> None:
         self._pods[pod.uid] = pod, run
@@ -177,12 +222,16 @@ class Simulator:
         for pod in self._pods_of(run):
             del self._pods[pod.uid]
             self._state.apply(Gone(Pod, pod.uid), now_s=self._now_s)
+
         run.spans.append((self._began_s.pop(run.job.key), self._now_s))
 
     def _leave(self, uid: str) -> None:
-        """An evicted pod is gone, and so is the work of its job: members of a Strict gang are evicted together."""
+        """An evicted pod is gone, and so is the work of its job: members of a Strict gang are
+        evicted together.
+        """
         if uid not in self._pods:
             return  # its job ended within the grace period, or went with another of its pods
+
         _, run = self._pods[uid]
         self._end(run)
         run.preempted += 1
@@ -201,6 +250,7 @@ class Simulator:
                 stands = made.plan.reservations
             elif not answered:
                 break
+
         if stands is not None:
             self.promises.look(stands.standing, self._state.snapshot(), self._state.registry.policy)
 
@@ -215,6 +265,7 @@ class Simulator:
                     self._nominate({member.uid: member.node for member in action.members})
                     for victim in action.victims:
                         self._change(victim.uid, disruption_target=True)
+
                     self._state.apply(PreemptionPrepared(action.id), now_s=self._now_s)
                 case Evict():
                     self._evict(action)
@@ -222,7 +273,9 @@ class Simulator:
                     self._nominate({member.uid: "" for member in action.members})
                 case _:
                     continue
+
             answered = True
+
         return answered
 
     def _nominate(self, nodes: dict[str, str]) -> None:
@@ -236,17 +289,28 @@ class Simulator:
             gone_s = self._now_s + pod.grace_s
             self._change(pod.uid, deleting=True, deletion_s=int(gone_s))
             heapq.heappush(self._leaving, (gone_s, next(self._ticket), pod.uid))
+
         self._state.apply(Evicted(order.id, order.uid, EvictionResult.DONE), now_s=self._now_s)
 
     def _bind(self, bind: Bind) -> None:
         _, run = self._pods[bind.uid]
-        # A trace may begin at second 0, but a start of 0 means that the pod has not started: it would stay too young.
+        # A trace may begin at second 0, but a start of 0 means that the pod has not started: it
+        # would stay too young.
         start_s = max(1, int(self._now_s))
-        changes = {"node_name": bind.node, "phase": Phase.RUNNING, "start_s": start_s, "nominated_node": ""}
+        changes = {
+            "node_name": bind.node,
+            "phase": Phase.RUNNING,
+            "start_s": start_s,
+            "nominated_node": "",
+        }
         self._change(bind.uid, **changes)
         self._state.apply(Bound(bind.uid, bind.node), now_s=self._now_s)
+
         run.unbound -= 1
         if not run.unbound:
             run.started_s = self._now_s if run.started_s is None else run.started_s
             self._began_s[run.job.key] = self._now_s
-            heapq.heappush(self._ends, (self._now_s + run.job.run_s, next(self._ticket), run, run.preempted))
+            heapq.heappush(
+                self._ends,
+                (self._now_s + run.job.run_s, next(self._ticket), run, run.preempted),
+            )

@@ -1,4 +1,5 @@
-"""Declared run times in a simulation: as in the file, or as if all owners, or no owners, declared them.
+"""Declared run times in a simulation: as in the file, or as if all owners, or no owners, declared
+them.
 
 Invariant: only `Job.stated_s` changes; the real run time stays as in the file.
 """
@@ -21,7 +22,9 @@ CLASSES_S: Final = (600.0, HOUR_S, 4 * HOUR_S, DAY_S, 3 * DAY_S, 7 * DAY_S, 30 *
 
 
 class Stated(StrEnum):
-    """The run times that jobs declare; with HALF, half of the jobs, chosen by name, declare their class."""
+    """The run times that jobs declare; with HALF, half of the jobs, chosen by name, declare their
+    class.
+    """
 
     FILE = "file"
     EXACT = "exact"
@@ -35,7 +38,9 @@ def parse_stated(text: str) -> Stated:
     try:
         return Stated(text)
     except ValueError:
-        raise InputError(f'--stated is "{text}": it should be one of {", ".join(Stated)}.') from None
+        raise InputError(
+            f'--stated is "{text}": it should be one of {", ".join(Stated)}.'
+        ) from None
 
 
 def stating(jobs: Sequence[Job], what: Stated) -> list[Job]:
@@ -48,7 +53,9 @@ def stating(jobs: Sequence[Job], what: Stated) -> list[Job]:
         case Stated.CLASS:
             return [replace(job, stated_s=run_class_s(job)) for job in jobs]
         case Stated.HALF:
-            return [replace(job, stated_s=run_class_s(job) if _by_lot(job) else None) for job in jobs]
+            return [
+                replace(job, stated_s=run_class_s(job) if _by_lot(job) else None) for job in jobs
+            ]
         case Stated.NOTHING:
             return [replace(job, stated_s=None) for job in jobs]
         case _:
@@ -56,7 +63,9 @@ def stating(jobs: Sequence[Job], what: Stated) -> list[Job]:
 
 
 def run_class_s(job: Job) -> float:
-    """Upper bound of the class of a run time, in seconds; above the last class the run time itself."""
+    """Upper bound of the class of a run time, in seconds; above the last class the run
+    time itself.
+    """
     return next((bound_s for bound_s in CLASSES_S if job.run_s <= bound_s), job.run_s)
 
 

@@ -1,6 +1,7 @@
 """CSV files by column name, with errors that name the file and the line.
 
-Invariant: unreadable values are refused with one sentence, never skipped. Unknown columns are ignored.
+Invariant: unreadable values are refused with one sentence, never skipped. Unknown columns are
+ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from gangsched.model.resources import QuantityError, ResourceVector, parse_resou
 
 
 class InputError(Exception):
-    """A file cannot be used; `str()` is one sentence that names the file and, if possible, the line."""
+    """A file cannot be used; `str()` is one sentence that names the file and, if possible, the
+    line.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,17 @@ class Row:
         return self._read(column, default, float, "a number of at least 0")
 
     def time_s(self, column: str) -> float:
-        """Seconds since an arbitrary moment, or a date and time (UTC if it has no zone) as seconds since the epoch."""
+        """Seconds since an arbitrary moment, or a date and time (UTC if it has no zone) as seconds
+        since the epoch.
+        """
         return self._read(column, None, _seconds, "seconds or a time such as 2017-10-09 07:01:55")
 
     def resources(self, columns: Mapping[str, str]) -> ResourceVector:
         """Kubernetes quantities by resource; `columns` names the column of each."""
         try:
-            return parse_resources({resource: self.text(column, "0") for resource, column in columns.items()})
+            return parse_resources(
+                {resource: self.text(column, "0") for resource, column in columns.items()}
+            )
         except QuantityError as error:
             raise self.refused(str(error).rstrip(".")) from error
 
@@ -59,22 +66,35 @@ class Row:
         return InputError(f"Line {self.line} of {self.file} cannot be used: {what}.")
 
     def _read(
-        self, column: str, default: float | None, convert: Callable[[str], float], kind: str, *, least: float = 0
+        self,
+        column: str,
+        default: float | None,
+        convert: Callable[[str], float],
+        kind: str,
+        *,
+        least: float = 0,
     ) -> float:
         value = self.text(column)
         if not value and default is not None:
             return default
+
         try:
             found = convert(value)
         except ValueError:
             found = math.nan
+
         if not least <= found < math.inf:
-            raise self.refused(f'{column} is "{value}", not {kind}' if value else f"it has no {column}")
+            raise self.refused(
+                f'{column} is "{value}", not {kind}' if value else f"it has no {column}"
+            )
+
         return found
 
 
 def read_table(file: Path) -> tuple[frozenset[str], list[Row]]:
-    """The columns and the rows of a CSV file with a header. Raises InputError, also for a file without rows."""
+    """The columns and the rows of a CSV file with a header. Raises InputError, also for a file
+    without rows.
+    """
     try:
         # Spreadsheets write a byte order mark, which would become part of the first column's name.
         with file.open(newline="", encoding="utf-8-sig") as lines:
@@ -84,8 +104,10 @@ def read_table(file: Path) -> tuple[frozenset[str], list[Row]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(f"The file {file} cannot be read: {said}.") from error
+
     if not rows:
         raise InputError(f"The file {file} has no rows below its header.")
+
     return columns, rows
 
 
@@ -95,6 +117,7 @@ def _rows(file: Path, reader: csv.DictReader[str]) -> Iterator[Row]:
         # csv.DictReader collects surplus values under the key None.
         if None in values:
             raise row.refused("it has more values than the header has columns")
+
         yield row
 
 

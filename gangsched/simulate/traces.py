@@ -1,8 +1,8 @@
 """Nodes and jobs in several formats, recognised by their columns (docs/simulate.md).
 
-Invariant: a file is read as a whole or refused with one sentence that names the line (`InputError`). Values that a
-trace lacks are derived only here: a job larger than a node becomes pods that use whole nodes and one for the rest, and
-a fraction of a GPU counts as a whole GPU.
+Invariant: a file is read as a whole or refused with one sentence that names the line
+(`InputError`). Values that a trace lacks are derived only here: a job larger than a node becomes
+pods that use whole nodes and one for the rest, and a fraction of a GPU counts as a whole GPU.
 """
 
 from __future__ import annotations
@@ -32,14 +32,19 @@ def read_nodes(file: Path) -> list[Node]:
 
 
 def read_jobs(file: Path, nodes: Sequence[Node]) -> list[Job]:
-    """Jobs of a file in gangsched's, openb's or Philly's format, to run on `nodes`. Raises InputError."""
+    """Jobs of a file in gangsched's, openb's or Philly's format, to run on `nodes`. Raises
+    InputError.
+    """
     per_node = max(map(gpus_of, nodes), default=0)
     return _read(
         file,
         {
             frozenset({"submitted", "run_seconds"}): _jobs,
             frozenset({"num_gpu", "scheduled_time", "deletion_time"}): _openb_job,
-            frozenset({"timestamp", "duration", "num_gpus"}): lambda row: _philly_job(row, per_node),
+            frozenset({"timestamp", "duration", "num_gpus"}): lambda row: _philly_job(
+                row,
+                per_node,
+            ),
         },
     )
 
@@ -47,10 +52,13 @@ def read_jobs(file: Path, nodes: Sequence[Node]) -> list[Job]:
 # Equal pods must share one Shape object, since the planner caches by its identity.
 @lru_cache(maxsize=65_536)
 def make_shape(requests: ResourceVector, products: tuple[str, ...] = ()) -> Shape:
-    """The shape of pods with these requests; if GPU products are given, it requires a node with one of them."""
+    """The shape of pods with these requests; if GPU products are given, it requires a node with one
+    of them.
+    """
     required = None
     if products:
         required = (NodeSelectorTerm(labels=(Requirement(PRODUCT_LABEL, "In", products),)),)
+
     return Shape(requests=add(requests, ((PODS, 1),)), required=required)
 
 
@@ -59,18 +67,22 @@ def _read(file: Path, formats: Mapping[frozenset[str], Callable[[Row], list[Made
     for needed, convert in formats.items():
         if needed <= columns:
             return list(_distinct(rows, convert))
+
     known = "; or ".join(", ".join(sorted(needed)) for needed in formats)
     raise InputError(f"The file {file} is of no known format: it lacks the columns {known}.")
 
 
 def _distinct(rows: Sequence[Row], convert: Callable[[Row], list[Made]]) -> Iterator[Made]:
-    """The objects of the rows; a name that occurs twice is refused, because objects are told apart by name."""
+    """The objects of the rows; a name that occurs twice is refused, because objects are told apart
+    by name.
+    """
     seen: set[str] = set()
     for row in rows:
         for made in convert(row):
             key = made.name if isinstance(made, Node) else made.key
             if key in seen:
                 raise row.refused(f'the name "{key}" occurs twice')
+
             seen.add(key)
             yield made
 
@@ -82,7 +94,8 @@ def _nodes(row: Row) -> list[Node]:
     labels = {key: value for key, value in row.values.items() if "/" in key and value}
     allocatable = add(row.resources(QUANTITIES), ((PODS, row.whole("pods", PODS_OF_A_NODE)),))
     names = [name] if count == 1 else [f"{name}-{index:04}" for index in range(count)]
-    return [Node(name=each, labels=labels, allocatable=allocatable) for each in names]
+
+    return [Node(name=name, labels=labels, allocatable=allocatable) for name in names]
 
 
 def _openb_nodes(row: Row) -> list[Node]:
@@ -93,7 +106,13 @@ def _openb_nodes(row: Row) -> list[Node]:
         GPU: row.whole("gpu"),
         PODS: PODS_OF_A_NODE,
     }
-    return [Node(name=row.text("sn"), labels={PRODUCT_LABEL: model} if model else {}, allocatable=from_dict(offers))]
+    return [
+        Node(
+            name=row.text("sn"),
+            labels={PRODUCT_LABEL: model} if model else {},
+            allocatable=from_dict(offers),
+        )
+    ]
 
 
 def _jobs(row: Row) -> list[Job]:
@@ -116,17 +135,31 @@ def _openb_job(row: Row) -> list[Job]:
     """A pod that was never scheduled has no run time, and is left out."""
     if not row.text("scheduled_time"):
         return []
-    asks = {CPU: row.whole("cpu_milli"), MEMORY: row.whole("memory_mib") * MIB, GPU: row.whole("num_gpu")}
+
+    asks = {
+        CPU: row.whole("cpu_milli"),
+        MEMORY: row.whole("memory_mib") * MIB,
+        GPU: row.whole("num_gpu"),
+    }
     products = tuple(product for product in row.text("gpu_spec").split("|") if product)
     run_s = row.number("deletion_time") - row.number("scheduled_time")
     pod = make_shape(from_dict(asks), products)
-    return [Job(name=row.text("name"), submit_s=row.time_s("creation_time"), run_s=max(0.0, run_s), pods=(pod,))]
+
+    return [
+        Job(
+            name=row.text("name"),
+            submit_s=row.time_s("creation_time"),
+            run_s=max(0.0, run_s),
+            pods=(pod,),
+        )
+    ]
 
 
 def _philly_job(row: Row, per_node: int) -> list[Job]:
     gpus = row.whole("num_gpus")
     if gpus and not per_node:
         raise row.refused("it asks for GPUs, and no node has any")
+
     return [
         Job(
             name=f"job-{row.line:06}",

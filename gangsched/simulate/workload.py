@@ -1,7 +1,7 @@
 """Jobs and nodes of a simulation, and the pods of a job.
 
-Invariant: a job is one gang that needs all its pods at once. The simulation knows its run time; the scheduler knows
-only `stated_s`. Pods request only the resources that their job lists.
+Invariant: a job is one gang that needs all its pods at once. The simulation knows its run time; the
+scheduler knows only `stated_s`. Pods request only the resources that their job lists.
 """
 
 from __future__ import annotations
@@ -49,31 +49,40 @@ class Job:
 
     @property
     def run_time_metadata(self) -> keys.GangMetadata:
-        """The run time that its pods declare, in whole seconds and at least one; empty if it declares none."""
+        """The run time that its pods declare, in whole seconds and at least one; empty if it
+        declares none.
+        """
         if self.stated_s is None:
             return ()
+
         # The annotation's grammar has whole seconds.
         return ((keys.EXPECTED_RUNTIME, f"{max(1, math.ceil(self.stated_s))}s"),)
 
     def make_pods(self, scheduler_name: str) -> list[Pod]:
-        """The pods of the job as the API server would return them; a job of one pod is a plain pod."""
+        """The pods of the job as the API server would return them; a job of one pod is a
+        plain pod.
+        """
         gang: keys.GangMetadata = ()
         if len(self.pods) > 1:
             gang = tuple(sorted({GANG_MARK: self.name, keys.MIN[0]: str(len(self.pods))}.items()))
-        return [
-            Pod(
-                uid=f"{self.key}/{index}",
-                namespace=self.namespace,
-                name=f"{self.name}-{index}",
-                creation_s=int(self.submit_s),
-                shape=shape,
-                scheduler_name=scheduler_name,
-                priority=self.priority,
-                gang_metadata=gang,
-                run_time_metadata=self.run_time_metadata,
+
+        result: list[Pod] = []
+        for index, shape in enumerate(self.pods):
+            result.append(
+                Pod(
+                    uid=f"{self.key}/{index}",
+                    namespace=self.namespace,
+                    name=f"{self.name}-{index}",
+                    creation_s=int(self.submit_s),
+                    shape=shape,
+                    scheduler_name=scheduler_name,
+                    priority=self.priority,
+                    gang_metadata=gang,
+                    run_time_metadata=self.run_time_metadata,
+                )
             )
-            for index, shape in enumerate(self.pods)
-        ]
+
+        return result
 
 
 def gpus_of(asking: Shape | Node) -> int:
@@ -83,8 +92,11 @@ def gpus_of(asking: Shape | Node) -> int:
 
 
 def split(gpus: int, per_node: int) -> tuple[int, ...]:
-    """GPUs of each pod of a job: whole nodes, and one pod for the rest, since traces do not say how jobs were split."""
+    """GPUs of each pod of a job: whole nodes, and one pod for the rest, since traces do not say how
+    jobs were split.
+    """
     if gpus <= per_node:
         return (gpus,)
+
     whole, rest = divmod(gpus, per_node)
     return (per_node,) * whole + ((rest,) if rest else ())

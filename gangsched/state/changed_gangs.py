@@ -1,8 +1,9 @@
 """Gangs that have changed since they were last read, and the order in which they are read.
 
-Invariant: no plan is made while a gang that was read before has changed, since its view is outdated. A new gang has no
-view yet, so no decision can depend on it: plans continue while new gangs wait for their turn, one namespace after the
-other. A new gang with a member on a node is read like a known one: preemption and reservations count such members.
+Invariant: no plan is made while a gang that was read before has changed, since its view is
+outdated. A new gang has no view yet, so no decision can depend on it: plans continue while new
+gangs wait for their turn, one namespace after the other. A new gang with a member on a node is read
+like a known one: preemption and reservations count such members.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from gangsched.model.gang import namespace_of
 from gangsched.state.gangs import GangRecord
 
 UNITS_A_GANG = 16
-"""Cost of reading a gang without its members, in units of reading one member, about 5 µs: mostly its values (I3)."""
+"""Cost of reading a gang without its members, in units of reading one member, about 5 µs: mostly
+its values (I3).
+"""
 UNITS_IN_A_TREE = 16
-"""Further cost if the gang has a parent: the other parts of its tree are looked up before and after."""
+"""Further cost if the gang has a parent: the other parts of its tree are looked up before and
+after.
+"""
 
 
 class ChangedGangs:
@@ -28,10 +33,12 @@ class ChangedGangs:
         self._gangs = gangs
         self._views = views
         self._known: dict[str, None] = {}
+
         #: New gangs by namespace; both in the order of their turns.
         self._new: dict[str, dict[str, None]] = {}
-        #: All gangs were read once since the start: from then on plans do not wait for new ones. Before, a plan would
-        #: see the work of some namespaces only, and serve it out of order (H16).
+        #: All gangs were read once since the start: from then on plans do not wait for new ones.
+        #: Before, a plan would see the work of some namespaces only, and serve it out of order
+        #: (H16).
         self._is_caught_up = False
 
     @property
@@ -63,40 +70,51 @@ class ChangedGangs:
         return self._known.keys().isdisjoint(gang_ids)
 
     def exceeds(self, units: float, *, with_new: bool) -> bool:
-        """Whether reading all changed gangs takes more than `units`, each about the time for one member; without
-        `with_new`, gangs for which plans do not wait are left out.
+        """Whether reading all changed gangs takes more than `units`, each about the time for one
+        member; without `with_new`, gangs for which plans do not wait are left out.
         """
         of_new = self._new.values() if with_new or not self._is_caught_up else ()
-        return any(sum_ > units for sum_ in accumulate(map(self._cost, chain(self._known, *of_new))))
+        return any(
+            sum_ > units for sum_ in accumulate(map(self._cost, chain(self._known, *of_new)))
+        )
 
     def take(self, most: float = inf, most_new: float = inf) -> Iterator[str]:
-        """Remove and return ids that together cost less than `most` units; among them, new gangs cost at most
-        `most_new`.
+        """Remove and return ids that together cost less than `most` units; among them, new gangs
+        cost at most `most_new`.
         """
         units = 0
         for gang_id in list(self._known):
             if units >= most:
                 return
+
             units += self._cost(gang_id)
             del self._known[gang_id]
             yield gang_id
+
         left = most_new if self._is_caught_up else inf
         while self._new and units < most:
             namespace, of_namespace = next(iter(self._new.items()))
             gang_id = next(iter(of_namespace))
+
             cost = self._cost(gang_id)
             if cost > left:
                 return
-            units, left = units + cost, left - cost
+
+            units = units + cost
+            left = left - cost
             self._take_new(gang_id)
+
             if of_namespace:  # after the other namespaces
                 self._new[namespace] = self._new.pop(namespace)
+
             yield gang_id
+
         self._is_caught_up = self._is_caught_up or not self._new
 
     def _take_new(self, gang_id: str) -> None:
         namespace = namespace_of(gang_id)
         del self._new[namespace][gang_id]
+
         if not self._new[namespace]:
             del self._new[namespace]
 
@@ -106,10 +124,16 @@ class ChangedGangs:
 
 
 def _is_in_tree(record: GangRecord) -> bool:
-    """Whether the gang names a parent; of a gang that was not read yet a pod says so, or its PodGroup."""
+    """Whether the gang names a parent; of a gang that was not read yet a pod says so, or its
+    PodGroup.
+    """
     if record.spec is not None:
         return bool(record.spec.parent)
+
     first = next(iter(record.members.values()), None)
     groups = record.pod_groups.values()
-    stated = (each.gang_metadata for each in (*groups, *(() if first is None else (first.pod,))))
-    return any(each.parent for each in groups) or any(key in PARENT for key, _ in chain.from_iterable(stated))
+    stated = (group.gang_metadata for group in (*groups, *(() if first is None else (first.pod,))))
+
+    return any(pod_group.parent for pod_group in groups) or any(
+        key in PARENT for key, _ in chain.from_iterable(stated)
+    )

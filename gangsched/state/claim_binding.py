@@ -1,9 +1,11 @@
-"""Claim binding: permitted members whose claims must be bound before the pod (kube-scheduler's PreBind).
+"""Claim binding: permitted members whose claims must be bound before the pod (kube-scheduler's
+PreBind).
 
-Invariant: such a member is in the state `waiting for claims` and keeps its room. Its claims are written once, by
-`kube.write`; from then on only the claims, volumes and nodes in the API server matter. Members that start together wait
-for each other (`claim_starts`). A wait ends when the bind is sent, when binding a claim fails (with kube-scheduler's
-reason), or when the pod is deleted. Volumes and nodes of the claims were chosen before.
+Invariant: such a member is in the state `waiting for claims` and keeps its room. Its claims are
+written once, by `kube.write`; from then on only the claims, volumes and nodes in the API server
+matter. Members that start together wait for each other (`claim_starts`). A wait ends when the bind
+is sent, when binding a claim fails (with kube-scheduler's reason), or when the pod is deleted.
+Volumes and nodes of the claims were chosen before.
 """
 
 from __future__ import annotations
@@ -17,19 +19,36 @@ import msgspec
 from gangsched.model.counter import counter
 from gangsched.model.inter_pod import selects
 from gangsched.model.objects import PermitStamp
-from gangsched.model.protocol import Bind, BindClaims, BindFailed, BindGone, ClaimsWritten, Outcome, ReleaseClaims
+from gangsched.model.protocol import (
+    Bind,
+    BindClaims,
+    BindFailed,
+    BindGone,
+    ClaimsWritten,
+    Outcome,
+    ReleaseClaims,
+)
 from gangsched.model.storage import Claim, Selection, Volume
 from gangsched.model.text import named
 from gangsched.state.claim_starts import Starts, is_late
 from gangsched.state.cluster import Cluster
-from gangsched.state.device_binding import ClaimsRefused, follows, has_devices, idle, is_allocated, reserves
+from gangsched.state.device_binding import (
+    ClaimsRefused,
+    follows,
+    has_devices,
+    idle,
+    is_allocated,
+    reserves,
+)
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, ClaimsWait, Member, State
 from gangsched.state.storage_cache import is_older
 
 SETTLE_S = 0.05
-"""How long the last look at devices waits for other schedulers; kube-scheduler wrote up to 11 ms after gangsched."""
+"""How long the last look at devices waits for other schedulers; kube-scheduler wrote up to 11 ms
+after gangsched.
+"""
 TIMEOUT_S = 600.0
 """How long claims may take to be bound; kube-scheduler's bindTimeoutSeconds is the same."""
 
@@ -58,7 +77,9 @@ class Due:
 
 
 class ClaimBinding:
-    """Starts and ends the waits. `_waiting` are the waiting members, until `due` ends their wait."""
+    """Starts and ends the waits. `_waiting` are the waiting members, until `due` ends
+    their wait.
+    """
 
     def __init__(self, members: MemberStore, cluster: Cluster, registry: Registry) -> None:
         self.counts = ClaimCounts()
@@ -66,41 +87,63 @@ class ClaimBinding:
         self._cluster = cluster
         self._waiting: dict[str, Member] = {}
         self._starts = Starts(registry, cluster)
-        self._is_news = False  # a wait began, ended or became ready since the starts were last decided
+
+        # a wait began, ended or became ready since the starts were last decided
+        self._is_news = False
 
     def order(
-        self, member: Member, permit: PermitStamp | None, now_s: float, *, is_alone: bool = False
+        self,
+        member: Member,
+        permit: PermitStamp | None,
+        now_s: float,
+        *,
+        is_alone: bool = False,
     ) -> Bind | BindClaims | None:
         """The action for a member that starts to bind or to wait; None if it only waits.
 
-        `permit` is the stamp of its bind. A member whose bind is retried does not wait for other members, because its
-        gang has started.
+        `permit` is the stamp of its bind. A member whose bind is retried does not wait for other
+        members, because its gang has started.
         """
-        # The committer chose this path: none of the member's claims has to be bound first, and its start waits for
-        # nobody's.
+        # The committer chose this path: none of the member's claims has to be bound first, and its
+        # start waits for nobody's.
         if member.state is State.BINDING:
-            member.permit, member.is_proven = permit, permit is not None
+            member.permit = permit
+            member.is_proven = permit is not None
             return _bind(member)
+
         self.counts.submitted += bool(_prepared(member))
         self._waiting[member.pod.uid] = member
         self._is_news = True
         storage = self._cluster.storage_cache
         writes: list[Selection] = []
+
         wait = member.wait = ClaimsWait(permit=permit, is_alone=is_alone)
         for selection in _prepared(member):
-            # An allocation is always written: it has the devices of this plan, whatever an earlier try wrote.
+            # An allocation is always written: it has the devices of this plan, whatever an earlier
+            # try wrote.
             claim = None if selection.allocation is not None else storage.claim(selection.key)
             if selection.node and claim is not None and _is_asked(claim, selection):
                 wait.versions[selection.key] = claim.resource_version  # an earlier try asked for it
             elif selection.node or selection.volume or selection.allocation is not None:
                 writes.append(selection)
-        # Only waits for others: followers of a shared claim, or members whose claims an earlier try has asked for.
+
+        # Only waits for others: followers of a shared claim, or members whose claims an earlier try
+        # has asked for.
         if not writes:
-            wait.deadline_s, wait.is_stale = now_s + TIMEOUT_S, True
+            wait.deadline_s = now_s + TIMEOUT_S
+            wait.is_stale = True
             return None
-        pod, volumes = member.pod, storage.volumes
-        # Whoever reserved a volume for the claim before, such as an administrator, wants that to outlast the claim.
-        free = frozenset(name for each in writes if (name := each.volume) and _is_free(volumes.get(name)))
+
+        pod = member.pod
+        volumes = storage.volumes
+
+        # Whoever reserved a volume for the claim before, such as an administrator, wants that to
+        # outlast the claim.
+        free = frozenset(
+            name
+            for selection in writes
+            if (name := selection.volume) and _is_free(volumes.get(name))
+        )
         return BindClaims(pod.uid, pod.namespace, pod.name, member.node, tuple(writes), free)
 
     def written(self, outcome: ClaimsWritten, now_s: float) -> None:
@@ -108,71 +151,96 @@ class ClaimBinding:
         member = self._members.get(outcome.uid)
         if member is None:
             return
+
         self._members.change(member, Change.CLAIMS_WRITTEN)
         if member.wait is not None:
             member.wait.versions.update(outcome.versions)
             member.wait.deadline_s, member.wait.is_stale = now_s + TIMEOUT_S, True
-            # The API server checks no two claims for the same device, so both writes succeed, and only a look after the
-            # other scheduler's write can tell.
-            if self._cluster.storage_cache.has_rivals and any(each.allocation for each in member.selections):
+            # The API server checks no two claims for the same device, so both writes succeed, and
+            # only a look after the other scheduler's write can tell.
+            if self._cluster.storage_cache.has_rivals and any(
+                selection.allocation for selection in member.selections
+            ):
                 member.wait.settles_s = now_s + SETTLE_S
+
             self._is_news = True
 
     def failed(self, uid: str) -> None:
-        """Record a failed bind. A bind that was not sent yet has failed because its claims could not be written."""
+        """Record a failed bind. A bind that was not sent yet has failed because its claims could
+        not be written.
+        """
         if self._waiting.pop(uid, None) is not None:
             self.counts.failed += 1
             self._is_news = True
 
     def due(self, now_s: float) -> Due:
-        """Request the binds of members whose claims are all bound, and end the waits that failed."""
+        """Request the binds of members whose claims are all bound, and end the waits
+        that failed.
+        """
         due = Due()
         failed: dict[str, str] = {}
         changed = self._cluster.storage_cache.take_changed()
-        # Those whose write is under way are left alone: their wait ends with its answer, which says what exists.
+
+        # Those whose write is under way are left alone: their wait ends with its answer, which says
+        # what exists.
         written = [pair for pair in self._waiting.items() if _is_written(pair[1])]
-        # Followers last: they are ready only if the pod that has the claim allocated was found ready in this same look.
+        # Followers last: they are ready only if the pod that has the claim allocated was found
+        # ready in this same look.
         for uid, member in sorted(written, key=lambda pair: follows(pair[1])):
             wait = member.wait
-            # Another transition ended the wait (`MemberStore._become`), such as the watch showing the pod on a node or
-            # deleted.
+            # Another transition ended the wait (`MemberStore._become`), such as the watch showing
+            # the pod on a node or deleted.
             if wait is None:
                 del self._waiting[uid]
                 self._is_news = True
                 self.counts.gone += 1
-                due.ended.append(BindGone(uid, "", "the pod was deleted while it waited for its volumes"))
+                due.ended.append(
+                    BindGone(uid, "", "the pod was deleted while it waited for its volumes")
+                )
             else:
                 was_ready = wait.is_ready
                 try:
                     self._look(member, wait, changed, now_s)
                 except ClaimsRefused as refusal:
                     failed[uid] = str(refusal)
-                self._is_news = self._is_news or wait.is_ready is not was_ready or is_late(member, now_s)
+
+                self._is_news = (
+                    self._is_news or wait.is_ready is not was_ready or is_late(member, now_s)
+                )
+
         is_edited = self._starts.are_edited(self._waiting.values())
-        # Else all waiting members would be counted by group in every turn, and a large start waits for minutes.
+        # Else all waiting members would be counted by group in every turn, and a large start waits
+        # for minutes.
         if self._is_news or failed or is_edited:
             self._decide(due, failed, now_s)
-            self._is_news = is_edited  # what was edited is read after this, in the same turn: decide again in the next
+            # what was edited is read after this, in the same turn: decide again in the next
+            self._is_news = is_edited
+
         return due
 
     def next_deadline_s(self) -> float | None:
         """Time at which `due` must be called even without a message."""
-        # At once: a change that came after the last `due` of a turn must not wait for the next message.
+        # At once: a change that came after the last `due` of a turn must not wait for the next
+        # message.
         if self._is_news and self._waiting:
             return -math.inf
+
         waits = [member.wait for member in self._waiting.values() if member.wait is not None]
         return min((wait.settles_s or wait.deadline_s for wait in waits), default=None)
 
     def give_up(self, members: Iterable[Member]) -> list[ReleaseClaims]:
-        """Deallocate claims that are used only by members of `members` without a node, so that other pods can use the
-        devices.
+        """Deallocate claims that are used only by members of `members` without a node, so that
+        other pods can use the devices.
 
-        Such allocations are left from a start that failed or was interrupted, or were made by another scheduler.
+        Such allocations are left from a start that failed or was interrupted, or were made by
+        another scheduler.
         """
         storage = self._cluster.storage_cache
         orders = [_release(member, claims) for member, claims in idle(members, storage)]
-        # Before the write is sent: a plan that starts meanwhile would take the old allocation for the claim's.
-        storage.releasing(each.key for order in orders for each in order.claims)
+
+        # Before the write is sent: a plan that starts meanwhile would take the old allocation for
+        # the claim's.
+        storage.releasing(selection.key for order in orders for selection in order.claims)
         return orders
 
     def waiting(self) -> Mapping[str, Member]:
@@ -185,137 +253,228 @@ class ClaimBinding:
         for member in decision.sent:
             self.counts.bound += bool(_prepared(member))
             permit = member.wait.permit if member.wait is not None else None
+
             # Sending ends the wait, and the stamp with it: it is read before and set again after.
             self._members.change(member, Change.SEND_BIND)
-            member.permit, member.is_proven = permit, permit is not None
+            member.permit = permit
+            member.is_proven = permit is not None
             due.binds.append(_bind(member))
             del self._waiting[member.pod.uid]
+
         for reasons in decision.ended:
             members = [self._waiting.pop(uid) for uid in reasons]
             withdrawn: list[ReleaseClaims] = []
-            if any(is_late(each, now_s) for each in members):
-                # Their next try comes after 30 s and more, while other failures are tried again within 10 s (B7).
-                due.late |= {self._starts.group_of(each) for each in members}
-                withdrawn = [order for each in members if (order := self._withdraw(each)) is not None]
+
+            if any(is_late(member, now_s) for member in members):
+                # Their next try comes after 30 s and more, while other failures are tried again
+                # within 10 s (B7).
+                due.late |= {self._starts.group_of(member) for member in members}
+                withdrawn = [
+                    order for member in members if (order := self._withdraw(member)) is not None
+                ]
+
             # Claims of another namespace are not for this one to know (I4).
-            namespaces = {each.pod.namespace for each in members}
-            aftermath = {each: self._aftermath(members, withdrawn, each) for each in namespaces}
+            namespaces = {member.pod.namespace for member in members}
+            aftermath = {}
+
+            for namespace in namespaces:
+                aftermath[namespace] = self._aftermath(members, withdrawn, namespace)
+
             for member, reason in zip(members, reasons.values(), strict=True):
                 self.counts.failed += bool(_prepared(member))
-                what = "allocating devices" if any(map(_is_for_devices, member.selections)) else "binding volumes"
-                due.ended.append(
-                    BindFailed(member.pod.uid, member.node, f"{what}: {reason}{aftermath[member.pod.namespace]}")
+                what = (
+                    "allocating devices"
+                    if any(map(_is_for_devices, member.selections))
+                    else "binding volumes"
                 )
-            due.withdrawn += withdrawn + [each for member in members for each in self._deallocate(member)]
+                due.ended.append(
+                    BindFailed(
+                        member.pod.uid,
+                        member.node,
+                        f"{what}: {reason}{aftermath[member.pod.namespace]}",
+                    )
+                )
+
+            due.withdrawn += withdrawn + [
+                release_claims for member in members for release_claims in self._deallocate(member)
+            ]
 
     def _withdraw(self, member: Member) -> ReleaseClaims | None:
-        """Take back the request for volumes that have not been made, so that the next plan may choose other nodes."""
+        """Take back the request for volumes that have not been made, so that the next plan may
+        choose other nodes.
+        """
         claims: list[Selection] = []
         for selection in _prepared(member):
             claim = self._cluster.storage_cache.claim(selection.key)
-            # With the version that was read: a provisioner that has made the volume meanwhile wins, and its volume
-            # stays.
-            if selection.node and claim is not None and not claim.volume_name and _is_asked(claim, selection):
-                claims.append(msgspec.structs.replace(selection, resource_version=claim.resource_version))
+            # With the version that was read: a provisioner that has made the volume meanwhile wins,
+            # and its volume stays.
+            if (
+                selection.node
+                and claim is not None
+                and not claim.volume_name
+                and _is_asked(claim, selection)
+            ):
+                claims.append(
+                    msgspec.structs.replace(selection, resource_version=claim.resource_version)
+                )
+
         return _release(member, claims) if claims else None
 
     def _deallocate(self, member: Member) -> list[ReleaseClaims]:
         """Free the devices that were allocated to a member."""
         versions = member.wait.versions if member.wait is not None else {}
-        # Without a version of ours the allocation never reached the API server, and what stands there is somebody
-        # else's.
+        # Without a version of ours the allocation never reached the API server, and what stands
+        # there is somebody else's.
         claims = [
-            msgspec.structs.replace(each, resource_version=versions[each.key])
-            for each in member.selections
-            if each.allocation is not None and each.key in versions
+            msgspec.structs.replace(selection, resource_version=versions[selection.key])
+            for selection in member.selections
+            if selection.allocation is not None and selection.key in versions
         ]
+
         # As in `give_up`: no plan may use the claim between this order and its answer.
-        self._cluster.storage_cache.releasing(each.key for each in claims)
+        self._cluster.storage_cache.releasing(selection.key for selection in claims)
         return [_release(member, claims)] if claims else []
 
-    def _aftermath(self, members: list[Member], withdrawn: list[ReleaseClaims], namespace: str) -> str:
-        """The sentence about the claims that these members have in a namespace: volumes that exist stay with their
-        owner.
+    def _aftermath(
+        self,
+        members: list[Member],
+        withdrawn: list[ReleaseClaims],
+        namespace: str,
+    ) -> str:
+        """The sentence about the claims that these members have in a namespace: volumes that exist
+        stay with their owner.
         """
         storage = self._cluster.storage_cache
-        own = [each for each in members if each.pod.namespace == namespace]
-        keys = {each.key for member in own for each in _prepared(member)}
-        made = sorted(key for key in keys if (claim := storage.claim(key)) is not None and claim.bound)
+        own = [member for member in members if member.pod.namespace == namespace]
+        keys = {selection.key for member in own for selection in _prepared(member)}
+        made = sorted(
+            key for key in keys if (claim := storage.claim(key)) is not None and claim.bound
+        )
         is_start = made and len(members) > 1
-        text = f"; the volumes provisioned for {named(made)} stay until these claims are deleted" if is_start else ""
-        asked = sorted({each.key for order in withdrawn if order.namespace == namespace for each in order.claims})
-        return f"{text}; the request for {named(asked)} is withdrawn" if asked else text
+        text = (
+            f"; the volumes provisioned for {named(made)} stay until these claims are deleted"
+            if is_start
+            else ""
+        )
+
+        asked = sorted(
+            {
+                selection.key
+                for order in withdrawn
+                if order.namespace == namespace
+                for selection in order.claims
+            }
+        )
+        if asked:
+            return f"{text}; the request for {named(asked)} is withdrawn"
+
+        return text
 
     def _look(self, member: Member, wait: ClaimsWait, changed: set[str], now_s: float) -> None:
-        """Whether all claims of a member are bound. Raises ClaimsRefused if that is impossible or too late."""
+        """Whether all claims of a member are bound. Raises ClaimsRefused if that is impossible or
+        too late.
+        """
         if member.node not in self._cluster.nodes:
             raise ClaimsRefused(f'node "{member.node}" is gone')
+
         selections = _prepared(member)
-        is_concerned = follows(member) or any(each.key in changed or each.volume in changed for each in selections)
+        is_concerned = follows(member) or any(
+            selection.key in changed or selection.volume in changed for selection in selections
+        )
+
         if wait.settles_s:
             if now_s < wait.settles_s:
                 return
+
             # Others may have written meanwhile: look again, whatever the claims said before.
-            wait.settles_s, is_concerned = 0.0, True
-        # Each look costs the claims of a member; a start of a thousand would look at all of them at each change of one.
+            wait.settles_s = 0.0
+            is_concerned = True
+
+        # Each look costs the claims of a member; a start of a thousand would look at all of them at
+        # each change of one.
         if not (wait.is_stale or is_concerned or now_s >= wait.deadline_s):
             return
+
         wait.is_stale = False
-        unbound = [each for each in selections if not self._is_bound(each, member, wait)]
+        unbound = [
+            selection for selection in selections if not self._is_bound(selection, member, wait)
+        ]
+
         wait.is_ready = not unbound
         if unbound and now_s >= wait.deadline_s:
             raise ClaimsRefused(f"claim {unbound[0].key} was not bound within {TIMEOUT_S:g} s")
 
     def _is_bound(self, selection: Selection, member: Member, wait: ClaimsWait) -> bool:
-        """Whether a claim is bound and its volume can be used on the member's node. Raises ClaimsRefused if that cannot
-        be.
+        """Whether a claim is bound and its volume can be used on the member's node. Raises
+        ClaimsRefused if that cannot be.
         """
         node = member.node
         if selection.allocation is not None:
             return has_devices(selection, member, wait, self._cluster.storage_cache)
         if selection.follows:
             return is_allocated(selection, self._waiting, self._cluster.storage_cache)
-        claim, volumes = self._cluster.storage_cache.claim(selection.key), self._cluster.storage_cache.volumes
+
+        claim = self._cluster.storage_cache.claim(selection.key)
+        volumes = self._cluster.storage_cache.volumes
+
         if claim is None or claim.uid != selection.uid:
             raise ClaimsRefused(f'persistentvolumeclaim "{selection.name}" not found')
         if claim.deleting:
             raise ClaimsRefused(f'persistentvolumeclaim "{selection.name}" is being deleted')
+
         if claim.bound:
             volume = volumes.get(claim.volume_name)
             if volume is not None and not _reaches(volume, self._cluster.nodes[node].labels):
-                raise ClaimsRefused(f'pv "{volume.name}" node affinity doesn\'t match node "{node}"')
+                raise ClaimsRefused(
+                    f'pv "{volume.name}" node affinity doesn\'t match node "{node}"'
+                )
+
             return volume is not None  # else word of it has not come yet
-        # A watch that is behind shows the claim as it was before our write, without the node: that is no refusal.
+
+        # A watch that is behind shows the claim as it was before our write, without the node: that
+        # is no refusal.
         is_news = not is_older(claim.resource_version, wait.versions.get(claim.key))
         if selection.node and is_news and claim.selected_node != selection.node:
             raise ClaimsRefused(
                 f'provisioning failed for PVC "{claim.name}"'
             )  # which the provisioner says by taking it away
+
         if selection.volume:
             _look_at_given(selection, claim, volumes.get(selection.volume), wait)
+
         return False
 
 
-def _look_at_given(selection: Selection, claim: Claim, volume: Volume | None, wait: ClaimsWait) -> None:
+def _look_at_given(
+    selection: Selection,
+    claim: Claim,
+    volume: Volume | None,
+    wait: ClaimsWait,
+) -> None:
     """Raises ClaimsRefused if the volume that was given to a claim is no longer the claim's."""
     if volume is None:
         raise ClaimsRefused(f'pv "{selection.volume}" is gone')
+
     is_news = not is_older(volume.resource_version, wait.versions.get(volume.name))
     if is_news and (volume.claim is None or volume.claim.uid != claim.uid):
         raise ClaimsRefused(f'ClaimRef got reset for pv "{volume.name}"')
 
 
 def waits(selections: tuple[Selection, ...]) -> bool:
-    """Whether a member with these selections waits before its bind; ResourceClaims that have devices need no wait."""
-    return any(each.waits for each in selections)
+    """Whether a member with these selections waits before its bind; ResourceClaims that have
+    devices need no wait.
+    """
+    return any(selection.waits for selection in selections)
 
 
 def _prepared(member: Member) -> list[Selection]:
-    return [each for each in member.selections if each.waits]
+    return [selection for selection in member.selections if selection.waits]
 
 
 def _is_written(member: Member) -> bool:
-    """Whether nothing more is to be written for a waiting member, so that its claims are looked at."""
+    """Whether nothing more is to be written for a waiting member, so that its claims are
+    looked at.
+    """
     return member.wait is None or member.wait.deadline_s < math.inf
 
 
@@ -325,7 +484,7 @@ def _is_for_devices(selection: Selection) -> bool:
 
 def _bind(member: Member) -> Bind:
     pod = member.pod
-    devices = tuple(each for each in member.selections if reserves(each))
+    devices = tuple(selection for selection in member.selections if reserves(selection))
     return Bind(pod.uid, pod.namespace, pod.name, member.node, devices, member.permit)
 
 
@@ -348,4 +507,5 @@ def _reaches(volume: Volume, labels: Mapping[str, str]) -> bool:
     """Whether the volume's node affinity lets a node with these labels use it."""
     if volume.required is None:
         return True
+
     return any(bool(term.labels) and selects(term.labels, labels) for term in volume.required)

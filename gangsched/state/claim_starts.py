@@ -1,8 +1,9 @@
-"""Claim starts: members of an unsatisfied group whose binds wait for each other's claims (semantics B7).
+"""Claim starts: members of an unsatisfied group whose binds wait for each other's claims (semantics
+B7).
 
-Invariant: a bind is sent only if that leaves no part of the group broken (`model.parts`), counting members that are
-bound or have bound claims. Decisions are derived from the current members, so no edits, deletions or late members need
-to be recorded.
+Invariant: a bind is sent only if that leaves no part of the group broken (`model.parts`), counting
+members that are bound or have bound claims. Decisions are derived from the current members, so no
+edits, deletions or late members need to be recorded.
 """
 
 from __future__ import annotations
@@ -44,73 +45,125 @@ class Starts:
         return self._registry.group_of.get(member.gang, member.gang)
 
     def are_edited(self, waiting: Iterable[Member]) -> bool:
-        """Whether the gang of one of these members has changed since the last refresh, so that its minimum may
-        differ.
+        """Whether the gang of one of these members has changed since the last refresh, so that its
+        minimum may differ.
         """
         groups = {self.group_of(member) for member in waiting} & self._registry.groups.keys()
         return any(map(self._registry.is_touched, groups))
 
-    def decide(self, waiting: Collection[Member], failed: Mapping[str, str], now_s: float) -> Decision:
-        """Decide on all waiting members; `failed` maps uids to the reason why their claims cannot be bound."""
+    def decide(
+        self,
+        waiting: Collection[Member],
+        failed: Mapping[str, str],
+        now_s: float,
+    ) -> Decision:
+        """Decide on all waiting members; `failed` maps uids to the reason why their claims cannot
+        be bound.
+        """
         decision = Decision()
         starts: defaultdict[str, list[Member]] = defaultdict(list)
+
         for member in waiting:
             record = self._registry.gangs.get(member.gang)
             if member.wait is None:
                 continue
-            # Plain pods, replacements and those whose start has left without them wait for their own claims only (B7).
+
+            # Plain pods, replacements and those whose start has left without them wait for their
+            # own claims only (B7).
             if record is not None and record.minimum_binds and not member.wait.is_alone:
                 starts[self.group_of(member)].append(member)
             elif member.pod.uid in failed:
                 decision.ended.append({member.pod.uid: failed[member.pod.uid]})
             elif is_ready(member):
                 decision.sent.append(member)
+
         for group, members in starts.items():
             self._decide_start(decision, group, members, dict(failed), now_s)
+
         return decision
 
     def _decide_start(
-        self, decision: Decision, group: str, members: list[Member], failed: dict[str, str], now_s: float
+        self,
+        decision: Decision,
+        group: str,
+        members: list[Member],
+        failed: dict[str, str],
+        now_s: float,
     ) -> None:
-        ready = self._startable(group, [each for each in members if is_ready(each) and each.pod.uid not in failed])
+        ready = self._startable(
+            group,
+            [member for member in members if is_ready(member) and member.pod.uid not in failed],
+        )
         # The last look at all nodes, before the first bind leaves (B2).
-        closed = {each.pod.uid: each.node for each in ready if not self._cluster.takes(each.pod, each.node, group)}
+        closed = {
+            member.pod.uid: member.node
+            for member in ready
+            if not self._cluster.takes(member.pod, member.node, group)
+        }
         failed |= {uid: f'node "{node}" no longer fits the pod' for uid, node in closed.items()}
-        sent = self._startable(group, [each for each in ready if each.pod.uid not in closed])
+        sent = self._startable(group, [member for member in ready if member.pod.uid not in closed])
         decision.sent += sent
 
-        begun = {each.gang for each in sent}
-        started = {each.pod.uid for each in sent}
-        for each in members:
-            if each.wait is not None and each.gang in begun and each.pod.uid not in started:
-                # The minimum has started without it. From now on its claims can fail without taking the start back.
-                each.wait.is_alone = True
+        begun = {member.gang for member in sent}
+        started = {member.pod.uid for member in sent}
 
-        # Those that failed beside a start that goes on end singly; their gang counts them as lost members.
-        waiting = [each for each in members if each.gang not in begun]
-        ended = [each for each in members if each.gang in begun and each.pod.uid in failed]
+        for member in members:
+            if member.wait is not None and member.gang in begun and member.pod.uid not in started:
+                # The minimum has started without it. From now on its claims can fail without taking
+                # the start back.
+                member.wait.is_alone = True
 
-        # One late claim ends the whole start: the others' volumes would be held for a gang that cannot run.
-        lost = {each.pod.uid for each in waiting if each.pod.uid in failed or is_late(each, now_s)}
-        able = self._startable(group, [each for each in waiting if each.pod.uid not in lost], sent)
-        goes_on = {each.gang for each in able}
-        given_up = [each for each in waiting if each.gang not in goes_on]
-        ended += [each for each in waiting if each.gang in goes_on and each.pod.uid in lost]
+        # Those that failed beside a start that goes on end singly; their gang counts them as lost
+        # members.
+        waiting = [member for member in members if member.gang not in begun]
+        ended = [member for member in members if member.gang in begun and member.pod.uid in failed]
+
+        # One late claim ends the whole start: the others' volumes would be held for a gang that
+        # cannot run.
+        lost = {
+            member.pod.uid
+            for member in waiting
+            if member.pod.uid in failed or is_late(member, now_s)
+        }
+        able = self._startable(
+            group,
+            [member for member in waiting if member.pod.uid not in lost],
+            sent,
+        )
+        goes_on = {member.gang for member in able}
+        given_up = [member for member in waiting if member.gang not in goes_on]
+        ended += [member for member in waiting if member.gang in goes_on and member.pod.uid in lost]
+
         if given_up:
             decision.ended.append(_given_up(given_up, failed))
-        decision.ended += [{each.pod.uid: failed.get(each.pod.uid, LATE)} for each in ended]
 
-    def _startable(self, group: str, members: Iterable[Member], sent: Iterable[Member] = ()) -> list[Member]:
-        """Those of these waiting members that leave no part of the group broken if they start, after those `sent`."""
+        decision.ended += [{member.pod.uid: failed.get(member.pod.uid, LATE)} for member in ended]
+
+    def _startable(
+        self,
+        group: str,
+        members: Iterable[Member],
+        sent: Iterable[Member] = (),
+    ) -> list[Member]:
+        """Those of these waiting members that leave no part of the group broken if they start,
+        after those `sent`.
+        """
         chosen = [*members]
         root = self._registry.parts(group)
-        records = [self._registry.gangs[each] for each in gangs_of(root.part)]
-        begun = Counter(each.gang for each in sent)
-        begun.update({each.id: len(each.of(State.BINDING, State.BOUND)) for each in records if not each.minimum_binds})
-        counts = Counter(each.gang for each in chosen) + begun
-        counts.update({each.id: each.running for each in records if each.minimum_binds})
+        records = [self._registry.gangs[gang_id] for gang_id in gangs_of(root.part)]
+        begun = Counter(member.gang for member in sent)
+        begun.update(
+            {
+                record.id: len(record.of(State.BINDING, State.BOUND))
+                for record in records
+                if not record.minimum_binds
+            }
+        )
+        counts = Counter(member.gang for member in chosen) + begun
+        counts.update({record.id: record.running for record in records if record.minimum_binds})
         left = without_broken(root, counts, begun)
-        return [each for each in chosen if left[each.gang] == counts[each.gang]]
+
+        return [member for member in chosen if left[member.gang] == counts[member.gang]]
 
 
 def is_ready(member: Member) -> bool:
@@ -124,19 +177,36 @@ def is_late(member: Member, now_s: float) -> bool:
 
 
 def _given_up(members: Iterable[Member], failed: Mapping[str, str]) -> dict[str, str]:
-    """Why each member's wait ends with its start. Those whose claims are being written end once that is answered."""
-    # A write under way may still succeed. If its wait ended now, nobody would know what is to be released.
-    waiting = [each for each in members if each.wait is not None and each.wait.deadline_s < math.inf]
+    """Why each member's wait ends with its start. Those whose claims are being written end once
+    that is answered.
+    """
+    # A write under way may still succeed. If its wait ended now, nobody would know what is to be
+    # released.
+    waiting = [
+        member
+        for member in members
+        if member.wait is not None and member.wait.deadline_s < math.inf
+    ]
     first: dict[str, Member] = {}
+
     for each in sorted(waiting, key=lambda each: each.pod.key):
         if each.pod.uid in failed:
             first.setdefault(each.pod.namespace, each)
-    causes = {namespace: f"pod {each.pod.key}: {failed[each.pod.uid]}" for namespace, each in first.items()}
+
+    causes = {
+        namespace: f"pod {each.pod.key}: {failed[each.pod.uid]}"
+        for namespace, each in first.items()
+    }
     # What is wrong in another namespace is not for this one to know (I4).
     other = (
-        "a member of another namespace failed" if first else "a member was deleted, or waited too long for its volumes"
+        "a member of another namespace failed"
+        if first
+        else "a member was deleted, or waited too long for its volumes"
     )
     return {
-        each.pod.uid: failed.get(each.pod.uid, f"its gang did not start: {causes.get(each.pod.namespace, other)}")
-        for each in waiting
+        member.pod.uid: failed.get(
+            member.pod.uid,
+            f"its gang did not start: {causes.get(member.pod.namespace, other)}",
+        )
+        for member in waiting
     }

@@ -1,9 +1,10 @@
 """Nodes and the pods on them, as columns for `core`.
 
-Invariant: the columns are the exact sum of the pods put on the nodes, limited to `OVERFULL`. `member_store` decides
-which pods these are. Pods on unknown nodes are counted once the node appears; until then they change no snapshot and
-wake no group, since with a node selector most pods may be on such nodes (semantics I7). The pods of a node are copied
-only when they change after a snapshot has shared them.
+Invariant: the columns are the exact sum of the pods put on the nodes, limited to `OVERFULL`.
+`member_store` decides which pods these are. Pods on unknown nodes are counted once the node
+appears; until then they change no snapshot and wake no group, since with a node selector most pods
+may be on such nodes (semantics I7). The pods of a node are copied only when they change after a
+snapshot has shared them.
 """
 
 from __future__ import annotations
@@ -33,30 +34,45 @@ MOST_USED = AMOUNT_LIMIT - OVERFULL
 
 
 class Cluster:
-    """Nodes and their pods: `move`, `occupy` and `vacate` change pods, `apply_node` and `drop_node` nodes."""
+    """Nodes and their pods: `move`, `occupy` and `vacate` change pods, `apply_node` and `drop_node`
+    nodes.
+    """
 
     def __init__(self, *, allocates: bool = False, extends: bool = True) -> None:
-        """`allocates`: devices are allocated to claims; `extends`: also for extended resources that devices serve."""
+        """`allocates`: devices are allocated to claims; `extends`: also for extended resources that
+        devices serve.
+        """
         self.storage_cache = StorageCache(allocates=allocates)
         self.served = ServedResources(self.storage_cache if allocates and extends else None)
         self._nodes: dict[str, Node] = {}
-        self._used: dict[str, dict[str, int]] = defaultdict(dict)  # in whole numbers, which may exceed every limit
+
+        # in whole numbers, which may exceed every limit
+        self._used: dict[str, dict[str, int]] = defaultdict(dict)
         self._overhead: dict[str, Counter[str]] = {}  # what of `_used` ends with its node
-        self._overhead_columns: Ints | None = None  # never changed in place, since snapshots share it
+
+        # never changed in place, since snapshots share it
+        self._overhead_columns: Ints | None = None
         self._resources: dict[str, int] = {PODS: 0}
         self._table = NodeTable.of(())
         self._allocatable: Ints = np.zeros((1, 0), dtype=np.int64)
         self._free: Ints = np.zeros((1, 0), dtype=np.int64)
-        self._stale_table = self._stale_columns = False  # so that many changes between two plans cost one copy
+
+        # so that many changes between two plans cost one copy
+        self._stale_table = self._stale_columns = False
         self._snapshot: Snapshot | None = None
-        self._freed, self._all_freed = set[str](), False  # a flag, since all nodes for each of 1,000 pods took 60 ms
-        self._offers_more: dict[str, set[str]] = {}  # by node; who was too large for a reservation may get one now
+        self._freed = set[str]()
+        self._all_freed = False  # a flag, since all nodes for each of 1,000 pods took 60 ms
+
+        # by node; who was too large for a reservation may get one now
+        self._offers_more: dict[str, set[str]] = {}
         self._pods_changed = False
         self._narrowed = False
         self._touched: set[str] = set()
         self._moved: set[str] = set()
         self._residents: dict[str, dict[str, Pod]] = {}
-        self._unshown: set[str] = set()  # nodes whose residents no snapshot shows, so that they may be changed in place
+
+        # nodes whose residents no snapshot shows, so that they may be changed in place
+        self._unshown: set[str] = set()
         self._rows: list[Residents] = []
         self._versions: Ints = np.zeros(0, dtype=np.int64)
         self._version = 0
@@ -79,20 +95,26 @@ class Cluster:
         """Add or update a node; an irrelevant change is ignored."""
         if (old := self._nodes.get(node.name)) == node:
             return
+
         self._nodes[node.name] = node
         self._snapshot = None
         self._freed.add(node.name)
         self.served.forget_masks()
+
         if old is None:
             self._touch(node.name)
             for pod in self.residents(node.name).values():
                 self._count_terms(pod, +1)
+
         if old is None or any(name not in self._resources for name, _ in node.allocatable):
             self._stale_columns = self._stale_table = True
-            self._narrowed |= old is not None  # of columns made anew it is not known what became less
+            # of columns made anew it is not known what became less
+            self._narrowed |= old is not None
             return
+
         if _attributes(old) != _attributes(node):
             self._stale_table = self._pods_changed = self._narrowed = True
+
         if old.allocatable != node.allocatable:
             self._offer(node, self.served.offered(old))
 
@@ -100,6 +122,7 @@ class Cluster:
         """Update what nodes offer through devices, after their slices changed."""
         if self.served.recount_all():
             self.serve()
+
         for node in map(self._nodes.get, self.storage_cache.take_sliced()):
             if node is not None and self.served.names:
                 before = self.served.offered(node)
@@ -107,17 +130,24 @@ class Cluster:
                 self._offer(node, before)
 
     def serve(self) -> None:
-        """Recount what nodes offer, because devices now serve other extended resources than before."""
-        self._stale_columns, self._all_freed, self._narrowed, self._snapshot = True, True, True, None
+        """Recount what nodes offer, because devices now serve other extended resources
+        than before.
+        """
+        self._stale_columns = True
+        self._all_freed = True
+        self._narrowed = True
+        self._snapshot = None
         self.served.forget_masks()
 
     def _offer(self, node: Node, before: Mapping[str, int]) -> None:
         """Update the columns of a node that offered other amounts before."""
         offered = self.served.offered(node)
         self._narrowed |= any(offered.get(name, 0) < amount for name, amount in before.items())
+
         more = {name for name, amount in offered.items() if amount > before.get(name, 0)}
         if more:
             self._offers_more.setdefault(node.name, set()).update(more)
+
         self._snapshot = None
         if not self._stale_columns:  # else all columns are filled with the next snapshot
             self._fill_column(self._table.index[node.name], node)
@@ -128,9 +158,11 @@ class Cluster:
             self._touched.add(name)
             self._moved.add(name)  # who held or promised room there has lost it
             self._offers_more.pop(name, None)
+
             for pod in self.residents(name).values():
                 self._count_terms(pod, -1)
                 self._all_freed |= bool(pod.shape.constraints.anti_affinity)
+
             # A topology domain may be gone.
             self._stale_columns = self._stale_table = self._narrowed = self._pods_changed = True
             self.served.forget(name)
@@ -140,15 +172,21 @@ class Cluster:
         """Set the labels of all namespaces, which namespace selectors match."""
         if namespaces != self.namespaces:
             self.replicas.forget(self.namespaces.keys() - namespaces.keys())
-            self.namespaces, self._snapshot, self._pods_changed = namespaces, None, True
+            self.namespaces = namespaces
+            self._snapshot = None
+            self._pods_changed = True
 
     def move(self, old: Pod, left: str, pod: Pod, node: str) -> None:
-        """Move a pod, whose previous version is `old`, from node `left` to `node`; "" stands for no node."""
+        """Move a pod, whose previous version is `old`, from node `left` to `node`; "" stands for no
+        node.
+        """
         if left == node and _same(old, pod):
             self.renew(pod, node)
             return
+
         if left:
             self.vacate(old, left)
+
         if node:
             self.occupy(pod, node)
 
@@ -166,31 +204,44 @@ class Cluster:
     def expel(self, uids: Set[str], nodes: Iterable[str]) -> None:
         """Remove every trace of these pods from `nodes`, and recompute the sums over their pods."""
         for node in nodes:
-            left = {each: pod for each, pod in self._residents.pop(node, NOBODY).items() if each not in uids}
+            left = {
+                each: pod
+                for each, pod in self._residents.pop(node, NOBODY).items()
+                if each not in uids
+            }
             self._unshown.discard(node)
             self._used.pop(node, None)
             self._overhead.pop(node, None)
+
             for pod in left.values():
                 for name, amount in pod.shape.requests:
                     self._used[node][name] = self._used[node].get(name, 0) + amount
+
                 self._count_overhead(pod, node, +1)
+
             if left:
                 self._residents[node] = left
+
             self.open((node,))
             self.touch(node)
+
         self.replicas.recount(self._residents)
         self._term_owners = {}
         for node in self._nodes:
             for pod in self.residents(node).values():
                 self._count_terms(pod, +1)
+
         for uid in uids:
             self.nominate(uid, None)
             self.storage_cache.expel(uid)
+
         self._stale_columns = self._stale_table = self._pods_changed = True
         self._snapshot = None
 
     def renew(self, pod: Pod, node: str) -> None:
-        """Replace a pod by a version that differs only in what no filter reads; a snapshot may have either version."""
+        """Replace a pod by a version that differs only in what no filter reads; a snapshot may have
+        either version.
+        """
         self._residents[node][pod.uid] = pod
         self.touch(node)
 
@@ -200,18 +251,24 @@ class Cluster:
             self._touch(node)
 
     def nominate(self, uid: str, nomination: Nomination | None, *, grows: bool = True) -> None:
-        """Set or remove the nomination of a pod to a node, by gangsched (V10) or another scheduler (F1).
+        """Set or remove the nomination of a pod to a node, by gangsched (V10) or another scheduler
+        (F1).
 
-        `grows`: removing the nomination frees room for other pods, because the nominated pod does not occupy it.
+        `grows`: removing the nomination frees room for other pods, because the nominated pod does
+        not occupy it.
         """
         old = self._promises.get(uid)
         if old == nomination:
             return
+
         self._promises.set(uid, nomination)
         self._snapshot = None
-        self._pods_changed |= old is None  # who was refused in the same plan saw the labels of its pods there
+
+        # who was refused in the same plan saw the labels of its pods there
+        self._pods_changed |= old is None
         if grows and old is not None and (nomination is None or nomination[:3] != old[:3]):
             self._freed.add(old.node)
+
         if nomination is not None and not nomination.group:
             self._freed.add(nomination.node)  # members that are held there may be held no more
 
@@ -224,7 +281,9 @@ class Cluster:
         return self._residents.get(node, NOBODY)
 
     def used(self) -> Mapping[str, Mapping[str, int]]:
-        """Amounts in use on each node that has pods, whether the node is known or not; some amounts may be zero."""
+        """Amounts in use on each node that has pods, whether the node is known or not; some amounts
+        may be zero.
+        """
         return self._used
 
     @property
@@ -234,22 +293,32 @@ class Cluster:
 
     def take_offers(self) -> dict[str, set[str]]:
         """By node, the resources whose allocatable increased since the last call."""
-        offers, self._offers_more = self._offers_more, {}
+        offers = self._offers_more
+        self._offers_more = {}
         return offers
 
     def take_freed(self) -> set[str]:
         """Nodes with a change since the last call that may help a refused group (semantics Q3)."""
-        freed, self._freed, self._all_freed = set(self._nodes) if self._all_freed else self._freed, set(), False
+        freed = set(self._nodes) if self._all_freed else self._freed
+        self._freed = set()
+        self._all_freed = False
+
         return freed | self.storage_cache.take_freed(self._nodes.keys())
 
     def take_pods_changed(self) -> bool:
-        """Whether pods moved or changed labels since the last call, which may affect inter-pod constraints (Q3)."""
-        pods_changed, self._pods_changed = self._pods_changed, False
+        """Whether pods moved or changed labels since the last call, which may affect inter-pod
+        constraints (Q3).
+        """
+        pods_changed = self._pods_changed
+        self._pods_changed = False
         return pods_changed
 
     def take_narrowed(self) -> bool:
-        """Whether a node was removed or may take fewer pods since the last call, so that victims may change."""
-        narrowed, self._narrowed = self._narrowed, False
+        """Whether a node was removed or may take fewer pods since the last call, so that victims
+        may change.
+        """
+        narrowed = self._narrowed
+        self._narrowed = False
         return narrowed
 
     @property
@@ -259,26 +328,32 @@ class Cluster:
 
     def take_touched(self) -> set[str]:
         """Nodes whose pods changed since the last call; some may no longer exist."""
-        touched, self._touched = self._touched, set()
+        touched = self._touched
+        self._touched = set()
         return touched
 
     def _holds(self, pod: Pod, node: str, promised: Mapping[str, int]) -> bool:
         self._refresh()
         index = self._table.index.get(node)
         return index is not None and all(
-            name in self._resources and self._free[self._resources[name], index] >= promised.get(name, 0)
+            name in self._resources
+            and self._free[self._resources[name], index] >= promised.get(name, 0)
             for name, _ in pod.shape.requests
         )
 
     def takes(self, pod: Pod, node: str, group: str) -> bool:
-        """Whether `node` is schedulable and has room for its held or bound `pod` plus nominations of other groups."""
+        """Whether `node` is schedulable and has room for its held or bound `pod` plus nominations
+        of other groups.
+        """
         promised: Counter[str] = Counter()
-        for each in self._promises.on(node):
-            if each.pod.priority >= pod.priority and each.group != group:
-                promised.update(dict(each.pod.shape.requests))
-                promised.subtract(dict(each.freed))
+        for nomination in self._promises.on(node):
+            if nomination.pod.priority >= pod.priority and nomination.group != group:
+                promised.update(dict(nomination.pod.shape.requests))
+                promised.subtract(dict(nomination.freed))
+
         if not self._holds(pod, node, promised):
             return False
+
         return bool(static_fit(pod.shape, self._table).mask[self._table.index[node]])
 
     def table(self) -> NodeTable:
@@ -290,8 +365,10 @@ class Cluster:
         """Current columns; the same object until something changes."""
         self._refresh()
         storage = self.storage_cache.storage()
+
         if self._snapshot is None or self.replicas.is_stale:
-            allocatable, free = self._allocatable.copy(), self._free.copy()
+            allocatable = self._allocatable.copy()
+            free = self._free.copy()
             allocatable.flags.writeable = free.flags.writeable = False
             resources = dict(self._resources)
             self._snapshot = Snapshot(
@@ -303,29 +380,40 @@ class Cluster:
                 storage,
                 self._promises.current(ColumnLayout(resources, self._table.index)),
                 self._overhead_columns,
-                self.served.masks([self._nodes[name] for name in self._table.names]) if self.served.names else {},
+                (
+                    self.served.masks([self._nodes[name] for name in self._table.names])
+                    if self.served.names
+                    else {}
+                ),
             )
         elif self._snapshot.storage is not storage:
             self._snapshot = replace(self._snapshot, storage=storage)
+
         return self._snapshot
 
     def without_promised(self, priority: int, of: Snapshot | None = None) -> Snapshot:
-        """Snapshot `of` (default: the current one) without the room nominated to pods of at least this priority."""
+        """Snapshot `of` (default: the current one) without the room nominated to pods of at least
+        this priority.
+        """
         return self._promises.taken_from(of or self.snapshot(), priority)
 
     def _pods_by_node(self) -> PodsByNode:
         versions = self._versions.copy()
         versions.flags.writeable = False
         self._unshown.clear()
+
         self._shown += 1
         if self._shown % SNAPSHOTS_IN_AN_AGE == 0:
             self.counts.new_age()
-        owners, peers = tuple(self._term_owners), self.replicas.shown(self._residents)
+
+        owners = tuple(self._term_owners)
+        peers = self.replicas.shown(self._residents)
         return PodsByNode(tuple(self._rows), versions, owners, self.namespaces, peers)
 
     def take_moved(self) -> set[str]:
         """Nodes whose pods changed or that were deleted since the last call (semantics V25)."""
-        moved, self._moved = self._moved, set()
+        moved = self._moved
+        self._moved = set()
         return moved
 
     def _touch(self, node: str) -> None:
@@ -336,44 +424,63 @@ class Cluster:
         used = self._used[node]
         for name, amount in pod.shape.requests:
             used[name] = used.get(name, 0) + sign * amount
+
         if not any(used.values()):
             del self._used[node]
+
         residents = self._settle(pod, node, sign)
         self.replicas.count(pod, node, sign)
         self._count_overhead(pod, node, sign)
+
         if node not in self._nodes:
             return
+
         self._snapshot = None
         self._pods_changed = True
         self._touch(node)
         self._count_terms(pod, sign)
+
         index = None if self._stale_columns else self._table.index.get(node)
         if index is None:
             return
+
         self._rows[index] = residents
         self._version += 1
         self._versions[index] = self._version  # caches of counts by node compare it
+
         for name, _ in pod.shape.requests:
             row = self._resources.get(name)
             if row is not None:
                 # Recounted, since a sum that saturated cannot be counted back.
-                self._free[row, index] = max(int(self._allocatable[row, index]) - used[name], OVERFULL)
+                self._free[row, index] = max(
+                    int(self._allocatable[row, index]) - used[name],
+                    OVERFULL,
+                )
 
     def _count_overhead(self, pod: Pod, node: str, sign: int) -> None:
         """Count the pod among what ends with its node; when it goes, the node offers more."""
         if not pod.ends_with_node:
             return
+
         amounts = self._overhead.setdefault(node, Counter())
         for name, amount in pod.shape.requests:
             amounts[name] += sign * amount
+
         if not any(amounts.values()):
             del self._overhead[node]
+
         index = None if self._stale_columns else self._table.index.get(node)
         if index is None:
             return  # counted with all others once the node's columns are made
+
         if sign < 0:
             self._offers_more.setdefault(node, set()).update(name for name, _ in pod.shape.requests)
-        columns = np.zeros_like(self._allocatable) if self._overhead_columns is None else self._overhead_columns.copy()
+
+        columns = (
+            np.zeros_like(self._allocatable)
+            if self._overhead_columns is None
+            else self._overhead_columns.copy()
+        )
         columns[:, index] = self._filled((self._overhead.get(node, {}),))[:, 0]
         self._overhead_columns = columns
 
@@ -382,14 +489,17 @@ class Cluster:
         if node not in self._unshown:
             self._residents[node] = dict(self._residents.get(node, NOBODY))
             self._unshown.add(node)
+
         residents = self._residents[node]
         if sign > 0:
             residents[pod.uid] = pod
         else:
             del residents[pod.uid]
+
         if not residents:
             del self._residents[node]
             self._unshown.discard(node)
+
         return residents
 
     def _count_terms(self, pod: Pod, sign: int) -> None:
@@ -407,22 +517,35 @@ class Cluster:
             self._rows = [self._residents.get(name, NOBODY) for name in self._table.names]
             self._versions = np.arange(len(self._rows), dtype=np.int64) + self._version + 1
             self._version += len(self._rows)
+
         if self._stale_columns:
             of_nodes = (name for node in self._table.nodes for name, _ in node.allocatable)
             for name in (*of_nodes, *sorted(self.served.names)):
                 self._resources.setdefault(name, len(self._resources))
-            # The table's nodes may offer other amounts than now, which alone does not make a new table.
-            self._allocatable = self._filled(self.served.offered(self._nodes[name]) for name in self._table.names)
+
+            # The table's nodes may offer other amounts than now, which alone does not make a new
+            # table.
+            self._allocatable = self._filled(
+                self.served.offered(self._nodes[name]) for name in self._table.names
+            )
             used = self._filled(self._used.get(name, {}) for name in self._table.names)
             self._free = np.maximum(self._allocatable - used, OVERFULL)
-            ends_with_node = self._filled(self._overhead.get(name, {}) for name in self._table.names)
+            ends_with_node = self._filled(
+                self._overhead.get(name, {}) for name in self._table.names
+            )
             self._overhead_columns = ends_with_node if self._overhead else None
             self._stale_columns = False
 
     def _filled(self, amounts: Iterable[Mapping[str, int]]) -> Ints:
-        """A column for each of `amounts`; row by row, because NumPy takes a list faster than single numbers."""
+        """A column for each of `amounts`; row by row, because NumPy takes a list faster than single
+        numbers.
+        """
         columns = tuple(amounts)
-        rows = [[min(each.get(name, 0), MOST_USED) for each in columns] for name in self._resources]
+        rows = []
+
+        for name in self._resources:
+            rows.append([min(column.get(name, 0), MOST_USED) for column in columns])
+
         return np.array(rows, dtype=np.int64).reshape(len(rows), len(columns))
 
     def _fill_column(self, index: int, node: Node) -> None:

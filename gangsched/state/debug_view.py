@@ -1,7 +1,8 @@
 """The state of a gang as plain JSON values, for debugging.
 
-Invariant: read-only. It shows names, counts and messages of gangs and members, but no other data of pods. Times are
-seconds relative to `now_s`, because values of a monotonic clock are meaningless outside the process.
+Invariant: read-only. It shows names, counts and messages of gangs and members, but no other data of
+pods. Times are seconds relative to `now_s`, because values of a monotonic clock are meaningless
+outside the process.
 """
 
 from __future__ import annotations
@@ -48,11 +49,12 @@ GOING = frozenset({State.WITHDRAWN, State.TERMINATING, State.DELETED})
 
 def list_gangs(state: SchedulingState) -> list[Json]:
     """One entry for each gang of this scheduler and each waiting plain pod, by name."""
-    return [
-        _line(state, state.registry.gangs[gang_id])
-        for gang_id in sorted(state.registry.gangs)
-        if state.registry.gangs[gang_id].ours
-    ]
+    result: list[Json] = []
+    for gang_id in sorted(state.registry.gangs):
+        if state.registry.gangs[gang_id].ours:
+            result.append(_line(state, state.registry.gangs[gang_id]))
+
+    return result
 
 
 def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json | None:
@@ -60,6 +62,7 @@ def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json
     record = state.registry.gangs.get(gang_id)
     if record is None:
         return None
+
     group = state.registry.groups.get(state.registry.group_of.get(gang_id, ""))
     return {
         **_line(state, record),
@@ -69,7 +72,9 @@ def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json
         "spec": _spec(record),
         "problems": [problem.text for problem in record.problems],
         "members": _members(record),
-        "roomForMembersToCome": Counter(each.node for each in state.coming.shown().get(gang_id, ())),
+        "roomForMembersToCome": Counter(
+            placement.node for placement in state.coming.shown().get(gang_id, ())
+        ),
         "domains": _domains(state, group, now_s),
         **_of_group(state, group, now_s),
     }
@@ -78,37 +83,51 @@ def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json
 def list_levels(state: SchedulingState) -> list[Json]:
     """The levels that nodes have, the finest first; nodes without the label are in no domain."""
     keys = ("kubernetes.io/hostname", *state.registry.policy.topology_keys)
-    return [each._asdict() for each in level_summaries(keys, state.snapshot().table)]
+    result: list[Json] = []
+
+    for level_summary in level_summaries(keys, state.snapshot().table):
+        result.append(level_summary._asdict())
+
+    return result
 
 
 def list_reservations(state: SchedulingState) -> list[Json]:
     """Current reservations, in the order of heads (semantics H15)."""
-    return [
-        {
-            "group": each.group,
-            "kind": "fence" if each.is_fence else "timed",
-            "first": each.first,
-            "at": _time(each.at_s),
-            "promised": _time(each.promised_s),
-            "waitingSince": _time(each.since_s),
-            "runTimeS": each.run_time_s if each.run_time_s < math.inf else None,
-            "nodes": list(each.nodes),
-            "empty": each.empty if each.is_fence else None,
-            "waitsFor": [blocker.id for blocker in each.waits_for],
-        }
-        for each in state.reports.reservations.standing
-    ]
+    result: list[Json] = []
+    for reservation in state.reports.reservations.standing:
+        result.append(
+            {
+                "group": reservation.group,
+                "kind": "fence" if reservation.is_fence else "timed",
+                "first": reservation.first,
+                "at": _time(reservation.at_s),
+                "promised": _time(reservation.promised_s),
+                "waitingSince": _time(reservation.since_s),
+                "runTimeS": reservation.run_time_s if reservation.run_time_s < math.inf else None,
+                "nodes": list(reservation.nodes),
+                "empty": reservation.empty if reservation.is_fence else None,
+                "waitsFor": [blocker.id for blocker in reservation.waits_for],
+            }
+        )
+
+    return result
 
 
 def _time(at_s: float) -> str | None:
-    return format_timestamp(int(at_s)) if at_s < math.inf else None
+    if at_s < math.inf:
+        return format_timestamp(int(at_s))
+
+    return None
 
 
 def _line(state: SchedulingState, record: GangRecord) -> Json:
-    """The summary; a gang that came since the last turn of the loop has no verdict, minimum or group yet."""
+    """The summary; a gang that came since the last turn of the loop has no verdict, minimum or
+    group yet.
+    """
     group_id = state.registry.group_of.get(record.id, "")
     group = state.registry.groups.get(group_id)
     verdict = _verdict(record, group)
+
     return {
         "gang": record.id,
         "group": group_id,
@@ -125,6 +144,7 @@ def _verdict(record: GangRecord, group: GroupRecord | None) -> Refusal | None:
     """The last decision about this gang of the group."""
     if group is None or group.verdict is None:
         return None
+
     return group.verdict.of_gang(record.id)
 
 
@@ -132,6 +152,7 @@ def _pod_group(record: GangRecord) -> Json | None:
     pod_group = record.pod_group
     if pod_group is None:
         return None
+
     version = api_version(pod_group.api_group, pod_group.version)
     return {
         "apiVersion": version,
@@ -146,6 +167,7 @@ def _spec(record: GangRecord) -> Json | None:
     spec = record.spec
     if spec is None or record.plain:
         return None
+
     values: Json = {
         "min": spec.min_member,
         "total": spec.total,
@@ -153,11 +175,14 @@ def _spec(record: GangRecord) -> Json | None:
         "wait time": spec.wait_time_s,
         "groups": list(spec.group),
         "match policy": spec.match_policy.value,
-        "minResources": {name: format_quantity(name, amount) for name, amount in spec.min_resources},
+        "minResources": {
+            name: format_quantity(name, amount) for name, amount in spec.min_resources
+        },
         "shared GPUs": spec.constraints.allow_shared,
         "GPU product": "same" if spec.constraints.same_product else "any",
         "topology": ",".join(spec.constraints.topology),
-        "topology for Kueue": ",".join(spec.constraints.topology),  # all that is required, whoever asks for it
+        # all that is required, whoever asks for it
+        "topology for Kueue": ",".join(spec.constraints.topology),
         "preferred topology": spec.constraints.preferred,
         "slices": format_slices(spec.constraints.slices),
         "preemption delay": spec.preemption_delay_s,
@@ -172,14 +197,22 @@ def members_by_state(record: GangRecord) -> dict[str, list[Member]]:
     found: dict[str, list[Member]] = {kind: [] for kind in MEMBER_STATES}
     for member in sorted(record.members.values(), key=lambda member: member.pod.key):
         found[_kind(member)].append(member)
+
     return found
 
 
 def _kind(member: Member) -> str:
     """The state as users know it."""
     if member.state is State.ENDED:
-        return "succeeded" if member.pod.phase is Phase.SUCCEEDED else "failed"
-    return "terminating" if member.state in GOING else member.state.value
+        if member.pod.phase is Phase.SUCCEEDED:
+            return "succeeded"
+
+        return "failed"
+
+    if member.state in GOING:
+        return "terminating"
+
+    return member.state.value
 
 
 def _members(record: GangRecord) -> Json:
@@ -193,23 +226,36 @@ def _members(record: GangRecord) -> Json:
 def _member(member: Member, kind: str) -> Json:
     pod = member.pod
     told: Json = {"pod": pod.key, "uid": pod.uid}
+
     if node := member.node or pod.node_name:
         told["node"] = node
+
     if kind == "foreign":
         told["schedulerName"] = pod.scheduler_name
+
     if pod.status_reason:
         told["status"] = pod.status_reason
+
     if pod.timed_out or member.marking:
         told["timedOut"] = True
+
     return told
 
 
 def _domains(state: SchedulingState, group: GroupRecord | None, now_s: float) -> list[Json]:
-    """The best domains of the levels that a waiting group requires, by the room that is free now."""
+    """The best domains of the levels that a waiting group requires, by the room that is
+    free now.
+    """
     if group is None:
         return []
+
     ledger = Ledger(state.snapshot(), policy=state.registry.policy, counts=state.cluster.counts)
-    return [each._asdict() for each in best_domains(state.registry.group(group.id, now_s), ledger)]
+    domains: list[Json] = []
+
+    for domain_room in best_domains(state.registry.group(group.id, now_s), ledger):
+        domains.append(domain_room._asdict())
+
+    return domains
 
 
 def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -> Json:
@@ -217,13 +263,20 @@ def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -
     if group is None:
         nothing = dict.fromkeys(("lastRound", "clock", "nomination", "preemption"))
         return {"broken": False, "rounds": 0, **nothing, "yieldedTo": "", "avoid": {}}
+
     verdict = group.verdict
     round_ = verdict.round if verdict else None
     view = state.registry.group(group.id, now_s)
     clock: Json | None = None
+
     if group.clock_s is not None:
         ran_s = now_s - group.clock_s
-        clock = {"ranS": round(ran_s, 1), "waitTimeS": view.wait_time_s, "leftS": round(view.wait_time_s - ran_s, 1)}
+        clock = {
+            "ranS": round(ran_s, 1),
+            "waitTimeS": view.wait_time_s,
+            "leftS": round(view.wait_time_s - ran_s, 1),
+        }
+
     return {
         "gangsOfGroup": list(group.gangs),
         "state": _state(group, now_s),
@@ -235,14 +288,22 @@ def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -
         "nomination": _nomination(state, group, now_s),
         "preemption": _not_helpful(group),
         "yieldedTo": group.yielded_to,
-        "avoid": {node: round(until_s - now_s, 1) for node, until_s in sorted(group.avoid.items()) if until_s > now_s},
+        "avoid": {
+            node: round(until_s - now_s, 1)
+            for node, until_s in sorted(group.avoid.items())
+            if until_s > now_s
+        },
     }
 
 
 def _state(group: GroupRecord, now_s: float) -> Json:
     """The states of the group, and what brought it there (Q3, H3)."""
     until_s = group.back_off_until_s
-    why = group.ineligible.why if group.ineligible is not None else group.not_reserved or group.told_not_reserved
+    why = (
+        group.ineligible.why
+        if group.ineligible is not None
+        else group.not_reserved or group.told_not_reserved
+    )
     return {
         "queue": group.queue.value,
         "cause": group.cause.value if group.cause is not None else "",
@@ -251,21 +312,31 @@ def _state(group: GroupRecord, now_s: float) -> Json:
         "needs": [{"pods": need.count, "within": list(need.within)} for need in group.needs],
         "beingPreempted": group.taken is not None,
         "entitlement": group.entitlement.value,
-        "notReserved": {"why": why.why.value, "until": _time(why.until_s)} if why is not None else None,
+        "notReserved": (
+            {"why": why.why.value, "until": _time(why.until_s)} if why is not None else None
+        ),
     }
 
 
 def _nomination(state: SchedulingState, group: GroupRecord, now_s: float) -> Json | None:
-    """How far room is made for the group: nodes, what becomes of each victim, and the harm (semantics V8, V23)."""
+    """How far room is made for the group: nodes, what becomes of each victim, and the harm
+    (semantics V8, V23).
+    """
     record = group.nomination
     if record is None:
         return None
+
     harm = record.decision.harm
     return {
         "stage": record.stage.value,
         "nodes": {nominee.pod.key: nominee.node for nominee in record.nominees.values()},
         "victims": [
-            {"pod": f"{each.namespace}/{each.name}", "node": each.node, "unit": each.kind, "fate": record.fates[uid]}
+            {
+                "pod": f"{each.namespace}/{each.name}",
+                "node": each.node,
+                "unit": each.kind,
+                "fate": record.fates[uid],
+            }
             for uid, each in record.victims.items()
         ],
         "awaited": len(record.awaited),
@@ -280,16 +351,24 @@ def _not_helpful(group: GroupRecord) -> Json | None:
     found = group.verdict.preemption if group.verdict is not None else None
     if not isinstance(found, NotHelpful):
         return None
+
     amounts = ("pods", "room", "needed", "allowed", "amount", "seconds", "name")
-    return {"why": found.why.value, **{name: value for name in amounts if (value := getattr(found, name))}}
+    return {
+        "why": found.why.value,
+        **{name: value for name in amounts if (value := getattr(found, name))},
+    }
 
 
 def _notes(state: SchedulingState, group: GroupRecord) -> list[Json]:
     """The last verdict's messages about single members."""
     pods = {pod.uid: pod for gang_id in group.gangs for pod in state.registry.gangs[gang_id].pods}
     notes = group.verdict.notes if group.verdict else ()
-    return [
-        {"pod": pods[uid].key, "reason": refusal.reason.value, "message": refusal.text}
-        for uid, refusal in notes
-        if uid in pods
-    ]
+    result: list[Json] = []
+
+    for uid, refusal in notes:
+        if uid in pods:
+            result.append(
+                {"pod": pods[uid].key, "reason": refusal.reason.value, "message": refusal.text}
+            )
+
+    return result

@@ -1,8 +1,9 @@
-"""Sub groups, which are gangs that a PodGroup declares by labels of its pods: the sub group of each pod, and pods that
-must change theirs.
+"""Sub groups, which are gangs that a PodGroup declares by labels of its pods: the sub group of each
+pod, and pods that must change theirs.
 
-Invariant: the declaration of a sub group is in its record while it has pods, and reflects the newest version of the
-PodGroup. Pods are moved between gangs a bounded number at a time; until all are, the tree is refused.
+Invariant: the declaration of a sub group is in its record while it has pods, and reflects the
+newest version of the PodGroup. Pods are moved between gangs a bounded number at a time; until all
+are, the tree is refused.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from gangsched.model.objects import Pod, PodGroup
 from gangsched.state.groups import Registry
 
 MOVED_AT_A_TIME = 60
-"""Pods that one turn assigns anew: each may be a gang of its own, which takes 0.5 ms to read, decide and report."""
+"""Pods that one turn assigns anew: each may be a gang of its own, which takes 0.5 ms to read,
+decide and report.
+"""
 REMEMBERED = 256
-"""Gangs of one PodGroup that are remembered before those without pods are looked for, then again at twice as many."""
+"""Gangs of one PodGroup that are remembered before those without pods are looked for, then again at
+twice as many.
+"""
 
 
 class SubGroupGangs:
@@ -26,9 +31,12 @@ class SubGroupGangs:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        #: By the id of the PodGroup: its gangs, each with the version of the PodGroup that declares it.
+        #: By the id of the PodGroup: its gangs, each with the version of the PodGroup that declares
+        #: it.
         self._gangs: dict[str, dict[str, PodGroup]] = {}
-        #: Pods that are to be assigned anew, by uid. In order: an object that is edited each second delays no others.
+
+        #: Pods that are to be assigned anew, by uid. In order: an object that is edited each second
+        #: delays no others.
         self._moving: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -41,44 +49,59 @@ class SubGroupGangs:
         return bool(self._moving)
 
     def gang_of(self, pod: Pod, named: GangRef) -> str:
-        """The id of the gang that a pod is in: the one that it names, or a sub group of that gang."""
+        """The id of the gang that a pod is in: the one that it names, or a sub group of
+        that gang.
+        """
         record = self._registry.gangs.get(named.id)
         if record is None or not record.pod_groups:
             return named.id
+
         root = None
-        for group in named.api_groups:  # a loop, because this is asked for every version of every pod
+        # a loop, because this is asked for every version of every pod
+        for group in named.api_groups:
             if (root := record.pod_groups.get(group)) is not None:
                 break
+
         if root is None or not root.sub_groups:
             return named.id
+
         part = sub_group_of(pod, root)
         if isinstance(part, str):
             return named.id
+
         gangs = self._gangs.setdefault(named.id, {})
         if gangs.get(part.id) is not root or part.id not in self._registry.gangs:
             gangs[part.id] = root
             self._registry.gang(part.id).pod_groups[part.api_group] = part
-            # At powers of two only: gangs of pods that come and go are found at a constant cost for each new one.
+
+            # At powers of two only: gangs of pods that come and go are found at a constant cost for
+            # each new one.
             if len(gangs) >= REMEMBERED and len(gangs).bit_count() == 1:
                 self._forget_those_without_pods(named.id, besides=part.id)
+
         return part.id
 
     def changed(self, gang_id: str, old: PodGroup | None, new: PodGroup | None) -> None:
-        """Record that the PodGroup of this gang changed or, if `new` is None, was deleted with its sub groups."""
+        """Record that the PodGroup of this gang changed or, if `new` is None, was deleted with its
+        sub groups.
+        """
         known = self._registry.gangs.get(gang_id)
         stated = known.pod_groups.values() if known is not None else ()
         # Objects without sub groups, which are nearly all, cost nothing.
         if not any(each is not None and each.sub_groups for each in (old, *stated)):
             return
+
         gangs = self._gangs.pop(gang_id, {})
         for each in (gang_id, *gangs):
             record = self._registry.gangs.get(each)
             if record is None:
                 continue
+
             self._moving |= dict.fromkeys(record.members)
             if new is None and old is not None and each != gang_id:
                 record.pod_groups.pop(old.api_group, None)
                 self._registry.touch(each)
+
         if new is not None and old is not None:  # whose pods have not moved yet
             self._gangs[gang_id] = dict.fromkeys(gangs, old)
 
@@ -87,10 +110,13 @@ class SubGroupGangs:
         taken = list(islice(self._moving, MOVED_AT_A_TIME))
         for uid in taken:
             del self._moving[uid]
+
         return taken
 
     def _forget_those_without_pods(self, gang_id: str, besides: str) -> None:
         known = self._registry.gangs
         with_pods = {each for each in self._gangs[gang_id] if each in known and known[each].members}
         with_pods.add(besides)
-        self._gangs[gang_id] = {each: of for each, of in self._gangs[gang_id].items() if each in with_pods}
+        self._gangs[gang_id] = {
+            each: of for each, of in self._gangs[gang_id].items() if each in with_pods
+        }

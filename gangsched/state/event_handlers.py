@@ -1,8 +1,8 @@
 """Event handlers: apply messages to the state.
 
-Invariant: messages are applied completely and in order, and applying one never fails: an outdated or impossible message
-is ignored, and an object that cannot be applied is set aside (semantics I8). No decisions are made here; changed groups
-are planned after the next `Registry.refresh`.
+Invariant: messages are applied completely and in order, and applying one never fails: an outdated
+or impossible message is ignored, and an object that cannot be applied is set aside (semantics I8).
+No decisions are made here; changed groups are planned after the next `Registry.refresh`.
 """
 
 from __future__ import annotations
@@ -84,12 +84,16 @@ class EventHandlers:
         self._avoid_s = rules.avoid_s
         self._bind_retry_keep_s = rules.bind_retry_keep_s
         self.set_aside = SetAside()
+
         #: The gangs of each PodGroup that declares several, by API group and id of the object.
         self._gangs_of: dict[tuple[str, str], frozenset[str]] = {}
         self.sub_groups = SubGroupGangs(registry)
 
     def apply(
-        self, message: Event | Outcome | BindUndecided | ClaimsReleased, *, now_s: float
+        self,
+        message: Event | Outcome | BindUndecided | ClaimsReleased,
+        *,
+        now_s: float,
     ) -> tuple[RecordEvent, ...]:
         """Apply one message; return Events that must be written regardless of the next plan."""
         match message:
@@ -101,7 +105,9 @@ class EventHandlers:
                 return self._replaced(message, now_s)
             case Unread(kind=kind, api_group=api_group, forbidden=forbidden):
                 if kind is PodGroup:
-                    self._touch(self._registry.pod_group_names.forbid(api_group, forbidden=forbidden))
+                    self._touch(
+                        self._registry.pod_group_names.forbid(api_group, forbidden=forbidden)
+                    )
                     self._replace_pod_groups(api_group, (), now_s, served=False)
                 elif kind is PodDisruptionBudget:
                     self._disruption_budgets.miss()
@@ -121,25 +127,39 @@ class EventHandlers:
                 self._helped(self._cluster.storage_cache.wrote(versions))
             case _:
                 assert_never(message)
+
         return ()
 
-    def _applied(self, item: Object, now_s: float, *, listed: bool = False) -> tuple[RecordEvent, ...]:
-        """Apply one object. Whatever that raises is about this object alone, and must not end the process (I8)."""
+    def _applied(
+        self,
+        item: Object,
+        now_s: float,
+        *,
+        listed: bool = False,
+    ) -> tuple[RecordEvent, ...]:
+        """Apply one object. Whatever that raises is about this object alone, and must not end the
+        process (I8).
+        """
         try:
             events = self._apply_object(item, now_s, listed=listed)
-        # Everything, since a crash would come back with each restart, which reads the same object again.
+        # Everything, since a crash would come back with each restart, which reads the same object
+        # again.
         except Exception as error:
             self._counts.set_aside += 1
             if isinstance(item, Pod):
                 self._stand_in(item)
             elif isinstance(item, Node):
                 self._cluster.apply_node(Node(name=item.name, uid=item.uid))  # which offers nothing
+
             return self.set_aside.add(item, error)
+
         self.set_aside.applied(item)
         return events
 
     def _stand_in(self, pod: Pod) -> None:
-        """Take a pod out, however far its change came; if it runs, a stand-in takes all room of its node (I8)."""
+        """Take a pod out, however far its change came; if it runs, a stand-in takes all room of its
+        node (I8).
+        """
         self._members.expel((pod.uid,), pod.node_name)
         if pod.node_name and pod.live:
             self._members.admit(stand_in(pod.uid, pod.namespace, pod.name, pod.node_name), None)
@@ -151,6 +171,7 @@ class EventHandlers:
             case Node():
                 before = self._cluster.nodes.get(item.name)
                 self._cluster.apply_node(item)
+
                 if before is None or before.labels != item.labels:
                     self._moved_domain(item.name)
             case Namespace():
@@ -163,6 +184,7 @@ class EventHandlers:
                 self._cluster.replicas.apply(item)
             case _:
                 self._stored(self._cluster.storage_cache.apply(item), now_s)
+
         return ()
 
     def assign(self, now_s: float) -> None:
@@ -172,15 +194,21 @@ class EventHandlers:
                 self._applied(member.pod, now_s)
 
     def _gone(self, message: Gone, now_s: float) -> None:
-        kind, key = message.kind, message.key
+        kind = message.kind
+        key = message.key
         self.set_aside.gone(kind, key)
+
         if kind is Pod:
             self._drop_pod(key)
         elif kind is Node:
             self._drop_node(key)
         elif kind is Namespace:
             # A new mapping: snapshots have the old one.
-            left = {name: labels for name, labels in self._cluster.namespaces.items() if name != key}
+            left = {}
+            for name, labels in self._cluster.namespaces.items():
+                if name != key:
+                    left[name] = labels
+
             self._cluster.label_namespaces(left)
         elif kind is PodGroup:
             self._drop_pod_group(message.api_group, key, message.uid)
@@ -192,11 +220,14 @@ class EventHandlers:
             self._stored(self._cluster.storage_cache.drop(kind, key), now_s)
 
     def _replaced(self, message: Replaced, now_s: float) -> tuple[RecordEvent, ...]:
-        kind, items = message.kind, message.items
+        kind = message.kind
+        items = message.items
+
         if kind is Pod:
             return self._replace_pods(items, now_s)
         if kind is Node:
             return self._replace_nodes(items, now_s)
+
         if kind is Namespace:
             self._cluster.label_namespaces({item.name: item.labels for item in items})
         elif kind is PodGroup:
@@ -208,16 +239,19 @@ class EventHandlers:
             self._cluster.replicas.replace(items)
         else:
             self._stored(self._cluster.storage_cache.replace(kind, items), now_s)
+
         return ()
 
     def _replace_pods(self, pods: tuple[Pod, ...], now_s: float) -> tuple[RecordEvent, ...]:
         # Deletions that the watch missed while it was broken off.
         for uid in self._members.uids() - {pod.uid for pod in pods}:
             self._drop_pod(uid)
+
         return tuple(event for pod in pods for event in self._applied(pod, now_s, listed=True))
 
     def _drop_pod(self, uid: str) -> None:
-        node = self._members.node_of(uid)  # its member is no more, or on no node, once `drop` raises
+        # its member is no more, or on no node, once `drop` raises
+        node = self._members.node_of(uid)
         try:
             self._members.drop(uid)
         except Exception:  # the pod is gone, so nothing is reported about it
@@ -225,59 +259,98 @@ class EventHandlers:
             self._members.expel((uid,), node)
 
     def _helped(self, members: Iterable[Member]) -> None:
-        """Something changed about the claims of these members: their groups are looked at again (semantics Q3)."""
+        """Something changed about the claims of these members: their groups are looked at again
+        (semantics Q3).
+        """
         for member in members:
             self._registry.touch(member.gang)
 
     def _stored(self, members: Iterable[Member], now_s: float) -> None:
-        """Claims, volumes or devices changed, and perhaps which extended resources are served by devices."""
+        """Claims, volumes or devices changed, and perhaps which extended resources are served by
+        devices.
+        """
         self._helped(members)
         self._cluster.reoffer()
+
         if self._cluster.served.reclassified():
             self._cluster.serve()
-            for pod in [each.pod for each in self._members.all() if each.pod.shape.extended]:
+            for pod in [member.pod for member in self._members.all() if member.pod.shape.extended]:
                 self._applied(pod, now_s)
 
-    def _apply_pod(self, pod: Pod, now_s: float, *, listed: bool = False) -> tuple[RecordEvent, ...]:
-        """A pod exists or has changed; one in a full list is not gone, whatever the answer to its bind was."""
+    def _apply_pod(
+        self,
+        pod: Pod,
+        now_s: float,
+        *,
+        listed: bool = False,
+    ) -> tuple[RecordEvent, ...]:
+        """A pod exists or has changed; one in a full list is not gone, whatever the answer to its
+        bind was.
+        """
         if pod.shape.extended and not pod.node_name and pod.scheduler_name in self._names:
             pod, is_new = self._cluster.served.claimed(pod)
             if is_new:
                 self._cluster.serve()
+
         gang_id, plain = self._gang_id(pod)
         member = self._members.get(pod.uid)
         if member is not None and member.pod.scheduler_name != pod.scheduler_name:
             self._drop_pod(pod.uid)  # the field is immutable, so whatever shows this is another pod
             member = None
-        # The answer to a bind said that it is gone, and the list says that it exists: the list was read later.
+
+        # The answer to a bind said that it is gone, and the list says that it exists: the list was
+        # read later.
         is_back = listed and member is not None and member.state is State.DELETED
-        if member is not None and member.gang == gang_id and not is_back and self._same(member.pod, pod):
+        if (
+            member is not None
+            and member.gang == gang_id
+            and not is_back
+            and self._same(member.pod, pod)
+        ):
             self._members.renew(member, pod)
             self._overruns.note(pod, self._registry.gangs.get(gang_id))
             return ()
+
         # Only pods without a controller are spread by Services, so other namespaces need no counts.
         if plain and not pod.replica_of:
             self._cluster.replicas.follow(pod.namespace)
+
         gang = self._registry.gang(gang_id, plain=plain) if gang_id else None
         self._overruns.note(pod, gang)
+
         if member is None:
             self._members.admit(pod, gang)
-            return self._bad_values(pod) if plain and (pod.run_time_metadata or pod.gang_metadata) else ()
+            if plain and (pod.run_time_metadata or pod.gang_metadata):
+                return self._bad_values(pod)
+
+            return ()
+
         # In another gang its rejection is no news about that gang.
         old = member.pod if gang is not None and member.gang == gang_id else None
         self._members.see(member, pod, gang)
-        return self._rejection(pod, old, gang, now_s) if old is not None and gang is not None else ()
+
+        if old is not None and gang is not None:
+            return self._rejection(pod, old, gang, now_s)
+
+        return ()
 
     def _same(self, old: Pod, new: Pod) -> bool:
-        """Whether nothing has changed that is counted or decided on; where our own pods are nominated, we know."""
+        """Whether nothing has changed that is counted or decided on; where our own pods are
+        nominated, we know.
+        """
         # The nominations of our own pods are our own writes, which the watch only repeats.
-        return _same(old, new) and (old.nominated_node == new.nominated_node or new.scheduler_name in self._names)
+        return _same(old, new) and (
+            old.nominated_node == new.nominated_node or new.scheduler_name in self._names
+        )
 
     def _bad_values(self, pod: Pod) -> tuple[RecordEvent, ...]:
-        """Events about bad values of a plain pod; for members, the gang's condition names them (semantics E4)."""
+        """Events about bad values of a plain pod; for members, the gang's condition names them
+        (semantics E4).
+        """
         run_times = run_time(pod.run_time_metadata, where=f"pod {pod.key}").problems
         _, delays = preemption_delay(pod, self._registry.defaults)
         owner = owner_problem(pod)
+
         return tuple(
             RecordEvent(pod_ref(pod), Reason.INVALID_GANG.value, problem.text, warning=True)
             for problem in (*run_times, *delays, *(() if owner is None else (owner,)))
@@ -288,27 +361,52 @@ class EventHandlers:
         mark = gang_id(pod)
         if mark is not None:
             return self.sub_groups.gang_of(pod, mark), False
+
         # Plain pods that run are no gangs: 50,000 of them would be as many records.
         is_waiting = pod.live and not pod.node_name and pod.scheduler_name in self._names
-        return (f"{PLAIN}{pod.key}", True) if is_waiting else ("", False)
+        if is_waiting:
+            return (f"{PLAIN}{pod.key}", True)
 
-    def _rejection(self, pod: Pod, old: Pod, gang: GangRecord, now_s: float) -> tuple[RecordEvent, ...]:
-        """A kubelet rejected a member: report it, and avoid that node for a while (semantics B6)."""
-        if not old.live or not pod.rejection or not pod.node_name or pod.scheduler_name not in self._names:
+        return ("", False)
+
+    def _rejection(
+        self,
+        pod: Pod,
+        old: Pod,
+        gang: GangRecord,
+        now_s: float,
+    ) -> tuple[RecordEvent, ...]:
+        """A kubelet rejected a member: report it, and avoid that node for a while
+        (semantics B6).
+        """
+        if (
+            not old.live
+            or not pod.rejection
+            or not pod.node_name
+            or pod.scheduler_name not in self._names
+        ):
             return ()
+
         self._counts.kubelet_rejected += 1
         group = self._registry.groups.get(self._registry.group_of.get(gang.id, ""))
         if group is not None:
             group.avoid[pod.node_name] = now_s + self._avoid_s
+
         ref = gang_ref(gang) or pod_ref(pod)
         text = f"the kubelet of node {pod.node_name} rejected pod {pod.key}: {pod.rejection}"
         return (RecordEvent(ref, EventReason.KUBELET_REJECTED, text, warning=True),)
 
     def _moved_domain(self, node: str) -> None:
-        """A node came, went or has other labels: who waits beside its pods may be required to be elsewhere."""
+        """A node came, went or has other labels: who waits beside its pods may be required to be
+        elsewhere.
+        """
         for uid in self._cluster.residents(node):
-            group = self._registry.groups.get(self._registry.group_of.get(self._members[uid].gang, ""))
-            if group is not None and any(self._registry.gangs[gang].of(*WAITS) for gang in group.gangs):
+            group = self._registry.groups.get(
+                self._registry.group_of.get(self._members[uid].gang, "")
+            )
+            if group is not None and any(
+                self._registry.gangs[gang].of(*WAITS) for gang in group.gangs
+            ):
                 self._queue.activate(group.id, QueueCause.NODE_MOVED)
 
     def _drop_node(self, name: str) -> None:
@@ -320,24 +418,36 @@ class EventHandlers:
         listed = {node.name for node in nodes}
         for name in self._cluster.nodes.keys() - listed:
             self._drop_node(name)
+
         return tuple(event for node in nodes for event in self._applied(node, now_s))
 
     def _apply_pod_group(self, pod_group: PodGroup) -> None:
-        """A PodGroup exists or has changed; one of several gangs is that of each, and of none that it has no more."""
+        """A PodGroup exists or has changed; one of several gangs is that of each, and of none that
+        it has no more.
+        """
         alone = frozenset({pod_group.id})
         before = self._gangs_of.get((pod_group.api_group, pod_group.id), alone)
+
         gangs = frozenset(part.id for part in pod_group.parts)
         # An object that could not be read, or declared no gang, was a gang itself.
         for gang in before - (gangs or alone):
             self._forget_pod_group(pod_group.api_group, gang, pod_group.uid)
+
         if not gangs:
             self._gangs_of.pop((pod_group.api_group, pod_group.id), None)
             self._declare(pod_group)
+
             if pod_group.invalid:
-                # None of its gangs is known by name; their pods are told what is wrong with the object.
-                missing = self._registry.pod_group_names.missing_in(pod_group.namespace, pod_group.api_group)
+                # None of its gangs is known by name; their pods are told what is wrong with the
+                # object.
+                missing = self._registry.pod_group_names.missing_in(
+                    pod_group.namespace,
+                    pod_group.api_group,
+                )
                 self._touch(missing)
+
             return
+
         self._gangs_of[pod_group.api_group, pod_group.id] = gangs
         for part in pod_group.parts:
             self._declare(part)
@@ -345,11 +455,14 @@ class EventHandlers:
     def _declare(self, pod_group: PodGroup) -> None:
         record = self._registry.gangs.get(pod_group.id) or self._registry.gang(pod_group.id)
         old = record.pod_groups.get(pod_group.api_group)
+
         record.pod_groups[pod_group.api_group] = pod_group
         if pod_group.api_group == keys.NATIVE:
             self._helped(self._cluster.storage_cache.declare(pod_group.id, pod_group))
+
         if old is None:
             self._touch(self._registry.pod_group_names.add(pod_group.id, pod_group.api_group))
+
         if old is None or old.declaration != pod_group.declaration:
             self._redeclared(record)
             self.sub_groups.changed(record.id, old, pod_group)
@@ -368,9 +481,11 @@ class EventHandlers:
         # The object was created again, and the message about the old one came late.
         if uid and record.pod_groups[api_group].uid != uid:
             return False
+
         self.sub_groups.changed(gang, record.pod_groups.pop(api_group), None)
         if api_group == keys.NATIVE:
             self._helped(self._cluster.storage_cache.declare(gang, None))
+
         self._redeclared(record)
         self._touch(self._registry.pod_group_names.remove(gang, api_group))
         return True
@@ -387,17 +502,26 @@ class EventHandlers:
             self._registry.touch(gang)
 
     def _replace_pod_groups(
-        self, api_group: str, pod_groups: tuple[PodGroup, ...], now_s: float, *, served: bool = True
+        self,
+        api_group: str,
+        pod_groups: tuple[PodGroup, ...],
+        now_s: float,
+        *,
+        served: bool = True,
     ) -> tuple[RecordEvent, ...]:
         self._touch(self._registry.pod_group_names.serve(api_group, served=served))
         if api_group == keys.COMPOSITE:
             self._registry.parents_changed()
+
         listed = {part.id for pod_group in pod_groups for part in pod_group.parts or (pod_group,)}
         for gang, record in list(self._registry.gangs.items()):
             of_group = record.pod_groups.get(api_group)
             if of_group is not None and gang not in listed and not of_group.is_of_pods:
                 self._forget_pod_group(api_group, gang, "")
-        self._gangs_of = {key: gangs for key, gangs in self._gangs_of.items() if key[0] != api_group}
+
+        self._gangs_of = {
+            key: gangs for key, gangs in self._gangs_of.items() if key[0] != api_group
+        }
         return tuple(event for pod_group in pod_groups for event in self._applied(pod_group, now_s))
 
     def _undecided(self, bind: BindUndecided) -> None:
@@ -406,35 +530,61 @@ class EventHandlers:
         # The watch may have shown it bound meanwhile, or gone.
         if member is not None and member.state is State.PENDING:
             self._members.change(member, Change.SEND_BIND, node=bind.node)
-            member.permit, member.is_proven = bind.permitted, bind.permitted is not None
+            member.permit = bind.permitted
+            member.is_proven = bind.permitted is not None
 
-    def _outcome(self, outcome: Bound | BindGone | BindFailed, now_s: float) -> tuple[RecordEvent, ...]:
+    def _outcome(
+        self,
+        outcome: Bound | BindGone | BindFailed,
+        now_s: float,
+    ) -> tuple[RecordEvent, ...]:
         member = self._members.get(outcome.uid)
         if member is None:
             return ()
+
         before = member.state
         self._members.change(member, ANSWERS[type(outcome)])
-        pod, gang = member.pod, self._registry.gangs.get(member.gang)
+        pod = member.pod
+        gang = self._registry.gangs.get(member.gang)
         group_id = self._registry.group_of.get(member.gang, "")
+
         if isinstance(outcome, Bound):
             self._queue.succeeded(group_id)
             text = f"Successfully assigned {pod.key} to {outcome.node}"
             return (RecordEvent(pod_ref(pod), EventReason.SCHEDULED, text, action="Binding"),)
+
         if gang is None or member.state is before:
             return ()  # the watch was faster: where the pod runs is where it takes room
         if member.state not in FAILED:
             return ()
+
         if member.state is State.KEPT:
             member.keeps_until_s = member.keeps_until_s or now_s + self._bind_retry_keep_s
-        text = f"binding pod {pod.key} to node {outcome.node} failed and will be tried again: {outcome.message}"
+
+        text = (
+            f"binding pod {pod.key} to node {outcome.node} failed and will be tried again:"
+            f" {outcome.message}"
+        )
         member.fault = text
+
         if group_id:
             self._queue.back_off(group_id, now_s)
-        return (RecordEvent(pod_ref(pod), EventReason.FAILED_BINDING, text, action="Binding", warning=True),)
+
+        return (
+            RecordEvent(
+                pod_ref(pod),
+                EventReason.FAILED_BINDING,
+                text,
+                action="Binding",
+                warning=True,
+            ),
+        )
 
 
 def _same(old: Pod, new: Pod) -> bool:
-    """Whether an update is irrelevant to decisions and statuses, such as our own condition writes."""
+    """Whether an update is irrelevant to decisions and statuses, such as our own
+    condition writes.
+    """
     return (
         # The cheapest and most telling first: the decoder interns shapes.
         old.shape is new.shape

@@ -1,6 +1,7 @@
 """Builds a plan's view of one gang from its record.
 
-Invariant: the view is immutable and derived from the record alone; each member is counted once, by its state.
+Invariant: the view is immutable and derived from the record alone; each member is counted once, by
+its state.
 """
 
 from __future__ import annotations
@@ -24,39 +25,56 @@ from gangsched.state.members import STARTED, Member, State
 from gangsched.state.members_to_come import with_members_to_come
 
 UNBOUND = frozenset(
-    {State.PENDING, State.GATED, State.HELD, State.KEPT, State.RETRY, State.WAITING_FOR_CLAIMS, State.BINDING}
+    {
+        State.PENDING,
+        State.GATED,
+        State.HELD,
+        State.KEPT,
+        State.RETRY,
+        State.WAITING_FOR_CLAIMS,
+        State.BINDING,
+    }
 )
 """The states in which the timeout annotation of a member counts (T3)."""
 GOING = (State.TERMINATING, State.WITHDRAWN, State.DELETED)
 
 
 def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
-    """The current view of the gang (semantics I1, P1); `policy` names the resources that determine the order of members
-    (Q5).
+    """The current view of the gang (semantics I1, P1); `policy` names the resources that determine
+    the order of members (Q5).
 
     Also updates the gang's roster, and records whether its members lack indexes for slices.
     """
-    # Here, since a view is built after each change of a member: a roster that missed one would count a replacement as
-    # new.
+    # Here, since a view is built after each change of a member: a roster that missed one would
+    # count a replacement as new.
     record.roster.observe(record.members.values())
     by_state: defaultdict[State, list[Member]] = defaultdict(list)
+
     for member in record.members.values():
         by_state[member.state].append(member)
+
     started = [member for state in STARTED for member in by_state[state]]
     # By stamps and not by numbers: after a restart nothing else says which members gangsched bound.
     permit = newest(started) or record.continued()
-    pending, retry = by_state[State.PENDING], by_state[State.RETRY]
-    if permit is None:  # no bind went through: what failed is part of a whole gang again (decision 10)
-        pending, retry = [*pending, *retry], []
+    pending = by_state[State.PENDING]
+    retry = by_state[State.RETRY]
+
+    # no bind went through: what failed is part of a whole gang again (decision 10)
+    if permit is None:
+        pending = [*pending, *retry]
+        retry = []
+
     gang = Gang(
         id=record.id,
         plain=True,
         pending=in_member_order((member.pod for member in pending), policy),
         retry=in_member_order((member.pod for member in retry), policy),
-        # Of a gang that has not started, they are placed with the others once their back-off is over (B3).
+        # Of a gang that has not started, they are placed with the others once their back-off is
+        # over (B3).
         kept=_placements(by_state[State.KEPT]) if permit is not None else (),
         held=_placements(by_state[State.HELD]),
-        # Another scheduler's binds count towards the minimum, too, and never make a gang satisfied (B4).
+        # Another scheduler's binds count towards the minimum, too, and never make a gang satisfied
+        # (B4).
         bound=len(started),
         nodes=tuple(sorted({member.node for member in started})),
         gated=len(by_state[State.GATED]),
@@ -65,7 +83,12 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         # A failed member is no part of what the gang has: its controller makes another one.
         succeeded=sum(member.pod.phase is Phase.SUCCEEDED for member in by_state[State.ENDED]),
         timed_out=tuple(
-            sorted(member.pod.key for state in UNBOUND for member in by_state[state] if _timed_out(member))
+            sorted(
+                member.pod.key
+                for state in UNBOUND
+                for member in by_state[state]
+                if _timed_out(member)
+            )
         ),
         satisfied=permit is not None,
         permitted_min=permit.min_member if permit else 0,
@@ -76,17 +99,28 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
     )
     if record.plain or record.spec is None:
         return gang
+
     gang = _declared(gang, record.spec, record.pod_group)
     if record.pod_group is not None and record.pod_group.of_tasks:
-        gang = _within_tasks(gang, dict(record.pod_group.of_tasks), [member.pod for member in started])
+        gang = _within_tasks(
+            gang,
+            dict(record.pod_group.of_tasks),
+            [member.pod for member in started],
+        )
+
     gang = with_members_to_come(gang, record, policy)
     if not gang.constraints.slices:
         record.index_problem = None
         return gang
+
     members = [member for state in (*WAITING, *STARTED) for member in by_state.get(state, ())]
     record.index_problem = _index_problem([member.pod for member in members])
-    # Those with a node fix the domains of their slices: later members of the same slice must join them.
-    there = [member for state in (*STARTED, State.KEPT, State.HELD) for member in by_state.get(state, ())]
+
+    # Those with a node fix the domains of their slices: later members of the same slice must join
+    # them.
+    there = [
+        member for state in (*STARTED, State.KEPT, State.HELD) for member in by_state.get(state, ())
+    ]
     return replace(
         gang,
         indexed=record.index_problem is None and all(member.pod.index >= 0 for member in members),
@@ -110,14 +144,20 @@ def stand_in_view(record: GangRecord) -> Gang:
 
 
 def _together(started: Sequence[Member], permit: PermitStamp | None) -> JointStart | None:
-    """What the gang's last start says of the gangs that started with it, if no owner of a pod can have written it."""
+    """What the gang's last start says of the gangs that started with it, if no owner of a pod can
+    have written it.
+    """
     if permit is None or permit.together is None:
         return None
-    return permit.together if any(each.is_proven and each.permit == permit for each in started) else None
+    if any(member.is_proven and member.permit == permit for member in started):
+        return permit.together
+
+    return None
 
 
 def _index_problem(pods: Sequence[Pod]) -> Problem | None:
-    """Why slices cannot be made by index although members have some, as a Master and a Worker may have the same.
+    """Why slices cannot be made by index although members have some, as a Master and a Worker may
+    have the same.
 
     Where no member has any, nothing was asked for.
     """
@@ -126,9 +166,15 @@ def _index_problem(pods: Sequence[Pod]) -> Problem | None:
         # In order of names, so that the message is the same after a restart.
         other = by_index.setdefault(pod.index, pod)
         if other is not pod and pod.index >= 0:
-            return _unnumbered(f"Pods {other.key} and {pod.key} have the same index", str(pod.index), pod)
+            return _unnumbered(
+                f"Pods {other.key} and {pod.key} have the same index",
+                str(pod.index),
+                pod,
+            )
+
     if -1 in by_index and len(by_index) > 1:
         return _unnumbered(f"Pod {by_index[-1].key} has no index", "", by_index[-1])
+
     return None
 
 
@@ -154,50 +200,69 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
         indivisible=spec.disruption is Disruption.ALL,
         disrupted_singly=spec.disruption is Disruption.SINGLE,
         never_preempts=pod_group is not None and pod_group.never_preempts,
-        # First what is wrong with the PodGroup: a field that cannot be read may be the one that states the minimum.
+        # First what is wrong with the PodGroup: a field that cannot be read may be the one that
+        # states the minimum.
         uninitialised=_refused(gang, pod_group) or _uninitialised(spec),
         min_note=_min_note(spec, pod_group),
     )
 
 
 def _within_tasks(gang: Gang, minimums: Mapping[str, int], started: Sequence[Pod]) -> Gang:
-    """The gang of which members beyond the minimums of its tasks, and beyond what its own minimum adds to them, wait
-    until it started.
+    """The gang of which members beyond the minimums of its tasks, and beyond what its own minimum
+    adds to them, wait until it started.
 
-    After that they come last, so that they do not take the room of a member that its task lacks. Where the gang's
-    minimum exceeds the sum of its tasks', the smallest further members count: they are the likeliest to fit. A minimum
-    below the sum, which pods may state themselves, counts instead of those of tasks (I3).
+    After that they come last, so that they do not take the room of a member that its task lacks.
+    Where the gang's minimum exceeds the sum of its tasks', the smallest further members count: they
+    are the likeliest to fit. A minimum below the sum, which pods may state themselves, counts
+    instead of those of tasks (I3).
     """
-    # Volcano checks tasks only if their sum does not exceed minMember, and its Jobs state such sums by default.
+    # Volcano checks tasks only if their sum does not exceed minMember, and its Jobs state such sums
+    # by default.
     further = gang.min_member - sum(minimums.values())
     if further < 0:
         return gang
+
     left = Counter(minimums)
-    for pod in (*started, *gang.retry, *(each.pod for each in (*gang.kept, *gang.held))):
+    for pod in (*started, *gang.retry, *(placement.pod for placement in (*gang.kept, *gang.held))):
         left[_task(pod)] -= 1
         # Started members that their task did not need have taken one of the further places already.
         further -= left[_task(pod)] < 0
-    needed, beyond = set[str](), list[Pod]()
+
+    needed = set[str]()
+    beyond = list[Pod]()
+
     for pod in gang.pending:
         left[_task(pod)] -= 1
         if left[_task(pod)] >= 0:
             needed.add(pod.uid)
         else:
             beyond.append(pod)
+
     needed.update(pod.uid for pod in _smallest_first(beyond)[: max(0, further)])
     pending = tuple(pod for pod in gang.pending if pod.uid in needed)
     later = tuple(pod for pod in gang.pending if pod.uid not in needed)
-    # In this order a waiting worker no longer takes the room of the only parameter server that was lost.
+
+    # In this order a waiting worker no longer takes the room of the only parameter server that was
+    # lost.
     if gang.satisfied:
         return replace(gang, pending=(*pending, *later))
+
     tasks = [f"{number} of task {name}" for name, number in minimums.items()]
     if (more := gang.min_member - sum(minimums.values())) > 0:
         tasks.append(f"{more} more")
-    return replace(gang, pending=pending, later=later, min_note=f"minTaskMember: {', '.join(tasks)}")
+
+    return replace(
+        gang,
+        pending=pending,
+        later=later,
+        min_note=f"minTaskMember: {', '.join(tasks)}",
+    )
 
 
 def _smallest_first(pods: Sequence[Pod]) -> list[Pod]:
-    """Members, which are in order (Q5), by priority and then from the smallest shape to the largest."""
+    """Members, which are in order (Q5), by priority and then from the smallest shape to the
+    largest.
+    """
     place = {pod.shape: number for number, pod in enumerate(pods)}
     return sorted(pods, key=lambda pod: (-pod.priority, -place[pod.shape]))
 
@@ -210,6 +275,7 @@ def _min_note(spec: GangSpec, pod_group: PodGroup | None) -> str:
     stated = pod_group.min_member if pod_group is not None else None
     if stated is None or stated == spec.min_member:
         return ""
+
     return f"{dict(spec.sources)['min']} overrides minMember {stated} of the PodGroup"
 
 
@@ -218,11 +284,16 @@ def _timed_out(member: Member) -> bool:
 
 
 def _placements(members: list[Member]) -> tuple[Placement, ...]:
-    return tuple(Placement(member.pod, member.node) for member in sorted(members, key=lambda each: each.pod.key))
+    return tuple(
+        Placement(member.pod, member.node)
+        for member in sorted(members, key=lambda each: each.pod.key)
+    )
 
 
 def _refused(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
-    """The refusal of a PodGroup with a field that cannot be honoured; the refusal names the field."""
+    """The refusal of a PodGroup with a field that cannot be honoured; the refusal names
+    the field.
+    """
     if pod_group is None:
         return None
     # Its pods belong to gangs below it; any that are still here matched none of them, or two.
@@ -232,6 +303,7 @@ def _refused(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
         return Refusal(Reason.INVALID_GANG, "; ".join(pod_group.invalid))
     if pod_group.unsupported:
         return Refusal(Reason.UNSUPPORTED, "; ".join(pod_group.unsupported))
+
     where = f"of PodGroup {pod_group.id}"
     others = {pod.priority for pod in gang.pending} - {pod_group.priority}
     if pod_group.priority and others:
@@ -240,11 +312,16 @@ def _refused(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
             f"priority, {min(others)}"
         )
         return Refusal(Reason.UNSUPPORTED, f"{text}: give the pods the same priorityClassName")
+
     return None
 
 
 def _uninitialised(spec: GangSpec) -> Refusal | None:
     if spec.waiting_for is None:
-        return Refusal(Reason.UNSUPPORTED, spec.unsupported) if spec.unsupported is not None else None
+        if spec.unsupported is not None:
+            return Refusal(Reason.UNSUPPORTED, spec.unsupported)
+
+        return None
+
     reason = Reason.POD_GROUP_MISSING if spec.pod_group_missing else Reason.INVALID_GANG
     return Refusal(reason, spec.waiting_for)

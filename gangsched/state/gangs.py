@@ -1,7 +1,7 @@
 """The record of one gang between plans: its members and its specification.
 
-Invariant: a record only stores; `gang_view` builds what a plan sees. Members are identified by uid, so a recreated pod
-with the same name is another member (semantics I6).
+Invariant: a record only stores; `gang_view` builds what a plan sees. Members are identified by uid,
+so a recreated pod with the same name is another member (semantics I6).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WAITING = (State.GATED, State.PENDING, State.HELD, State.KEPT, State.RETRY)
 
 @dataclass(slots=True)
 class GangWait:
-    """For metrics: when a gang got its quorum, how many rounds its group had before, and how many binds its minimum
-    lacks.
+    """For metrics: when a gang got its quorum, how many rounds its group had before, and how many
+    binds its minimum lacks.
     """
 
     since_s: float
@@ -72,7 +72,8 @@ class GangRecord:
     wait: GangWait | None = None
     #: The last run, by the epoch of its Permit, that was reported as longer than declared (H11).
     told_run: int | None = None
-    #: Promised room of members to come whose promise has ended (B8), and nodes on which it was lost.
+    #: Promised room of members to come whose promise has ended (B8), and nodes on which it was
+    #: lost.
     room_over: PromisedRoom | None = None
     room_lost: frozenset[str] = frozenset()
     #: Why no room is kept for members to come.
@@ -86,15 +87,20 @@ class GangRecord:
 
     @property
     def reported(self) -> Reported:
-        """The last reports about the gang; created on first use, because most plain pods are never reported on."""
+        """The last reports about the gang; created on first use, because most plain pods are never
+        reported on.
+        """
         if self._reported is None:
             self._reported = Reported()
+
         return self._reported
 
     @property
     def empty(self) -> bool:
         """Whether the record can be dropped (semantics I6)."""
-        return not self.members and all(each.is_of_pods for each in self.pod_groups.values())
+        return not self.members and all(
+            pod_group.is_of_pods for pod_group in self.pod_groups.values()
+        )
 
     @property
     def namespace(self) -> str:
@@ -105,10 +111,11 @@ class GangRecord:
     def pod_group(self) -> PodGroup | None:
         """The PodGroup of the gang, in an API group that its members name (I2).
 
-        Other API groups may have an unrelated PodGroup with the same name. A PodGroup without members may be the parent
-        of gangs, in any API group (I9).
+        Other API groups may have an unrelated PodGroup with the same name. A PodGroup without
+        members may be the parent of gangs, in any API group (I9).
         """
-        # Sorted: of two objects with the same name the choice must not depend on which list came first.
+        # Sorted: of two objects with the same name the choice must not depend on which list came
+        # first.
         groups = self.api_groups if self.members else (*self.api_groups, *sorted(self.pod_groups))
         return next((self.pod_groups[group] for group in groups if group in self.pod_groups), None)
 
@@ -117,6 +124,7 @@ class GangRecord:
         """Creation of the PodGroup, else of the oldest member, in epoch seconds (semantics Q1)."""
         if (pod_group := self.pod_group) is not None:
             return pod_group.creation_s
+
         # The oldest: a replacement must not put its gang at the end of the queue.
         return min((member.pod.creation_s for member in self.members.values()), default=0)
 
@@ -135,8 +143,8 @@ class GangRecord:
         return [member for member in self.members.values() if member.state in states]
 
     def oldest(self) -> Pod | None:
-        """The member that was created first, among equals the first by name; None without members. Events are about it
-        if there is no PodGroup (E2).
+        """The member that was created first, among equals the first by name; None without members.
+        Events are about it if there is no PodGroup (E2).
         """
         return min(self.pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
 
@@ -144,29 +152,51 @@ class GangRecord:
     def problems(self) -> tuple[Problem, ...]:
         """Invalid values on its pods and its PodGroup (semantics E4)."""
         own = (each for each in (self.index_problem, self.room_problem) if each is not None)
-        return (*(self.spec.problems if self.spec is not None else ()), *self.run_time.problems, *own)
+        return (
+            *(self.spec.problems if self.spec is not None else ()),
+            *self.run_time.problems,
+            *own,
+        )
 
     @property
     def stated_run_time(self) -> str | None:
-        """The run time that its PodGroup declares for the members; None if it declares none (semantics H1)."""
+        """The run time that its PodGroup declares for the members; None if it declares none
+        (semantics H1).
+        """
         pod_group = self.pod_group
-        return None if pod_group is None else dict(pod_group.gang_metadata).get(keys.EXPECTED_RUNTIME)
+        if pod_group is None:
+            return None
+
+        return dict(pod_group.gang_metadata).get(keys.EXPECTED_RUNTIME)
 
     @property
     def permit(self) -> PermitStamp | None:
-        """The Permit that the gang has passed: the newest stamp of its bound or binding members (B4, I6).
+        """The Permit that the gang has passed: the newest stamp of its bound or binding members
+        (B4, I6).
 
-        Without such a stamp: the stamp of a start that continues after its first members have succeeded, else None.
+        Without such a stamp: the stamp of a start that continues after its first members have
+        succeeded, else None.
         """
         return newest(self.of(*STARTED)) or self.continued()
 
     @property
     def passed(self) -> PermitStamp | None:
-        """The Permit that the gang has passed, including a start that still waits for claims (semantics B7)."""
+        """The Permit that the gang has passed, including a start that still waits for claims
+        (semantics B7).
+        """
         if (permit := self.permit) is not None:
             return permit
-        waits = (each.wait.permit for each in self.of(State.WAITING_FOR_CLAIMS) if each.wait is not None)
-        return max((stamp for stamp in waits if stamp is not None), key=lambda stamp: stamp.epoch, default=None)
+
+        waits = (
+            member.wait.permit
+            for member in self.of(State.WAITING_FOR_CLAIMS)
+            if member.wait is not None
+        )
+        return max(
+            (stamp for stamp in waits if stamp is not None),
+            key=lambda stamp: stamp.epoch,
+            default=None,
+        )
 
     @property
     def minimum_binds(self) -> bool:
@@ -175,29 +205,45 @@ class GangRecord:
         return not self.plain and not (is_once and self.permit is not None)
 
     def continued(self) -> PermitStamp | None:
-        """Stamp of a start whose first members have succeeded and whose controller still creates the others (semantics
-        I6).
+        """Stamp of a start whose first members have succeeded and whose controller still creates
+        the others (semantics I6).
 
-        The controller's uid distinguishes a Job from another with the same name, whose pods start as a whole.
+        The controller's uid distinguishes a Job from another with the same name, whose pods start
+        as a whole.
         """
         # Without a waiting member nothing continues, and the next pod begins a start of its own.
         waiting = self.of(*WAITING)
         stamp = newest(self.of(*KEEPS_STAMP)) if waiting else None
-        if stamp is None or (self.spec is not None and self.spec.match_policy is MatchPolicy.ONLY_WAITING):
+        if stamp is None or (
+            self.spec is not None and self.spec.match_policy is MatchPolicy.ONLY_WAITING
+        ):
             return None
+
         kept = self.of(*KEEPS_STAMP)
-        # Of the latest start only: pods of earlier ones may lie around for as long as their Job keeps them.
-        started = [each for each in kept if each.permit is not None and each.permit.epoch == stamp.epoch]
-        controllers = {each.pod.controller_uid for each in started} - {""}
+        # Of the latest start only: pods of earlier ones may lie around for as long as their Job
+        # keeps them.
+        started = [
+            member
+            for member in kept
+            if member.permit is not None and member.permit.epoch == stamp.epoch
+        ]
+        controllers = {member.pod.controller_uid for member in started} - {""}
+
         # If all have failed, the job restarts as a whole (I6).
-        goes_on = any(each.pod.phase is Phase.SUCCEEDED for each in started)
-        return stamp if goes_on and all(each.pod.controller_uid in controllers for each in waiting) else None
+        goes_on = any(member.pod.phase is Phase.SUCCEEDED for member in started)
+        if goes_on and all(member.pod.controller_uid in controllers for member in waiting):
+            return stamp
+
+        return None
 
     @property
     def started(self) -> int:
-        """Members that Permit let through, or that have succeeded since; 0 while the gang has not passed Permit."""
+        """Members that Permit let through, or that have succeeded since; 0 while the gang has not
+        passed Permit.
+        """
         if not self.plain and self.passed is None:
             return 0
+
         succeeded = sum(member.pod.phase is Phase.SUCCEEDED for member in self.of(State.ENDED))
         return len(self.of(*STARTED)) + succeeded
 
@@ -209,14 +255,21 @@ class GangRecord:
         """
         if self.plain:
             return 1
-        permit, spec = self.passed, self.spec
+
+        permit = self.passed
+        spec = self.spec
         stated = (permit and permit.min_member, spec.min_member if spec is not None else None)
+
         return min((each for each in stated if each is not None), default=0)
 
     @property
     def running(self) -> int:
-        """Bound members that count towards the minimum, whoever bound them; none if `only-waiting` ones do (B1)."""
-        is_only_waiting = self.spec is not None and self.spec.match_policy is MatchPolicy.ONLY_WAITING
+        """Bound members that count towards the minimum, whoever bound them; none if `only-waiting`
+        ones do (B1).
+        """
+        is_only_waiting = (
+            self.spec is not None and self.spec.match_policy is MatchPolicy.ONLY_WAITING
+        )
         return 0 if is_only_waiting else len(self.of(State.BOUND))
 
     def stamp(self) -> PermitStamp:
@@ -225,26 +278,33 @@ class GangRecord:
         Its minimum is the number of members that the Permit needs, without members to come (B8).
         """
         if (permit := self.passed) is not None:
-            # Room is promised once, with the Permit: a member that comes later must not renew the promise.
+            # Room is promised once, with the Permit: a member that comes later must not renew the
+            # promise.
             return permit._replace(room=None)
-        # Ended members count here: a number that was used must not be used again, or two starts would look like one.
-        before, spec = newest(self.members.values()), self.spec
+
+        # Ended members count here: a number that was used must not be used again, or two starts
+        # would look like one.
+        before = newest(self.members.values())
+        spec = self.spec
         least = (spec.first or spec.min_member or 0) if spec is not None else 0
+
         return PermitStamp(least, before.epoch + 1 if before else 1)
 
     def shape_to_come(self, key: object, make: Callable[[], Shape]) -> Shape:
-        """The shape of members to come; the same object while `key` is the same, since shapes are compared by
-        identity.
+        """The shape of members to come; the same object while `key` is the same, since shapes are
+        compared by identity.
         """
         if self._shape_to_come is None or self._shape_to_come[0] != key:
             self._shape_to_come = key, make()
+
         return self._shape_to_come[1]
 
     def note_whose(self, names: frozenset[str]) -> None:
-        """Update whether a member has one of gangsched's scheduler `names`; without members the last result stays
-        (semantics I1).
+        """Update whether a member has one of gangsched's scheduler `names`; without members the
+        last result stays (semantics I1).
         """
-        # A PodGroup whose pods are gone stays ours to report, or nobody's, as it was with the last of them.
+        # A PodGroup whose pods are gone stays ours to report, or nobody's, as it was with the last
+        # of them.
         if self.members:
             self.ours = any(member.pod.scheduler_name in names for member in self.members.values())
 
@@ -254,40 +314,74 @@ class GangRecord:
         mark = gang_id(asked[0]) if asked else None
         if mark is not None:  # else the gang stays what its last members were
             also = any(f"{pod.namespace}/{pod.native_group}" == self.id for pod in asked)
-            self.api_groups = tuple(dict.fromkeys((*mark.api_groups, *((keys.NATIVE,) if also else ()))))
+            self.api_groups = tuple(
+                dict.fromkeys((*mark.api_groups, *((keys.NATIVE,) if also else ())))
+            )
+
         pod_group = self.pod_group
-        # All that a declaration is read from. Reading it costs far more than comparing this, and pods change all the
-        # time.
+        # All that a declaration is read from. Reading it costs far more than comparing this, and
+        # pods change all the time.
         stated = tuple((pod.uid, pod.gang_metadata, pod.shape.node_selector) for pod in asked)
+
         spec_of = (stated, pod_group.declaration if pod_group is not None else None)
         if spec_of == self.spec_of:
             return False
+
         needs_pod_group = mark is None or mark.needs_pod_group
-        spec = gang_spec(self.id, asked, pod_group, needs_pod_group=needs_pod_group, defaults=defaults)
+        spec = gang_spec(
+            self.id,
+            asked,
+            pod_group,
+            needs_pod_group=needs_pod_group,
+            defaults=defaults,
+        )
         changed = spec != self.spec
         self.spec = spec
+
         # Last: what could not be read is not known, and is read again (I10).
         self.spec_of = spec_of
         return changed
 
     def read_run_time(self, default_s: float | None, *, ignored: bool = False) -> None:
-        """Update `run_time` (semantics H1). If declarations are `ignored`, only deadlines count (H11)."""
-        of_group, pods = self.stated_run_time, self._living()
-        run_time_of = (frozenset(pod.run_time_metadata for pod in pods), of_group, default_s, ignored)
+        """Update `run_time` (semantics H1). If declarations are `ignored`, only deadlines count
+        (H11).
+        """
+        of_group = self.stated_run_time
+        pods = self._living()
+
+        run_time_of = (
+            frozenset(pod.run_time_metadata for pod in pods),
+            of_group,
+            default_s,
+            ignored,
+        )
         if run_time_of == self.run_time_of:
             return
+
         # A thousand equal pods are one declaration; a problem is reported of the oldest of them.
         oldest: dict[keys.GangMetadata, Pod] = {}
         for pod in sorted(pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid)):
             oldest.setdefault(pod.run_time_metadata, pod)
+
         self.run_time = longest(
-            run_time(stated, of_group, default_s=default_s, where=f"pod {pod.key}", group=f"PodGroup {self.id}")
+            run_time(
+                stated,
+                of_group,
+                default_s=default_s,
+                where=f"pod {pod.key}",
+                group=f"PodGroup {self.id}",
+            )
             for stated, pod in oldest.items()
         )
-        # The reported value stays what was declared, also while the namespace's declarations do not count (H11).
+        # The reported value stays what was declared, also while the namespace's declarations do not
+        # count (H11).
         self.counted_s = self.run_time.seconds
+
         if ignored:
-            self.counted_s = longest(run_time(enforced(stated), default_s=default_s) for stated in oldest).seconds
+            self.counted_s = longest(
+                run_time(enforced(stated), default_s=default_s) for stated in oldest
+            ).seconds
+
         self.run_time_of = run_time_of
 
     def read_delay(self, defaults: GangDefaults) -> None:
@@ -295,23 +389,29 @@ class GangRecord:
         self.delay_s = max((preemption_delay(pod, defaults)[0] for pod in self.pods), default=0.0)
 
     def _living(self) -> list[Pod]:
-        """The pods of members that neither have ended nor are going; of all, where there are no others."""
+        """The pods of members that neither have ended nor are going; of all, where there are no
+        others.
+        """
         pods = self.pods
         return [pod for pod in pods if not (pod.deleting or pod.phase in TERMINAL)] or pods
 
     def _asked(self) -> tuple[Pod, ...]:
         """The oldest pod of each distinct declaration, by age.
 
-        Members that have ended or are going are asked only where there are no others: a gang that has finished is still
-        what they declared, and its siblings' (I4).
+        Members that have ended or are going are asked only where there are no others: a gang that
+        has finished is still what they declared, and its siblings' (I4).
         """
         declared: dict[tuple[tuple[str, str], ...], Pod] = {}
         known: Pod | None = None
+
         for pod in self._living():
-            if known is None or pod.gang_metadata is not known.gang_metadata:  # equal metadata is mostly one object
+            # equal metadata is mostly one object
+            if known is None or pod.gang_metadata is not known.gang_metadata:
                 known = declared.get(pod.gang_metadata)
+
             if known is None or (pod.creation_s, pod.name) < (known.creation_s, known.name):
                 known = declared[pod.gang_metadata] = pod
+
         return tuple(sorted(declared.values(), key=lambda pod: (pod.creation_s, pod.name, pod.uid)))
 
 

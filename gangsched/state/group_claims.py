@@ -1,4 +1,5 @@
-"""Native PodGroups with ResourceClaims, which are reserved for the PodGroup instead of for its pods.
+"""Native PodGroups with ResourceClaims, which are reserved for the PodGroup instead of for its
+pods.
 
 Invariant: only PodGroups with claims are kept, each as last declared.
 """
@@ -22,14 +23,19 @@ class GroupClaims:
         """Record a PodGroup, None for one that is gone; return whether its claims changed."""
         before = self._groups.get(group_id)
         group = group if group is not None and group.claims else None
-        # By uid, too: a PodGroup that was created again is another consumer, and reservations of the old one are void.
+        # By uid, too: a PodGroup that was created again is another consumer, and reservations of
+        # the old one are void.
         if (before and (before.uid, before.claims)) == (group and (group.uid, group.claims)):
             return False
+
         if self._is_shown:  # a snapshot has the mapping
-            self._groups, self._is_shown = dict(self._groups), False
+            self._groups = dict(self._groups)
+            self._is_shown = False
+
         self._groups.pop(group_id, None)
         if group is not None:
             self._groups[group_id] = group
+
         return True
 
     def shown(self) -> Mapping[str, PodGroup]:
@@ -38,7 +44,9 @@ class GroupClaims:
         return self._groups
 
     def consumer(self, pod: Pod, use: ClaimUse) -> GroupConsumer | None:
-        """The PodGroup for which a ResourceClaim of a pod is reserved; None if that is the pod itself."""
+        """The PodGroup for which a ResourceClaim of a pod is reserved; None if that is the pod
+        itself.
+        """
         return group_consumer(self._groups, pod, use)
 
     def is_current(self, namespace: str, consumer: GroupConsumer) -> bool:

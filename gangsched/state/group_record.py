@@ -1,10 +1,11 @@
-"""The record of one group: everything known about it between plans, its place in the queue, and the table of
-transitions.
+"""The record of one group: everything known about it between plans, its place in the queue, and the
+table of transitions.
 
-Invariant: everything known about a group is in its record and is dropped with it. Other modules keep ids of groups only
-as indexes of records, in the order that they need; `validate` recounts each of them. A group is in exactly one state of
-the queue, `TABLE` has every allowed transition, and only `Queue` makes transitions. Whether a group holds, has yielded,
-is nominated or is being preempted is independent of the queue: a parked group may be all of these.
+Invariant: everything known about a group is in its record and is dropped with it. Other modules
+keep ids of groups only as indexes of records, in the order that they need; `validate` recounts each
+of them. A group is in exactly one state of the queue, `TABLE` has every allowed transition, and
+only `Queue` makes transitions. Whether a group holds, has yielded, is nominated or is being
+preempted is independent of the queue: a parked group may be all of these.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ Rank: TypeAlias = tuple[Any, ...]
 HeadRank: TypeAlias = tuple[int, bool, bool, int, str]
 """The result of `core.reservations.heads.rank`: smaller is served first."""
 PendingPart: TypeAlias = tuple[str, bool, int, int, bool, str, bool]
-"""One gang: its reason, whether it is a plain pod, numbers of waiting and of holding pods, whether it is broken."""
+"""One gang: its reason, whether it is a plain pod, numbers of waiting and of holding pods, whether
+it is broken.
+"""
 Entry: TypeAlias = tuple[Rank, str]
 """The rank of a group and its id."""
 
@@ -40,7 +43,8 @@ class QueueState(StrEnum):
     NEW = ""  # in none: a gang of it still awaits its PodGroup
     ACTIVE = "active"  # planned next (activeQ)
     BACKING_OFF = "backoff"  # planned once its back-off is over (backoffQ)
-    PARKED = "parked"  # refused, or nothing to do; planned once something may help it (unschedulable pods)
+    # refused, or nothing to do; planned once something may help it (unschedulable pods)
+    PARKED = "parked"
 
 
 class QueueCause(StrEnum):
@@ -89,7 +93,8 @@ _ACTIVE: Row = dict.fromkeys(WAKES, QueueState.ACTIVE)
 TABLE: Mapping[QueueState, Row] = {
     QueueState.NEW: {**_ACTIVE, **_BACKING_OFF, **_PARKED},
     QueueState.ACTIVE: {**_ACTIVE, **_BACKING_OFF, **_PARKED},
-    # Nothing shortens a back-off. A group whose holds expire meanwhile is decided nevertheless (T1).
+    # Nothing shortens a back-off. A group whose holds expire meanwhile is decided nevertheless
+    # (T1).
     QueueState.BACKING_OFF: {
         **dict.fromkeys(WAKES | BACKS_OFF, QueueState.BACKING_OFF),
         **dict.fromkeys(ENDS_BACK_OFF, QueueState.ACTIVE),
@@ -97,7 +102,9 @@ TABLE: Mapping[QueueState, Row] = {
     },
     QueueState.PARKED: {**_ACTIVE, **_BACKING_OFF, **_PARKED},
 }
-"""`TABLE[state][cause]` is the next state. A group may be gone from any state; its record is then dropped."""
+"""`TABLE[state][cause]` is the next state. A group may be gone from any state; its record is then
+dropped.
+"""
 
 
 class Entitlement(StrEnum):
@@ -106,7 +113,8 @@ class Entitlement(StrEnum):
     NONE = "none"  # it does not wait for room
     WAITING = "waiting"  # it may be one, and others come before it
     CANDIDATE = "candidate"  # it is among the first: plans see whether it gets a reservation
-    INELIGIBLE = "ineligible"  # it waits for room, and may not be one: `ineligible` says why and until when
+    # it waits for room, and may not be one: `ineligible` says why and until when
+    INELIGIBLE = "ineligible"
 
 
 class EntitlementCause(StrEnum):
@@ -121,7 +129,10 @@ class EntitlementCause(StrEnum):
 
 
 ENTITLEMENTS: Mapping[Entitlement, Mapping[EntitlementCause, Entitlement]] = {
-    Entitlement.NONE: {EntitlementCause.REFUSED: Entitlement.WAITING, EntitlementCause.CHANGED: Entitlement.NONE},
+    Entitlement.NONE: {
+        EntitlementCause.REFUSED: Entitlement.WAITING,
+        EntitlementCause.CHANGED: Entitlement.NONE,
+    },
     Entitlement.WAITING: {
         EntitlementCause.REFUSED: Entitlement.WAITING,
         EntitlementCause.CHANGED: Entitlement.NONE,
@@ -134,8 +145,12 @@ ENTITLEMENTS: Mapping[Entitlement, Mapping[EntitlementCause, Entitlement]] = {
         EntitlementCause.PASSED: Entitlement.WAITING,
         EntitlementCause.EXCLUDED: Entitlement.INELIGIBLE,
     },
-    # Else whoever edits a pod each minute would have an endless fence: some causes outlast a change of the group.
-    Entitlement.INELIGIBLE: {EntitlementCause.CHANGED: Entitlement.NONE, EntitlementCause.ALLOWED: Entitlement.WAITING},
+    # Else whoever edits a pod each minute would have an endless fence: some causes outlast a change
+    # of the group.
+    Entitlement.INELIGIBLE: {
+        EntitlementCause.CHANGED: Entitlement.NONE,
+        EntitlementCause.ALLOWED: Entitlement.WAITING,
+    },
 }
 """`ENTITLEMENTS[entitlement][cause]` is the next one."""
 
@@ -148,21 +163,27 @@ class Ineligibility(NamedTuple):
 
 
 class NeededRoom(NamedTuple):
-    """Room for pods of a shape, all of it in one domain of the labels `within`; without labels, anywhere."""
+    """Room for pods of a shape, all of it in one domain of the labels `within`; without labels,
+    anywhere.
+    """
 
     shape: Shape
     within: tuple[str, ...] = ()
 
 
 class Stay(NamedTuple):
-    """Backfill class of a group: its run time and priority. Groups of different `kind` are never compared."""
+    """Backfill class of a group: its run time and priority. Groups of different `kind` are never
+    compared.
+    """
 
     run_time_s: float = math.inf
     priority: int = 0
     kind: Hashable = None
 
     def passes_no_more_than(self, other: Stay) -> bool:
-        """Whether reservations that keep `other` out would also keep groups of this class out (H8)."""
+        """Whether reservations that keep `other` out would also keep groups of this class
+        out (H8).
+        """
         longer = self.run_time_s >= other.run_time_s
         return longer and self.priority <= other.priority and self.kind == other.kind
 
@@ -171,7 +192,9 @@ NO_STAY = Stay()
 
 
 class PreemptorKind(NamedTuple):
-    """Key of equal preemptors: the shapes of their pods, and the highest priority that they may preempt with."""
+    """Key of equal preemptors: the shapes of their pods, and the highest priority that they may
+    preempt with.
+    """
 
     priority: int
     shapes: frozenset[Shape]
@@ -186,7 +209,8 @@ class Aside:
     failed_s: float
     #: When it is tried again unless it changes.
     retry_s: float
-    #: What its gangs are while it is set aside, so that a change is noticed; None until its own changes have settled.
+    #: What its gangs are while it is set aside, so that a change is noticed; None until its own
+    #: changes have settled.
     seen: tuple[Gang, ...] | None = None
     #: It is being tried again.
     is_trying: bool = False
@@ -211,8 +235,8 @@ class GroupRecord:
     verdict: Verdict | None = None
     #: When.
     decided_s: float | None = None
-    #: It changes with every change of the group and is never reused, so that a plan for a group that was regrouped
-    #: meanwhile is recognised as outdated (B2).
+    #: It changes with every change of the group and is never reused, so that a plan for a group
+    #: that was regrouped meanwhile is recognised as outdated (B2).
     generation: int = 0
     view: Group | None = None
     #: Since an internal error, until a plan decides it.
@@ -249,13 +273,15 @@ class GroupRecord:
     back_off_s: float = 0.0
     #: When it was parked.
     parked_s: float = 0.0
-    #: While it is parked: room that may help it, its rank among those that wait for room, and its backfill class.
+    #: While it is parked: room that may help it, its rank among those that wait for room, and its
+    #: backfill class.
     needs: tuple[Need, ...] = ()
     rank: Rank = ()
     stay: Stay = NO_STAY
     #: Rooms that it was woken for, with its rank then, until it is decided.
     woken_for: list[tuple[NeededRoom, Entry]] = field(default_factory=list)
-    #: While it is parked: its kind among preemptors, and its rank (V25); the kind for which it was woken since.
+    #: While it is parked: its kind among preemptors, and its rank (V25); the kind for which it was
+    #: woken since.
     preempts_as: tuple[PreemptorKind, Rank] | None = None
     woken_as: PreemptorKind | None = None
 
@@ -264,7 +290,8 @@ class GroupRecord:
     #: While it waits for room: its namespace, of several the first, and its rank among heads (H4).
     head: tuple[str, HeadRank] | None = None
     ineligible: Ineligibility | None = None
-    #: Why the last plan that examined it as a candidate reserved nothing for it, while that still holds.
+    #: Why the last plan that examined it as a candidate reserved nothing for it, while that still
+    #: holds.
     not_reserved: NotReserved | None = None
 
     # --- what was reported and counted of it ---
@@ -282,30 +309,45 @@ class GroupRecord:
 
     @property
     def evictions(self) -> Refusal | None:
-        """Why no pod of it may be placed while evictions are under way: of its own members, or for it (V11, V17)."""
+        """Why no pod of it may be placed while evictions are under way: of its own members, or for
+        it (V11, V17).
+        """
         return self.taken or (self.nomination.holds if self.nomination is not None else None)
 
     def entitle(self, cause: EntitlementCause) -> None:
         """Change its entitlement. Raises AssertionError if the table has no row."""
         entitlement = ENTITLEMENTS[self.entitlement].get(cause)
-        assert entitlement is not None, f"{self.id} is {self.entitlement}, which does not allow: {cause}"
+        assert entitlement is not None, (
+            f"{self.id} is {self.entitlement}, which does not allow: {cause}"
+        )
         self.entitlement = entitlement
 
     def regroup(self, gangs: tuple[str, ...]) -> None:
-        """Start over with other gangs: drop rounds, verdict, holds and yields. Its place in the queue stays."""
-        self.gangs, self.view, self.generation = gangs, None, 0
-        self.rounds, self.verdict, self.decided_s = 0, None, None
-        self.clock_s, self.yielded_to, self.yields, self.nomination, self.taken = None, "", 0, None, None
+        """Start over with other gangs: drop rounds, verdict, holds and yields. Its place in the
+        queue stays.
+        """
+        self.gangs = gangs
+        self.view = None
+        self.generation = 0
+        self.rounds = 0
+        self.verdict = None
+        self.decided_s = None
+        self.clock_s = None
+        self.yielded_to = ""
+        self.yields = 0
+        self.nomination = None
+        self.taken = None
         self.avoid = {}
 
 
 def next_state(group: GroupRecord, cause: QueueCause) -> QueueState:
-    """The next state; a parked group that is woken during its back-off waits in the back-off queue until the back-off
-    ends.
+    """The next state; a parked group that is woken during its back-off waits in the back-off queue
+    until the back-off ends.
 
     Raises AssertionError if the table has no row.
     """
     state = TABLE[group.queue].get(cause)
     assert state is not None, f"{group.id} is {group.queue or 'new'}, which does not allow: {cause}"
     within = state is QueueState.ACTIVE and group.back_off_until_s is not None and cause in WAKES
+
     return QueueState.BACKING_OFF if within else state

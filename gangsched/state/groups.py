@@ -1,8 +1,8 @@
 """Gangs, and the groups in which they are decided.
 
-Invariant: every gang is in exactly one group; a declared group exists only while all its gangs list the same set
-(semantics I4); until then each gang is a group of its own that is refused. The gangs of a tree form one group (I9).
-Only `refresh` rebuilds what changed.
+Invariant: every gang is in exactly one group; a declared group exists only while all its gangs list
+the same set (semantics I4); until then each gang is a group of its own that is refused. The gangs
+of a tree form one group (I9). Only `refresh` rebuilds what changed.
 """
 
 from __future__ import annotations
@@ -34,17 +34,22 @@ from gangsched.state.podgroup_names import PodGroupNames
 from gangsched.state.rule_set import Rules
 
 POD_GROUP_WAIT_S = 1.0
-"""How long a gang waits for its PodGroup before it is told that there is none (semantics I2). The API server may have
-created the PodGroup before the pod: they come by two watches, and no order holds between them."""
+"""How long a gang waits for its PodGroup before it is told that there is none (semantics I2). The
+API server may have created the PodGroup before the pod: they come by two watches, and no order
+holds between them."""
 AT_A_TIME = 250
-"""Gangs that are grouped anew in one refresh only because one changed that they name and are not decided with."""
+"""Gangs that are grouped anew in one refresh only because one changed that they name and are not
+decided with.
+"""
 UNUSED_ROOM_EVERY_S = 60
 """How often the age of a namespace's groups may begin again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """Ids of new or changed groups, the records of groups that are gone, and ids of gangs that were dropped."""
+    """Ids of new or changed groups, the records of groups that are gone, and ids of gangs that were
+    dropped.
+    """
 
     changed: set[str]
     gone: dict[str, GroupRecord]
@@ -52,7 +57,9 @@ class Refreshed:
 
 
 class _Former(NamedTuple):
-    """What a gang takes along into another group: the clock of its former group, and the nodes that this avoided."""
+    """What a gang takes along into another group: the clock of its former group, and the nodes that
+    this avoided.
+    """
 
     clock_s: float | None
     avoid: dict[str, float]
@@ -75,10 +82,13 @@ class Registry:
         self._changed = ChangedGangs(self.gangs, self._views)
         self._ignored: frozenset[str] = frozenset()
         self._set_aside: frozenset[str] = frozenset()
-        #: By namespace: when room for members to come was last released without them, in epoch seconds.
+
+        #: By namespace: when room for members to come was last released without them, in epoch
+        #: seconds.
         self._unused_room_s: dict[str, int] = {}
         #: By gang or group id: what was raised while it was read, until `take_faults`.
         self._faults: dict[str, Exception] = {}
+
         #: Gangs of which the last reading raised.
         self._half_read: set[str] = set()
         #: By gang, the gangs that list it, and those that name it as their parent.
@@ -86,10 +96,13 @@ class Registry:
         self._named_by: dict[str, dict[str, None]] = {}
         self._parents = Parents(self.gangs, self._named_by, self.pod_group_names)
         self._later: dict[str, None] = {}
-        #: Gangs that miss their PodGroup, and until when they wait for it, in that order; judged ones stay.
+
+        #: Gangs that miss their PodGroup, and until when they wait for it, in that order; judged
+        #: ones stay.
         self._awaits_until_s: dict[str, float] = {}
         #: Those of them that still wait, the first to be judged first.
         self._awaiting: dict[str, None] = {}
+
         # Never reused, also not by a group that is formed again under the same id.
         self._generations = count(1)
 
@@ -98,6 +111,7 @@ class Registry:
         record = self.gangs.get(gang_id)
         if record is None:
             record = self.gangs[gang_id] = GangRecord(id=gang_id, plain=plain)
+
         self._changed.add(gang_id)
         return record
 
@@ -107,7 +121,9 @@ class Registry:
             self._changed.add(gang_id)
 
     def read_again(self, gang_id: str) -> None:
-        """Read a gang and form its group again at the next refresh, although nothing changed (I10)."""
+        """Read a gang and form its group again at the next refresh, although nothing
+        changed (I10).
+        """
         self.touch(gang_id)
         self._later[gang_id] = None
 
@@ -117,36 +133,47 @@ class Registry:
 
     def ignore_run_times(self, namespaces: Set[str]) -> None:
         """Ignore run times declared in these namespaces, and only in these (semantics H11)."""
-        changed, self._ignored = self._ignored ^ namespaces, frozenset(namespaces)
+        changed = self._ignored ^ namespaces
+        self._ignored = frozenset(namespaces)
+
         # Also those of namespaces that are believed again: their counted run times change back.
-        self._changed.add_all(each for each in self._views if namespace_of(each) in changed)
+        self._changed.add_all(view for view in self._views if namespace_of(view) in changed)
 
     def set_aside(self, gang_ids: frozenset[str]) -> None:
         """Schedule no pods of these gangs, and those of all others."""
-        changed, self._set_aside = self._set_aside ^ gang_ids, gang_ids
-        self._changed.add_all(each for each in self._views if each in changed)
+        changed = self._set_aside ^ gang_ids
+        self._set_aside = gang_ids
+        self._changed.add_all(view for view in self._views if view in changed)
 
     def room_unused(self, namespace: str, at_s: int) -> None:
-        """Rank groups of a namespace that keep room for members to come as if they were created at `at_s` (semantics
-        B8).
+        """Rank groups of a namespace that keep room for members to come as if they were created at
+        `at_s` (semantics B8).
 
-        Ranked by their own age, they could in turn keep room from a younger gang of another namespace.
+        Ranked by their own age, they could in turn keep room from a younger gang of another
+        namespace.
         """
         known = self._unused_room_s
         if at_s < known.get(namespace, 0) + UNUSED_ROOM_EVERY_S:
             return  # each time, the groups concerned are decided again
+
         self._unused_room_s = {
-            each: known[each] for each in known.keys() & {of.namespace for of in self.gangs.values()}
+            each: known[each]
+            for each in known.keys() & {of.namespace for of in self.gangs.values()}
         }
         self._unused_room_s[namespace] = at_s
         views = self._views.items()
-        self._changed.add_all(each for each, view in views if view.to_come and namespace_of(each) == namespace)
+        self._changed.add_all(
+            each for each, view in views if view.to_come and namespace_of(each) == namespace
+        )
 
     def _created_s(self, gangs: Iterable[Gang]) -> int:
         """The creation that ranks a group (semantics Q1, B8)."""
         found = list(gangs)
-        again = max((self._unused_room_s.get(namespace_of(each.id), 0) for each in found if each.to_come), default=0)
-        return max(again, min(self.gangs[each.id].creation_s for each in found))
+        again = max(
+            (self._unused_room_s.get(namespace_of(gang.id), 0) for gang in found if gang.to_come),
+            default=0,
+        )
+        return max(again, min(self.gangs[gang.id].creation_s for gang in found))
 
     def is_touched(self, group_id: str) -> bool:
         """Whether a gang of the group changed, so that the next refresh rebuilds the group."""
@@ -160,18 +187,21 @@ class Registry:
         """The parts of a group, as its gangs are now; of a gang without a group, the gang."""
         group = self.groups.get(group_id)
         gangs = group.gangs if group is not None else (group_id,)
-        least = {each: self.gangs[each].least for each in gangs if each in self.gangs}
+        least = {gang: self.gangs[gang].least for gang in gangs if gang in self.gangs}
+
         return whole_of(least, group.tree if group is not None else None)
 
     def started(self, group_id: str) -> dict[str, int]:
-        """The started members of a group by gang, by the records: commits since the last refresh are in them."""
+        """The started members of a group by gang, by the records: commits since the last refresh
+        are in them.
+        """
         group = self.groups.get(group_id)
         gangs = group.gangs if group is not None else (group_id,)
-        return {each: self.gangs[each].started for each in gangs if each in self.gangs}
+        return {gang: self.gangs[gang].started for gang in gangs if gang in self.gangs}
 
     def parents_changed(self) -> None:
-        """Rebuild the trees whose parents must have objects, because the kind of these objects became readable or
-        unreadable.
+        """Rebuild the trees whose parents must have objects, because the kind of these objects
+        became readable or unreadable.
         """
         self._later |= self._parents.waiting_for_objects()
 
@@ -181,8 +211,17 @@ class Registry:
 
     def accusers(self, gang_id: str) -> list[GroupRecord]:
         """Groups whose refusal names this gang as its cause (semantics I4)."""
-        groups = {self.group_of[other] for other in self._listed_by.get(gang_id, ()) if other in self.group_of}
-        return [self.groups[group_id] for group_id in sorted(groups) if gang_id in self.groups[group_id].accused]
+        groups = set()
+        for other in self._listed_by.get(gang_id, ()):
+            if other in self.group_of:
+                groups.add(self.group_of[other])
+
+        result: list[GroupRecord] = []
+        for group_id in sorted(groups):
+            if gang_id in self.groups[group_id].accused:
+                result.append(self.groups[group_id])
+
+        return result
 
     def group(self, group_id: str, now_s: float) -> Group:
         """View of a group at the last refresh, for a plan at `now_s`."""
@@ -191,25 +230,34 @@ class Registry:
             # Time alone changes this, so no message says that the view is outdated.
             kept = {node: until_s for node, until_s in record.avoid.items() if until_s > now_s}
             if kept != record.avoid:
-                # Nor does anything else say so of why preemption did not help: a victim may be on that node (V25).
-                record.avoid, record.view, record.not_helpful = kept, None, None
+                # Nor does anything else say so of why preemption did not help: a victim may be on
+                # that node (V25).
+                record.avoid = kept
+                record.view = None
+                record.not_helpful = None
+
         if record.view is None:
             try:
                 record.view = self._made(record)
             except Exception as error:  # of this group, whoever asks for its view (I10)
                 self._faults[group_id] = error
                 record.view = self._stand_in(record)
+
         return record.view
 
     def _made(self, record: GroupRecord) -> Group:
         gangs = tuple(with_all(self._views[gang_id], self.policy) for gang_id in record.gangs)
-        if record.tree is not None and any(each.never_preempts for each in composites_of(record.tree)):
+        if record.tree is not None and any(
+            composite.never_preempts for composite in composites_of(record.tree)
+        ):
             gangs = tuple(replace(gang, never_preempts=True) for gang in gangs)
+
         # Without members to come, which have the priority of one that is present.
         present = [self._views[gang_id] for gang_id in record.gangs]
         pods = [pod for gang in present for pod in (*gang.pending, *gang.retry)]
         pods += [placement.pod for gang in gangs for placement in (*gang.kept, *gang.held)]
         rest = rest_of_start(gangs, record.tree)
+
         view = Group(
             id=record.id,
             gangs=gangs,
@@ -227,14 +275,23 @@ class Registry:
             tree=record.tree,
             topology=record.tree.topology if record.tree is not None else (),
         )
-        # Once for each change: a plan asks it of all trees that are ready, of which it decides a few.
-        return replace(view, minimum=tree_choices.needed(view)) if view.tree is not None else view
+        # Once for each change: a plan asks it of all trees that are ready, of which it decides a
+        # few.
+        if view.tree is not None:
+            return replace(view, minimum=tree_choices.needed(view))
+
+        return view
 
     def _stand_in(self, record: GroupRecord) -> Group:
         """The view of a group that cannot be built: it has its pods, and is refused."""
         gangs = tuple(self._views[gang_id] for gang_id in record.gangs)
         reference = record.aside.reference if record.aside is not None else UNKNOWN
-        return Group(id=record.id, gangs=gangs, refusal=internal_error(reference), generation=record.generation)
+        return Group(
+            id=record.id,
+            gangs=gangs,
+            refusal=internal_error(reference),
+            generation=record.generation,
+        )
 
     def changed(self, group_id: str) -> None:
         """Record that the group's own record has changed (a round, its wait time, a yield)."""
@@ -248,38 +305,47 @@ class Registry:
         return bool(self._later) or self._changed.any_new
 
     def awaits_pod_group(self, group_id: str) -> bool:
-        """Whether a gang of the group still waits for its PodGroup, or its tree for a minimum (I9); the group is then
-        not decided.
+        """Whether a gang of the group still waits for its PodGroup, or its tree for a minimum (I9);
+        the group is then not decided.
         """
         group = self.groups[group_id]
         if group.tree is not None and self._parents.awaits_minimum(group.tree):
             return True
+
         return not self._awaiting.keys().isdisjoint(group.gangs)
 
     def next_deadline_s(self) -> float | None:
         """Time at which `refresh` must be called even if nothing changes."""
-        times_s = (*(self._awaits_until_s[each] for each in islice(self._awaiting, 1)), self._parents.next_deadline_s())
+        times_s = (
+            *(self._awaits_until_s[each] for each in islice(self._awaiting, 1)),
+            self._parents.next_deadline_s(),
+        )
         return min((each for each in times_s if each is not None), default=None)
 
     def exceeds(self, units: float, *, with_new: bool = True) -> bool:
-        """Whether reading all changed gangs takes more than this many units of work, each about the time for one
-        member; with `with_new`, new gangs count, too, although plans do not wait for them.
+        """Whether reading all changed gangs takes more than this many units of work, each about the
+        time for one member; with `with_new`, new gangs count, too, although plans do not wait for
+        them.
         """
         return self._changed.exceeds(units, with_new=with_new)
 
     def refresh(self, now_s: float, most: float = inf, *, most_new: float = inf) -> Refreshed:
-        """Rebuild the views of changed gangs and their groups, up to `most` units of work, `most_new` of them for new
-        gangs.
+        """Rebuild the views of changed gangs and their groups, up to `most` units of work,
+        `most_new` of them for new gangs.
 
-        Gangs that are (or would be) decided together are grouped at once. Other gangs that list a changed gang follow
-        in batches, since any number of gangs may list the same one.
+        Gangs that are (or would be) decided together are grouped at once. Other gangs that list a
+        changed gang follow in batches, since any number of gangs may list the same one.
         """
         forgotten: set[str] = set()
         regroup: set[str] = set()
         changed: set[str] = set()
-        for gang_id in list(takewhile(lambda each: self._awaits_until_s[each] <= now_s, self._awaiting)):
+
+        for gang_id in list(
+            takewhile(lambda each: self._awaits_until_s[each] <= now_s, self._awaiting)
+        ):
             del self._awaiting[gang_id]
             self._changed.add(gang_id)
+
         for gang_id in self._changed.take(most, most_new):
             record = self.gangs[gang_id]
             if record.empty:
@@ -288,58 +354,80 @@ class Registry:
                 self._forget(record)
                 forgotten.add(gang_id)
                 continue
+
             if gang_id not in self._views:
                 regroup.add(gang_id)
+
             group = self.groups.get(self.group_of.get(gang_id, ""))
-            # Its group may be one that could not be formed, and the change may be what mends that (I10).
+            # Its group may be one that could not be formed, and the change may be what mends that
+            # (I10).
             if group is not None and group.aside is not None and group.aside.seen is not None:
                 regroup.add(gang_id)
+
             try:
                 self._read(record, regroup, now_s)
             except Exception as error:  # the gang's own fault, whatever it is (I10)
                 self._faults[gang_id] = error
                 self._half_read.add(gang_id)
                 self._views[gang_id] = stand_in_view(record)
+
             changed.add(gang_id)
+
         # Any tenant can have ten thousand gangs list one gang, and then edit it each second.
         for gang_id in list(islice(self._later, AT_A_TIME)):
             del self._later[gang_id]
             regroup.add(gang_id)
+
         gone = self._regroup(regroup)
-        groups = {self.group_of[gang_id] for gang_id in changed | regroup if gang_id in self.group_of}
+        groups = {
+            self.group_of[gang_id] for gang_id in changed | regroup if gang_id in self.group_of
+        }
         for group_id in groups:
             self.changed(group_id)
-            self.group(group_id, now_s)  # now, in parts, rather than all of them before the next plan
-        settled = {self.group_of[each] for each in self._parents.settled(now_s) if each in self.group_of}
+            # now, in parts, rather than all of them before the next plan
+            self.group(group_id, now_s)
+
+        settled = {
+            self.group_of[each] for each in self._parents.settled(now_s) if each in self.group_of
+        }
         return Refreshed(groups | settled, gone, forgotten)
 
     def _read(self, record: GangRecord, regroup: set[str], now_s: float) -> None:
         """Read a changed gang; adds those that are to be grouped again to `regroup`."""
         gang_id = record.id
-        record.read_run_time(self.defaults.expected_runtime_s, ignored=record.namespace in self._ignored)
+        record.read_run_time(
+            self.defaults.expected_runtime_s,
+            ignored=record.namespace in self._ignored,
+        )
+
         if record.plain:
             record.read_delay(self.defaults)
+
         # Before the specification is read: those that it lists no more have to be regrouped, too.
         before = self._siblings(gang_id)
         spec = record.spec
+
         # How far the last attempt came is unknown: others may wait for what it was to tell them.
         is_half_read = gang_id in self._half_read
         if not record.plain and (record.read_spec(defaults=self.defaults) or is_half_read):
             self._mention(record, spec, now_s)
             regroup |= {gang_id} | before | self._siblings(gang_id)
             self._later |= self._concerned(gang_id)
+
         # With its first pod a gang can be no parent any more, and with its last one it can (I9).
         if record.has_pods is not bool(record.members):
             record.has_pods = not record.has_pods
             self._later |= self._concerned(gang_id)
             if gang_id in self._named_by:
                 self._later |= self._parents.around(gang_id)
+
         self._views[gang_id] = self._view(record, now_s)
         self._half_read.discard(gang_id)
 
     def take_faults(self) -> dict[str, Exception]:
         """By group id, what was raised while groups were read since the last call."""
-        faults, self._faults = self._faults, {}
+        faults = self._faults
+        self._faults = {}
         # A gang that could not be read is in a group by now, if only in one of its own.
         return {self.group_of.get(each, each): error for each, error in faults.items()}
 
@@ -348,59 +436,76 @@ class Registry:
         record.trusts_stamps = self.trusts_stamps
         self._workers.note(record)
         view = gang_view(record, self.policy)
+
         if record.id in self._set_aside:
             return replace(view, uninitialised=placing.set_aside(record.id))
+
         if view.uninitialised is None or record.pod_group is not None:
             self._found(record.id)
             return view
+
         if not view.waiting:  # the next pod waits for a PodGroup of its own time
             self._awaits_until_s.pop(record.id, None)
             self._awaiting.pop(record.id, None)
         elif record.id not in self._awaits_until_s:
             self._awaits_until_s[record.id] = now_s + POD_GROUP_WAIT_S
             self._awaiting[record.id] = None
+
         names = self.pod_group_names
         refusal = self._of_unread_object(record)
         if refusal is not None:
             names.missing(record.id, record.api_groups)
             return replace(view, uninitialised=refusal)
+
         # A gang without a minimum may have one in a PodGroup that we may not read.
         no_minimum = record.spec is not None and record.spec.min_member is None
         may_exist = no_minimum and not names.forbidden.isdisjoint(record.api_groups)
-        if record.id in self._awaiting or not (may_exist or view.uninitialised.reason is Reason.POD_GROUP_MISSING):
+        if record.id in self._awaiting or not (
+            may_exist or view.uninitialised.reason is Reason.POD_GROUP_MISSING
+        ):
             return view
+
         return replace(view, uninitialised=names.missing(record.id, record.api_groups))
 
     def _of_unread_object(self, record: GangRecord) -> Refusal | None:
-        """What is wrong with the PodGang that the pods name, if it declares none of its gangs because of that."""
+        """What is wrong with the PodGang that the pods name, if it declares none of its gangs
+        because of that.
+        """
         oldest = record.oldest()
         if oldest is None or keys.GROVE not in record.api_groups:
             return None
+
         whole = self.gangs.get(f"{oldest.namespace}/{oldest.labels.get(keys.GROVE_GANG, '')}")
         pod_group = whole.pod_groups.get(keys.GROVE) if whole is not None else None
         if pod_group is None or not pod_group.invalid:
             return None
+
         return Refusal(Reason.INVALID_GANG, "; ".join(pod_group.invalid))
 
     def _found(self, gang_id: str) -> None:
         """The gang misses no PodGroup (any more)."""
         self._awaits_until_s.pop(gang_id, None)
         self._awaiting.pop(gang_id, None)
-        # Else another PodGroup with a similar name would still rewrite a message that is no longer told.
+
+        # Else another PodGroup with a similar name would still rewrite a message that is no longer
+        # told.
         self.pod_group_names.found(gang_id)
 
     def _siblings(self, gang_id: str) -> set[str]:
-        """Gangs listed by this one or decided with it, and all parts of its tree; the gangs of a tree with too many of
-        them are each refused alone.
+        """Gangs listed by this one or decided with it, and all parts of its tree; the gangs of a
+        tree with too many of them are each refused alone.
         """
         record = self.gangs.get(gang_id)
         listed = set(record.spec.group) if record and record.spec else set()
         listed |= self._parents.around(gang_id).keys()
         group = self.groups.get(self.group_of.get(gang_id, ""))
+
         return listed | set(group.gangs if group else ())
 
     def _concerned(self, gang_id: str) -> dict[str, None]:
-        """The gangs whose group may change with this one: those that list it, and the parts below it."""
+        """The gangs whose group may change with this one: those that list it, and the parts below
+        it.
+        """
         concerned = self._listed_by.get(gang_id, {}) | self._named_by.get(gang_id, {})
         return concerned | self._parents.below(gang_id)
 
@@ -410,9 +515,11 @@ class Registry:
         spec = record.spec
         if spec is None:
             return
+
         for other in spec.group:
             if other != record.id:
                 self._listed_by.setdefault(other, {})[record.id] = None
+
         if spec.parent:
             self._named_by.setdefault(spec.parent, {})[record.id] = None
             was_child = before is not None and before.is_child_of(spec.parent)
@@ -422,8 +529,10 @@ class Registry:
     def _unmention(self, record: GangRecord, spec: GangSpec | None) -> None:
         if spec is None:
             return
+
         for other in spec.group:
             _drop(self._listed_by, other, record.id)
+
         _drop(self._named_by, spec.parent, record.id)
 
     def _forget(self, record: GangRecord) -> None:
@@ -436,17 +545,24 @@ class Registry:
         self._views.pop(record.id, None)
 
     def _regroup(self, gang_ids: set[str]) -> dict[str, GroupRecord]:
-        """Form the groups of these gangs anew; returns the groups that no longer exist. Gangs that are no longer
-        decided with one whose group cannot be formed are added to `gang_ids`.
+        """Form the groups of these gangs anew; returns the groups that no longer exist. Gangs that
+        are no longer decided with one whose group cannot be formed are added to `gang_ids`.
         """
         left = {self.group_of[gang_id] for gang_id in gang_ids if gang_id in self.group_of}
-        groups = {gang_id: self.groups[self.group_of[gang_id]] for gang_id in gang_ids if gang_id in self.group_of}
-        # An edit of the list must not begin the wait time anew, or it could be prolonged without end (T1).
+        groups = {
+            gang_id: self.groups[self.group_of[gang_id]]
+            for gang_id in gang_ids
+            if gang_id in self.group_of
+        }
+
+        # An edit of the list must not begin the wait time anew, or it could be prolonged without
+        # end (T1).
         former = {gang_id: _Former(group.clock_s, group.avoid) for gang_id, group in groups.items()}
         trees: dict[str, str] = {}
         failed: dict[str, Exception] = {}
         made: dict[str, GroupRecord] = {}
         self._parents.begin()
+
         for gang_id in sorted(gang_ids):
             record = self.gangs.get(gang_id)
             if record is None or gang_id not in self._views:
@@ -456,26 +572,36 @@ class Registry:
             else:
                 try:
                     formed = self._formed(record, former.get(gang_id))
-                except Exception as error:  # of this gang, and of those that it is decided with (I10)
+                # of this gang, and of those that it is decided with (I10)
+                except Exception as error:
                     failed[gang_id] = error
                     continue
+
                 made[formed.id] = formed
                 self.group_of[gang_id] = formed.id
+
                 if formed.tree is not None:
                     trees |= dict.fromkeys(formed.gangs, formed.id)
+
         if failed:
             gang_ids |= self._separate(failed, {each: self.groups[each] for each in left} | made)
             left |= made.keys()
+
         gone = {
-            each for each in left if all(self.group_of.get(gang) != each for gang in (each, *self.groups[each].gangs))
+            each
+            for each in left
+            if all(self.group_of.get(gang) != each for gang in (each, *self.groups[each].gangs))
         }
         # A group is named after its first gang, a tree after its parent.
         return {group_id: self.groups.pop(group_id) for group_id in gone}
 
     def _formed(self, record: GangRecord, former: _Former | None) -> GroupRecord:
-        """The group of a gang; a new one keeps the clock and the avoided nodes of its first gang's `former` group."""
+        """The group of a gang; a new one keeps the clock and the avoided nodes of its first gang's
+        `former` group.
+        """
         gangs, refusal, accused, tree = self._resolve(record)
         group_id = TREE + tree.id if tree is not None else gangs[0]
+
         group = self.groups.get(group_id)
         if group is not None and tree is not None:
             group.gangs = gangs  # children come and go, and the others wait on
@@ -484,24 +610,37 @@ class Registry:
                 group = self.groups[group_id] = GroupRecord(id=group_id, gangs=gangs)
             else:
                 group.regroup(gangs)
+
             if former is not None:
-                group.clock_s, group.avoid = former.clock_s, dict(former.avoid)
-        group.refusal, group.accused, group.tree = refusal, accused, tree
+                group.clock_s = former.clock_s
+                group.avoid = dict(former.avoid)
+
+        group.refusal = refusal
+        group.accused = accused
+        group.tree = tree
+
         return group
 
-    def _separate(self, failed: Mapping[str, Exception], groups: Mapping[str, GroupRecord]) -> set[str]:
-        """Put each gang whose group cannot be formed into one of its own, and so all that are in one of these `groups`
-        with it, since a gang is never in two. Returns these gangs.
+    def _separate(
+        self,
+        failed: Mapping[str, Exception],
+        groups: Mapping[str, GroupRecord],
+    ) -> set[str]:
+        """Put each gang whose group cannot be formed into one of its own, and so all that are in
+        one of these `groups` with it, since a gang is never in two. Returns these gangs.
         """
         apart: set[str] = set()
         for gang_id, error in failed.items():
             together = {gang_id}
             together.update(*(group.gangs for group in groups.values() if gang_id in group.gangs))
+
             for each in (together & self._views.keys()) - apart:
                 self._faults[each] = error
                 apart.add(each)
+
         for each in sorted(apart):
             self.group_of[each] = self._alone(self.gangs[each]).id
+
         return apart
 
     def _alone(self, record: GangRecord) -> GroupRecord:
@@ -511,12 +650,19 @@ class Registry:
             group = self.groups[record.id] = GroupRecord(id=record.id, gangs=(record.id,))
         elif group.gangs != (record.id,):
             group.regroup((record.id,))
-        group.refusal, group.accused, group.tree = internal_error(UNKNOWN), (), None
+
+        group.refusal = internal_error(UNKNOWN)
+        group.accused = ()
+        group.tree = None
+
         return group
 
-    def _resolve(self, record: GangRecord) -> tuple[tuple[str, ...], Refusal | None, tuple[str, ...], Composite | None]:
-        """(the gangs decided with this one, why they are refused as a group, who is to blame, the tree that they form)
-        (semantics I4, I9).
+    def _resolve(
+        self,
+        record: GangRecord,
+    ) -> tuple[tuple[str, ...], Refusal | None, tuple[str, ...], Composite | None]:
+        """(the gangs decided with this one, why they are refused as a group, who is to blame, the
+        tree that they form) (semantics I4, I9).
         """
         alone = (record.id,)
         spec = record.spec
@@ -524,55 +670,82 @@ class Registry:
             return alone, None, (), None
         if spec.group_problem is not None:
             return alone, Refusal(Reason.INVALID_GANG, spec.group_problem), (), None
+
         if spec.parent and not self._parents.is_composite(record.id):
             tree = self._parents.of(record.id)
             if isinstance(tree, Refusal):
                 return alone, tree, (), None
+
             return tuple(sorted(gangs_of(tree))), None, (), tree
+
         if spec.group == alone:
             return alone, None, (), None
+
         without = tuple(other for other in spec.group if not self._consents(other, spec.group))
-        # Only these may be named as missing or blamed: what exists in another namespace is not revealed (I4).
+        # Only these may be named as missing or blamed: what exists in another namespace is not
+        # revealed (I4).
         near = tuple(other for other in without if namespace_of(other) == namespace_of(record.id))
+
         absent = [other for other in near if not self._declared(other)]
         if absent:
             text = f"gang {named(absent)} of the group that {record.id} lists does not exist yet"
             return alone, Refusal(Reason.WAITING_FOR_GANG, text), (), None
+
         if near:
-            text = f"gang {record.id} lists the group {named(spec.group)} but {named(near)} does not"
-            return alone, Refusal(Reason.INVALID_GANG, f"{text}: every gang must list the same set"), near, None
+            text = (
+                f"gang {record.id} lists the group {named(spec.group)} but {named(near)} does not"
+            )
+            return (
+                alone,
+                Refusal(Reason.INVALID_GANG, f"{text}: every gang must list the same set"),
+                near,
+                None,
+            )
+
         if without:  # what is or is not in another namespace is not for this one to know
             text = f"gang {record.id} waits until {named(without)} lists the same group"
             return alone, Refusal(Reason.WAITING_FOR_GANG, text), (), None
+
         return spec.group, None, (), None
 
     def _consents(self, gang_id: str, group: tuple[str, ...]) -> bool:
         """Whether the gang exists and lists the same group."""
-        return self._declared(gang_id) and (found := self.gangs[gang_id].spec) is not None and found.group == group
+        return (
+            self._declared(gang_id)
+            and (found := self.gangs[gang_id].spec) is not None
+            and found.group == group
+        )
 
     def _declared(self, gang_id: str) -> bool:
-        """Whether the gang exists and its declaration is known (its PodGroup, if it needs one, is there)."""
+        """Whether the gang exists and its declaration is known (its PodGroup, if it needs one, is
+        there).
+        """
         record = self.gangs.get(gang_id)
         return record is not None and record.spec is not None and not record.spec.pod_group_missing
 
 
 def _drop(index: dict[str, dict[str, None]], gang_id: str, by: str) -> None:
-    """Remove what a gang said about another from an index; a gang of which nobody says anything is no key of it."""
+    """Remove what a gang said about another from an index; a gang of which nobody says anything is
+    no key of it.
+    """
     found = index.get(gang_id, {})
     found.pop(by, None)
+
     if not found:
         index.pop(gang_id, None)
 
 
 def below_minimum(gang: Gang) -> bool:
-    """Whether the gang has started and then lost members, so that it is below its minimum (semantics B5).
+    """Whether the gang has started and then lost members, so that it is below its minimum
+    (semantics B5).
 
-    The minimum is that of its Permit, or the current one if that is smaller, so that raising the minimum breaks no
-    gang.
+    The minimum is that of its Permit, or the current one if that is smaller, so that raising the
+    minimum breaks no gang.
     """
     # What has not started has lost nothing.
     if gang.plain or not gang.satisfied:
         return False
+
     return gang.bound + gang.succeeded < min(gang.permitted_min, gang.min_member)
 
 
@@ -582,32 +755,42 @@ def broken(gang: Gang) -> bool:
 
 
 def heals(gangs: Sequence[Gang], tree: Composite | None = None) -> bool:
-    """Whether the group is planned before other groups of its priority (semantics Q2): a part of it is broken, and only
-    replacements wait.
+    """Whether the group is planned before other groups of its priority (semantics Q2): a part of it
+    is broken, and only replacements wait.
     """
     waiting = [gang for gang in gangs if gang.waiting]
-    # One member that replaces nobody is enough: else a gang could lose a small pod on purpose and grow before all
-    # others.
+    # One member that replaces nobody is enough: else a gang could lose a small pod on purpose and
+    # grow before all others.
     if not waiting or not all(gang.replaces for gang in waiting):
         return False
+
     return broken_part(root_of(gangs, tree), _have(gangs)) is not None
 
 
 def rest_of_start(gangs: Sequence[Gang], tree: Composite | None) -> frozenset[str]:
-    """The gangs that a start was sent without: it was interrupted, or their binds were refused (semantics B3).
+    """The gangs that a start was sent without: it was interrupted, or their binds were refused
+    (semantics B3).
 
-    Only proven stamps count, and only pods that existed when the start was decided: no edit and no new pod makes a
-    gang the rest of another's start.
+    Only proven stamps count, and only pods that existed when the start was decided: no edit and no
+    new pod makes a gang the rest of another's start.
     """
-    starts = {gang.together for gang in gangs if gang.together is not None} if len(gangs) > 1 else ()
+    starts = (
+        {gang.together for gang in gangs if gang.together is not None} if len(gangs) > 1 else ()
+    )
     if not starts or broken_part(root_of(gangs, tree), _have(gangs)) is None:
         return frozenset()
+
     found: set[str] = set()
     for start in starts:
         had = sum(gang.bound + gang.succeeded for gang in gangs if gang.together == start)
         if had < start.members:
             waiting = (gang for gang in gangs if not gang.satisfied and gang.pending)
-            found |= {gang.id for gang in waiting if all(pod.creation_s <= start.youngest_s for pod in gang.pending)}
+            found |= {
+                gang.id
+                for gang in waiting
+                if all(pod.creation_s <= start.youngest_s for pod in gang.pending)
+            }
+
     return frozenset(found)
 
 

@@ -1,7 +1,8 @@
-"""Groups that hold room, and groups that yielded to another one and wait for it (semantics R3, T1, D1).
+"""Groups that hold room, and groups that yielded to another one and wait for it (semantics R3, T1,
+D1).
 
-Invariant: the clock of a group runs while one of its members is held. A group that has yielded waits until the other
-one has started, no longer waits, or is gone.
+Invariant: the clock of a group runs while one of its members is held. A group that has yielded
+waits until the other one has started, no longer waits, or is gone.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ class Holds:
 
     def follow(self, group: GroupRecord, now_s: float) -> None:
         """Start or stop the clock of a changed group."""
-        # From the members and not from the verdict: a hold also ends with its pod, its node or a changed shape.
+        # From the members and not from the verdict: a hold also ends with its pod, its node or a
+        # changed shape.
         holds = any(self._registry.gangs[gang].of(State.HELD) for gang in group.gangs)
         if holds is not (group.clock_s is not None):
-            group.clock_s, group.view = now_s if holds else None, None
+            group.clock_s = now_s if holds else None
+            group.view = None
+
         (self._holding.add if holds else self._holding.discard)(group)
         if not group.yielded_to:
             self._yielded.discard(group)  # it was formed anew
@@ -47,24 +51,33 @@ class Holds:
         self._yielded.discard(group)
 
     def expiries(self, now_s: float) -> Iterator[tuple[str, float]]:
-        """Yield each group and the time at which its clock runs out, infinity during a nomination (V16)."""
+        """Yield each group and the time at which its clock runs out, infinity during a nomination
+        (V16).
+        """
         for group in self._holding:
             assert group.clock_s is not None
-            wait_s = self._registry.group(group.id, now_s).wait_time_s if group.nomination is None else math.inf
+            wait_s = (
+                self._registry.group(group.id, now_s).wait_time_s
+                if group.nomination is None
+                else math.inf
+            )
             yield group.id, group.clock_s + wait_s
 
     def beside(self, planned: Set[str], now_s: float) -> Iterator[Group]:
-        """The groups with holds that are neither `planned` nor backing off, for a plan that decides only the `planned`
-        groups.
+        """The groups with holds that are neither `planned` nor backing off, for a plan that decides
+        only the `planned` groups.
         """
         for group in self._holding:
             if group.id not in planned and not self._queue.backs_off(group.id, now_s):
                 yield replace(self._registry.group(group.id, now_s), unchanged=True)
 
     def without(self, snapshot: Snapshot) -> Snapshot:
-        """The cluster as woken groups see it: without any holds, since holds may yield to them (D1)."""
+        """The cluster as woken groups see it: without any holds, since holds may yield to them
+        (D1).
+        """
         if not self._holding:
             return snapshot
+
         free = snapshot.free.copy()
         gangs = (gang for group in self._holding for gang in group.gangs)
         for placed in (placed for gang in gangs for placed in self._registry.view(gang).held):
@@ -72,23 +85,36 @@ class Holds:
             if node is not None:
                 for name, amount in placed.pod.shape.requests:
                     free[snapshot.resources[name], node] += amount
+
         return replace(snapshot, free=free)
 
     def look(self, freed: set[str], moved: set[str], now_s: float) -> None:
-        """Plan groups again that hold room on `freed` nodes, or whose held room other pods have taken (R3, F1)."""
+        """Plan groups again that hold room on `freed` nodes, or whose held room other pods have
+        taken (R3, F1).
+        """
         if not self._holding or not (freed or moved):
             return
+
         ledger = Ledger(self._cluster.snapshot(), counts=self._cluster.counts)
         for record in self._holding:
             group = self._registry.group(record.id, now_s)
             held = [placed for gang in group.gangs for placed in gang.held]
             ledger.respect_nominations(group.lowest_priority, but=group.id)
-            there = [each for each in held if each.node in moved]
-            lost = (each for each in there if not ledger.fits_still(each.pod, each.node))
-            if len(there) > LOOKS_AT_ONCE or any(each.node in freed for each in held) or any(lost):
+            there = [placement for placement in held if placement.node in moved]
+
+            lost = (
+                placement
+                for placement in there
+                if not ledger.fits_still(placement.pod, placement.node)
+            )
+            if (
+                len(there) > LOOKS_AT_ONCE
+                or any(placement.node in freed for placement in held)
+                or any(lost)
+            ):
                 self._queue.activate(group.id, QueueCause.HOLDS_CHANGED)
 
-    # --- yields -----------------------------------------------------------------------------------------------------
+    # --- yields ----------------------------------------------------------------------------------
 
     @property
     def any_yielded(self) -> bool:
@@ -102,7 +128,9 @@ class Holds:
         self._yielded.add(group)
 
     def end_yields(self, beneficiaries: Set[str]) -> None:
-        """Let groups that yielded to one of `beneficiaries` try again, since this group was permitted or is gone."""
+        """Let groups that yielded to one of `beneficiaries` try again, since this group was
+        permitted or is gone.
+        """
         for group in [group for group in self._yielded if group.yielded_to in beneficiaries]:
             group.yielded_to = ""
             self._yielded.remove(group)
@@ -110,6 +138,12 @@ class Holds:
             self._queue.activate(group.id, QueueCause.YIELD_OVER)
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
-        """For validation: each index with its groups, and a predicate for the groups that should be in it."""
-        yield "holding", {group.id for group in self._holding}, lambda group: group.clock_s is not None
+        """For validation: each index with its groups, and a predicate for the groups that should be
+        in it.
+        """
+        yield (
+            "holding",
+            {group.id for group in self._holding},
+            lambda group: group.clock_s is not None,
+        )
         yield "yielded", {group.id for group in self._yielded}, lambda group: bool(group.yielded_to)

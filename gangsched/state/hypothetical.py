@@ -1,6 +1,7 @@
 """A gang that does not exist, as a plan would see it: for PlacementReviews (docs/visibility.md).
 
-Invariant: it is derived from its pods by the same code as a gang whose pods exist; the state is unchanged.
+Invariant: it is derived from its pods by the same code as a gang whose pods exist; the state is
+unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from gangsched.state.rule_set import Rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPart:
-    """One part of a tree: a gang with `pods`, or a parent without pods; `name` and `parent` are names of PodGroups."""
+    """One part of a tree: a gang with `pods`, or a parent without pods; `name` and `parent` are
+    names of PodGroups.
+    """
 
     name: str
     parent: str = ""
@@ -38,10 +41,11 @@ class WantedPart:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The gang `id` with these `pods`, all in one namespace; `min_member` and `mode` override what the pods declare.
+    """The gang `id` with these `pods`, all in one namespace; `min_member` and `mode` override what
+    the pods declare.
 
-    If no minimum is declared, all pods are needed. With `parts` it is the tree that these parts form, and `pods` are
-    the pods of all parts.
+    If no minimum is declared, all pods are needed. With `parts` it is the tree that these parts
+    form, and `pods` are the pods of all parts.
     """
 
     id: str
@@ -60,14 +64,27 @@ class Hypothetical:
     others: tuple[str, ...]
 
 
-def hypothetical(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, *, created_s: int) -> Hypothetical:
+def hypothetical(
+    wanted: Wanted,
+    defaults: GangDefaults,
+    policy: GpuPolicy,
+    *,
+    created_s: int,
+) -> Hypothetical:
     """The group of a gang or tree created at `created_s`."""
     if wanted.parts:
         return _tree(wanted, defaults, policy, created_s)
-    # Records of its own, which nobody else sees: the state must look afterwards as if nobody had asked.
+
+    # Records of its own, which nobody else sees: the state must look afterwards as if nobody had
+    # asked.
     record = GangRecord(id=wanted.id, ours=True)
     for pod in wanted.pods:
-        record.members[pod.uid] = Member(pod, State.GATED if pod.gated else State.PENDING, wanted.id)
+        record.members[pod.uid] = Member(
+            pod,
+            State.GATED if pod.gated else State.PENDING,
+            wanted.id,
+        )
+
     record.pod_groups[keys.X_K8S] = _pod_group(wanted, created_s)
     record.read_run_time(defaults.expected_runtime_s)
     record.read_spec(defaults=defaults)
@@ -76,14 +93,28 @@ def hypothetical(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, *, c
     priority = max((pod.priority for pod in wanted.pods), default=0)
     others = tuple(other for other in record.spec.group if other != wanted.id)
     problems = tuple(problem.text for problem in record.problems)
-    return Hypothetical(Group(id=wanted.id, gangs=(gang,), priority=priority, creation_s=created_s), problems, others)
+
+    return Hypothetical(
+        Group(id=wanted.id, gangs=(gang,), priority=priority, creation_s=created_s),
+        problems,
+        others,
+    )
 
 
-def _tree(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, created_s: int) -> Hypothetical:
-    """The tree that the parts form by the rules for existing ones; a group with a refusal if they form none."""
+def _tree(
+    wanted: Wanted,
+    defaults: GangDefaults,
+    policy: GpuPolicy,
+    created_s: int,
+) -> Hypothetical:
+    """The tree that the parts form by the rules for existing ones; a group with a refusal if they
+    form none.
+    """
     namespace = wanted.id.partition("/")[0]
     names = frozenset(pod.scheduler_name for pod in wanted.pods)
-    # A registry of its own forms the tree, so that a review and an existing tree are refused by the same rules.
+
+    # A registry of its own forms the tree, so that a review and an existing tree are refused by the
+    # same rules.
     registry = Registry(Rules(scheduler_names=names, defaults=defaults, policy=policy))
     for part in wanted.parts:
         record = registry.gang(f"{namespace}/{part.name}")
@@ -95,33 +126,66 @@ def _tree(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, created_s: 
         }
         stated = tuple(sorted((key, text) for key, text in texts.items() if text))
         of_gang = Wanted(record.id, part.pods, least)
-        record.pod_groups[keys.X_K8S] = msgspec.structs.replace(_pod_group(of_gang, created_s), gang_metadata=stated)
+        record.pod_groups[keys.X_K8S] = msgspec.structs.replace(
+            _pod_group(of_gang, created_s),
+            gang_metadata=stated,
+        )
+
         for pod in part.pods:
-            record.members[pod.uid] = Member(pod, State.GATED if pod.gated else State.PENDING, record.id)
+            record.members[pod.uid] = Member(
+                pod,
+                State.GATED if pod.gated else State.PENDING,
+                record.id,
+            )
+
     registry.refresh(0.0)
-    problems = tuple(problem.text for record in registry.gangs.values() for problem in record.problems)
+    problems = tuple(
+        problem.text for record in registry.gangs.values() for problem in record.problems
+    )
     gangs = sorted(f"{namespace}/{part.name}" for part in wanted.parts if part.pods)
     groups = dict.fromkeys(registry.group_of[gang] for gang in gangs)
-    refusal = next((why for each in groups if (why := registry.groups[each].refusal) is not None), None)
+
+    refusal = next(
+        (why for group in groups if (why := registry.groups[group].refusal) is not None), None
+    )
     if len(groups) > 1 and refusal is None:
-        refusal = Refusal(Reason.INVALID_GANG, f"the parts form {len(groups)} trees, but a review is about one")
+        refusal = Refusal(
+            Reason.INVALID_GANG,
+            f"the parts form {len(groups)} trees, but a review is about one",
+        )
+
     if refusal is None:
-        return Hypothetical(replace(registry.group(next(iter(groups)), 0.0), id=wanted.id, minimum=None), problems, ())
+        return Hypothetical(
+            replace(registry.group(next(iter(groups)), 0.0), id=wanted.id, minimum=None),
+            problems,
+            (),
+        )
+
     views = tuple(registry.view(gang) for gang in gangs)
-    return Hypothetical(Group(id=wanted.id, gangs=views, creation_s=created_s, refusal=refusal), problems, ())
+    return Hypothetical(
+        Group(id=wanted.id, gangs=views, creation_s=created_s, refusal=refusal),
+        problems,
+        (),
+    )
 
 
 def with_served(wanted: Wanted, cluster: Cluster) -> Wanted:
     """The same pods with the claims that gangsched would create for their extended resources.
 
-    After the call the nodes of `cluster` offer these resources through devices, so call it in a separate process.
+    After the call the nodes of `cluster` offer these resources through devices, so call it in a
+    separate process.
     """
     claimed: dict[str, Pod] = {}
     for pod in wanted.pods:
-        claimed[pod.uid], is_new = cluster.served.claimed(pod) if pod.shape.extended else (pod, False)
+        claimed[pod.uid], is_new = (
+            cluster.served.claimed(pod) if pod.shape.extended else (pod, False)
+        )
         if is_new:
             cluster.serve()
-    parts = tuple(replace(part, pods=tuple(claimed[pod.uid] for pod in part.pods)) for part in wanted.parts)
+
+    parts = tuple(
+        replace(part, pods=tuple(claimed[pod.uid] for pod in part.pods)) for part in wanted.parts
+    )
     return replace(wanted, pods=tuple(claimed.values()), parts=parts)
 
 
@@ -133,7 +197,8 @@ def with_minimum(group: Group, min_member: int) -> Group:
 
 def _with(gang: Gang, wanted: Wanted) -> Gang:
     minimum = wanted.min_member if wanted.min_member is not None else gang.min_member
-    mode = gang.mode if gang.constraints.slices else wanted.mode or gang.mode  # slices are placed whole
+    # slices are placed whole
+    mode = gang.mode if gang.constraints.slices else wanted.mode or gang.mode
     return replace(gang, min_member=minimum, mode=mode)
 
 

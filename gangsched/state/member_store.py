@@ -1,8 +1,9 @@
-"""All members, their stamps, and the indexes derived from them: room, claims in use, members per gang.
+"""All members, their stamps, and the indexes derived from them: room, claims in use, members per
+gang.
 
-Invariant: a member is created in `admit` and changes its state or node only in `_become`; these keep the columns of
-`Cluster` and the users of claims consistent with the members. `validate` recounts them. A pod without a gang is a
-member while it takes room or names claims.
+Invariant: a member is created in `admit` and changes its state or node only in `_become`; these
+keep the columns of `Cluster` and the users of claims consistent with the members. `validate`
+recounts them. A pod without a gang is a member while it takes room or names claims.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from gangsched.model.storage import Selection
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
-from gangsched.state.members import KEEPS_STAMP, SEEN, TAKES_ROOM, Change, Member, State, next_state, seen
+from gangsched.state.members import (
+    KEEPS_STAMP,
+    SEEN,
+    TAKES_ROOM,
+    Change,
+    Member,
+    State,
+    next_state,
+    seen,
+)
 
 GUARD_TAKES_S = 10
 """An API server may admit pods by its old policies for a moment after a new one was created."""
@@ -25,11 +35,13 @@ ORDERED = frozenset({State.BINDING, State.WITHDRAWN})
 
 
 class Stamps:
-    """Reads and proves stamps; `guarded_since_s` is the wall second since which an admission policy protects them.
+    """Reads and proves stamps; `guarded_since_s` is the wall second since which an admission policy
+    protects them.
 
-    A stamp that the pod's owner may have written is never proven. A stamp that this process wrote takes precedence over
-    the one on the pod, and a pod that is not bound has none. An unproven stamp still means that its gang has started,
-    which affects only this gang, but gives it no precedence over others (semantics B4).
+    A stamp that the pod's owner may have written is never proven. A stamp that this process wrote
+    takes precedence over the one on the pod, and a pod that is not bound has none. An unproven
+    stamp still means that its gang has started, which affects only this gang, but gives it no
+    precedence over others (semantics B4).
     """
 
     def __init__(self, names: frozenset[str]) -> None:
@@ -37,26 +49,44 @@ class Stamps:
         self.guarded_since_s: int | None = None
 
     def guard(self, pod: Pod) -> bool:
-        """Whether the policy existed before the pod, so that its owner cannot have written the stamp."""
+        """Whether the policy existed before the pod, so that its owner cannot have written the
+        stamp.
+        """
         since_s = self.guarded_since_s
-        return pod.permitted is not None and since_s is not None and pod.creation_s > since_s + GUARD_TAKES_S
+        return (
+            pod.permitted is not None
+            and since_s is not None
+            and pod.creation_s > since_s + GUARD_TAKES_S
+        )
 
     def keep(self, member: Member, state: State, old: Pod) -> None:
-        """Update the stamp of a member that changes its state; `old` is the previous version of its pod."""
+        """Update the stamp of a member that changes its state; `old` is the previous version of its
+        pod.
+        """
         pod = member.pod
         # A failed bind carried a stamp that never reached the pod.
         if state not in KEEPS_STAMP:
-            member.permit, member.is_proven = None, False
-        # Read once, when the pod is first seen bound: what its owner writes there later is not read any more.
+            member.permit = None
+            member.is_proven = False
+        # Read once, when the pod is first seen bound: what its owner writes there later is not read
+        # any more.
         elif member.permit is None and state not in ORDERED:
             member.permit = pod.permitted
             member.is_proven = self.guard(pod) or self._is_of_a_binding(old, pod)
 
     def _is_of_a_binding(self, old: Pod, new: Pod) -> bool:
-        """Whether the stamp came with the node, in a Binding, which owners of pods may not write."""
-        # The stamp came with the same write as the node. Only a Binding does both, and owners may not create one.
+        """Whether the stamp came with the node, in a Binding, which owners of pods may
+        not write.
+        """
+        # The stamp came with the same write as the node. Only a Binding does both, and owners may
+        # not create one.
         is_new = old.uid == new.uid and not old.node_name and old.permitted is None
-        return is_new and old.scheduler_name in self._names and bool(new.node_name) and new.permitted is not None
+        return (
+            is_new
+            and old.scheduler_name in self._names
+            and bool(new.node_name)
+            and new.permitted is not None
+        )
 
 
 UNSEEN = frozenset({Change.CLAIMS_WRITTEN, Change.ANSWERED_BOUND})
@@ -75,7 +105,8 @@ class MemberStore:
 
     def __init__(self, cluster: Cluster, registry: Registry, *, names: frozenset[str]) -> None:
         self._members: dict[str, Member] = {}
-        # Bound once: each message and each bind looks up a member, and a method would only hand the call on.
+        # Bound once: each message and each bind looks up a member, and a method would only hand the
+        # call on.
         self.get = self._members.get
         self._cluster = cluster
         self._registry = registry
@@ -118,41 +149,54 @@ class MemberStore:
         return max(self._waiting, default=None)
 
     def take_changed(self) -> set[str] | None:
-        """Uids of members that changed since the last call; None at the first call, when any member may have changed.
+        """Uids of members that changed since the last call; None at the first call, when any member
+        may have changed.
 
-        Deleted members are reported through `when_gone` at once, so that no reference to them is kept.
+        Deleted members are reported through `when_gone` at once, so that no reference to them is
+        kept.
         """
-        changed, self._changed = self._changed, set()
+        changed = self._changed
+        self._changed = set()
         return changed
 
     def when_gone(self, tell: Callable[[str], None]) -> None:
         """Register `tell`, which is called with the uid of each member when it is deleted."""
         self._when_gone.append(tell)
 
-    # --- what the watch shows ---------------------------------------------------------------------------------------
+    # --- what the watch shows --------------------------------------------------------------------
 
     def admit(self, pod: Pod, gang: GangRecord | None) -> None:
         """Add a new pod."""
         if gang is None and not _is_worth_knowing(pod):
             return
-        # Of a new pod nothing was decided, so it is whatever the API server shows, also after a restart.
+
+        # Of a new pod nothing was decided, so it is whatever the API server shows, also after a
+        # restart.
         state = SEEN[seen(pod, self._names)]
         self._members[pod.uid] = member = Member(pod, state)
+
         if state in TAKES_ROOM:
-            member.node, member.permit = pod.node_name, pod.permitted
-            # Nobody saw this stamp come with the node: only the admission policy can tell that it is not the owner's.
+            member.node = pod.node_name
+            member.permit = pod.permitted
+
+            # Nobody saw this stamp come with the node: only the admission policy can tell that it
+            # is not the owner's.
             member.is_proven = self.stamps.guard(pod)
             self._cluster.occupy(pod, pod.node_name)
             _count(self._priorities, pod.priority, +1)
         elif state in WAITS:
             _count(self._waiting, pod.priority, +1)
+
         # While it is None, whoever asks first reads all members anyway.
         if self._changed is not None:
             self._changed.add(pod.uid)
+
         if pod.claims:
             self._cluster.storage_cache.keep(member, pod, known=True)
+
         if pod.nominated_node:
             self._cluster.nominate(pod.uid, _nomination(member))
+
         if gang is not None:
             self._enter(member, gang)
 
@@ -162,14 +206,18 @@ class MemberStore:
             self._leave(member)
             if gang is not None:
                 self._enter(member, gang)
+
         # It was placed for what it asked for then; tolerations, for one, may be added at any time.
         if member.state in RELEASABLE and member.pod.shape is not pod.shape:
             self.change(member, Change.RELEASE)
+
         # The watch shows the annotation, so that the pod speaks for itself from now on.
         if pod.timed_out:
             member.marking = False
+
         self._become(member, next_state(member, seen(pod, self._names)), pod)
-        # An older version may be shown again, without the node: the room is taken until the pod ends or goes.
+        # An older version may be shown again, without the node: the room is taken until the pod
+        # ends or goes.
         if not member.gang and not member.node and not _is_worth_knowing(pod):
             del self._members[pod.uid]
             self._tell_gone(pod.uid)
@@ -188,13 +236,21 @@ class MemberStore:
         Proven stamps stay proven: a stamp is read once, when its pod is first seen bound.
         """
         self.stamps.guarded_since_s = since_s
-        is_first, self._registry.trusts_stamps = self._registry.trusts_stamps, False
+        is_first = self._registry.trusts_stamps
+
+        self._registry.trusts_stamps = False
         for member in self._members.values():
-            # Until now every stamp's room was kept. Now a forged one must stop to keep room, at once.
+            # Until now every stamp's room was kept. Now a forged one must stop to keep room, at
+            # once.
             if is_first and member.permit is not None and member.permit.room is not None:
                 self._registry.touch(member.gang)
+
             # A stamp that differs from the pod's is our own and proven already, or void.
-            if not member.is_proven and member.permit == member.pod.permitted and self.stamps.guard(member.pod):
+            if (
+                not member.is_proven
+                and member.permit == member.pod.permitted
+                and self.stamps.guard(member.pod)
+            ):
                 member.is_proven = True
                 self._registry.touch(member.gang)
 
@@ -203,46 +259,67 @@ class MemberStore:
         member = self._members.get(uid)
         if member is not None:
             self._leave(member)
-            del self._members[uid]  # not before, or `expel` would not find its gang if leaving it raises (I8)
+            # not before, or `expel` would not find its gang if leaving it raises (I8)
+            del self._members[uid]
             self._become(member, State.ENDED, None)
             self._tell_gone(uid)
+
         return member
 
     def expel(self, uids: Iterable[str], *nodes: str) -> None:
-        """Remove members whose change failed halfway, and rebuild every index without them (I8, I10).
+        """Remove members whose change failed halfway, and rebuild every index without them (I8,
+        I10).
 
         `nodes` are the nodes on which the change may have put them.
         """
-        uids, where = frozenset(uids), set(nodes)
+        uids = frozenset(uids)
+        where = set(nodes)
+
         for uid in uids:
             member = self._members.pop(uid, None)
             if member is None:
                 continue
+
             where.add(member.node)
             gang = self._registry.gangs.get(member.gang)
             if gang is not None:
                 gang.members.pop(uid, None)
                 self._registry.touch(gang.id)
+
         self._cluster.expel(uids, where - {""})
         # How far the change came is unknown, so nothing can be counted back; all is counted again.
-        self._priorities = Counter(each.pod.priority for each in self._members.values() if each.node)
-        self._waiting = Counter(each.pod.priority for each in self._members.values() if each.state in WAITS)
+        self._priorities = Counter(
+            member.pod.priority for member in self._members.values() if member.node
+        )
+        self._waiting = Counter(
+            member.pod.priority for member in self._members.values() if member.state in WAITS
+        )
+
         for uid in uids:
             self._tell_gone(uid)
 
     def restart(self, members: Iterable[Member], *nodes: str) -> None:
-        """Begin again with these members as after a restart, knowing only what the API server shows (I10).
+        """Begin again with these members as after a restart, knowing only what the API server shows
+        (I10).
 
         `nodes` are as for `expel`. No bind of theirs may be under way.
         """
         again = list(members)
         self.expel([member.pod.uid for member in again], *nodes)
+
         for member in again:
             self.admit(member.pod, self._registry.gangs.get(member.gang))
 
-    # --- what we decide, and how our orders end ---------------------------------------------------------------------
+    # --- what we decide, and how our orders end --------------------------------------------------
 
-    def change(self, member: Member, change: Change, *, node: str = "", selections: tuple[Selection, ...] = ()) -> None:
+    def change(
+        self,
+        member: Member,
+        change: Change,
+        *,
+        node: str = "",
+        selections: tuple[Selection, ...] = (),
+    ) -> None:
         """Apply a change to a member; `node` and `selections` are its node and volumes."""
         self._become(member, next_state(member, change), member.pod, node, selections)
         if change not in UNSEEN:
@@ -264,51 +341,78 @@ class MemberStore:
         """There is no such member any more."""
         if self._changed is not None:
             self._changed.discard(uid)
+
         for tell in self._when_gone:
             tell(uid)
 
     def _leave(self, member: Member) -> None:
         """The member is no longer of its gang, and what it had only as a member of it is void."""
-        # Before the record loses it: the change marks the gang it leaves, whose holds are fewer now.
+        # Before the record loses it: the change marks the gang it leaves, whose holds are fewer
+        # now.
         if member.state in OF_ITS_GANG:
             self.change(member, Change.LEAVE_GANG)
+
         gang = self._registry.gangs.get(member.gang)
-        member.gang, member.fault, member.marking = "", "", False
+        member.gang = ""
+        member.fault = ""
+        member.marking = False
+
         if gang is None:
             return
+
         del gang.members[member.pod.uid]
         self._registry.touch(gang.id)
 
     def _become(
-        self, member: Member, state: State, pod: Pod | None, node: str = "", selections: tuple[Selection, ...] = ()
+        self,
+        member: Member,
+        state: State,
+        pod: Pod | None,
+        node: str = "",
+        selections: tuple[Selection, ...] = (),
     ) -> None:
         """Change a member, here only. `pod` is its newest version, None if it is deleted."""
-        old_pod, old_node = member.pod, member.node
+        old_pod = member.pod
+        old_node = member.node
+
         if member.state in WAITS:
             _count(self._waiting, old_pod.priority, -1)
+
         # The watch first: it has the last word on where a pod runs, whatever we ordered.
-        member.node = (pod.node_name or node or old_node) if pod is not None and state in TAKES_ROOM else ""
+        member.node = (
+            (pod.node_name or node or old_node) if pod is not None and state in TAKES_ROOM else ""
+        )
         member.state = state
         member.pod = pod = pod or old_pod
+
         if state in WAITS:
             _count(self._waiting, pod.priority, +1)
+
         self.stamps.keep(member, state, old_pod)
         if state not in KEEPS_TIME:
             member.keeps_until_s = 0.0
+
         if self._changed is not None:
             self._changed.add(pod.uid)
+
         if old_node or member.node:
             self._cluster.move(old_pod, old_node, pod, member.node)
             if old_node:
                 _count(self._priorities, old_pod.priority, -1)
+
             if member.node:
                 _count(self._priorities, pod.priority, +1)
                 self._registry.must_read(member.gang)
+
         member.wait = member.wait if state is State.WAITING_FOR_CLAIMS else None
         if old_pod.claims or pod.claims:
-            # A retry goes to the same node with the same volumes: those of the first try may be reserved already.
-            member.selections = (selections or member.selections) if state in KEEPS_SELECTIONS else ()
+            # A retry goes to the same node with the same volumes: those of the first try may be
+            # reserved already.
+            member.selections = (
+                (selections or member.selections) if state in KEEPS_SELECTIONS else ()
+            )
             self._cluster.storage_cache.keep(member, old_pod, known=pod.uid in self._members)
+
         if old_pod.nominated_node or pod.nominated_node:
             self._cluster.nominate(pod.uid, _nomination(member))
 
@@ -321,13 +425,23 @@ def _count(of: Counter[int], priority: int, sign: int) -> None:
 
 
 def _nomination(member: Member) -> Nomination | None:
-    """The room that another scheduler promised its pod, while the pod waits for it (semantics F1)."""
+    """The room that another scheduler promised its pod, while the pod waits for it
+    (semantics F1).
+    """
     pod = member.pod
     if member.state is not State.FOREIGN or not pod.nominated_node:
         return None
-    # Without names, labels and claims: two versions of the pod that differ in these promise the same room, and an equal
-    # nomination costs nothing.
-    stand_in = Pod(uid=pod.uid, namespace="", name="", creation_s=0, shape=pod.shape, priority=pod.priority)
+
+    # Without names, labels and claims: two versions of the pod that differ in these promise the
+    # same room, and an equal nomination costs nothing.
+    stand_in = Pod(
+        uid=pod.uid,
+        namespace="",
+        name="",
+        creation_s=0,
+        shape=pod.shape,
+        priority=pod.priority,
+    )
     return Nomination(pod.nominated_node, stand_in)
 
 

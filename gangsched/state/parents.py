@@ -1,7 +1,7 @@
 """Trees of gangs: the parents that gangs name, and the trees that result (I9).
 
-Invariant: a parent needs no object: it exists while a gang names it. Its values are those of its PodGroup, else of its
-oldest gang. A tree with a fault is refused for each of its gangs.
+Invariant: a parent needs no object: it exists while a gang names it. Its values are those of its
+PodGroup, else of its oldest gang. A tree with a fault is refused for each of its gangs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from gangsched.state.podgroup_names import PodGroupNames
 MOST_GANGS = 128
 """Gangs of one tree: each is compared with each, and all of them are decided in one plan."""
 MINIMUM_WAIT_S = 1.0
-"""How long the children of a new parent wait for its minimum, if nothing states one: its PodGroup, or the child that
-does, may have been created before the first child that is seen, since pods and PodGroups come by two watches."""
+"""How long the children of a new parent wait for its minimum, if nothing states one: its PodGroup,
+or the child that does, may have been created before the first child that is seen, since pods and
+PodGroups come by two watches.
+"""
 SETTLED_AT_ONCE = 100
 """New parents whose wait ends in one turn, as those of thousands do that were seen together."""
 LEVELS = f"a tree has at most {MAX_LEVELS} levels"
@@ -32,8 +34,8 @@ LEVELS = f"a tree has at most {MAX_LEVELS} levels"
 
 @dataclass(slots=True)
 class Parents:
-    """The trees among `gangs`; `named_by` are the gangs that name a gang as their parent, even if that is refused;
-    `names` says which kinds of objects can be read.
+    """The trees among `gangs`; `named_by` are the gangs that name a gang as their parent, even if
+    that is refused; `names` says which kinds of objects can be read.
     """
 
     gangs: Mapping[str, GangRecord]
@@ -48,18 +50,27 @@ class Parents:
         self._formed.clear()
 
     def named(self, parent: str, child: str, now_s: float) -> None:
-        """Record that a gang is a child of a parent from now on; with its first child, the parent is new."""
-        # Its children decide, and nobody else: whoever merely lists the parent as a gang must not end this wait.
+        """Record that a gang is a child of a parent from now on; with its first child, the parent
+        is new.
+        """
+        # Its children decide, and nobody else: whoever merely lists the parent as a gang must not
+        # end this wait.
         if all(each == child for each in self._children(parent)):
             self._new_until_s.setdefault(parent, now_s + MINIMUM_WAIT_S)
 
     def settled(self, now_s: float) -> set[str]:
-        """One child of each parent that is no longer new, so that its tree no longer waits for a minimum; a bounded
-        number of parents per call.
+        """One child of each parent that is no longer new, so that its tree no longer waits for a
+        minimum; a bounded number of parents per call.
         """
-        due = [*takewhile(lambda each: self._new_until_s[each] <= now_s, islice(self._new_until_s, SETTLED_AT_ONCE))]
+        due = [
+            *takewhile(
+                lambda each: self._new_until_s[each] <= now_s,
+                islice(self._new_until_s, SETTLED_AT_ONCE),
+            )
+        ]
         for parent in due:
             del self._new_until_s[parent]
+
         children = (next(self._children(parent), None) for parent in due)
         return {child for child in children if child is not None}
 
@@ -68,15 +79,22 @@ class Parents:
         return next(iter(self._new_until_s.values()), None)
 
     def awaits_minimum(self, tree: Composite) -> bool:
-        """Whether a new parent in the tree has no minimum yet; an object that declares several parts declares all."""
-        new = (each for each in composites_of(tree) if each.id in self._new_until_s) if self._new_until_s else ()
-        return any(self._lacks_minimum(each) for each in new)
+        """Whether a new parent in the tree has no minimum yet; an object that declares several
+        parts declares all.
+        """
+        new = (
+            (composite for composite in composites_of(tree) if composite.id in self._new_until_s)
+            if self._new_until_s
+            else ()
+        )
+        return any(self._lacks_minimum(composite) for composite in new)
 
     def _lacks_minimum(self, composite: Composite) -> bool:
-        gangs = [each for each in composite.children if isinstance(each, str)]
+        gangs = [child for child in composite.children if isinstance(child, str)]
         records = (self.gangs[each] for each in (composite.id, *gangs) if each in self.gangs)
-        objects = (each.pod_group for each in records if each.pod_group is not None)
-        declares_all = any(each.is_composite or each.of_object for each in objects)
+        objects = (record.pod_group for record in records if record.pod_group is not None)
+        declares_all = any(pod_group.is_composite or pod_group.of_object for pod_group in objects)
+
         return not declares_all and self._min_children(composite.id, gangs) is None
 
     def of(self, gang_id: str) -> Composite | Refusal:
@@ -84,53 +102,67 @@ class Parents:
         top, problem = self._top(gang_id)
         if problem is not None:
             return problem
+
         if top not in self._formed:
             self._formed[top] = self._whole(top)
+
         return self._formed[top]
 
     def is_composite(self, gang_id: str) -> bool:
-        """Whether gangs name it as their parent, and it has no pods of its own; or its object says that it is one."""
+        """Whether gangs name it as their parent, and it has no pods of its own; or its object says
+        that it is one.
+        """
         if gang_id.partition("/")[2].startswith(COMPOSITE_PREFIX):
             return True
+
         record = self.gangs.get(gang_id)
         # Pods make it a gang, and naming it as a parent a fault of those that do (`_fault`).
         if record is not None and record.members:
             return False
         if record is not None and record.pod_group is not None and record.pod_group.is_composite:
             return True
+
         return self._has_children(gang_id)
 
     def around(self, gang_id: str) -> dict[str, None]:
-        """The parts of the tree that a gang is in; empty if the tree has so many gangs that each of them is refused
-        alone.
+        """The parts of the tree that a gang is in; empty if the tree has so many gangs that each of
+        them is refused alone.
         """
         record = self.gangs.get(gang_id)
         if gang_id not in self.named_by and not (record and record.spec and record.spec.parent):
             return {}
+
         # One more than a tree may have: without it, the others are decided together.
         return self.below(self._top(gang_id)[0], MOST_GANGS + 1)
 
     def below(self, gang_id: str, most: float = inf) -> dict[str, None]:
         """The parts below a parent; empty if there are more than `most` gangs among them.
 
-        At most as many levels are read as a tree may have: deeper parts are refused in any case, and a chain of ten
-        thousand parents would be read once for each of its parts.
+        At most as many levels are read as a tree may have: deeper parts are refused in any case,
+        and a chain of ten thousand parents would be read once for each of its parts.
         """
         found: dict[str, None] = {}
-        parents, gangs = [gang_id], 0
+        parents = [gang_id]
+        gangs = 0
+
         for _ in range(MAX_LEVELS):
             inner: list[str] = []
             for each in (child for parent in parents for child in self._children(parent)):
                 if each in found:
                     continue
+
                 found[each] = None
                 is_inner = each in self.named_by
+
                 gangs += not is_inner
                 if gangs > most or len(found) > most * MAX_LEVELS:
                     return {}
+
                 if is_inner:
                     inner.append(each)
+
             parents = inner
+
         return found
 
     def _children(self, parent: str) -> Iterator[str]:
@@ -147,14 +179,22 @@ class Parents:
         """The parts that a gang is in, as far as they are known, the innermost first."""
         path: list[str] = []
         record = self.gangs.get(gang_id)
-        while record is not None and record.spec is not None and record.spec.parent and len(path) < MAX_LEVELS:
+        while (
+            record is not None
+            and record.spec is not None
+            and record.spec.parent
+            and len(path) < MAX_LEVELS
+        ):
             path.append(record.spec.parent)
             record = self.gangs.get(path[-1])
+
         return path
 
     def waiting_for_objects(self) -> dict[str, None]:
         """The parts that name a parent which must have an object."""
-        parents = (each for each in self.named_by if each.partition("/")[2].startswith(COMPOSITE_PREFIX))
+        parents = (
+            each for each in self.named_by if each.partition("/")[2].startswith(COMPOSITE_PREFIX)
+        )
         return {child: None for parent in parents for child in self.below(parent)}
 
     def _top(self, gang_id: str) -> tuple[str, Refusal | None]:
@@ -164,68 +204,106 @@ class Parents:
             part = path[-1]
             record = self.gangs.get(part)
             spec = record.spec if record is not None else None
+
             # Not the gang itself: its own declaration is judged as that of any gang.
             if len(path) > 1:
                 child = f"gang {path[-2]}" if path[-2] == gang_id else path[-2]
                 if (why := self._fault(part, record, child)) is not None:
                     return part, why
+
             if spec is None or not spec.parent:
                 return part, None
+
             # Parents are names in manifests, so whoever edits one can close a circle.
             if spec.parent in path:
                 circle = " → ".join([*path[path.index(spec.parent) :], spec.parent])
                 return part, _invalid(f"the parents of gang {gang_id} form a circle: {circle}")
+
             if len(path) == MAX_LEVELS:
-                above = f"{part} is {MAX_LEVELS - 1} levels above gang {gang_id}, so it must not name a parent"
+                above = (
+                    f"{part} is {MAX_LEVELS - 1} levels above gang {gang_id}, so it must not name a"
+                    " parent"
+                )
                 return part, _invalid(f"{above}: {LEVELS}")
+
             path.append(spec.parent)
 
     def _fault(self, part: str, record: GangRecord | None, child: str) -> Refusal | None:
         """Why a part cannot have children; it may have no object, unless its name says so."""
-        if part.partition("/")[2].startswith(COMPOSITE_PREFIX) and (record is None or not record.pod_groups):
+        if part.partition("/")[2].startswith(COMPOSITE_PREFIX) and (
+            record is None or not record.pod_groups
+        ):
             if COMPOSITE in self.names.forbidden:
                 text = "gangsched has no permission to read CompositePodGroups of scheduling.k8s.io"
                 return Refusal(Reason.UNSUPPORTED, text)
+
             if COMPOSITE in self.names.unserved:
-                text = f"the API server does not serve CompositePodGroups, and {child} names one as its parent"
+                text = (
+                    f"the API server does not serve CompositePodGroups, and {child} names one as"
+                    " its parent"
+                )
                 return Refusal(Reason.UNSUPPORTED, text)
+
             text = f"composite {part}, which {child} names as its parent, does not exist yet"
             return Refusal(Reason.WAITING_FOR_GANG, text)
+
         if record is None or record.spec is None:
             return None
         if record.members and record.pod_group is not None and record.pod_group.sub_groups:
             return _invalid(misplaced(record.pods, record.pod_group))
+
         if record.members:
             only = "a gang of a tree has either pods or children"
             return _invalid(f"{part}, the parent of {child}, has pods itself: {only}")
-        spec, pod_group, of = record.spec, record.pod_group, f"the PodGroup of {part}, the parent of {child}"
+
+        spec = record.spec
+        pod_group = record.pod_group
+        of = f"the PodGroup of {part}, the parent of {child}"
+
         if (why := spec.group_problem or spec.misplaced) is not None:
             return _invalid(f"{of}: {why}")
-        # Of a tree they would have to be searched for all gangs at once; ignored, they would be so silently.
-        only_of_gangs = {"slices": spec.constraints.slices, "preferred topology": spec.constraints.preferred}
+
+        # Of a tree they would have to be searched for all gangs at once; ignored, they would be so
+        # silently.
+        only_of_gangs = {
+            "slices": spec.constraints.slices,
+            "preferred topology": spec.constraints.preferred,
+        }
         if stated := [name for name, value in only_of_gangs.items() if value]:
-            text = f"{of}, sets {' and '.join(stated)}, which only gangs with pods may set: move or remove it"
+            text = (
+                f"{of}, sets {' and '.join(stated)}, which only gangs with pods may set: move or"
+                " remove it"
+            )
             return Refusal(Reason.UNSUPPORTED, text)
+
         if pod_group is not None and pod_group.invalid:
             return _invalid(f"{of}: {'; '.join(pod_group.invalid)}")
         if pod_group is not None and pod_group.unsupported:
             return Refusal(Reason.UNSUPPORTED, f"{of}: {'; '.join(pod_group.unsupported)}")
+
         return None
 
     def _whole(self, top: str) -> Composite | Refusal:
         if not self.below(top, MOST_GANGS):
             return _invalid(f"more than {MOST_GANGS} gangs are in the tree of {top}")
+
         tree = self._composite(top, 1)
-        # Else the gangs below such a composite would be refused, and start with the others of the tree all the same.
-        for each in composites_of(tree):
-            child = part_id(each.children[0]) if each.children else top
-            if (why := self._fault(each.id, self.gangs.get(each.id), child)) is not None:
+        # Else the gangs below such a composite would be refused, and start with the others of the
+        # tree all the same.
+        for composite in composites_of(tree):
+            child = part_id(composite.children[0]) if composite.children else top
+            if (why := self._fault(composite.id, self.gangs.get(composite.id), child)) is not None:
                 return why
-        # Composites of the last level were taken for gangs above, so that a chain without end is read four levels deep
-        # only.
+
+        # Composites of the last level were taken for gangs above, so that a chain without end is
+        # read four levels deep only.
         deep = sorted(gang for gang in gangs_of(tree) if self.is_composite(gang))
         if deep:
-            return _invalid(f"in the tree of {top}, {named(deep)} is at level {MAX_LEVELS} and has children: {LEVELS}")
+            return _invalid(
+                f"in the tree of {top}, {named(deep)} is at level {MAX_LEVELS} and has children:"
+                f" {LEVELS}"
+            )
+
         return tree
 
     def _composite(self, parent: str, level: int) -> Composite:
@@ -234,35 +312,47 @@ class Parents:
         for child in sorted(self._children(parent)):
             is_inner = level + 1 < MAX_LEVELS and self.is_composite(child)
             children.append(self._composite(child, level + 1) if is_inner else child)
-        gangs = [each for each in children if isinstance(each, str)]
+
+        gangs = [child for child in children if isinstance(child, str)]
         least = self._min_children(parent, gangs)
         record = self.gangs.get(parent)
         pod_group = record.pod_group if record is not None else None
         spec = record.spec if record is not None else None
+
         return Composite(
             id=parent,
             children=tuple(children),
             min_children=len(children) if least is None else least,
-            topology=self._topology(parent, [part_id(each) for each in children]),
+            topology=self._topology(parent, [part_id(child) for child in children]),
             indivisible=spec is not None and spec.disruption is Disruption.ALL,
             never_preempts=pod_group is not None and pod_group.never_preempts,
         )
 
     def _min_children(self, parent: str, gangs: Sequence[str]) -> int | None:
-        """The minimum in the PodGroup named as the parent, else in its oldest gang with one; None for all children."""
-        # By age, as pods of one gang decide its values (I3): a child that is added later changes nothing.
-        records = sorted((self.gangs[each] for each in gangs), key=lambda each: (each.creation_s, each.id))
+        """The minimum in the PodGroup named as the parent, else in its oldest gang with one; None
+        for all children.
+        """
+        # By age, as pods of one gang decide its values (I3): a child that is added later changes
+        # nothing.
+        records = sorted(
+            (self.gangs[gang] for gang in gangs), key=lambda each: (each.creation_s, each.id)
+        )
         stated = (self.gangs.get(parent), *records)
         specs = (each.spec for each in stated if each is not None and each.spec is not None)
+
         return next((spec.min_children for spec in specs if spec.min_children is not None), None)
 
     def _topology(self, parent: str, children: Sequence[str]) -> tuple[str, ...]:
-        """Node labels of which one domain holds the whole part: those that its PodGroup or that of a child says."""
+        """Node labels of which one domain holds the whole part: those that its PodGroup or that of
+        a child says.
+        """
         of_parent = self.gangs[parent].spec if parent in self.gangs else None
         stated = set(of_parent.constraints.topology if of_parent is not None else ())
-        for spec in (self.gangs[each].spec for each in children):
+
+        for spec in (self.gangs[child].spec for child in children):
             # Every child may state it; without an object for the parent there is no other place.
             stated |= set(spec.tree_topology if spec is not None else ())
+
         return tuple(sorted(stated))
 
 

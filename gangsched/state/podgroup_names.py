@@ -1,7 +1,8 @@
-"""Names of PodGroups that exist or are missing, and similar names for the messages about missing ones (semantics E1).
+"""Names of PodGroups that exist or are missing, and similar names for the messages about missing
+ones (semantics E1).
 
-Invariant: a name is compared with a bounded number of other names in its namespace: its neighbours when sorted by
-beginning or by end, in the API groups in which the PodGroup may be.
+Invariant: a name is compared with a bounded number of other names in its namespace: its neighbours
+when sorted by beginning or by end, in the API groups in which the PodGroup may be.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class _Names:
         namespace, _, name = gang_id.partition("/")
         names = self._sorted[namespace][0] if namespace in self._sorted else []
         place = bisect_left(names, name)
+
         return names[place : place + 1] == [name]
 
     def add(self, gang_id: str) -> None:
@@ -45,18 +47,24 @@ class _Names:
             forwards, backwards = self._sorted[namespace]
             del forwards[bisect_left(forwards, name)]
             del backwards[bisect_left(backwards, name[::-1])]
+
             if not forwards:
                 del self._sorted[namespace]
 
     def alike(self, gang_id: str) -> list[tuple[int, str]]:
-        """PodGroup names of the namespace within edit distance `EDITS` of this gang's name, as (distance, id), closest
-        first.
+        """PodGroup names of the namespace within edit distance `EDITS` of this gang's name, as
+        (distance, id), closest first.
         """
         namespace, _, name = gang_id.partition("/")
         forwards, backwards = self._sorted.get(namespace, ([], []))
-        # A typo near the end leaves the beginning alike, and the other way round, so that one of both orders has the
-        # names side by side. Comparing with all names would cost more the more gangs a namespace has.
-        near = {*_around(forwards, name), *(each[::-1] for each in _around(backwards, name[::-1]))} - {name}
+
+        # A typo near the end leaves the beginning alike, and the other way round, so that one of
+        # both orders has the names side by side. Comparing with all names would cost more the more
+        # gangs a namespace has.
+        near = {
+            *_around(forwards, name),
+            *(each[::-1] for each in _around(backwards, name[::-1])),
+        } - {name}
         found = ((edits(name, other), f"{namespace}/{other}") for other in near)
         return sorted(each for each in found if each[0] <= EDITS)
 
@@ -66,7 +74,11 @@ class _Names:
         return [f"{namespace}/{name}" for name in names]
 
     def __iter__(self) -> Iterator[str]:
-        return (f"{namespace}/{name}" for namespace, (names, _) in self._sorted.items() for name in names)
+        return (
+            f"{namespace}/{name}"
+            for namespace, (names, _) in self._sorted.items()
+            for name in names
+        )
 
 
 class PodGroupNames:
@@ -76,6 +88,7 @@ class PodGroupNames:
         self.unserved: set[str] = set()
         #: Those among them that are served, and that we have no right to read.
         self.forbidden: set[str] = set()
+
         #: API groups whose changes are not received at the moment.
         self.unfollowed: set[str] = set()
         #: By API group; a missing name is in each in which it may come.
@@ -94,21 +107,28 @@ class PodGroupNames:
         return self._waiting_for(gang_id, api_group)
 
     def serve(self, api_group: str, *, served: bool) -> list[str]:
-        """Record whether the API server serves PodGroups of an API group; return the gangs whose message may change."""
+        """Record whether the API server serves PodGroups of an API group; return the gangs whose
+        message may change.
+        """
         return self._note(self.unserved, api_group, is_in=not served)
 
     def forbid(self, api_group: str, *, forbidden: bool) -> list[str]:
-        """Record whether PodGroups of an API group may be read; return the gangs whose message may change."""
+        """Record whether PodGroups of an API group may be read; return the gangs whose message may
+        change.
+        """
         return self._note(self.forbidden, api_group, is_in=forbidden)
 
     def follow(self, api_group: str, *, live: bool) -> list[str]:
-        """Record whether PodGroups of an API group can be watched; return the gangs whose message may change."""
+        """Record whether PodGroups of an API group can be watched; return the gangs whose message
+        may change.
+        """
         return self._note(self.unfollowed, api_group, is_in=not live)
 
     def _note(self, among: set[str], api_group: str, *, is_in: bool) -> list[str]:
         # Said again with every list; only a change concerns the gangs that wait.
         if is_in == (api_group in among):
             return []
+
         (among.add if is_in else among.discard)(api_group)
         return list(self._missing[api_group])
 
@@ -121,26 +141,37 @@ class PodGroupNames:
         """Record that a gang lacks its PodGroup; return the message."""
         if self._waiting.get(gang_id) != api_groups:
             self.found(gang_id)
-            # Its pods may name other API groups later, so what it was entered under is kept for `found`.
+            # Its pods may name other API groups later, so what it was entered under is kept for
+            # `found`.
             self._waiting[gang_id] = api_groups
+
             for api_group in api_groups:
                 self._missing[api_group].add(gang_id)
+
         kinds = f"{DIALECTS[api_groups[0]].kind}s" if api_groups else ""
         forbidden = [api_group for api_group in api_groups if api_group in self.forbidden]
         if forbidden:
             text = f"gangsched has no permission to read {kinds} of {' or '.join(forbidden)}"
             return Refusal(Reason.UNSUPPORTED, text)
+
         if self.unserved.issuperset(api_groups):
-            absent = f"the API server does not serve {kinds} of {' or '.join(api_groups)}, and gang {gang_id} needs one"
+            absent = (
+                f"the API server does not serve {kinds} of {' or '.join(api_groups)}, and gang"
+                f" {gang_id} needs one"
+            )
             return Refusal(Reason.POD_GROUP_MISSING, absent)
+
         unfollowed = [api_group for api_group in api_groups if api_group in self.unfollowed]
         if unfollowed:
             unknown = (
-                f"gangsched cannot read {kinds} of {' or '.join(unfollowed)} at the moment, so it is "
-                f"unknown whether PodGroup {gang_id} exists; its log has the reason"
+                f"gangsched cannot read {kinds} of {' or '.join(unfollowed)} at the moment, so it"
+                f" is unknown whether PodGroup {gang_id} exists; its log has the reason"
             )
             return Refusal(Reason.POD_GROUPS_UNREADABLE, unknown)
-        alike = sorted(each for api_group in api_groups for each in self._present[api_group].alike(gang_id))
+
+        alike = sorted(
+            each for api_group in api_groups for each in self._present[api_group].alike(gang_id)
+        )
         nearest = f"; there is one named {alike[0][1].partition('/')[2]}" if alike else ""
         return Refusal(Reason.POD_GROUP_MISSING, f"PodGroup {gang_id} does not exist{nearest}")
 
@@ -157,14 +188,19 @@ def edits(one: str, other: str) -> int:
     # Most neighbours end here, without a table.
     if abs(len(one) - len(other)) > EDITS:
         return EDITS + 1
+
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, start=1):
-        before, row[0] = row[0], i
+        before = row[0]
+        row[0] = i
+
         for j, wanted in enumerate(other, start=1):
             before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (letter != wanted))
+
         # No later row can be less than the least of this one.
         if min(row) > EDITS:
             return EDITS + 1
+
     return row[-1]
 
 

@@ -1,11 +1,12 @@
 """Number of peers of a pod on each node (`model.peers`), updated as pods are placed and removed.
 
-Invariant: the numbers are those of all counted pods, whether their nodes are known or not. The result of `shown` never
-changes: if the numbers of a key change later, they are copied first. So neither a snapshot nor a plan counts pods.
+Invariant: the numbers are those of all counted pods, whether their nodes are known or not. The
+result of `shown` never changes: if the numbers of a key change later, they are copied first. So
+neither a snapshot nor a plan counts pods.
 
-Services matter only in namespaces with a pod of gangsched whose peers depend on them; in other namespaces no pod is
-compared with Services. The pods of such a namespace are collected once and stored, so that a changed Service has a cost
-only in its own namespace.
+Services matter only in namespaces with a pod of gangsched whose peers depend on them; in other
+namespaces no pod is compared with Services. The pods of such a namespace are collected once and
+stored, so that a changed Service has a cost only in its own namespace.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ NOWHERE: Mapping[str, int] = {}
 
 
 class Replicas:
-    """The numbers by key and node; call `apply`, `drop` and `replace` for messages about Services."""
+    """The numbers by key and node; call `apply`, `drop` and `replace` for messages
+    about Services.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[PeerKey, dict[str, int]] = {}
@@ -29,27 +32,35 @@ class Replicas:
         self._followed: set[str] = set()
         self._selectors: dict[str, Selectors] = {}  # of followed namespaces; never changed in place
         self._pods: dict[str, dict[str, tuple[Pod, str]]] = {}  # of the same namespaces, by uid
-        self._stale: set[str] = set()  # namespaces whose selectors are not those of their Services any more
 
-    # --- pods -------------------------------------------------------------------------------------------------------
+        # namespaces whose selectors are not those of their Services any more
+        self._stale: set[str] = set()
+
+    # --- pods ------------------------------------------------------------------------------------
 
     def count(self, pod: Pod, node: str, sign: int) -> None:
         """Count a pod onto a node (+1) or off it (-1); no effect if it is no peer of any pod."""
         if uid := pod.replica_of:
             self._add(uid, node, sign)
+
         pods = self._pods.get(pod.namespace)
         if pods is None:
             return
+
         if sign > 0:
             pods[pod.uid] = (pod, node)
         else:
             pods.pop(pod.uid, None)
+
         self._count_behind(pod, node, sign)
 
     def recount(self, residents: Mapping[str, Mapping[str, Pod]]) -> None:
         """Count again from zero, with these pods by node and uid."""
-        self._counts, self._unshown, self._behind = {}, set(), {}
+        self._counts = {}
+        self._unshown = set()
+        self._behind = {}
         self._pods = {namespace: {} for namespace in self._pods}
+
         for node, pods in residents.items():
             for pod in pods.values():
                 self.count(pod, node, +1)
@@ -58,10 +69,11 @@ class Replicas:
         """The current numbers, for a snapshot; `residents` are all pods that are counted."""
         if self._stale:
             self._compare_again(residents)
+
         self._unshown.clear()
         return PeerNumbers(dict(self._counts), dict(self._behind), self._selectors)
 
-    # --- Services ---------------------------------------------------------------------------------------------------
+    # --- Services --------------------------------------------------------------------------------
 
     @property
     def is_stale(self) -> bool:
@@ -98,9 +110,12 @@ class Replicas:
     def replace(self, services: Iterable[Service]) -> None:
         """Replace all Services; if they cannot be read, there are no Services."""
         listed = {service.key: service for service in services}
-        for key in [f"{namespace}/{name}" for namespace, names in self._services.items() for name in names]:
+        for key in [
+            f"{namespace}/{name}" for namespace, names in self._services.items() for name in names
+        ]:
             if key not in listed:
                 self.drop(key)
+
         for service in listed.values():
             self.apply(service)
 
@@ -111,30 +126,37 @@ class Replicas:
 
     def _compare_again(self, residents: Mapping[str, Mapping[str, Pod]]) -> None:
         """Count the pods of stale namespaces by the selectors that are there now."""
-        stale, self._stale = self._stale, set()
+        stale = self._stale
+        self._stale = set()
         self._selectors = dict(self._selectors)
+
         for namespace in stale:
             # Numbers of selectors that are there no more would never be counted down again.
             for labels in self._behind.pop(namespace, ()):
                 del self._counts[Behind(namespace, labels)]
                 self._unshown.discard(Behind(namespace, labels))
+
             if namespace in self._followed:
                 self._selectors[namespace] = Selectors(self._services.get(namespace, {}).values())
             else:
                 self._selectors.pop(namespace, None)
                 self._pods.pop(namespace, None)
+
         # Once for all new namespaces, since it walks over the pods of the whole cluster.
-        if new := {namespace for namespace in stale & self._followed if namespace not in self._pods}:
+        if new := {
+            namespace for namespace in stale & self._followed if namespace not in self._pods
+        }:
             self._pods |= {namespace: {} for namespace in new}
             for node, pods in residents.items():
                 for uid, pod in pods.items():
                     if pod.namespace in new:
                         self._pods[pod.namespace][uid] = (pod, node)
+
         for namespace in stale & self._followed:
             for pod, node in self._pods[namespace].values():
                 self._count_behind(pod, node, +1)
 
-    # --- numbers ----------------------------------------------------------------------------------------------------
+    # --- numbers ---------------------------------------------------------------------------------
 
     def _count_behind(self, pod: Pod, node: str, sign: int) -> None:
         # As kube-scheduler counts: a pod that is being deleted is no reason to spread others.
@@ -142,22 +164,30 @@ class Replicas:
             self._add(Behind(pod.namespace, labels), node, sign)
 
     def _add(self, key: PeerKey, node: str, sign: int) -> None:
-        # A snapshot has this mapping: copied at the first change after it, then changed in place until the next.
+        # A snapshot has this mapping: copied at the first change after it, then changed in place
+        # until the next.
         if key not in self._unshown:
             before = self._counts.get(key)
             if before is None and isinstance(key, Behind):
                 self._behind[key.namespace] = (*self._behind.get(key.namespace, ()), key.labels)
+
             self._counts[key] = dict(before or NOWHERE)
             self._unshown.add(key)
+
         counts = self._counts[key]
         counts[node] = counts.get(node, 0) + sign
         if not counts[node]:
             del counts[node]
+
         if not counts:
             del self._counts[key]
             self._unshown.discard(key)
+
             if isinstance(key, Behind):
-                left = tuple(labels for labels in self._behind[key.namespace] if labels != key.labels)
+                left = tuple(
+                    labels for labels in self._behind[key.namespace] if labels != key.labels
+                )
                 self._behind[key.namespace] = left
+
                 if not left:
                     del self._behind[key.namespace]

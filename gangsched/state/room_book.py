@@ -1,7 +1,8 @@
 """Room nominated to pods that do not run there yet, updated for snapshots (semantics F1, V10).
 
-Invariant: each nomination has a unique key, chosen by the caller. The cost of an update depends on what changed since
-the last snapshot; all nominations are read again if nodes were added or removed, or their resources changed.
+Invariant: each nomination has a unique key, chosen by the caller. The cost of an update depends on
+what changed since the last snapshot; all nominations are read again if nodes were added or removed,
+or their resources changed.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ class RoomBook:
             del self._by_node[old.node][key]
             if not self._by_node[old.node]:
                 del self._by_node[old.node]
+
         # A new nomination may be on another node, so the old one is taken out in any case.
         if promise is not None:
             self._by_key[key] = self._by_node.setdefault(promise.node, {})[key] = promise
+
         self._changed[key] = promise
 
     def on(self, node: str) -> Collection[Nomination]:
@@ -46,25 +49,33 @@ class RoomBook:
 
     def current(self, layout: ColumnLayout) -> NominatedRoom:
         """All nominations; the same object until a nomination or the `layout` changes."""
-        before, self._layout = self._layout, layout
+        before = self._layout
+        self._layout = layout
+
         if before is None or layout.nodes is not before.nodes or layout.shape != before.shape:
-            self._shown = NominatedRoom().changed(self._by_key, layout)  # rows are only ever added to resources
+            # rows are only ever added to resources
+            self._shown = NominatedRoom().changed(self._by_key, layout)
         elif self._changed:
             self._shown = self._shown.changed(self._changed, layout)
+
         self._changed = {}
         return self._shown
 
     def taken_from(self, snapshot: Snapshot, priority: int) -> Snapshot:
-        """The snapshot without the room that is nominated to pods of at least that priority; the last result is
-        cached.
+        """The snapshot without the room that is nominated to pods of at least that priority; the
+        last result is cached.
         """
         respected = [level for level in snapshot.nominated.levels if level.priority >= priority]
         if not respected:
             return snapshot
-        # Several callers of one turn ask the same; a snapshot is the same object until something changes.
+
+        # Several callers of one turn ask the same; a snapshot is the same object until something
+        # changes.
         if self._taken_from is None or self._taken_from[:2] != (snapshot, priority):
             free = snapshot.free.copy()
             for level in respected:
                 free -= level.asked - level.in_use
+
             self._taken_from = snapshot, priority, replace(snapshot, free=free)
+
         return self._taken_from[2]

@@ -1,8 +1,10 @@
-"""Room for members to come: promised with a Permit, taken by the members as they arrive, or released (semantics B8).
+"""Room for members to come: promised with a Permit, taken by the members as they arrive, or
+released (semantics B8).
 
-Invariant: promises are derived from the views of gangs (`members_to_come`); in addition, this module only stores which
-promises have ended. A promise ends when the last member has come, when all pods of its Permit are gone, when it
-expires, when its node is gone, or when pods of higher priority use the room.
+Invariant: promises are derived from the views of gangs (`members_to_come`); in addition, this
+module only stores which promises have ended. A promise ends when the last member has come, when all
+pods of its Permit are gone, when it expires, when its node is gone, or when pods of higher priority
+use the room.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from gangsched.state.timers import JUMP_S, Timers
 
 
 class RoomToCome:
-    """Keeps the promises in `cluster` equal to the room that gangs of `registry` are still promised."""
+    """Keeps the promises in `cluster` equal to the room that gangs of `registry` are still
+    promised.
+    """
 
     def __init__(self, cluster: Cluster, registry: Registry) -> None:
         self._cluster = cluster
@@ -44,11 +48,16 @@ class RoomToCome:
 
     def due(self, now_s: float, wall_s: float) -> None:
         """End the promises whose time is over; to be called before the gangs are refreshed."""
-        before, self._offset_s, self._wall_s = self._offset_s, wall_s - now_s, int(wall_s)
-        # Ends are epoch seconds in the stamp and monotonic ones in the timers; smaller shifts move nothing.
+        before = self._offset_s
+        self._offset_s = wall_s - now_s
+
+        self._wall_s = int(wall_s)
+        # Ends are epoch seconds in the stamp and monotonic ones in the timers; smaller shifts move
+        # nothing.
         if abs(self._offset_s - before) >= JUMP_S:  # the first call, or the clock was set
             for gang_id in self._shown:
                 self._set_end(gang_id)
+
         for gang_id in self._ends.take_due(now_s):
             record, room = self._of(gang_id)
             if record is not None and room is not None:
@@ -66,43 +75,83 @@ class RoomToCome:
                 self._show(gang_id, record, places)
 
     def look(self, nodes: Set[str]) -> None:
-        """End promises on these nodes that can no longer be kept, because the nodes' pods changed."""
+        """End promises on these nodes that can no longer be kept, because the nodes'
+        pods changed.
+        """
         for node in sorted(nodes & self._of_node.keys()):
             groups = [self._registry.group_of.get(gang_id, "") for gang_id in self._of_node[node]]
             if any(map(self._registry.is_touched, filter(None, groups))):
-                continue  # a member may have arrived, for which less is promised after the next refresh
-            places = [each for gang_id in self._of_node[node] for each in self._shown[gang_id] if each.node == node]
-            # The last in this order lose first: the lowest priority, and among equals always the same.
+                # a member may have arrived, for which less is promised after the next refresh
+                continue
+
+            places = [
+                placement
+                for gang_id in self._of_node[node]
+                for placement in self._shown[gang_id]
+                if placement.node == node
+            ]
+            # The last in this order lose first: the lowest priority, and among equals always the
+            # same.
             places.sort(key=lambda each: (each.pod.priority, each.pod.uid), reverse=True)
+
             while places and not self._has_room(node, places):
                 self._lose(gang_to_come(places.pop().pod.uid), node)
 
     def promise(self, verdict: Verdict, now_s: float) -> dict[str, PromisedRoom]:
         """The room promised to a permitted group for its members to come, by gang."""
         found: dict[str, PromisedRoom] = {}
-        for gang_id in dict.fromkeys(gang_to_come(each.pod.uid) for each in verdict.rooms):
+        for gang_id in dict.fromkeys(
+            gang_to_come(placement.pod.uid) for placement in verdict.rooms
+        ):
             record = self._registry.gangs[gang_id]
-            record.room_over, record.room_lost = None, frozenset()
-            rooms = [each for each in verdict.rooms if gang_to_come(each.pod.uid) == gang_id]
-            nodes = {each.node for each in rooms}
-            on = Counter(each.node for each in rooms)
-            # The stamp counts members on each node, so that after a restart those that are there are subtracted again.
-            on.update(each.node for each in verdict.binds if each.pod.uid in record.members and each.node in nodes)
-            on.update(each.node for each in record.of(*STARTED) if each.node in nodes)
+            record.room_over = None
+            record.room_lost = frozenset()
+            rooms = [
+                placement
+                for placement in verdict.rooms
+                if gang_to_come(placement.pod.uid) == gang_id
+            ]
+            nodes = {placement.node for placement in rooms}
+            on = Counter(placement.node for placement in rooms)
+
+            # The stamp counts members on each node, so that after a restart those that are there
+            # are subtracted again.
+            on.update(
+                placement.node
+                for placement in verdict.binds
+                if placement.pod.uid in record.members and placement.node in nodes
+            )
+            on.update(member.node for member in record.of(*STARTED) if member.node in nodes)
             wait_s = self._registry.view(gang_id).wait_time_s
+
             # In epoch seconds, because the stamp outlives this process and its monotonic clock.
             until_s = int(now_s + self._offset_s + wait_s)
-            found[gang_id] = PromisedRoom(until_s, rooms[0].pod.shape.requests, tuple(sorted(on.items())))
+            found[gang_id] = PromisedRoom(
+                until_s,
+                rooms[0].pod.shape.requests,
+                tuple(sorted(on.items())),
+            )
+
         return found
 
     def took(self, verdict: Verdict, gangs: Iterable[Gang]) -> None:
-        """Drop the promises to members that this verdict places, before their binds are checked against promises."""
+        """Drop the promises to members that this verdict places, before their binds are checked
+        against promises.
+        """
         for gang in gangs:
             if gang.promised and (uids := taken(gang, verdict)):
                 for uid in uids:
                     # The member itself takes this room now, so nobody is to be woken for it.
                     self._cluster.nominate(uid, None, grows=False)
-                self._set(gang.id, tuple(each for each in self._shown[gang.id] if each.pod.uid not in uids))
+
+                self._set(
+                    gang.id,
+                    tuple(
+                        placement
+                        for placement in self._shown[gang.id]
+                        if placement.pod.uid not in uids
+                    ),
+                )
 
     def shown(self) -> Mapping[str, tuple[Placement, ...]]:
         """The promised places by gang, a live view."""
@@ -110,14 +159,15 @@ class RoomToCome:
 
     def take_events(self) -> list[RecordEvent]:
         """Events about promises that began or ended since the last call."""
-        events, self._events = self._events, []
+        events = self._events
+        self._events = []
         return events
 
     def next_deadline_s(self) -> float | None:
         """Time at which `due` must be called even without a message."""
         return self._ends.next_s()
 
-    # --- its parts --------------------------------------------------------------------------------------------------
+    # --- its parts -------------------------------------------------------------------------------
 
     def _has_room(self, node: str, places: Iterable[Placement]) -> bool:
         """Whether what runs on the node leaves this room."""
@@ -125,16 +175,22 @@ class RoomToCome:
         index = snapshot.table.index.get(node)
         if index is None:
             return False
+
         asked = Counter[str]()
         for place in places:
             asked.update(dict(place.pod.shape.requests))
+
         rows = {name: snapshot.resources.get(name) for name in asked}
-        return all(row is not None and snapshot.free[row, index] >= asked[name] for name, row in rows.items())
+        return all(
+            row is not None and snapshot.free[row, index] >= asked[name]
+            for name, row in rows.items()
+        )
 
     def _of(self, gang_id: str) -> tuple[GangRecord | None, PromisedRoom | None]:
         record = self._registry.gangs.get(gang_id)
         if record is None:
             return None, None
+
         return record, promised_room(record.of(*STARTED), is_trusted=record.trusts_stamps)
 
     def _show(self, gang_id: str, record: GangRecord | None, places: tuple[Placement, ...]) -> None:
@@ -142,32 +198,44 @@ class RoomToCome:
         # All pods of the start are gone: the room was kept for nothing, as if its time had passed.
         if before and not places and not (record is not None and record.of(*STARTED)):
             self._registry.room_unused(namespace_of(gang_id), self._wall_s)
-        for uid in {each.pod.uid for each in before} - {each.pod.uid for each in places}:
+
+        for uid in {placement.pod.uid for placement in before} - {
+            placement.pod.uid for placement in places
+        }:
             self._cluster.nominate(uid, None)
+
         self._set(gang_id, places if record is not None else ())
         if record is None or not places:
             self._ends.drop(gang_id)
             self._told.discard(gang_id)
             return
-        for each in places:
-            self._cluster.nominate(each.pod.uid, Nomination(each.node, each.pod, room_key(gang_id)))
+
+        for placement in places:
+            self._cluster.nominate(
+                placement.pod.uid,
+                Nomination(placement.node, placement.pod, room_key(gang_id)),
+            )
+
         room = self._set_end(gang_id)
         is_new = gang_id not in self._told
         self._told.add(gang_id)
+
         # Once per promise, not for each member that takes a place of it.
         if room is not None and is_new:
-            nodes = list(dict.fromkeys(each.node for each in places))
+            nodes = list(dict.fromkeys(placement.node for placement in places))
             text = promising.kept(len(places), nodes, until_s=room.until_s, wall_s=self._wall_s)
             self._tell(record, EventReason.ROOM_KEPT, text)
 
     def _set(self, gang_id: str, places: tuple[Placement, ...]) -> None:
-        for node in {each.node for each in self._shown.pop(gang_id, ())}:
+        for node in {placement.node for placement in self._shown.pop(gang_id, ())}:
             self._of_node[node].discard(gang_id)
             if not self._of_node[node]:
                 del self._of_node[node]
+
         if places:
             self._shown[gang_id] = places
-        for node in {each.node for each in places}:
+
+        for node in {placement.node for placement in places}:
             self._of_node.setdefault(node, set()).add(gang_id)
 
     def _set_end(self, gang_id: str) -> PromisedRoom | None:
@@ -180,18 +248,39 @@ class RoomToCome:
         record = self._registry.gangs[gang_id]
         if node in record.room_lost:
             return
+
         record.room_lost |= {node}
         self._registry.touch(gang_id)
         is_there = node in self._cluster.nodes
-        self._tell_end(record, promising.used_by_others(node) if is_there else promising.node_gone(node), node)
+        self._tell_end(
+            record,
+            promising.used_by_others(node) if is_there else promising.node_gone(node),
+            node,
+        )
 
     def _tell_end(self, record: GangRecord, why: str, node: str = "") -> None:
-        left = [each for each in self._shown.get(record.id, ()) if node in {"", each.node}]
+        left = [
+            placement
+            for placement in self._shown.get(record.id, ())
+            if node in {"", placement.node}
+        ]
         if left:
-            nodes = list(dict.fromkeys(each.node for each in left))
-            self._tell(record, EventReason.ROOM_RELEASED, promising.released(len(left), nodes, why), warning=True)
+            nodes = list(dict.fromkeys(placement.node for placement in left))
+            self._tell(
+                record,
+                EventReason.ROOM_RELEASED,
+                promising.released(len(left), nodes, why),
+                warning=True,
+            )
 
-    def _tell(self, record: GangRecord, reason: EventReason, text: str, *, warning: bool = False) -> None:
+    def _tell(
+        self,
+        record: GangRecord,
+        reason: EventReason,
+        text: str,
+        *,
+        warning: bool = False,
+    ) -> None:
         ref = gang_ref(record)
         if ref is not None and record.ours:
             self._events.append(RecordEvent(ref, reason.value, text, warning=warning))

@@ -1,8 +1,9 @@
-"""Roster: current and former members of a gang, so that healing replaces only lost members (semantics B5, Q2).
+"""Roster: current and former members of a gang, so that healing replaces only lost members
+(semantics B5, Q2).
 
-Invariant: a roster has no more places than members of one start were bound at the same time. Only proven stamps count,
-so a stamp that a pod's owner wrote adds no place. The roster is derived from bound members; after a restart only the
-remaining members and the minimum in their stamps are known.
+Invariant: a roster has no more places than members of one start were bound at the same time. Only
+proven stamps count, so a stamp that a pod's owner wrote adds no place. The roster is derived from
+bound members; after a restart only the remaining members and the minimum in their stamps are known.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from gangsched.model.objects import Phase, Pod, Shape
 from gangsched.state.members import Member, State
 
 RETRIED = frozenset({State.KEPT, State.RETRY})
-"""The states of members that Permit has let through themselves, so that they need to resemble nobody."""
+"""The states of members that Permit has let through themselves, so that they need to resemble
+nobody.
+"""
 WAITING = RETRIED | {State.PENDING, State.HELD}
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """The place of a lost member. A pod may take it if it has the same shape, or the same controller and no larger
-    requests.
+    """The place of a lost member. A pod may take it if it has the same shape, or the same
+    controller and no larger requests.
     """
 
     shape: Shape
@@ -33,13 +36,14 @@ class Place(msgspec.Struct, frozen=True, gc=False):
             return True
         if not pod.controller_uid or pod.controller_uid != self.controller_uid:
             return False
+
         had = dict(self.shape.requests)
         return all(amount <= had.get(name, 0) for name, amount in pod.shape.requests)
 
 
 class Roster:
-    """The places of a gang's last start, each with the shape that a replacement must have, by the uid of the current or
-    last pod.
+    """The places of a gang's last start, each with the shape that a replacement must have, by the
+    uid of the current or last pod.
     """
 
     __slots__ = ("_epoch", "_least", "_lost", "_places")
@@ -52,51 +56,70 @@ class Roster:
 
     def observe(self, members: Iterable[Member]) -> None:
         """Update the places from the members of the gang."""
-        # A stamp on a hand-made pod with a node would else let the gang's later pods pass all equals (Q2).
-        proven = [(each.permit, each.pod) for each in members if each.is_proven and each.permit and _has_place(each)]
+        # A stamp on a hand-made pod with a node would else let the gang's later pods pass all
+        # equals (Q2).
+        proven = []
+        for member in members:
+            if member.is_proven and member.permit and _has_place(member):
+                proven.append((member.permit, member.pod))
+
         if not proven:
             return
+
         stamp = max((permit for permit, _ in proven), key=lambda permit: permit.epoch)
         if stamp.epoch != self._epoch:
-            # Another start of the gang has other members; whoever was lost before it is none of its concern.
-            self._epoch, self._places = stamp.epoch, {}
+            # Another start of the gang has other members; whoever was lost before it is none of its
+            # concern.
+            self._epoch = stamp.epoch
+            self._places = {}
+
         self._least = stamp.min_member
         here = {pod.uid: pod for permit, pod in proven if permit.epoch == self._epoch}
         self._lost = {uid: place for uid, place in self._places.items() if uid not in here}
+
         for uid, pod in here.items():
             if uid in self._places:
                 continue
-            # Without a lost place that suits, the oldest goes: there are never more places than members at a time.
+
+            # Without a lost place that suits, the oldest goes: there are never more places than
+            # members at a time.
             oldest = next(iter(self._lost), None)
             replaced = next((old for old, place in self._lost.items() if place.suits(pod)), oldest)
             if replaced is not None:
                 del self._places[replaced], self._lost[replaced]
+
             self._places[uid] = Place(pod.shape, pod.controller_uid)
 
     def replaces(self, members: Iterable[Member]) -> bool:
-        """Whether all waiting members are replacements: there are at most as many as were lost, and each is suitable.
+        """Whether all waiting members are replacements: there are at most as many as were lost, and
+        each is suitable.
 
-        After a restart it is not known which members were lost. Then a member counts if it could replace any remaining
-        member, up to the minimum of the start.
+        After a restart it is not known which members were lost. Then a member counts if it could
+        replace any remaining member, up to the minimum of the start.
         """
-        waiting = [each for each in members if each.state in WAITING]
+        waiting = [member for member in members if member.state in WAITING]
         unknown = max(0, self._least - len(self._places))
         if not self._places or len(waiting) > len(self._lost) + unknown:
             return False
+
         lost = list(self._lost.values())
-        for each in waiting:
-            if each.state in RETRIED:
+        for member in waiting:
+            if member.state in RETRIED:
                 continue
-            place = next((place for place in lost if place.suits(each.pod)), None)
+
+            place = next((place for place in lost if place.suits(member.pod)), None)
             if place is not None:
                 lost.remove(place)
-            elif unknown and any(left.suits(each.pod) for left in self._places.values()):
+            elif unknown and any(left.suits(member.pod) for left in self._places.values()):
                 unknown -= 1
             else:
                 return False
+
         return True
 
 
 def _has_place(member: Member) -> bool:
     """Whether a member is bound, or has done its work and needs no replacement."""
-    return member.state is State.BOUND or (member.state is State.ENDED and member.pod.phase is Phase.SUCCEEDED)
+    return member.state is State.BOUND or (
+        member.state is State.ENDED and member.pod.phase is Phase.SUCCEEDED
+    )

@@ -10,12 +10,15 @@ from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.reservation import ReservationLimits
 
 OVERRUN_EVICTED_AFTER_S = 600.0
-"""Excess over the stated run time before a backfilled group is evicted (H11): minutes, to write a last checkpoint."""
+"""Excess over the stated run time before a backfilled group is evicted (H11): minutes, to write a
+last checkpoint.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Settings that affect decisions (`gangsched.parameters`), and related constants; times are in seconds.
+    """Settings that affect decisions (`gangsched.parameters`), and related constants; times are in
+    seconds.
 
     `unattended` is for simulations: waiting groups are not planned periodically (`queueing.queue`).
     """
@@ -23,19 +26,25 @@ class Rules:
     scheduler_names: frozenset[str] = frozenset({"gangsched"})
     defaults: GangDefaults = field(default_factory=GangDefaults)
     settle_s: float = 0.25
-    """How long a verdict stands before it is reported: the verdict of a gang that arrives pod by pod changes with each
-    pod, and one sentence is written for all."""
+    """How long a verdict stands before it is reported: the verdict of a gang that arrives pod by
+    pod changes with each pod, and one sentence is written for all."""
     avoid_s: float = 60.0
-    """How long a gang avoids a node whose kubelet rejected a member (B6): time to correct the node's status."""
+    """How long a gang avoids a node whose kubelet rejected a member (B6): time to correct the
+    node's status.
+    """
     bind_retry_keep_s: float = 30.0
-    """How long a member of an incomplete gang keeps its node after a failed bind (B3): the longest timeout that a
-    webhook may have, so that one which is away costs no gang its nodes."""
+    """How long a member of an incomplete gang keeps its node after a failed bind (B3): the longest
+    timeout that a webhook may have, so that one which is away costs no gang its nodes."""
     preemption: PreemptionSettings = field(default_factory=PreemptionSettings)
     policy: GpuPolicy = field(default_factory=GpuPolicy)
     evict_overrun_after_s: float | None = None
     ignore_run_times_s: float = 86_400.0
-    """How long the run times that a namespace states count for nothing after one was far too short (decision 0041)."""
-    reservations: ReservationLimits = field(default_factory=lambda: ReservationLimits(reservations=0))
+    """How long the run times that a namespace states count for nothing after one was far too short
+    (decision 0041).
+    """
+    reservations: ReservationLimits = field(
+        default_factory=lambda: ReservationLimits(reservations=0)
+    )
     allocates: bool = False
     """Whether devices are allocated to ResourceClaims."""
     extends: bool = True

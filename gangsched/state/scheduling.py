@@ -1,8 +1,9 @@
-"""The state that the loop uses: it applies messages, provides queue and snapshot, commits plans, and returns due
-reports.
+"""The state that the loop uses: it applies messages, provides queue and snapshot, commits plans,
+and returns due reports.
 
-Invariant: it changes only by `apply` and `commit`, both synchronous. A verdict is committed as a whole or, if anything
-that it depends on has changed since its snapshot, not at all (semantics B2). Time is an argument, in monotonic seconds.
+Invariant: it changes only by `apply` and `commit`, both synchronous. A verdict is committed as a
+whole or, if anything that it depends on has changed since its snapshot, not at all (semantics B2).
+Time is an argument, in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -62,8 +63,11 @@ from gangsched.state.start_check import StartCheck
 from gangsched.state.unfinished import UnfinishedLook
 from gangsched.state.verify import Verifier
 
-LATE_CLAIMS_S, LATE_CLAIMS_LONGEST_S = 30.0, 600.0
-"""When a group whose claims took too long is planned again, doubling: it kept room from others for 10 minutes."""
+LATE_CLAIMS_S = 30.0
+LATE_CLAIMS_LONGEST_S = 600.0
+"""When a group whose claims took too long is planned again, doubling: it kept room from others for
+10 minutes.
+"""
 PLACED = frozenset({State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING})
 """The states in which a commit leaves what it places."""
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
@@ -81,7 +85,11 @@ class SchedulingState:
         self.disruption_budgets = DisruptionBudgets()
         self.reports = Reports(self.registry.groups, rules)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
-        self.counts, self.waits, self.pending = GangCounts(), GangWaits(self.registry), PendingCount(self.registry)
+        self.counts, self.waits, self.pending = (
+            GangCounts(),
+            GangWaits(self.registry),
+            PendingCount(self.registry),
+        )
         self.overruns = Overruns(self.members, self.registry, rules)
         self.overdue = Overdue(self.members, self.registry, self.queue, rules)
         self._event_handlers = EventHandlers(
@@ -96,7 +104,13 @@ class SchedulingState:
         )
         self.claims = ClaimBinding(self.members, self.cluster, self.registry)
         self.expected_ends = ExpectedEnds(self.cluster, self.members, self.registry, rules)
-        self.reservations = StandingReservations(self.expected_ends, self.cluster, self.registry, self.queue, rules)
+        self.reservations = StandingReservations(
+            self.expected_ends,
+            self.cluster,
+            self.registry,
+            self.queue,
+            rules,
+        )
         self.holds = Holds(self.cluster, self.registry, self.queue)
         self.coming = RoomToCome(self.cluster, self.registry)
         self._committer = Committer(
@@ -113,7 +127,13 @@ class SchedulingState:
             rank=self.reservations.rank,
         )
         self.preemptions = Preemptions(
-            self.members, self.cluster, self.registry, self.queue, self.reports, self.disruption_budgets, rules
+            self.members,
+            self.cluster,
+            self.registry,
+            self.queue,
+            self.reports,
+            self.disruption_budgets,
+            rules,
         )
         self.bulkhead = Bulkhead(
             self.registry,
@@ -148,6 +168,7 @@ class SchedulingState:
             about = ""
             if isinstance(message, ANSWERS):
                 about = self._answer_again(message)
+
             self.bulkhead.message_failed(error, about, now_s)
             return ()
 
@@ -156,21 +177,25 @@ class SchedulingState:
             return self._answer(message, now_s)
         if isinstance(message, PreemptionAnswer):
             return self.preemptions.answer(message, now_s)
+
         if isinstance(message, Ordered):
             self._order(message.orders)
             return ()
+
         return self._event_handlers.apply(message, now_s=now_s)
 
     def _answer_again(self, answer: Outcome | ClaimsWritten) -> str:
-        """Take what an answer says from the start, because it was applied in an unknown part; return whose group it is
-        about (I10).
+        """Take what an answer says from the start, because it was applied in an unknown part;
+        return whose group it is about (I10).
         """
         member = self.members.get(answer.uid)
         if member is None:
             return ""
+
         # The watch may not show the node yet, and the pod takes room there from now on.
         if isinstance(answer, Bound):
             member.pod = structs.replace(member.pod, node_name=answer.node)
+
         nodes = (answer.node,) if not isinstance(answer, ClaimsWritten) else ()
         self.members.restart((member,), *nodes)
         return self.registry.group_of.get(member.gang, "")
@@ -187,9 +212,11 @@ class SchedulingState:
         if isinstance(answer, ClaimsWritten):
             self.claims.written(answer, now_s)
             return ()
+
         events = self._event_handlers.apply(answer, now_s=now_s)
         if isinstance(answer, BindFailed):
             self.claims.failed(answer.uid)
+
         member = self.members.get(answer.uid)
         gang = self.registry.gangs.get(member.gang) if member is not None else None
         if member is not None and gang is not None and not gang.plain:
@@ -197,33 +224,46 @@ class SchedulingState:
             if isinstance(answer, Bound) and gang.id in self.registry.group_of:
                 group = self.registry.groups[self.registry.group_of[gang.id]]
                 self.waits.bound(self.registry.view(gang.id), group, now_s)
+
             self.reports.note(self.registry.group_of.get(gang.id, ""), now_s)
+
         if member is not None and member.state is State.KEPT:
             self._keeping.add(member.gang)
+
         return events
 
     def claims_due(self, now_s: float) -> list[Action]:
-        """Binds of members whose claims are bound, and Events about members whose claims could not be bound."""
+        """Binds of members whose claims are bound, and Events about members whose claims could not
+        be bound.
+        """
         due = self.claims.due(now_s)
         for group_id in due.late & self.registry.groups.keys():
             self.queue.rest(group_id, now_s, first_s=LATE_CLAIMS_S, longest_s=LATE_CLAIMS_LONGEST_S)
+
         told = [event for outcome in due.ended for event in self.apply(outcome, now_s=now_s)]
         return [*due.binds, *due.withdrawn, *told]
 
-    # --- the input of a plan, and its commit ------------------------------------------------------------------------
+    # --- the input of a plan, and its commit -----------------------------------------------------
 
     def refresh(
-        self, now_s: float, *, in_turn: bool = True, most: float = math.inf, most_new: float = math.inf
+        self,
+        now_s: float,
+        *,
+        in_turn: bool = True,
+        most: float = math.inf,
+        most_new: float = math.inf,
     ) -> None:
-        """Update groups and queue from all applied messages. With `in_turn`, also wake groups for room freed in earlier
-        turns; it is False while a plan that may use this room awaits its commit. See `Registry.refresh` for `most` and
-        `most_new`.
+        """Update groups and queue from all applied messages. With `in_turn`, also wake groups for
+        room freed in earlier turns; it is False while a plan that may use this room awaits its
+        commit. See `Registry.refresh` for `most` and `most_new`.
         """
         self.bulkhead.look(now_s)
         # First: the room that it gives back is freed room for all that follows.
         self._release_kept(now_s)
+
         if in_turn and self._event_handlers.sub_groups.is_behind:
             self._event_handlers.assign(now_s)
+
         refreshed = self.registry.refresh(now_s, most, most_new=most_new)
         self._drop_groups(refreshed)
         self._follow_groups(refreshed, now_s)
@@ -240,6 +280,7 @@ class SchedulingState:
             self.preemptions.gone(group)
             self.holds.gone(group)
             self.reports.reservations.gone(group)
+
         self.reservations.gone(refreshed.gone)
         self._unfinished.forget(refreshed.changed | refreshed.gone.keys())
         self.preemptions.running.forget(refreshed.forgotten)
@@ -248,17 +289,20 @@ class SchedulingState:
         """Follow the groups that changed; one that raises is set aside."""
         changed = [self.registry.groups[group_id] for group_id in refreshed.changed]
         self.pending.changed(changed)
+
         # Some in each refresh, so that a scrape of the metrics has little left to count.
         self.pending.catch_up()
         of_groups = (group.gangs for group in changed)
         self.coming.changed(refreshed.forgotten.union(*of_groups))
         idle = self._idle(refreshed.changed, now_s) if self.holds.any_yielded else set()
         self.holds.end_yields(refreshed.gone.keys() | idle)
+
         for group in changed:
             try:
                 self._follow_group(group, now_s)
             except Exception as error:
                 self.bulkhead.set_aside(group.id, error, FaultPlace.REFRESH, now_s)
+
         self.reservations.changed({group.id: group for group in changed})
         for group_id, raised in self.registry.take_faults().items():
             self.bulkhead.set_aside(group_id, raised, FaultPlace.REFRESH, now_s)
@@ -267,12 +311,17 @@ class SchedulingState:
         self.holds.follow(group, now_s)
         self.waits.changed(group, map(self.registry.view, group.gangs), now_s)
         self.preemptions.changed(group)
+
         if not self.bulkhead.changed(group, now_s):
             return
+
         if group.verdict is None:
-            self.queue.forgive(group.id)  # else there would be nothing to tell its members meanwhile
+            # else there would be nothing to tell its members meanwhile
+            self.queue.forgive(group.id)
+
         if self.registry.awaits_pod_group(group.id):
             return  # nothing is reported while its PodGroup may still arrive
+
         self.queue.activate(group.id, QueueCause.CHANGED)
         self.reports.note(group.id, now_s)
 
@@ -280,44 +329,69 @@ class SchedulingState:
         """Wake the groups that freed room, or what else changed in the cluster, may help."""
         self.preemptions.holding_back.look(now_s)
         self.preemptions.nominations.follow()
+
         # Once for all who ask, as taking resets it.
-        freed, pods_changed = self.cluster.take_freed(), self.cluster.take_pods_changed()
-        heads = frozenset(each.group for each in self.reservations.standing)
+        freed = self.cluster.take_freed()
+        pods_changed = self.cluster.take_pods_changed()
+        heads = frozenset(reservation.group for reservation in self.reservations.standing)
+
         if freed or (pods_changed and self.queue.minds_pods()):
-            self.queue.wake(self.holds.without(self._open_room()), freed, pods_changed=pods_changed, heads=heads)
+            self.queue.wake(
+                self.holds.without(self._open_room()),
+                freed,
+                pods_changed=pods_changed,
+                heads=heads,
+            )
             self._unfinished.missed(freed, pods_changed=pods_changed)
         elif in_turn and self.queue.parked.has_pending:
             self.queue.wake_pending(self.holds.without(self._open_room()))
+
         # After new room was offered to the first in line: those behind get what is left.
         if self.queue.passed:
             self.queue.wake_behind(self._open_room(), heads)
+
         moved = self.cluster.take_moved()
         self.coming.look(moved)
         self.holds.look(freed, moved, now_s)
         self._look_at_preemptors(freed | moved, changed, now_s)
+
         if freed or pods_changed:
             self.reservations.cluster_changed(
-                freed, self.holds.without(self._open_room()), now_s, evicting=self.overdue.heads
+                freed,
+                self.holds.without(self._open_room()),
+                now_s,
+                evicting=self.overdue.heads,
             )
             self.queue.room_changed(now_s)
+
         if self.queue.review_is_due(now_s):
             self.queue.review(self._open_room(), now_s)
 
     def _look_at_preemptors(self, moved: set[str], changed: set[str], now_s: float) -> None:
-        """Groups that wait beside what they may preempt are planned anew where that changed (semantics V25)."""
+        """Groups that wait beside what they may preempt are planned anew where that changed
+        (semantics V25).
+        """
         preemptors = self.queue.preemptors
         # A gang that changed may be taken now, or more of it, on whatever nodes it runs.
-        gangs = (self.registry.gangs[gang] for group_id in changed for gang in self.registry.groups[group_id].gangs)
+        gangs = (
+            self.registry.gangs[gang]
+            for group_id in changed
+            for gang in self.registry.groups[group_id].gangs
+        )
         moved.update(member.node for gang in gangs for member in gang.of(*STARTED))
+
         if (narrowed := self.cluster.take_narrowed()) or moved:
             preemptors.note(moved, anywhere=narrowed)
+
         for group_id in preemptors.look(self.cluster.snapshot, self.members.lowest_priority, now_s):
             self.queue.activate(group_id, QueueCause.PREEMPTION_MAY_HELP)
 
     def _release_kept(self, now_s: float) -> None:
-        """Give back the room of failed binds when its time is over, or no part around their gang is broken (B3).
+        """Give back the room of failed binds when its time is over, or no part around their gang is
+        broken (B3).
 
-        A gang of which no bind succeeded is placed again as a whole: it keeps its room until it is planned.
+        A gang of which no bind succeeded is placed again as a whole: it keeps its room until it is
+        planned.
         """
         for gang_id in list(self._keeping):
             gang = self.registry.gangs.get(gang_id)
@@ -325,32 +399,41 @@ class SchedulingState:
             if gang is None or not kept:
                 self._keeping.discard(gang_id)
                 continue
+
             group_id = self.registry.group_of.get(gang_id, gang_id)
             part = broken_part(self.registry.parts(group_id), self.registry.started(group_id))
             rests = group_id in self.registry.groups and self.queue.backs_off(group_id, now_s)
             all_of_them = part is None or (gang.permit is None and not rests)
-            self.members.release([member for member in kept if all_of_them or now_s >= member.keeps_until_s])
+            self.members.release(
+                [member for member in kept if all_of_them or now_s >= member.keeps_until_s]
+            )
 
     def _idle(self, groups: set[str], now_s: float) -> set[str]:
         """The groups without waiting members."""
         return {group_id for group_id in groups if not self.registry.group(group_id, now_s).waits}
 
     def _open_room(self, of: Snapshot | None = None) -> Snapshot:
-        """The cluster, the newest unless given, less the room that is promised to the highest that wait (V10).
+        """The cluster, the newest unless given, less the room that is promised to the highest that
+        wait (V10).
 
-        Groups are woken for no other room, and what they are told of room is compared with this: as victims end one by
-        one, the room that they leave is promised already, and would else be told to all that wait in vain.
+        Groups are woken for no other room, and what they are told of room is compared with this: as
+        victims end one by one, the room that they leave is promised already, and would else be told
+        to all that wait in vain.
         """
         highest = self.members.highest_waiting
         return self.cluster.without_promised(highest if highest is not None else 0, of)
 
     def ready(self, now_s: float) -> tuple[Group, ...]:
-        """Groups to plan now, and all other groups with holds as unchanged; empty if there is nothing to decide."""
+        """Groups to plan now, and all other groups with holds as unchanged; empty if there is
+        nothing to decide.
+        """
         expired = {group_id for group_id, at_s in self.holds.expiries(now_s) if now_s >= at_s}
 
         def always() -> set[str]:  # asked only where thousands are ready
-            nominated = (each.group for each in self.preemptions.nominations.all())
-            heads = (each.group for each in self.reservations.standing)
+            nominated = (
+                nomination_record.group for nomination_record in self.preemptions.nominations.all()
+            )
+            heads = (reservation.group for reservation in self.reservations.standing)
             return expired.union(self._unfinished.groups, nominated, heads)
 
         groups: list[Group] = []
@@ -364,10 +447,15 @@ class SchedulingState:
                 self.queue.park(group_id, (), cause=QueueCause.NOTHING_WAITS)
                 self.bulkhead.decided(self.registry.groups[group_id], None, now_s)
                 self.reservations.left(group_id)
+
                 if not any(gang.bound for gang in group.gangs):
-                    self.registry.groups[group_id].verdict = None  # its texts about members do not apply without them
+                    # its texts about members do not apply without them
+                    self.registry.groups[group_id].verdict = None
+
         if not groups:
-            return self.ready(now_s) if batch - expired else ()  # none of them waits, and others may
+            # none of them waits, and others may
+            return self.ready(now_s) if batch - expired else ()
+
         return (*groups, *self.holds.beside({group.id for group in groups}, now_s))
 
     def plan_input(self, now_s: float, wall_s: float) -> PlanInput | None:
@@ -375,12 +463,15 @@ class SchedulingState:
         # Before the ready groups are read: an overrun may make a head ready.
         self.overdue.look(now_s, wall_s)
         queue = self.ready(now_s)
+
         reserving = self.reservations.given(queue, now_s, wall_s)
         if not queue and reserving is None:
             return None
-        preempting = self.preemptions.input((each.id for each in queue), wall_s)
+
+        preempting = self.preemptions.input((group.id for group in queue), wall_s)
         if preempting is not None and self.overdue.heads:
             preempting = replace(preempting, overdue=self.overdue.heads)
+
         return PlanInput(
             snapshot=self.snapshot(),
             queue=queue,
@@ -393,11 +484,20 @@ class SchedulingState:
     def glance_input(self, group: Group, now_s: float, wall_s: float) -> PlanInput:
         """Input of a plan of `group`, which is not part of the state; the state is unchanged."""
         lowest = group.lowest_priority
-        woken = {each for each in self.preemptions.woken_by(lowest) if not self.queue.backs_off(each, now_s)}
+        woken = {
+            each
+            for each in self.preemptions.woken_by(lowest)
+            if not self.queue.backs_off(each, now_s)
+        }
+
         preempting = self.preemptions.input((group.id, *woken), wall_s)
         if preempting is not None:
             waiting = preempting.lowest_waiting
-            preempting = replace(preempting, lowest_waiting=lowest if waiting is None else min(waiting, lowest))
+            preempting = replace(
+                preempting,
+                lowest_waiting=lowest if waiting is None else min(waiting, lowest),
+            )
+
         return PlanInput(
             snapshot=self.snapshot(),
             queue=(
@@ -411,17 +511,25 @@ class SchedulingState:
 
     def plan_cache(self) -> PlanCache:
         """Results of earlier plans of this state, for the next one."""
-        return PlanCache(self.cluster.counts, self.preemptions.running.cache, self.reservations.cache)
+        return PlanCache(
+            self.cluster.counts,
+            self.preemptions.running.cache,
+            self.reservations.cache,
+        )
 
     def plan_failed(self) -> None:
-        """Drop what a plan that raised may have left half written: its caches, and the progress of earlier plans."""
+        """Drop what a plan that raised may have left half written: its caches, and the progress of
+        earlier plans.
+        """
         self.cluster.counts = CountCache()
         self.preemptions.running.cache = PodTableCache()
         self.reservations.cache.clear()
         self._unfinished = UnfinishedLook()
 
     def glance_cache(self) -> PlanCache:
-        """Results of earlier plans for the next plan of `glance_input`; reservations are not cached."""
+        """Results of earlier plans for the next plan of `glance_input`; reservations are not
+        cached.
+        """
         return PlanCache(self.cluster.counts, self.preemptions.running.cache)
 
     def snapshot(self) -> Snapshot:
@@ -431,8 +539,9 @@ class SchedulingState:
     def commit(self, plan: Plan, snapshot: Snapshot, *, now_s: float) -> list[Action]:
         """Apply the verdicts of a plan; return the actions that carry them out.
 
-        Messages applied since the snapshot are taken into account (B2). If anything moved, or a verdict was dropped
-        that later ones depended on, committed verdicts stay valid but every group is planned again.
+        Messages applied since the snapshot are taken into account (B2). If anything moved, or a
+        verdict was dropped that later ones depended on, committed verdicts stay valid but every
+        group is planned again.
         """
         self.refresh(now_s, in_turn=False, most_new=0)
         self.start_check.forget()
@@ -441,11 +550,13 @@ class SchedulingState:
         newest = self._newest() if self.cluster.snapshot() is not snapshot else None
         told_on = self._open_room(snapshot)
         self.verifier.begin(plan, snapshot)
+
         for verdict in plan.verdicts:
             group = self.registry.groups.get(verdict.group)
             if group is None:
                 newest = newest if newest is not None else self._newest()
                 continue
+
             try:
                 is_current = self._is_current(group, verdict, newest)
                 why = self.verifier.objection(group, verdict) if is_current else ""
@@ -457,65 +568,102 @@ class SchedulingState:
                     # The plan was made from just this state, so it is not outdated but wrong (B2).
                     if why and newest is None:
                         self.bulkhead.set_aside(group.id, why, FaultPlace.VERIFY, now_s)
+
                     newest = newest if newest is not None else self._newest()
             except Exception as error:  # the group's own fault (I10)
                 self._undo(verdict)
                 self.bulkhead.set_aside(group.id, error, FaultPlace.COMMIT, now_s)
                 newest = self._newest()
-            # Later verdicts of this plan rested on one that was dropped, or on a snapshot that is outdated.
+
+            # Later verdicts of this plan rested on one that was dropped, or on a snapshot that is
+            # outdated.
             if newest is not None:
                 self.queue.activate(verdict.group, QueueCause.NOT_COMMITTED)
-        self.bulkhead.run(FaultPlace.COMMIT, lambda: self._follow_plan(plan, told, now_s), None, now_s)
+
+        self.bulkhead.run(
+            FaultPlace.COMMIT,
+            lambda: self._follow_plan(plan, told, now_s),
+            None,
+            now_s,
+        )
         return [*actions, *self.bulkhead.take_actions()]
 
     def _follow_plan(self, plan: Plan, told: dict[str, int], now_s: float) -> None:
-        """Follow a plan whose verdicts are committed; `told` are groups that only got another message."""
+        """Follow a plan whose verdicts are committed; `told` are groups that only got another
+        message.
+        """
         looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
         self._looked_at = self._looked_at | looked_at if plan.left else set()
         if (missed := self._unfinished.goes_on(plan.unfinished, told)) is not None:
             # It was not parked meanwhile.
-            self.queue.wake(self.holds.without(self._open_room()), missed.freed, pods_changed=missed.pods_changed)
+            self.queue.wake(
+                self.holds.without(self._open_room()),
+                missed.freed,
+                pods_changed=missed.pods_changed,
+            )
+
         for group_id in plan.again & self.registry.groups.keys():
             self.queue.activate(group_id, QueueCause.NOT_FINISHED)
+
         self.preemptions.holding_back.look(now_s)
         if plan.reservations is not None:
             self.reservations.take(plan.reservations, now_s)
-            self.reports.reserved(plan.reservations, now_s=now_s, wall_s=self.reservations.wall_s(now_s))
+            self.reports.reserved(
+                plan.reservations,
+                now_s=now_s,
+                wall_s=self.reservations.wall_s(now_s),
+            )
+
         self.preemptions.nominations.follow()
 
     def _is_current(self, group: GroupRecord, verdict: Verdict, newest: Ledger | None) -> bool:
         """Whether nothing changed that the verdict depends on (B2)."""
         if group.generation != verdict.generation:
             return False
+
         return newest is None or self._committer.still_fits(verdict, newest)
 
     def _commit(
-        self, group: GroupRecord, verdict: Verdict, plan: Plan, told_on: Snapshot, now_s: float
+        self,
+        group: GroupRecord,
+        verdict: Verdict,
+        plan: Plan,
+        told_on: Snapshot,
+        now_s: float,
     ) -> list[Action]:
         """Apply one verdict; return the actions that carry it out."""
         actions = [*self._committer.commit(group, verdict, told_on, now_s)]
         actions += self.preemptions.planned(group, verdict, now_s)
         self.pending.changed((group,))
+
         if plan.reservations is not None:
-            self.overdue.committed(verdict, (*self.reservations.standing, *plan.reservations.standing))
+            self.overdue.committed(
+                verdict,
+                (*self.reservations.standing, *plan.reservations.standing),
+            )
             self.reservations.settled(verdict, now_s)
+
         self.bulkhead.decided(group, verdict, now_s)
         return actions
 
     def _undo(self, verdict: Verdict) -> None:
-        """Take back a verdict of which an unknown part was applied; none of its actions is carried out."""
+        """Take back a verdict of which an unknown part was applied; none of its actions is carried
+        out.
+        """
         placements = (*verdict.binds, *verdict.holds)
-        found = (self.members.get(each.pod.uid) for each in placements)
+        found = (self.members.get(placement.pod.uid) for placement in placements)
         placed = [each for each in found if each is not None and each.state in PLACED]
-        self.members.restart(placed, *(each.node for each in placements))
+        self.members.restart(placed, *(placement.node for placement in placements))
 
     def _newest(self) -> Ledger:
         return Ledger(self.cluster.snapshot(), counts=self.cluster.counts)
 
-    # --- time, and reports ------------------------------------------------------------------------------------------
+    # --- time, and reports -----------------------------------------------------------------------
 
     def next_deadline_s(self, now_s: float, *, reporting: bool = True) -> float | None:
-        """Time at which a turn is due without a message; without `reporting`, reports are ignored."""
+        """Time at which a turn is due without a message; without `reporting`, reports
+        are ignored.
+        """
         # First: what is not done in a pause is due as soon as it is over.
         if self.bulkhead.is_paused(now_s):
             return self.bulkhead.pause.until_s
@@ -523,15 +671,24 @@ class SchedulingState:
             return now_s
         if self.bulkhead.is_behind:
             return now_s
+
         clocks = (at_s for _, at_s in self.holds.expiries(now_s))
         kept = (
             member.keeps_until_s
             for gang_id in self._keeping & self.registry.gangs.keys()
             for member in self.registry.gangs[gang_id].of(State.KEPT)
         )
-        parts = (self.registry, self.queue, self.claims, self.preemptions, self.reservations, self.overruns)
+        parts = (
+            self.registry,
+            self.queue,
+            self.claims,
+            self.preemptions,
+            self.reservations,
+            self.overruns,
+        )
         others = (self.overdue, self.coming, self.bulkhead, *((self.reports,) if reporting else ()))
         known = (*(part.next_deadline_s() for part in (*parts, *others)), *clocks, *kept)
+
         return min((deadline for deadline in known if deadline is not None), default=None)
 
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:

@@ -1,7 +1,9 @@
-"""Extended resources that device classes serve: pods that need a claim for them, and the amounts that nodes offer.
+"""Extended resources that device classes serve: pods that need a claim for them, and the amounts
+that nodes offer.
 
-Invariant: a node offers such a resource either by itself, from a device plugin, or through its devices. For devices the
-columns contain an upper bound, so a refusal by totals is always right; `core.devices` decides which devices a pod gets.
+Invariant: a node offers such a resource either by itself, from a device plugin, or through its
+devices. For devices the columns contain an upper bound, so a refusal by totals is always right;
+`core.devices` decides which devices a pod gets.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ _SUFFIX: Final = "-extended-resources-"
 
 
 class ServedResources:
-    """Resources that pods request and classes serve; `names` has the resources that were seen since the classes
-    changed.
+    """Resources that pods request and classes serve; `names` has the resources that were seen since
+    the classes changed.
     """
 
     def __init__(self, storage: StorageCache | None) -> None:
@@ -40,40 +42,50 @@ class ServedResources:
         return self._devices_of is not None
 
     def claimed(self, pod: Pod) -> tuple[Pod, bool]:
-        """A waiting pod with the claim that serves its extended resources, if it needs one, and whether the name of a
-        resource is new.
+        """A waiting pod with the claim that serves its extended resources, if it needs one, and
+        whether the name of a resource is new.
 
         A pod that had such a claim keeps it, so that it is deleted even if the class is gone.
         """
-        # The watch shows the claim that an earlier process created as one of the pod's; it is derived anew here.
+        # The watch shows the claim that an earlier process created as one of the pod's; it is
+        # derived anew here.
         others = tuple(use for use in pod.claims if not use.extended)
         if self._devices_of is None:
             return replace(pod, claims=others), False
-        served = {each.name for each in pod.shape.extended} & self._classes.keys()
+
+        served = {
+            extended_resource.name for extended_resource in pod.shape.extended
+        } & self._classes.keys()
         if not served and len(others) == len(pod.claims):
             return pod, False
+
         is_new = not served <= self.names
         # Only what a pod has asked for: each name is a row of the columns of every snapshot.
         self.names |= served
         return replace(pod, claims=(*others, extended_use(pod))), is_new
 
     def reclassified(self) -> bool:
-        """Whether the served resources, or the classes that serve them, have changed since the last call."""
+        """Whether the served resources, or the classes that serve them, have changed since the last
+        call.
+        """
         classes = self._devices_of.extended if self._devices_of is not None else {}
         if classes == self._classes:
             return False
+
         self._classes = classes
         self._devices.clear()
         self.names &= classes.keys()
+
         return True
 
     def recount_all(self) -> bool:
-        """Whether the number of devices in slices that name no node has changed since the last call; if so, all nodes
-        are recounted on their next use.
+        """Whether the number of devices in slices that name no node has changed since the last
+        call; if so, all nodes are recounted on their next use.
         """
         anywhere = self._devices_of.slices.offered_anywhere if self._devices_of is not None else 0
         if anywhere == self._anywhere:
             return False
+
         self._anywhere = anywhere
         self._devices.clear()
         return bool(self.names)
@@ -83,14 +95,18 @@ class ServedResources:
         self._devices.pop(node, None)
 
     def offered(self, node: Node) -> Mapping[str, int]:
-        """Amounts that the node offers; its devices count as the extended resources that they serve."""
+        """Amounts that the node offers; its devices count as the extended resources that they
+        serve.
+        """
         offered = dict(node.allocatable)
         # Where a device plugin offers it, kube-scheduler takes that and no device, too.
         through = [name for name in self.names if not offered.get(name)]
         if through and self._devices_of is not None:
             if node.name not in self._devices:
                 self._devices[node.name] = self._devices_of.slices.offered(node.name)
+
             offered |= dict.fromkeys(through, self._devices[node.name])
+
         return offered
 
     def forget(self, node: str) -> None:
@@ -103,16 +119,20 @@ class ServedResources:
         self._masks = None
 
     def masks(self, nodes: Collection[Node]) -> Mapping[str, Bools]:
-        """By resource: `mask[n]` is true if node `n` offers the resource only through devices, or not at all."""
+        """By resource: `mask[n]` is true if node `n` offers the resource only through devices, or
+        not at all.
+        """
         if self._masks is None:
             self._masks = {name: _without(name, nodes) for name in sorted(self.names)}
+
         return self._masks
 
 
 def extended_use(pod: Pod) -> ClaimUse:
     """The claim that gangsched creates for a pod's extended resources.
 
-    Its name has the pod's uid, so that an attempt whose answer was lost is not repeated under another name.
+    Its name has the pod's uid, so that an attempt whose answer was lost is not repeated under
+    another name.
     """
     suffix = f"{_SUFFIX}{pod.uid}"
     name = pod.name[: _LONGEST_NAME - len(suffix)].rstrip("-.") + suffix

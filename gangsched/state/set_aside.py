@@ -1,6 +1,7 @@
 """Objects that could not be applied because of an exception, and the Events about them.
 
-Invariant: no single object ends the process (semantics I8). An object is reported once while it fails in the same way.
+Invariant: no single object ends the process (semantics I8). An object is reported once while it
+fails in the same way.
 """
 
 from __future__ import annotations
@@ -30,15 +31,20 @@ class SetAside:
 
     def add(self, item: Any, error: Exception) -> tuple[RecordEvent, ...]:
         """Set an object aside; return the Event, unless the same failure was reported before."""
-        kind, name = type(item).__name__, _name(item)
-        # The innermost frame is the line that failed: with it an administrator's report can be acted on.
+        kind = type(item).__name__
+        name = _name(item)
+
+        # The innermost frame is the line that failed: with it an administrator's report can be
+        # acted on.
         frame = traceback.extract_tb(error.__traceback__)[-1]
         cause = f"{type(error).__name__}: {error} ({frame.name}, line {frame.lineno})"
         key = (kind, _key(item))
+
         known = self._failed.get(key)
         # A list repeats every object, and each failure would be an Event again.
         if known == cause or (known is None and len(self._failed) >= REMEMBERED):
             return ()
+
         self._failed[key] = cause
         text = f"gangsched cannot process {kind} {name}{_meanwhile(item)}: {cause}"
         return (RecordEvent(_ref(item), EventReason.SET_ASIDE, text, warning=True),)
@@ -66,7 +72,10 @@ def _key(item: Any) -> str:
 
 def _name(item: Any) -> str:
     namespace = getattr(item, "namespace", "")
-    return f"{namespace}/{item.name}" if namespace else str(item.name)
+    if namespace:
+        return f"{namespace}/{item.name}"
+
+    return str(item.name)
 
 
 def _meanwhile(item: Any) -> str:
@@ -85,5 +94,12 @@ def _meanwhile(item: Any) -> str:
 def _ref(item: Any) -> ObjectRef:
     if isinstance(item, Pod):
         return pod_ref(item)
+
     version = api_version(item.api_group, item.version) if isinstance(item, PodGroup) else "v1"
-    return ObjectRef(version, type(item).__name__, getattr(item, "namespace", ""), item.name, getattr(item, "uid", ""))
+    return ObjectRef(
+        version,
+        type(item).__name__,
+        getattr(item, "namespace", ""),
+        item.name,
+        getattr(item, "uid", ""),
+    )

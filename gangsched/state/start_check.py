@@ -1,8 +1,9 @@
 """Start check: a gang's binds are sent only while the gang can still start whole (semantics B2).
 
-Between the commit and the last bind a node may be cordoned, or a member deleted. Then no bind is sent that would leave
-a part of the group broken (`model.parts`), and its members are planned again together. Once a bind of a part is known
-to have succeeded, the others of it are sent one by one, because what runs in part must be completed.
+Between the commit and the last bind a node may be cordoned, or a member deleted. Then no bind is
+sent that would leave a part of the group broken (`model.parts`), and its members are planned again
+together. Once a bind of a part is known to have succeeded, the others of it are sent one by one,
+because what runs in part must be completed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class StartCheck:
         self._members = members
         self._cluster = cluster
         self._registry = registry
+
         # By gang. A burst of a thousand binds would else count a thousand members for each of them.
         self._answers: dict[str, str] = {}
 
@@ -38,15 +40,23 @@ class StartCheck:
     def objection(self, bind: Bind) -> str:
         """Why a bind may not be sent (again); "" if it may (B2)."""
         member = self._members.get(bind.uid)
-        if member is None or member.node != bind.node:  # the pod is gone or bound elsewhere, as the server will say
-            return "" if bind.node in self._cluster.nodes else placing.NODE_CLOSED
+        # the pod is gone or bound elsewhere, as the server will say
+        if member is None or member.node != bind.node:
+            if bind.node in self._cluster.nodes:
+                return ""
+
+            return placing.NODE_CLOSED
+
         if not self._still_fits(member):
             return placing.NODE_CLOSED
+
         record = self._registry.gangs.get(member.gang)
         if record is None or record.plain:
             return ""
+
         if record.id not in self._answers:
             self._look(record)
+
         return self._answers[record.id]
 
     def _still_fits(self, member: Member) -> bool:
@@ -74,7 +84,9 @@ class StartCheck:
         # A gang that could start itself is told of the first one that cannot.
         first = next(iter(short.values()), "")
         stopped = [each.id for each in records if left[each.id] < counts[each.id]]
-        self._answers |= {each.id: "" for each in records} | {name: short.get(name, first) for name in stopped}
+        self._answers |= {each.id: "" for each in records} | {
+            name: short.get(name, first) for name in stopped
+        }
 
 
 def _sent_before(record: GangRecord) -> int:
@@ -82,5 +94,6 @@ def _sent_before(record: GangRecord) -> int:
     permit = record.passed
     if permit is None:
         return 0
-    had_node = (each.permit for each in record.of(*LEFT))
+
+    had_node = (member.permit for member in record.of(*LEFT))
     return sum(stamp is not None and stamp.epoch == permit.epoch for stamp in had_node)

@@ -1,7 +1,7 @@
 """Claims, volumes and classes as last read, and the pods that use them.
 
-Invariant: each object is stored as last sent by the API server; decisions about a claim are stored with its member.
-`storage()` returns all objects, as the same value until something changes.
+Invariant: each object is stored as last sent by the API server; decisions about a claim are stored
+with its member. `storage()` returns all objects, as the same value until something changes.
 """
 
 from __future__ import annotations
@@ -31,15 +31,25 @@ from gangsched.state.members import Member, State
 
 
 class StorageCache:
-    """Storage objects. `apply`, `drop` and `replace` return the members without a node that the change may help."""
+    """Storage objects. `apply`, `drop` and `replace` return the members without a node that the
+    change may help.
+    """
 
     def __init__(self, *, allocates: bool = False) -> None:
-        """`allocates`: devices are allocated to ResourceClaims, once all kinds that this requires have been read."""
+        """`allocates`: devices are allocated to ResourceClaims, once all kinds that this requires
+        have been read.
+        """
         self._allocator = DeviceIndex() if allocates else None
         self._awaits = ALLOCATING if allocates else frozenset()
-        self._chosen: dict[str, dict[str, tuple[DeviceResult, ...]]] = {}  # by pod and claim, not seen in the claim yet
-        self._chosen_for: dict[str, dict[str, dict[str, tuple[DeviceResult, ...]]]] = defaultdict(dict)
-        self._written: dict[str, str] = {}  # versions of claims that our own writes made, or are under way to
+
+        # by pod and claim, not seen in the claim yet
+        self._chosen: dict[str, dict[str, tuple[DeviceResult, ...]]] = {}
+        self._chosen_for: dict[str, dict[str, dict[str, tuple[DeviceResult, ...]]]] = defaultdict(
+            dict
+        )
+
+        # versions of claims that our own writes made, or are under way to
+        self._written: dict[str, str] = {}
         self._releasing: set[str] = set()
         self._strangers: set[str] = set()  # unbound pods of other schedulers with ResourceClaims
         self._freed: set[str] = set()
@@ -54,7 +64,7 @@ class StorageCache:
         self._unread: frozenset[type[StorageObject]] = frozenset()
         self._photo: Storage | None = None
 
-    # --- objects ----------------------------------------------------------------------------------------------------
+    # --- objects ---------------------------------------------------------------------------------
 
     def apply(self, item: StorageObject) -> list[Member]:
         """Add or update an object."""
@@ -62,21 +72,27 @@ class StorageCache:
         # Controllers touch claims and volumes often, and nearly always in fields that are not read.
         if self._kinds[type(item)].get(key) == item:
             return []
+
         self._to_change(type(item))[key] = item
         self._allocate(type(item), key, item)
         self._changed.add(key)
+
         if isinstance(item, Volume) and item.claim is not None:
-            # A claim may show its volume before the volume itself is shown; whoever waits for the claim looks again.
+            # A claim may show its volume before the volume itself is shown; whoever waits for the
+            # claim looks again.
             self._changed.add(f"{item.claim.namespace}/{item.claim.name}")
+
         return self._helped(type(item), key)
 
     def drop(self, kind: type, key: str) -> list[Member]:
         """Remove a deleted object."""
         if key not in self._kinds[kind]:
             return []
+
         del self._to_change(kind)[key]
         self._allocate(kind, key, None)
         self._changed.add(key)
+
         return self._helped(kind, key)
 
     def replace(self, kind: type, items: Iterable[StorageObject]) -> list[Member]:
@@ -86,16 +102,20 @@ class StorageCache:
         # The first list counts though it is empty: until then, pods with claims are not placed.
         if listed == self._kinds[kind] and kind not in self._unread | self._awaits:
             return []
+
         self._unread -= {kind}
         self._awaits -= {kind}
         self._changed |= listed.keys() | self._kinds[kind].keys()
-        before, self._kinds[kind] = self._kinds[kind], listed
+        before = self._kinds[kind]
+
+        self._kinds[kind] = listed
         if kind is ResourceClaim:
             for key in before.keys() | listed.keys():
                 self._allocate(kind, key, listed.get(key))
         # As a whole: a pool is usable only once all of its slices are known.
         elif kind in ALLOCATING and self._allocator is not None:
             self._reallocate(kind, self._allocator.replace(kind, items))  # type: ignore[arg-type]
+
         self._photo = None
         return list(self._unplaced.values())
 
@@ -108,9 +128,11 @@ class StorageCache:
         is_unread = kind is not DeviceTaintRule or forbidden
         if is_unread and kind in self._unread:
             return []
+
         self._awaits -= {kind}
         self._unread = self._unread | {kind} if is_unread else self._unread - {kind}
         self._photo = None
+
         return list(self._unplaced.values())
 
     @property
@@ -121,9 +143,11 @@ class StorageCache:
     def _to_change(self, kind: type) -> dict[str, Any]:
         """A kind's objects, copied first if a snapshot has them."""
         if kind in self._shown:
-            # Plans and reviews read it meanwhile; at the next change it is not shown any more and changed in place.
+            # Plans and reviews read it meanwhile; at the next change it is not shown any more and
+            # changed in place.
             self._kinds[kind] = dict(self._kinds[kind])
             self._shown.discard(kind)
+
         self._photo = None
         return self._kinds[kind]
 
@@ -138,11 +162,14 @@ class StorageCache:
         return self._kinds[Volume]
 
     def take_changed(self) -> set[str]:
-        """Keys of claims and volumes that changed since the last call, and of claims whose volume changed."""
-        changed, self._changed = self._changed, set()
+        """Keys of claims and volumes that changed since the last call, and of claims whose volume
+        changed.
+        """
+        changed = self._changed
+        self._changed = set()
         return changed
 
-    # --- devices ----------------------------------------------------------------------------------------------------
+    # --- devices ---------------------------------------------------------------------------------
 
     @property
     def allocator(self) -> DeviceIndex | None:
@@ -151,23 +178,27 @@ class StorageCache:
 
     def take_freed(self, nodes: Set[str]) -> set[str]:
         """The subset of `nodes` whose devices changed since the last call."""
-        freed, self._freed = self._freed, set()
+        freed = self._freed
+        self._freed = set()
         return {*nodes} if EVERY_NODE in freed else freed & nodes
 
     def take_sliced(self) -> set[str]:
         """Nodes whose slices changed since the last call."""
-        sliced, self._sliced = self._sliced, set()
+        sliced = self._sliced
+        self._sliced = set()
         return sliced
 
     @property
     def has_rivals(self) -> bool:
-        """Whether pods of other schedulers wait for devices, so that another scheduler may allocate the same
-        devices.
+        """Whether pods of other schedulers wait for devices, so that another scheduler may allocate
+        the same devices.
         """
         return bool(self._strangers)
 
     def is_outdated(self, key: str) -> bool:
-        """Whether gangsched's own writes to a ResourceClaim are in flight or have not been seen in the watch."""
+        """Whether gangsched's own writes to a ResourceClaim are in flight or have not been seen in
+        the watch.
+        """
         return key in self._written or key in self._releasing
 
     def chosen_for(self, key: str) -> Set[str]:
@@ -187,9 +218,14 @@ class StorageCache:
         """Record the ResourceClaims of a native PodGroup, None for one that is gone."""
         if not self.groups.declare(group_id, group):
             return []
+
         self._photo = None
-        users = (each for each in self._unplaced.values() if each.pod.native_group)
-        return [each for each in users if f"{each.pod.namespace}/{each.pod.native_group}" == group_id]
+        users = (member for member in self._unplaced.values() if member.pod.native_group)
+        return [
+            member
+            for member in users
+            if f"{member.pod.namespace}/{member.pod.native_group}" == group_id
+        ]
 
     def releasing(self, keys: Iterable[str]) -> None:
         """Record that ResourceClaims are being deallocated; no pod may use them before `wrote`."""
@@ -198,8 +234,8 @@ class StorageCache:
             self._photo = None
 
     def wrote(self, versions: Mapping[str, str]) -> list[Member]:
-        """Record the versions of ResourceClaims that result from gangsched's own writes; no pod may use a claim before
-        the watch shows this version.
+        """Record the versions of ResourceClaims that result from gangsched's own writes; no pod may
+        use a claim before the watch shows this version.
         """
         for key, version in versions.items():
             self._releasing.discard(key)
@@ -209,8 +245,14 @@ class StorageCache:
                 self._written[key] = version
             else:
                 self._written.pop(key, None)
+
         self._photo = None
-        return [member for key in versions for member in self._users.get(key, {}).values() if not member.node]
+        return [
+            member
+            for key in versions
+            for member in self._users.get(key, {}).values()
+            if not member.node
+        ]
 
     def _allocate(self, kind: type, key: str, item: Any) -> None:
         """Keep the allocator up to date with an object, None for one that is gone."""
@@ -219,11 +261,18 @@ class StorageCache:
                 self._releasing.discard(key)
                 # Only where somebody waits for it: else every deleted claim would be remembered.
                 self._lost |= {key} & self._chosen_for.keys()
-            if key in self._written and (item is None or not is_older(item.resource_version, self._written[key])):
+
+            if key in self._written and (
+                item is None or not is_older(item.resource_version, self._written[key])
+            ):
                 del self._written[key]
+
             self._hold(key)
         elif kind in ALLOCATING and self._allocator is not None:
-            self._reallocate(kind, self._allocator.drop(kind, key) if item is None else self._allocator.apply(item))
+            self._reallocate(
+                kind,
+                self._allocator.drop(kind, key) if item is None else self._allocator.apply(item),
+            )
 
     def _reallocate(self, kind: type, nodes: set[str]) -> None:
         self._freed |= nodes
@@ -233,27 +282,38 @@ class StorageCache:
         """Record the devices that a claim has, or that were chosen for it."""
         if self._allocator is None:
             return
+
         claim = self.resource_claim(key)
         results = claim.asks.results if claim is not None and claim.asks is not None else None
         if results is None:
             # A shared claim is allocated for one of its pods, and the others follow (decision 90).
             results = next((chosen[key] for chosen in self._chosen_for.get(key, {}).values()), ())
-        # Devices of a DaemonSet's pod become free with the node at the earliest; reservations must not count on them.
-        is_lasting = any(each.pod.ends_with_node for each in self._users.get(key, {}).values())
+
+        # Devices of a DaemonSet's pod become free with the node at the earliest; reservations must
+        # not count on them.
+        is_lasting = any(member.pod.ends_with_node for member in self._users.get(key, {}).values())
         nodes, is_less = self._allocator.hold(key, results, is_lasting=is_lasting)
         self._freed |= nodes if is_less else set()
 
     def _choose(self, member: Member) -> None:
         """Keep the devices that a plan chose for a member as long as it has them."""
         uid = member.pod.uid
-        chosen = {each.key: each.allocation.results for each in member.selections if each.allocation is not None}
+        chosen = {}
+
+        for selection in member.selections:
+            if selection.allocation is not None:
+                chosen[selection.key] = selection.allocation.results
+
         if self._allocator is None or chosen == self._chosen.get(uid, {}):
             return
+
         before = self._forget_chosen(uid)
         if chosen:
             self._chosen[uid] = chosen
+
         for key in chosen:
             self._chosen_for[key][uid] = chosen
+
         for key in before | chosen.keys():
             self._hold(key)
 
@@ -265,52 +325,66 @@ class StorageCache:
             if not self._chosen_for[key]:
                 del self._chosen_for[key]
                 self._lost.discard(key)
+
             self._hold(key)
+
         return before.keys()
 
     def _helped(self, kind: type, key: str) -> list[Member]:
-        """The members that a change may help: those that name the claim, or all with claims for other objects.
+        """The members that a change may help: those that name the claim, or all with claims for
+        other objects.
 
         What devices change is woken for by node (`take_freed`).
         """
-        # A claim concerns those that name it. Slices and taint rules are of nodes, and have no users by key.
+        # A claim concerns those that name it. Slices and taint rules are of nodes, and have no
+        # users by key.
         if kind in {Claim, ResourceClaim, ResourceSlice, DeviceTaintRule}:
             return [member for member in self._users.get(key, {}).values() if not member.node]
+
         return list(self._unplaced.values())
 
-    # --- pods -------------------------------------------------------------------------------------------------------
+    # --- pods ------------------------------------------------------------------------------------
 
     def keep(self, member: Member, old: Pod, *, known: bool) -> None:
-        """Update the claims that a pod names; `old` is its previous version, `known` is False once it is deleted."""
+        """Update the claims that a pod names; `old` is its previous version, `known` is False once
+        it is deleted.
+        """
         pod = member.pod
         keys = _keys(pod) if known and pod.live else set()
         self._choose(member)
         is_rival = bool(keys) and member.state is State.FOREIGN and pod.claims_devices
         (self._strangers.add if is_rival else self._strangers.discard)(pod.uid)
+
         for key in _keys(old) - keys:
             users = self._users.get(key, {})
             users.pop(pod.uid, None)
+
             if not users:
                 self._users.pop(key, None)
+
         for key in keys:
             self._users[key][pod.uid] = member
             # Whether the claim is lasting is known only with its users.
             if pod.ends_with_node:
                 self._hold(key)
+
         if keys and not member.node:
             self._unplaced[pod.uid] = member
         else:
             self._unplaced.pop(pod.uid, None)
+
         self._photo = None
 
     def expel(self, uid: str) -> None:
         """Remove a pod from all claims, whatever its state."""
         self._strangers.discard(uid)
         self._forget_chosen(uid)
+
         for key in [key for key, users in self._users.items() if uid in users]:
             del self._users[key][uid]
             if not self._users[key]:
                 del self._users[key]
+
         self._unplaced.pop(uid, None)
         self._photo = None
 
@@ -327,7 +401,12 @@ class StorageCache:
         if self._photo is None:
             # From now on each kind is copied before it changes.
             self._shown = set(self._kinds)
-            placed = {uid: member for users in self._users.values() for uid, member in users.items() if member.node}
+            placed = {
+                uid: member
+                for users in self._users.values()
+                for uid, member in users.items()
+                if member.node
+            }
             self._photo = Storage(
                 self._kinds[Claim],
                 self._kinds[Volume],
@@ -335,7 +414,9 @@ class StorageCache:
                 self._kinds[CsiNode],
                 self._kinds[ResourceClaim],
                 users={uid: (member.pod, member.node) for uid, member in placed.items()},
-                selections={uid: member.selections for uid, member in placed.items() if member.selections},
+                selections={
+                    uid: member.selections for uid, member in placed.items() if member.selections
+                },
                 shared={key: len(users) for key, users in self._users.items() if len(users) > 1},
                 groups=self.groups.shown(),
                 unread=self._unread,
@@ -343,14 +424,20 @@ class StorageCache:
                 awaits=self._awaits,
                 outdated=frozenset(self._written) | self._releasing,
             )
+
         return self._photo
 
 
 def is_older(version: str, written: str | None) -> bool:
-    """Whether a version seen in the watch is older than the one that gangsched wrote; versions are increasing numbers
-    (KEP-5504).
+    """Whether a version seen in the watch is older than the one that gangsched wrote; versions are
+    increasing numbers (KEP-5504).
     """
-    return written is not None and version.isdigit() and written.isdigit() and int(version) < int(written)
+    return (
+        written is not None
+        and version.isdigit()
+        and written.isdigit()
+        and int(version) < int(written)
+    )
 
 
 def _keys(pod: Pod) -> set[str]:

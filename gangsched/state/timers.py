@@ -12,7 +12,9 @@ from math import inf
 
 SPARE = 100
 JUMP_S = 1.0
-"""Shift of the wall clock that is a jump: clocks that are slewed shift by less in the minutes between turns."""
+"""Shift of the wall clock that is a jump: clocks that are slewed shift by less in the minutes
+between turns.
+"""
 
 
 class Timers:
@@ -37,14 +39,17 @@ class Timers:
         return self._at_s.get(key, inf)
 
     def set(self, key: str, at_s: float) -> None:
-        """Set the time at which the key is due, replacing an earlier setting; infinity means never."""
+        """Set the time at which the key is due, replacing an earlier setting; infinity
+        means never.
+        """
         if at_s == inf:
             self.drop(key)
         elif at_s != self._at_s.get(key):
             self._at_s[key] = at_s
             heappush(self._heap, (at_s, key))
-            # A key that is set again leaves its old entry in the heap: groups that change each second would grow it
-            # without end.
+
+            # A key that is set again leaves its old entry in the heap: groups that change each
+            # second would grow it without end.
             if len(self._heap) > 2 * len(self._at_s) + SPARE:
                 self._heap = [(at_s, key) for key, at_s in self._at_s.items()]
                 heapify(self._heap)
@@ -60,13 +65,17 @@ class Timers:
     def take_due(self, now_s: float) -> list[str]:
         """Keys whose time has come, the earliest first; their times are removed."""
         # A turn asks a dozen of these, of which most are empty.
-        return list(iter(partial(self.take_next, now_s), None)) if self._heap else []
+        if self._heap:
+            return list(iter(partial(self.take_next, now_s), None))
+
+        return []
 
     def take_next(self, now_s: float) -> str | None:
         """Remove and return the key whose time came first; None if none is due."""
         at_s = self.next_s()
         if at_s is None or at_s > now_s:
             return None
+
         key = heappop(self._heap)[1]
         del self._at_s[key]
         return key
@@ -75,4 +84,5 @@ class Timers:
         """The earliest time."""
         while self._heap and self._at_s.get(self._heap[0][1]) != self._heap[0][0]:
             heappop(self._heap)
+
         return self._heap[0][0] if self._heap else None

@@ -1,8 +1,10 @@
-"""The group that is being decided over several plans, and events in the meantime that may help it (semantics Q4).
+"""The group that is being decided over several plans, and events in the meantime that may help it
+(semantics Q4).
 
-Invariant: results of earlier plans are passed to the next one and dropped once a plan decides the group. Room that is
-freed before its verdict wakes up only parked groups. It is therefore recorded and reported to the queue after the
-verdict, because a member may have failed before the room was freed.
+Invariant: results of earlier plans are passed to the next one and dropped once a plan decides the
+group. Room that is freed before its verdict wakes up only parked groups. It is therefore recorded
+and reported to the queue after the verdict, because a member may have failed before the room was
+freed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ class Missed:
 
 @dataclass(slots=True)
 class UnfinishedLook:
-    """`known` is the progress from which the next plan continues; None unless a group is unfinished."""
+    """`known` is the progress from which the next plan continues; None unless a group is
+    unfinished.
+    """
 
     known: Unfinished | None = None
     _missed: Missed = field(default_factory=Missed)
@@ -31,12 +35,16 @@ class UnfinishedLook:
     @property
     def groups(self) -> Set[str]:
         """The unfinished group, if there is one."""
-        return frozenset() if self.known is None else {self.known.group}
+        if self.known is None:
+            return frozenset()
+
+        return {self.known.group}
 
     def forget(self, groups: Set[str]) -> None:
         """Drop the progress of groups that are gone or have changed."""
         if self.known is not None and self.known.group in groups:
-            self.known, self._missed = None, Missed()
+            self.known = None
+            self._missed = Missed()
 
     def missed(self, freed: set[str], *, pods_changed: bool) -> None:
         """Record freed room on these nodes."""
@@ -45,17 +53,23 @@ class UnfinishedLook:
             self._missed.pods_changed |= pods_changed
 
     def goes_on(self, unfinished: Unfinished | None, told: Mapping[str, int]) -> Missed | None:
-        """Record a committed plan. If it finished the group, return the changes that the group missed, else None.
+        """Record a committed plan. If it finished the group, return the changes that the group
+        missed, else None.
 
-        `told` has the generations of groups about which the plan only reported why they still wait; such a report is
-        not a change.
+        `told` has the generations of groups about which the plan only reported why they still wait;
+        such a report is not a change.
         """
         if unfinished is not None and unfinished.group in told:
-            # Telling a group changes its record and so its generation; without this the next plan would begin again,
-            # each time.
+            # Telling a group changes its record and so its generation; without this the next plan
+            # would begin again, each time.
             unfinished = replace(unfinished, generation=told[unfinished.group])
-        before, self.known = self.known, unfinished
+
+        before = self.known
+        self.known = unfinished
+
         if before is None or (unfinished is not None and unfinished.group == before.group):
             return None
-        missed, self._missed = self._missed, Missed()
+
+        missed = self._missed
+        self._missed = Missed()
         return missed if missed.freed or missed.pods_changed else None

@@ -1,8 +1,9 @@
 """The verifier: the last look at a verdict before its commit (semantics B2).
 
-Invariant: it shares no code with filters, searches, rounds and trees. It compares what a verdict places with members,
-free room, labels and claims, in plain integers. An objection to a verdict that was made from exactly this state means
-that the plan is wrong; after a change in between it means that the plan is outdated (B2).
+Invariant: it shares no code with filters, searches, rounds and trees. It compares what a verdict
+places with members, free room, labels and claims, in plain integers. An objection to a verdict that
+was made from exactly this state means that the plan is wrong; after a change in between it means
+that the plan is outdated (B2).
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ class _Plan:
 
 @dataclass(slots=True)
 class _Made:
-    """A verdict, read once. The first `starting` of those `placed` start, the others are held; `members[i]` is the
-    member of `placed[i]`, None for a member to come. `moved` are numbers of pods that come to a node, or leave it.
+    """A verdict, read once. The first `starting` of those `placed` start, the others are held;
+    `members[i]` is the member of `placed[i]`, None for a member to come. `moved` are numbers of
+    pods that come to a node, or leave it.
     """
 
     group: GroupRecord
@@ -72,7 +74,10 @@ class _Made:
     def gang(self, number: int) -> str:
         """The gang of a placement."""
         member = self.members[number]
-        return member.gang if member is not None else gang_to_come(self.placed[number].pod.uid)
+        if member is not None:
+            return member.gang
+
+        return gang_to_come(self.placed[number].pod.uid)
 
     def new(self) -> Counter[str]:
         """The number of members that start, by gang."""
@@ -97,8 +102,13 @@ class Verifier:
         """Begin with the verdicts of a plan that was made from this snapshot."""
         self._plan = _Plan(snapshot)
         moving = [verdict for verdict in plan.verdicts if verdict.moves or verdict.rooms]
-        nodes = {each.node for verdict in moving for each in chain(verdict.binds, verdict.holds, verdict.rooms)}
+        nodes = {
+            placement.node
+            for verdict in moving
+            for placement in chain(verdict.binds, verdict.holds, verdict.rooms)
+        }
         nodes.update(self._members.node_of(uid) for verdict in moving for uid in verdict.releases)
+
         # At once: of 400 verdicts on one pod each, this took half of the time.
         index = snapshot.table.index
         known = [name for name in nodes if name in index]
@@ -109,13 +119,16 @@ class Verifier:
         """Why a verdict must not be committed, in one clause; "" if nothing speaks against it."""
         if not verdict.moves and not verdict.rooms:
             return ""
+
         starting = (*verdict.binds, *verdict.rooms)
         made = _Made(group, (*starting, *verdict.holds), len(starting), frozenset(verdict.releases))
+
         why = next(self._objections(made), "")
         if why:
             self._count(made, -1)
         else:
-            self._plan.uids.update([each.pod.uid for each in made.placed])
+            self._plan.uids.update([placement.pod.uid for placement in made.placed])
+
         return why
 
     def _objections(self, made: _Made) -> Iterator[str]:
@@ -123,118 +136,168 @@ class Verifier:
         yield from self._of_releases(made)
         yield from self._of_pods(made)
         yield from self._of_nodes(made)
+
         for at, shape in made.moved:
             if shape.inter_pod is not None and shape.inter_pod.ports:
                 yield from self._of_ports(at, made)
-        if any(each.pod.claims for each in made.placed):
+
+        if any(placement.pod.claims for placement in made.placed):
             yield from self._of_claims(made)
+
         gangs = made.group.gangs
         if len(gangs) > 1 or not self._registry.gangs[gangs[0]].plain:
             yield from self._of_parts(made)
             yield from self._of_domains(made)
 
-    # --- pods -------------------------------------------------------------------------------------------------------
+    # --- pods ------------------------------------------------------------------------------------
 
     def _of_releases(self, made: _Made) -> Iterator[str]:
         """Only what the group holds is released."""
         for uid in made.released:
             member = self._members.get(uid)
-            if member is None or member.gang not in made.group.gangs or member.state not in RELEASABLE:
+            if (
+                member is None
+                or member.gang not in made.group.gangs
+                or member.state not in RELEASABLE
+            ):
                 yield f"pod {uid} is released and holds nothing"
 
     def _of_pods(self, made: _Made) -> Iterator[str]:
         """Each pod is a waiting member of the group, and is placed once in the whole plan."""
-        uids = [each.pod.uid for each in made.placed]
+        uids = [placement.pod.uid for placement in made.placed]
         made.members += map(self._members.get, uids)
-        gangs, pending = made.group.gangs, State.PENDING
+        gangs = made.group.gangs
+        pending = State.PENDING
+
         for number, member in enumerate(made.members):
             # A loop over thousands of pods: nearly all of them are just pending.
             if member is None or member.state is not pending or member.gang not in gangs:
                 why = self._misplaced(made.placed[number], member, made)
                 if why:
                     yield f"pod {made.placed[number].pod.key} {why}"
+
         if len({*uids}) < len(uids) or not self._plan.uids.isdisjoint(uids):
             yield "a pod is placed twice"
 
     def _misplaced(self, placement: Placement, member: Member | None, made: _Made) -> str:
         uid = placement.pod.uid
         if member is None:
-            return "" if gang_to_come(uid) in made.group.gangs else "is not known"
+            if gang_to_come(uid) in made.group.gangs:
+                return ""
+
+            return "is not known"
+
         if member.gang not in made.group.gangs:
             return "is of another group"
         if member.state not in PLACEABLE:
             return f"is {member.state}"
+
         moves = member.node and member.node != placement.node and uid not in made.released
         return f"has room on node {member.node}" if moves else ""
 
-    # --- nodes ------------------------------------------------------------------------------------------------------
+    # --- nodes -----------------------------------------------------------------------------------
 
     def _of_nodes(self, made: _Made) -> Iterator[str]:
         """Each node exists, and takes the sum of what the plan puts there beside what is there."""
-        left, moved = self._plan.left, made.moved
+        left = self._plan.left
+        moved = made.moved
+
         for placement, member in zip(made.placed, made.members, strict=True):
             if placement.node not in left:
                 yield f"node {placement.node} does not exist"
+
             # A held member has its room already.
             if member is None or not member.node or member.pod.uid in made.released:
                 key = (placement.node, placement.pod.shape)
                 moved[key] = moved.get(key, 0) + 1
+
         for uid in made.released:
             key = (self._members[uid].node, self._members[uid].pod.shape)
             moved[key] = moved.get(key, 0) - 1
+
         over = self._count(made, +1)
         if over:
             yield f"node {over} has too little room"
 
     def _count(self, made: _Made, sign: int) -> str:
-        """Take the room of all that a verdict moves (+1), or give it back (-1); a node that had too little of it."""
+        """Take the room of all that a verdict moves (+1), or give it back (-1); a node that had too
+        little of it.
+        """
         over = ""
         for (at, shape), number in made.moved.items():
             column = self._plan.left.get(at)
             if column is None or not number:
                 continue
+
             for row, amount in self._rows(shape):
                 if row >= 0:
                     column[row] -= sign * amount * number
+
                 # Who leaves an over-full node does no harm.
                 if number > 0 and (row < 0 or column[row] < 0):
                     over = at
+
         return over
 
     def _rows(self, shape: Shape) -> list[tuple[int, int]]:
         known = self._plan.rows.get(shape)
         if known is None:
             resources = self._plan.snapshot.resources
-            known = self._plan.rows[shape] = [(resources.get(name, -1), amount) for name, amount in shape.requests]
+            known = self._plan.rows[shape] = [
+                (resources.get(name, -1), amount) for name, amount in shape.requests
+            ]
+
         return known
 
     def _of_ports(self, at: str, made: _Made) -> Iterator[str]:
         """No two pods on a node have the same host port."""
-        there = {uid: pod for uid, pod in self._cluster.residents(at).items() if uid not in made.released}
-        new = {each.pod.uid: each.pod for each in made.placed if each.node == at}
+        there = {
+            uid: pod for uid, pod in self._cluster.residents(at).items() if uid not in made.released
+        }
+        new = {}
+
+        for placement in made.placed:
+            if placement.node == at:
+                new[placement.pod.uid] = placement.pod
+
         pods = [*{**there, **new}.values()]
         for pod in new.values():
-            rivals = [port for other in pods if other.uid != pod.uid for port in other.shape.constraints.ports]
-            if any(port.conflicts(rival) for rival in rivals for port in pod.shape.constraints.ports):
+            rivals = [
+                port
+                for other in pods
+                if other.uid != pod.uid
+                for port in other.shape.constraints.ports
+            ]
+            if any(
+                port.conflicts(rival) for rival in rivals for port in pod.shape.constraints.ports
+            ):
                 yield f"a host port of pod {pod.key} is in use on node {at}"
 
-    # --- claims -----------------------------------------------------------------------------------------------------
+    # --- claims ----------------------------------------------------------------------------------
 
     def _of_claims(self, made: _Made) -> Iterator[str]:
-        """What only one may use is used by one, and each claim is decided for the node of its pod."""
+        """What only one may use is used by one, and each claim is decided for the node of
+        its pod.
+        """
         yield from self._of_exclusive(made)
         for placement in made.placed:
             for selection in placement.claims:
                 yield from self._of_selection(selection, placement)
-        yield from self._of_devices([each for placement in made.placed for each in placement.claims])
+
+        yield from self._of_devices(
+            [selection for placement in made.placed for selection in placement.claims]
+        )
 
     def _of_exclusive(self, made: _Made) -> Iterator[str]:
         """A claim for one pod has one."""
         takers: defaultdict[str, set[str]] = defaultdict(set)
-        for each in made.placed:
-            for use in each.pod.claims:
-                takers[use.key(each.pod.namespace)].add(each.pod.uid)
-        claims, users = self._plan.snapshot.storage.claims, self._cluster.storage_cache.users()
+        for placement in made.placed:
+            for use in placement.pod.claims:
+                takers[use.key(placement.pod.namespace)].add(placement.pod.uid)
+
+        claims = self._plan.snapshot.storage.claims
+        users = self._cluster.storage_cache.users()
+
         for key, uids in takers.items():
             claim = claims.get(key)
             if claim is not None and READ_WRITE_ONCE_POD in claim.access_modes:
@@ -243,106 +306,159 @@ class Verifier:
                     yield f"claim {key} is for one pod, and another one uses it"
 
     def _of_selection(self, selection: Selection, placement: Placement) -> Iterator[str]:
-        """A decision is for the node of its pod, a volume goes to one claim, and a claim has room for its consumers."""
-        plan, key, storage = self._plan, selection.key, self._plan.snapshot.storage
+        """A decision is for the node of its pod, a volume goes to one claim, and a claim has room
+        for its consumers.
+        """
+        plan = self._plan
+        key = selection.key
+        storage = self._plan.snapshot.storage
+
         if selection.node and selection.node != placement.node:
             yield f"claim {key} is decided for node {selection.node}, not {placement.node}"
+
         if selection.volume:
             given = storage.volumes.get(selection.volume)
             owner = given.claim if given is not None else None
+
             first = f"{owner.namespace}/{owner.name}" if owner is not None else key
             if plan.volumes.setdefault(selection.volume, first) != key:
                 yield f"volume {selection.volume} is given to two claims"
+
         if selection.reserve and selection.consumer is None:
             known = storage.devices.get(key)
             pods = plan.consumers.setdefault(key, set(known.reserved if known is not None else ()))
             pods.add(placement.pod.uid)
+
             if len(pods) > MOST_CONSUMERS:
                 yield f"claim {key} gets more than {MOST_CONSUMERS} consumers"
 
     def _of_devices(self, selections: Iterable[Selection]) -> Iterator[str]:
         """No device is allocated to two claims."""
-        allocating = [each for each in selections if each.allocation is not None]
+        allocating = [selection for selection in selections if selection.allocation is not None]
         if not allocating:
             return
+
         held, shared = self._held()
-        for each in allocating:
-            for result in _results(each):
-                holder = held.get(result.id, each.key)
-                if holder != each.key or (not result.share and result.id in shared):
-                    yield f"device {'/'.join(result.id)} is allocated to another claim than {each.key}"
-                _hold(result, each.key, held, shared)
+        for selection in allocating:
+            for result in _results(selection):
+                holder = held.get(result.id, selection.key)
+                if holder != selection.key or (not result.share and result.id in shared):
+                    yield (
+                        f"device {'/'.join(result.id)} is allocated to another claim than"
+                        f" {selection.key}"
+                    )
+
+                _hold(result, selection.key, held, shared)
 
     def _held(self) -> tuple[dict[DeviceId, str], set[DeviceId]]:
-        """Devices with the claims that have them, and those of which claims have shares; read once a plan."""
-        plan, storage = self._plan, self._plan.snapshot.storage
+        """Devices with the claims that have them, and those of which claims have shares; read once
+        a plan.
+        """
+        plan = self._plan
+        storage = self._plan.snapshot.storage
+
         if plan.held is None:
             plan.held = {}
             for key, claim in storage.devices.items():
                 for result in (claim.asks.results or ()) if claim.asks is not None else ():
                     if not result.admin:
                         _hold(result, key, plan.held, plan.shared)
+
             for selection in chain.from_iterable(storage.selections.values()):
                 for result in _results(selection):
                     _hold(result, selection.key, plan.held, plan.shared)
+
         return plan.held, plan.shared
 
-    # --- parts ------------------------------------------------------------------------------------------------------
+    # --- parts -----------------------------------------------------------------------------------
 
     def _of_parts(self, made: _Made) -> Iterator[str]:
         """Nothing that had not started has less than its minimum afterwards."""
         if not made.starting:
             return
+
         gangs = made.group.gangs
         new = {gangs[0]: made.starting} if len(gangs) == 1 else made.new()
+
         views = [self._registry.view(gang) for gang in gangs]
         for view in views:
             if not view.free_running and (lack := _lack(view, new.get(view.id, 0), made)) > 0:
                 yield f"gang {view.id} lacks {lack} of the {view.least} members that it needs"
+
         if len(views) == 1:
             return
+
         begun = {view.id: view.bound + view.succeeded for view in views if view.satisfied}
-        # Members that others bound are no start: they count with those that join them, or if they suffice.
-        has = {view.id: view.bound for view in views if view.id in new or view.bound >= view.min_member}
-        has = {view.id: new.get(view.id, 0) + begun.get(view.id, has.get(view.id, 0)) for view in views}
+        # Members that others bound are no start: they count with those that join them, or if they
+        # suffice.
+        has = {
+            view.id: view.bound for view in views if view.id in new or view.bound >= view.min_member
+        }
+
+        has = {
+            view.id: new.get(view.id, 0) + begun.get(view.id, has.get(view.id, 0)) for view in views
+        }
         if (part := broken_part(root_of(views, made.group.tree), has, begun)) is not None:
             yield f"part {part_id(part)} has less than its minimum"
 
-    # --- domains ----------------------------------------------------------------------------------------------------
+    # --- domains ---------------------------------------------------------------------------------
 
     def _of_domains(self, made: _Made) -> Iterator[str]:
-        """Every part is in one domain of each level that it requires, and every slice in one of its layer."""
+        """Every part is in one domain of each level that it requires, and every slice in one of its
+        layer.
+        """
         gangs = [self._registry.view(gang) for gang in made.group.gangs]
         tree = made.group.tree
         if tree is None and all(gang.constraints is NO_CONSTRAINTS for gang in gangs):
             return
+
         levels: list[tuple[tuple[str, ...], Sequence[str]]] = []
         if tree is None:
             keys = dict.fromkeys(key for gang in gangs for key in gang.constraints.topology)
             levels.append((tuple(keys), made.group.gangs))
         else:
             levels += [(gang.constraints.topology, (gang.id,)) for gang in gangs]
-            levels += [(each.topology, gangs_of(each)) for each in composites_of(tree)]
+            levels += [
+                (composite.topology, gangs_of(composite)) for composite in composites_of(tree)
+            ]
+
         for wanted, inside in levels:
             if wanted:
                 yield from self._apart(wanted, made.of(inside), self._standing(inside, made))
+
         for gang in gangs:
             if gang.constraints.same_product:
-                new = [each for each in made.of((gang.id,)) if self._is_accelerated(each.pod)]
-                there = [each for each in self._standing((gang.id,), made) if self._is_accelerated(each.pod)]
+                new = []
+                for placement in made.of((gang.id,)):
+                    if self._is_accelerated(placement.pod):
+                        new.append(placement)
+
+                there = []
+                for member in self._standing((gang.id,), made):
+                    if self._is_accelerated(member.pod):
+                        there.append(member)
+
                 yield from self._apart((PRODUCT_LABEL,), new, there)
+
             for layer in gang.constraints.slices:
                 yield from self._of_slices(gang, layer, made)
 
-    def _apart(self, keys: Sequence[str], new: Iterable[Placement], there: Iterable[Member]) -> Iterator[str]:
+    def _apart(
+        self,
+        keys: Sequence[str],
+        new: Iterable[Placement],
+        there: Iterable[Member],
+    ) -> Iterator[str]:
         """Pods that are not in one domain with those that have a node.
 
         Where changed labels have torn these apart, each of their domains is as good as the others.
         """
-        domains = {self._domain(keys, each.node) for each in new}
-        homes = {self._domain(keys, each.node) for each in there} - {None}
+        domains = {self._domain(keys, placement.node) for placement in new}
+        homes = {self._domain(keys, member.node) for member in there} - {None}
+
         if None in domains:
             yield f"a node lacks the label {' or '.join(keys)}"
+
         if not domains <= homes if homes else len(domains) > 1:
             yield f"pods that must be in one domain of {' and '.join(keys)} are in several"
 
@@ -350,21 +466,40 @@ class Verifier:
         node = self._cluster.nodes.get(name)
         values = [node.labels.get(key) for key in keys] if node is not None else [None]
         found = tuple([value for value in values if value is not None])
+
         return found if len(found) == len(values) else None
 
     def _of_slices(self, gang: Gang, layer: SliceLayer, made: _Made) -> Iterator[str]:
-        """Slices by index; without indexes any members of a domain are one, of which one may begin that is not full."""
-        new, there, key = made.of((gang.id,)), self._standing((gang.id,), made), (layer.topology,)
+        """Slices by index; without indexes any members of a domain are one, of which one may begin
+        that is not full.
+        """
+        new = made.of((gang.id,))
+        there = self._standing((gang.id,), made)
+        key = (layer.topology,)
+
         if gang.indexed:
-            for number in {each.pod.index // layer.size for each in new}:
-                own = [each for each in new if each.pod.index // layer.size == number]
-                yield from self._apart(key, own, [each for each in there if each.pod.index // layer.size == number])
+            for number in {placement.pod.index // layer.size for placement in new}:
+                own = [
+                    placement for placement in new if placement.pod.index // layer.size == number
+                ]
+                yield from self._apart(
+                    key,
+                    own,
+                    [member for member in there if member.pod.index // layer.size == number],
+                )
+
             return
-        before = Counter(self._domain(key, each.node) for each in there)
-        after = before + Counter(self._domain(key, each.node) for each in new)
+
+        before = Counter(self._domain(key, member.node) for member in there)
+        after = before + Counter(self._domain(key, placement.node) for placement in new)
         if after[None] > before[None]:
             yield f"a node lacks the label {layer.topology}"
-        begun = [each for each, number in after.items() if number % layer.size and not before[each] % layer.size]
+
+        begun = [
+            each
+            for each, number in after.items()
+            if number % layer.size and not before[each] % layer.size
+        ]
         if len(begun) > 1:
             yield f"{len(begun)} slices of {layer.size} are torn apart"
 
@@ -381,17 +516,27 @@ def _lack(gang: Gang, new: int, made: _Made) -> int:
     """How many members a gang lacks that starts `new` ones."""
     if gang.satisfied:
         # What Permit let through goes on alone (B3).
-        again = [each for each in made.members[: made.starting] if each is not None and each.state in FAILED]
-        if new <= sum(each.gang == gang.id for each in again):
+        again = [
+            member
+            for member in made.members[: made.starting]
+            if member is not None and member.state in FAILED
+        ]
+        if new <= sum(member.gang == gang.id for member in again):
             return 0
+
     only_new = gang.match_policy is MatchPolicy.ONLY_WAITING
-    return gang.least - new - (0 if only_new else gang.bound) if new else 0
+    if new:
+        return gang.least - new - (0 if only_new else gang.bound)
+
+    return 0
 
 
 def _results(selection: Selection) -> Iterable[DeviceResult]:
-    """Devices that a decision allocates, without those for administrators, which others may have."""
+    """Devices that a decision allocates, without those for administrators, which others
+    may have.
+    """
     results = selection.allocation.results if selection.allocation is not None else ()
-    return (each for each in results if not each.admin)
+    return (result for result in results if not result.admin)
 
 
 def _hold(result: DeviceResult, key: str, held: dict[DeviceId, str], shared: set[DeviceId]) -> None:

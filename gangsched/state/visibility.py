@@ -1,7 +1,8 @@
-"""A gang as its users see it: the `Gang` of visibility.gangsched.dev (docs/visibility.md), as plain JSON values.
+"""A gang as its users see it: the `Gang` of visibility.gangsched.dev (docs/visibility.md), as plain
+JSON values.
 
-Invariant: read-only, one gang per call, so that a caller can yield between calls. It shows the gang's own pods and
-PodGroup; about other gangs it shows only how many are ahead in the queue.
+Invariant: read-only, one gang per call, so that a caller can yield between calls. It shows the
+gang's own pods and PodGroup; about other gangs it shows only how many are ahead in the queue.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Moment:
 def visible_gangs(state: SchedulingState) -> list[tuple[str, str]]:
     """(namespace, name) of every gang of this scheduler, sorted; without plain pods."""
     return sorted(
-        split(record.id) for record in state.registry.gangs.values() if record.ours and not record.plain and record.id
+        split(record.id)
+        for record in state.registry.gangs.values()
+        if record.ours and not record.plain and record.id
     )
 
 
@@ -61,20 +64,32 @@ def queue_rank(state: SchedulingState, group_id: str, moment: Moment) -> Rank | 
     """Key of a group's position in the queue (Q1, Q2); None if none of its pods waits."""
     if group_id not in state.registry.groups:
         return None
+
     group = state.registry.group(group_id, moment.now_s)
-    return group_key(group) if any(gang.waiting for gang in group.gangs) else None
+    if any(gang.waiting for gang in group.gangs):
+        return group_key(group)
+
+    return None
 
 
 def lacking_shapes(state: SchedulingState, gang_id: str) -> dict[Shape, int]:
-    """Number of waiting pods by shape, if the last verdict refused the gang for room; else empty."""
+    """Number of waiting pods by shape, if the last verdict refused the gang for room;
+    else empty.
+    """
     group = _group(state, gang_id)
     verdict = group.verdict if group is not None else None
-    if verdict is None or not verdict.needs or verdict.of_gang(gang_id).reason is not Reason.UNSCHEDULABLE:
+    if (
+        verdict is None
+        or not verdict.needs
+        or verdict.of_gang(gang_id).reason is not Reason.UNSCHEDULABLE
+    ):
         return {}
+
     waiting: dict[Shape, int] = {}
     gang = state.registry.view(gang_id)
     for pod in (*gang.pending, *gang.retry):
         waiting[pod.shape] = waiting.get(pod.shape, 0) + 1
+
     return waiting
 
 
@@ -89,13 +104,14 @@ def describe(
 ) -> Json | None:
     """`metadata`, `spec` and `status` of a gang; None if there is no such gang.
 
-    `position` is its place in the queue, starting at 1; `lacks` are the missing resources, in the format of the API. If
-    this process has made no decision (on a standby), reason and message are copied from what the leader wrote on the
-    PodGroup or pod.
+    `position` is its place in the queue, starting at 1; `lacks` are the missing resources, in the
+    format of the API. If this process has made no decision (on a standby), reason and message are
+    copied from what the leader wrote on the PodGroup or pod.
     """
     record = state.registry.gangs.get(f"{namespace}/{name}")
     if record is None or not record.ours or record.plain:
         return None
+
     group = _group(state, record.id)
     view = state.registry.group(group.id, moment.now_s) if group is not None else None
     by_state = {kind: len(found) for kind, found in members_by_state(record).items() if found}
@@ -116,8 +132,10 @@ def describe(
         "preemptions": record.preemptions,
         "problems": [problem.text for problem in record.problems],
     }
+
     if view is not None and any(broken(gang) for gang in view.gangs if gang.id == record.id):
         status["broken"] = True
+
     return {"metadata": _metadata(record), "spec": _spec(record, group), "status": status}
 
 
@@ -125,7 +143,10 @@ def bound_and_pending(status: Mapping[str, object]) -> tuple[int, int]:
     """Number of bound or binding members, and of waiting members."""
     members = status["members"]
     by_state = members["byState"] if isinstance(members, Mapping) else {}
-    return (sum(by_state.get(kind, 0) for kind in BOUND_STATES), sum(by_state.get(kind, 0) for kind in WAITING_STATES))
+    return (
+        sum(by_state.get(kind, 0) for kind in BOUND_STATES),
+        sum(by_state.get(kind, 0) for kind in WAITING_STATES),
+    )
 
 
 def _group(state: SchedulingState, gang_id: str) -> GroupRecord | None:
@@ -135,13 +156,23 @@ def _group(state: SchedulingState, gang_id: str) -> GroupRecord | None:
 def _metadata(record: GangRecord) -> Json:
     namespace, name = split(record.id)
     pod_group = record.pod_group
-    uid = pod_group.uid if pod_group is not None else str(uuid5(NAMESPACE_URL, f"gangs.visibility/{record.id}"))
-    created: Json = {"creationTimestamp": format_timestamp(record.creation_s)} if record.creation_s else {}
+    uid = (
+        pod_group.uid
+        if pod_group is not None
+        else str(uuid5(NAMESPACE_URL, f"gangs.visibility/{record.id}"))
+    )
+    created: Json = (
+        {"creationTimestamp": format_timestamp(record.creation_s)} if record.creation_s else {}
+    )
+
     return {"namespace": namespace, "name": name, "uid": uid, **created}
 
 
 def _min(record: GangRecord) -> int | None:
-    return record.spec.min_member if record.spec is not None else None
+    if record.spec is not None:
+        return record.spec.min_member
+
+    return None
 
 
 def _spec(record: GangRecord, group: GroupRecord | None) -> Json:
@@ -150,66 +181,104 @@ def _spec(record: GangRecord, group: GroupRecord | None) -> Json:
         found |= {"mode": spec.mode.value, "waitTimeSeconds": spec.wait_time_s}
         if spec.min_member is not None:
             found["min"] = spec.min_member
-    return found | {"group": list(group.gangs) if group is not None and len(group.gangs) > 1 else []}
+
+    return found | {
+        "group": list(group.gangs) if group is not None and len(group.gangs) > 1 else []
+    }
 
 
 def _declared_by(record: GangRecord) -> str:
     """The PodGroup, else the key by which its oldest pod names it (semantics I2)."""
     if (pod_group := record.pod_group) is not None:
         return f"PodGroup {api_version(pod_group.api_group, pod_group.version)}"
+
     oldest = record.oldest()
     stated = dict(oldest.gang_metadata) if oldest is not None else {}
+
     for identity in keys.IDENTITIES:
         if stated.get(identity.key):
             return f"{'label' if identity.label else 'annotation'} {identity.key}"
-    return "spec.schedulingGroup" if oldest is not None and oldest.native_group else ""
+
+    if oldest is not None and oldest.native_group:
+        return "spec.schedulingGroup"
+
+    return ""
 
 
-def _decision(record: GangRecord, group: GroupRecord | None, by_state: Mapping[str, int]) -> tuple[str, str]:
+def _decision(
+    record: GangRecord,
+    group: GroupRecord | None,
+    by_state: Mapping[str, int],
+) -> tuple[str, str]:
     """Reason and sentence of the last decision."""
     waits = any(by_state.get(kind) for kind in WAITING_STATES)
     if not waits:
         there = sum(by_state.get(kind, 0) for kind in BOUND_STATES)
-        return (Reason.SCHEDULED.value, f"{counted(there, 'member')} bound") if there else ("", "")
+        if there:
+            return (Reason.SCHEDULED.value, f"{counted(there, 'member')} bound")
+
+        return ("", "")
+
     if group is not None and group.verdict is not None:
         refusal = group.verdict.of_gang(record.id)
         return refusal.reason.value, refusal.text
+
     return _told_by_another(record)
 
 
 def _told_by_another(record: GangRecord) -> tuple[str, str]:
-    """The leader's report: on the PodGroup, which has the facts (E1), else on the oldest waiting pod."""
+    """The leader's report: on the PodGroup, which has the facts (E1), else on the oldest waiting
+    pod.
+    """
     pod_group = record.pod_group
     if pod_group is not None:
         kind = scheduled_condition(pod_group.api_group, pod_group.version)
         stored = stored_condition(pod_group.status, kind)
         if stored is not None and stored.get("status") == "False":
             return str(stored.get("reason", "")), str(stored.get("message", ""))
-    waiting = [pod for pod in record.pods if pod.condition is not None and pod.condition.status == "False"]
+
+    waiting = [
+        pod for pod in record.pods if pod.condition is not None and pod.condition.status == "False"
+    ]
     oldest = min(waiting, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
     if oldest is not None and oldest.condition is not None:
         return oldest.condition.reason, oldest.condition.message
+
     return NOT_LOOKED_AT, ""
 
 
-def _waiting(group: GroupRecord | None, view: Group | None, moment: Moment, position: int | None) -> Json:
+def _waiting(
+    group: GroupRecord | None,
+    view: Group | None,
+    moment: Moment,
+    position: int | None,
+) -> Json:
     found: Json = {}
     if group is None or view is None:
         return found
+
     if group.queue is not QueueState.NEW:  # its cause may be about other namespaces
         found["queue"] = group.queue.value
+
     if position is not None:
         found |= {"position": position, "before": position - 1}
         if (head := head_of(view)) is not None:
             found["waitingSince"] = format_timestamp(head.since_s)
+
     if group.decided_s is not None:
         found["lastDecisionAgeSeconds"] = int(max(0.0, moment.now_s - group.decided_s))
+
     return found
 
 
 def _reserved(state: SchedulingState, group: GroupRecord | None) -> Json:
-    for each in state.reports.reservations.standing if group is not None else ():
-        if group is not None and each.group == group.id:
-            start: Json = {"startTime": format_timestamp(int(each.at_s))} if each.at_s < math.inf else {}
-            return {"reserved": {"kind": "fence" if each.is_fence else "timed", **start}}
+    for reservation in state.reports.reservations.standing if group is not None else ():
+        if group is not None and reservation.group == group.id:
+            start: Json = (
+                {"startTime": format_timestamp(int(reservation.at_s))}
+                if reservation.at_s < math.inf
+                else {}
+            )
+            return {"reserved": {"kind": "fence" if reservation.is_fence else "timed", **start}}
+
     return {}

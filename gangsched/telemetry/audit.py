@@ -1,7 +1,9 @@
-"""What goes into the audit trail: Events about gangs, ordered evictions, and reservations that begin and end.
+"""What goes into the audit trail: Events about gangs, ordered evictions, and reservations that
+begin and end.
 
-Invariant: it reads the state and changes nothing. Events are written only once their facts are certain (a start when
-its binds are answered, an eviction when it is), so they are the source wherever there is one.
+Invariant: it reads the state and changes nothing. Events are written only once their facts are
+certain (a start when its binds are answered, an eviction when it is), so they are the source
+wherever there is one.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ import structlog
 from gangsched.api.timestamps import format_timestamp
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.preemption import NotHelpful
-from gangsched.model.protocol import Action, ObjectRef, PodRef, PreparePreemption, RecordEvent, Report
+from gangsched.model.protocol import (
+    Action,
+    ObjectRef,
+    PodRef,
+    PreparePreemption,
+    RecordEvent,
+    Report,
+)
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.reservation import Reserved
 from gangsched.model.text import counted, named
@@ -51,32 +60,42 @@ class Audit:
     """Writes entries; `plan` counts plans of this process."""
 
     def __init__(self, state: SchedulingState, history: History) -> None:
-        self._state, self.history = state, history
+        self._state = state
+        self.history = history
         self.plan = 0
         self._reserved: dict[str, tuple[Reserved, tuple[str, ...]]] = {}
-        # Bounded: evictions of a few nominations are under way, of `OBJECTS` pods that are named of each gang.
-        self._evicted: defaultdict[str, deque[tuple[str, str]]] = defaultdict(partial(deque, maxlen=OBJECTS))
+
+        # Bounded: evictions of a few nominations are under way, of `OBJECTS` pods that are named of
+        # each gang.
+        self._evicted: defaultdict[str, deque[tuple[str, str]]] = defaultdict(
+            partial(deque, maxlen=OBJECTS)
+        )
         self._log = structlog.get_logger("audit")
 
-    # --- sources ----------------------------------------------------------------------------------------------------
+    # --- sources ---------------------------------------------------------------------------------
 
     def reported(self, report: Report) -> None:
         """An Event that is about to be written."""
         if not isinstance(report, RecordEvent):
             return
+
         what = HAPPENINGS.get(report.reason)
         if what is None and report.reason in VERDICTS:
             what = Happening.WAITS
+
         about = report.regarding
         gang = self._gang_of(about) if what is not None else ""
         if what is None or not gang:
             return
+
         pods = [(about.name, about.uid)] if about.kind == "Pod" else []
         if what is Happening.PREEMPTED:
             if pods and self._is_declared(gang):
                 self._evicted[gang].extend(pods)  # its gang's Event follows the last of them
                 return
+
             pods = [*self._evicted.pop(gang, ()), *pods]
+
         self.history.note(
             gang,
             what,
@@ -88,18 +107,33 @@ class Audit:
         )
 
     def ordered(self, actions: Sequence[Action]) -> None:
-        """Evictions that a plan asks for, with the victims, of which the Event of each follows its answer."""
+        """Evictions that a plan asks for, with the victims, of which the Event of each follows its
+        answer.
+        """
         for action in actions:
             if not isinstance(action, PreparePreemption):
                 continue
+
             gangs = dict.fromkeys(self._gang_of_pod(member.uid) for member in action.members)
-            victims = [(f"{each.namespace}/{each.name}", each.uid) for each in action.victims]
+            victims = []
+
+            for pod_ref in action.victims:
+                victims.append((f"{pod_ref.namespace}/{pod_ref.name}", pod_ref.uid))
+
             for gang in filter(None, gangs):
                 self._preempting(gang, victims, action.members)
 
-    def _preempting(self, gang: str, victims: list[tuple[str, str]], members: Sequence[PodRef]) -> None:
+    def _preempting(
+        self,
+        gang: str,
+        victims: list[tuple[str, str]],
+        members: Sequence[PodRef],
+    ) -> None:
         # Without names: the victims may be another namespace's, and users of the gang's read this.
-        text = f"{counted(len(members), 'pod')} nominated; {counted(len(victims), 'pod')} to be evicted"
+        text = (
+            f"{counted(len(members), 'pod')} nominated; {counted(len(victims), 'pod')} to be"
+            " evicted"
+        )
         self.history.note(
             gang,
             Happening.PREEMPTING,
@@ -118,41 +152,74 @@ class Audit:
             for verdict in plan.verdicts:
                 self._log.debug("verdict", plan=self.plan, **explained(verdict))
 
-    # --- reservations -----------------------------------------------------------------------------------------------
+    # --- reservations ----------------------------------------------------------------------------
 
     def _compare_reservations(self) -> None:
         """Reservations that are new, and those that are gone since the last plan."""
-        standing = {each.group: each for each in self._state.reports.reservations.standing}
+        standing = {}
+        for reservation in self._state.reports.reservations.standing:
+            standing[reservation.group] = reservation
+
         for group, (before, gangs) in list(self._reserved.items()):
             if group not in standing:
                 del self._reserved[group]
                 text = f"the reservation of {_described(before)} has ended"
                 self._note_all(gangs, Happening.RESERVATION_ENDED, text)
+
         for group, reserved in standing.items():
             if group in self._reserved:
                 continue
-            found = self._state.registry.groups.get(group)
-            gangs = tuple(gang for gang in found.gangs if not gang.startswith(PLAIN)) if found is not None else ()
-            self._reserved[group] = reserved, gangs
-            self._note_all(gangs, Happening.RESERVED, f"{_described(reserved)} reserved", reserved.nodes)
 
-    def _note_all(self, gangs: Sequence[str], what: Happening, text: str, nodes: Sequence[str] = ()) -> None:
+            found = self._state.registry.groups.get(group)
+            gangs = (
+                tuple(gang for gang in found.gangs if not gang.startswith(PLAIN))
+                if found is not None
+                else ()
+            )
+            self._reserved[group] = reserved, gangs
+            self._note_all(
+                gangs,
+                Happening.RESERVED,
+                f"{_described(reserved)} reserved",
+                reserved.nodes,
+            )
+
+    def _note_all(
+        self,
+        gangs: Sequence[str],
+        what: Happening,
+        text: str,
+        nodes: Sequence[str] = (),
+    ) -> None:
         for gang in gangs:
             objects = [(node, "") for node in nodes]
-            self.history.note(gang, what, text, uid=self._uid(gang), plan=self.plan, objects=objects)
+            self.history.note(
+                gang,
+                what,
+                text,
+                uid=self._uid(gang),
+                plan=self.plan,
+                objects=objects,
+            )
 
-    # --- whose it is ------------------------------------------------------------------------------------------------
+    # --- whose it is -----------------------------------------------------------------------------
 
     def _gang_of(self, about: ObjectRef) -> str:
-        """The gang of an object that an Event is about; "" for a plain pod and for other objects."""
+        """The gang of an object that an Event is about; "" for a plain pod and for
+        other objects.
+        """
         if about.kind == "Pod":
             return self._gang_of_pod(about.uid)
+
         gang = f"{about.namespace}/{about.name}"
         return gang if about.namespace else ""
 
     def _gang_of_pod(self, uid: str) -> str:
         member = self._state.members.get(uid)
-        return member.gang if member is not None and not member.gang.startswith(PLAIN) else ""
+        if member is not None and not member.gang.startswith(PLAIN):
+            return member.gang
+
+        return ""
 
     def _is_declared(self, gang: str) -> bool:
         """Whether an object declares the gang, on which its Events are."""
@@ -174,23 +241,33 @@ def _parts(verdict: Verdict) -> Iterator[tuple[str, Any]]:
     yield "group", verdict.group
     yield "reason", verdict.reason.value
     yield "message", verdict.told.text
+
     for name in ("binds", "holds", "releases"):
         if number := len(getattr(verdict, name)):
             yield name, number
+
     if verdict.binds:
-        yield "nodes", named(sorted({each.node for each in verdict.binds}))
+        yield "nodes", named(sorted({placement.node for placement in verdict.binds}))
+
     if (made := verdict.round) is not None:
         yield "round", f"{made.number}: {made.placed} of {made.present} placed"
+
     if verdict.needs:
-        yield "needs", sum(each.count for each in verdict.needs)
+        yield "needs", sum(need.count for need in verdict.needs)
+
     if verdict.yields_to:
         yield "yields_to", verdict.yields_to
+
     if verdict.kept_for is not None:
         yield "kept_for", str(verdict.kept_for)
+
     if isinstance(verdict.preemption, NotHelpful):
         yield "preemption", str(verdict.preemption)
 
 
 def _described(reserved: Reserved) -> str:
     nodes = counted(len(reserved.nodes), "node")
-    return f"{nodes} from {format_timestamp(int(reserved.at_s))}" if reserved.at_s < math.inf else nodes
+    if reserved.at_s < math.inf:
+        return f"{nodes} from {format_timestamp(int(reserved.at_s))}"
+
+    return nodes

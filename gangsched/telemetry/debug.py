@@ -1,11 +1,12 @@
-"""The debug pages: /debug/gangs and /debug/gangs/{ns}/{name} show the scheduler's state and last decisions as JSON.
+"""The debug pages: /debug/gangs and /debug/gangs/{ns}/{name} show the scheduler's state and last
+decisions as JSON.
 
-/debug/internal-errors/{reference} returns the file that is kept about one, for `kubectl gangsched replay`.
-/debug/reservations lists the reservations in order, and /debug/topology the levels of node labels. /debug/validate
-recounts the state, which blocks the event loop for about 4 µs per pod.
+/debug/internal-errors/{reference} returns the file that is kept about one, for `kubectl gangsched
+replay`. /debug/reservations lists the reservations in order, and /debug/topology the levels of node
+labels. /debug/validate recounts the state, which blocks the event loop for about 4 µs per pod.
 
-Invariant: read-only, from memory. The pages name pods of every namespace, so they have a separate port, which listens
-on the loopback address only (`kubectl port-forward` reaches it).
+Invariant: read-only, from memory. The pages name pods of every namespace, so they have a separate
+port, which listens on the loopback address only (`kubectl port-forward` reaches it).
 """
 
 from __future__ import annotations
@@ -24,14 +25,19 @@ from gangsched.state.validate import validate
 from gangsched.telemetry.serving import serve
 
 HOST = "127.0.0.1"
-PAGES = "/debug/gangs, /debug/gangs/NAMESPACE/NAME, /debug/reservations, /debug/topology or /debug/validate"
+PAGES = (
+    "/debug/gangs, /debug/gangs/NAMESPACE/NAME, /debug/reservations, /debug/topology or"
+    " /debug/validate"
+)
 
 
 def debug_app(
-    state: SchedulingState, now: Callable[[], float], file_of: Callable[[str], Path | None] = lambda reference: None
+    state: SchedulingState,
+    now: Callable[[], float],
+    file_of: Callable[[str], Path | None] = lambda reference: None,
 ) -> web.Application:
-    """The web application with the debug pages; `now` is in monotonic seconds, and `file_of` returns the file about an
-    internal error.
+    """The web application with the debug pages; `now` is in monotonic seconds, and `file_of`
+    returns the file about an internal error.
     """
 
     async def all_gangs(request: web.Request) -> web.Response:
@@ -43,6 +49,7 @@ def debug_app(
         described = describe_gang(state, gang_id, now_s=now())
         if described is None:
             return _json({"error": f"no gang {gang_id} is known"}, HTTPStatus.NOT_FOUND)
+
         return _json(described)
 
     async def all_reservations(request: web.Request) -> web.Response:
@@ -57,7 +64,11 @@ def debug_app(
     async def internal_error(request: web.Request) -> web.StreamResponse:
         path = file_of(request.match_info["reference"])
         if path is None or not path.is_file():
-            return _json({"error": "no file is kept about this internal error"}, HTTPStatus.NOT_FOUND)
+            return _json(
+                {"error": "no file is kept about this internal error"},
+                HTTPStatus.NOT_FOUND,
+            )
+
         return web.FileResponse(path)
 
     async def nothing(request: web.Request) -> web.Response:
@@ -79,7 +90,9 @@ def debug_app(
 
 
 def serve_debug(app: web.Application, port: int) -> AbstractAsyncContextManager[None]:
-    """Serve the pages inside the context; port 0 disables them. Raises SettingsError if the port is not available."""
+    """Serve the pages inside the context; port 0 disables them. Raises SettingsError if the port is
+    not available.
+    """
     remedy = "choose another GANGSCHED_DEBUG_PORT, or 0 for none"
     return serve(app, HOST, port, what="the debug pages", remedy=remedy)
 

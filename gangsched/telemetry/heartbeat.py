@@ -1,7 +1,7 @@
 """The heartbeat measures how late the event loop is.
 
-A blocked loop cannot report itself, but its beat is late or missing. /livez then answers 503 (`health`) and the kubelet
-restarts the daemon.
+A blocked loop cannot report itself, but its beat is late or missing. /livez then answers 503
+(`health`) and the kubelet restarts the daemon.
 """
 
 from __future__ import annotations

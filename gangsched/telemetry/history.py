@@ -1,9 +1,11 @@
-"""The audit trail: what was decided about each gang, as log lines and in a bounded ring that the gangs API reads.
+"""The audit trail: what was decided about each gang, as log lines and in a bounded ring that the
+gangs API reads.
 
-Invariant: an entry says what has happened: a start once its binds are answered, a refused bind with the API server's
-words, an eviction once it is answered. Memory is bounded by `ENTRIES` of at most `WORDS` characters each, and no gang
-writes more than its `Allowance`, so that none pushes out the entries of the others. What repeats is counted in its
-entry and logged at its 1st, 2nd, 4th, 8th … time.
+Invariant: an entry says what has happened: a start once its binds are answered, a refused bind with
+the API server's words, an eviction once it is answered. Memory is bounded by `ENTRIES` of at most
+`WORDS` characters each, and no gang writes more than its `Allowance`, so that none pushes out the
+entries of the others. What repeats is counted in its entry and logged at its 1st, 2nd, 4th, 8th …
+time.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ ENTRIES = 20_000
 WORDS = 400
 OBJECTS = 5
 """The most objects of an entry that are named; the number of all is told beside them."""
-BURST, ENTRIES_PER_S = 40.0, 0.2
+BURST = 40.0
+ENTRIES_PER_S = 0.2
 GANGS = 4_000
 """Gangs whose allowance is remembered; a forgotten one starts with a whole burst again."""
 REPEATS_WITHIN_S = 600.0
@@ -48,11 +51,19 @@ class Happening(StrEnum):
 
 
 REPEATING = frozenset(
-    {Happening.BIND_REFUSED, Happening.WAITS, Happening.PREEMPTION_DELAYED, Happening.MEMBER_LOST, Happening.SET_ASIDE}
+    {
+        Happening.BIND_REFUSED,
+        Happening.WAITS,
+        Happening.PREEMPTION_DELAYED,
+        Happening.MEMBER_LOST,
+        Happening.SET_ASIDE,
+    }
 )
 """What may come again and again without anything else between; the others are one entry each."""
 ONLY_FOR_DEBUG = frozenset({Happening.WAITS})
-"""Refusals, of which a waiting gang has one with every change: in the ring, and in the log at level debug."""
+"""Refusals, of which a waiting gang has one with every change: in the ring, and in the log at level
+debug.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +89,9 @@ class AuditEntry:
 
 @dataclass(slots=True)
 class Allowance:
-    """The entries that a gang may write: a token bucket; `left_out` were refused since the last one."""
+    """The entries that a gang may write: a token bucket; `left_out` were refused since the last
+    one.
+    """
 
     left: float = BURST
     at_s: float = 0.0
@@ -91,6 +104,7 @@ class Allowance:
         if self.left < 1:
             self.left_out += 1
             return False
+
         self.left -= 1
         return True
 
@@ -101,7 +115,8 @@ class History:
 
     wall_s: Callable[[], float]
     entries: int = ENTRIES
-    #: Since when every entry is kept that was written: the start of this process, or the last one that was pushed out.
+    #: Since when every entry is kept that was written: the start of this process, or the last one
+    #: that was pushed out.
     complete_since_s: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -134,22 +149,42 @@ class History:
         now_s = self.wall_s()
         message = message if len(message) <= WORDS else f"{message[: WORDS - 1]}…"
         named = tuple(objects[:OBJECTS])
-        # Texts of refused binds and lost members name one pod each: they repeat although the text differs.
+
+        # Texts of refused binds and lost members name one pod each: they repeat although the text
+        # differs.
         told = message if what is Happening.WAITS else ""
         known = self._repeating.get((gang, what, told)) if what in REPEATING else None
         if known is not None and now_s - known.last_s < REPEATS_WITHIN_S:
             known.times += 1
-            known.last_s, known.message, known.plan = now_s, message, plan
+            known.last_s = now_s
+            known.message = message
+            known.plan = plan
+
             known.objects = tuple(dict.fromkeys((*named, *known.objects)))[:OBJECTS]
             # 1, 2, 4, 8, …: a bind that is refused each second has 12 lines an hour.
             if known.times & (known.times - 1) == 0:
                 self._write(known)
+
             return
+
         if not self._allowance(gang).take(now_s):
             return
-        entry = AuditEntry(gang, what, now_s, now_s, message, reason, uid, plan, named, len(objects))
+
+        entry = AuditEntry(
+            gang,
+            what,
+            now_s,
+            now_s,
+            message,
+            reason,
+            uid,
+            plan,
+            named,
+            len(objects),
+        )
         if what in REPEATING:
             self._repeating[gang, what, told] = entry
+
         self._append(entry)
         self._write(entry)
 
@@ -157,8 +192,10 @@ class History:
         self._ring.append(entry)
         if len(self._ring) <= self.entries:
             return
+
         gone = self._ring.popleft()
         self.complete_since_s = gone.last_s
+
         key = (gone.gang, gone.what, gone.message if gone.what is Happening.WAITS else "")
         if self._repeating.get(key) is gone:
             del self._repeating[key]
@@ -169,17 +206,32 @@ class History:
         self._allowances[gang] = found
         if len(self._allowances) > GANGS:
             self._allowances.popitem(last=False)
+
         return found
 
     def _write(self, entry: AuditEntry) -> None:
-        # A plan may refuse thousands of gangs: of these nothing is made up for a log that leaves them out.
-        if entry.what in ONLY_FOR_DEBUG and not getattr(self._log, "is_enabled_for", lambda _: True)(logging.DEBUG):
+        # A plan may refuse thousands of gangs: of these nothing is made up for a log that leaves
+        # them out.
+        if entry.what in ONLY_FOR_DEBUG and not getattr(
+            self._log,
+            "is_enabled_for",
+            lambda _: True,
+        )(logging.DEBUG):
             return
+
         allowance = self._allowance(entry.gang)
-        told: dict[str, Any] = {"gang": entry.gang, "reason": entry.reason, "message": entry.message}
+        told: dict[str, Any] = {
+            "gang": entry.gang,
+            "reason": entry.reason,
+            "message": entry.message,
+        }
         told |= {"uid": entry.uid} if entry.uid else {}
         told |= {"plan": entry.plan} if entry.plan else {}
-        told |= {"objects": [f"{name} {uid}".rstrip() for name, uid in entry.objects]} if entry.objects else {}
+        told |= (
+            {"objects": [f"{name} {uid}".rstrip() for name, uid in entry.objects]}
+            if entry.objects
+            else {}
+        )
         told |= {"number": entry.number} if entry.number > len(entry.objects) else {}
         told |= {"times": entry.times} if entry.times > 1 else {}
         told |= {"left_out": allowance.left_out} if allowance.left_out else {}

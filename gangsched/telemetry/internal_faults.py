@@ -1,7 +1,7 @@
 """Internal faults: each is counted, and logged once an hour with its traceback.
 
-Invariant: never raises and never waits, since it is called in the middle of a turn. However many groups meet the same
-bug, one line of the log is about it.
+Invariant: never raises and never waits, since it is called in the middle of a turn. However many
+groups meet the same bug, one line of the log is about it.
 """
 
 from __future__ import annotations
@@ -45,18 +45,24 @@ class InternalFaults:
     @property
     def sentence(self) -> str:
         """What is told about the newest fault."""
-        return f"internal error (reference {self.last.reference})" if self.last is not None else ""
+        if self.last is not None:
+            return f"internal error (reference {self.last.reference})"
+
+        return ""
 
     def hear(self, fault: InternalFault, error: BaseException) -> None:
         """Count a fault, and log it unless its reference was logged within the hour."""
         self.last = fault
         self._metrics.internal_errors[fault.place].inc()
+
         logged_s = self._logged_s.get(fault.reference)
         if logged_s is not None and self._now() < logged_s + LOGGED_EVERY_S:
             return
+
         self._logged_s[fault.reference] = self._now()
         if len(self._logged_s) > MOST_REFERENCES:
             self._logged_s.popitem(last=False)
+
         self._log.error(
             "internal error",
             reference=fault.reference,

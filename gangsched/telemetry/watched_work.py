@@ -1,7 +1,8 @@
-"""Watches the group that is being planned: a plan that does not end is stopped, and the next process learns at which
-group this one ended.
+"""Watches the group that is being planned: a plan that does not end is stopped, and the next
+process learns at which group this one ended.
 
-Invariant: one write to memory per group. The file is mapped, so that what was written stays after SIGKILL.
+Invariant: one write to memory per group. The file is mapped, so that what was written stays after
+SIGKILL.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Final
 from gangsched.model.fault import AtWork
 
 PLAN_CPU_S: Final = 2.0
-"""CPU time of one plan, a hundred times its usual limit. CPU time, since a starved machine is no fault of a group."""
+"""CPU time of one plan, a hundred times its usual limit. CPU time, since a starved machine is no
+fault of a group.
+"""
 SIZE: Final = 512
 HEAD: Final = 3
 FILE: Final = "at-work"
@@ -28,16 +31,21 @@ class PlanTooLongError(Exception):
 
 
 class WatchedWork(AtWork):
-    """`AtWork` of the daemon. `before` is the group at which the last process ended, "" if it ended between plans."""
+    """`AtWork` of the daemon. `before` is the group at which the last process ended, "" if it ended
+    between plans.
+    """
 
     __slots__ = ("_alarmed", "_memory", "before")
 
     def __init__(self, directory: Path | None) -> None:
-        """Without a directory, nothing outlasts the process. Raises OSError if the file cannot be made."""
+        """Without a directory, nothing outlasts the process. Raises OSError if the file cannot be
+        made.
+        """
         self._memory: mmap.mmap = _mapped(directory)
         self.before = _read(self._memory)
         self._memory[0] = 0
         self.group = ""
+
         # Handlers can be set in the main thread only; a daemon in another thread is a test.
         self._alarmed = threading.current_thread() is threading.main_thread()
         if self._alarmed:
@@ -54,6 +62,7 @@ class WatchedWork(AtWork):
         """A plan begins."""
         self.group = ""
         self._memory[1:HEAD] = b"\0\0"
+
         self._memory[0] = 1
         if self._alarmed:
             signal.setitimer(signal.ITIMER_VIRTUAL, PLAN_CPU_S)
@@ -65,7 +74,8 @@ class WatchedWork(AtWork):
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
-        # Only while a plan is made, of which nothing is kept if it raises. Elsewhere half of a change would be made.
+        # Only while a plan is made, of which nothing is kept if it raises. Elsewhere half of a
+        # change would be made.
         if self._memory[0]:
             raise PlanTooLongError(f"the plan took more than {PLAN_CPU_S:g} s of CPU time")
 
@@ -73,9 +83,11 @@ class WatchedWork(AtWork):
 def _mapped(directory: Path | None) -> mmap.mmap:
     if directory is None:
         return mmap.mmap(-1, SIZE)
+
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Never through a link that somebody else left there.
     descriptor = os.open(directory / FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
     try:
         os.ftruncate(descriptor, SIZE)
         return mmap.mmap(descriptor, SIZE)
@@ -88,4 +100,5 @@ def _read(memory: mmap.mmap) -> str:
     size = int.from_bytes(memory[1:HEAD], "big")
     if not memory[0] or not 0 < size <= SIZE - HEAD:
         return ""
+
     return memory[HEAD : HEAD + size].decode(errors="ignore")

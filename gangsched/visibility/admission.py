@@ -1,8 +1,8 @@
 """Admission: rate and concurrency of requests, in total and per user.
 
-Invariant: a user's quota does not depend on other users' requests, and is only a part of the total, so that no user
-locks out the others (decision 0044). All service accounts of a namespace count as one user, since an editor of the
-namespace can create any number of them.
+Invariant: a user's quota does not depend on other users' requests, and is only a part of the total,
+so that no user locks out the others (decision 0044). All service accounts of a namespace count as
+one user, since an editor of the namespace can create any number of them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,16 @@ class RequestRate(NamedTuple):
     burst: float
 
 
-ALL, OF_USER, DOCUMENTS_OF_USER = RequestRate(200.0, 200.0), RequestRate(25.0, 50.0), RequestRate(20.0, 60.0)
-CONNECTED, READING, REVIEWING, WATCHING, DRAINING = (256, 32), (64, 8), (16, 2), (100, 10), (64, 8)
-"""The most at once, of all users and of each: requests of any kind from head to answer, lists, reviews, watches, and
-bodies of refused requests that are read on."""
+ALL = RequestRate(200.0, 200.0)
+OF_USER = RequestRate(25.0, 50.0)
+DOCUMENTS_OF_USER = RequestRate(20.0, 60.0)
+CONNECTED = (256, 32)
+READING = (64, 8)
+REVIEWING = (16, 2)
+WATCHING = (100, 10)
+DRAINING = (64, 8)
+"""The most at once, of all users and of each: requests of any kind from head to answer, lists,
+reviews, watches, and bodies of refused requests that are read on."""
 
 
 class Bucket:
@@ -40,8 +46,10 @@ class Bucket:
     __slots__ = ("_at_s", "_burst", "_left", "_per_s")
 
     def __init__(self, per_s: float, burst: float, now_s: float) -> None:
-        self._per_s, self._burst = per_s, burst
-        self._left, self._at_s = burst, now_s
+        self._per_s = per_s
+        self._burst = burst
+        self._left = burst
+        self._at_s = now_s
 
     def take(self, now_s: float) -> float:
         """Take a token; return 0, or the seconds until one is available."""
@@ -49,6 +57,7 @@ class Bucket:
         self._at_s = now_s
         if self._left < 1:
             return (1 - self._left) / self._per_s
+
         self._left -= 1
         return 0.0
 
@@ -67,6 +76,7 @@ class Buckets:
         self.known[user] = bucket
         if len(self.known) > USERS:
             self.known.popitem(last=False)
+
         return bucket.take(now_s)
 
 
@@ -80,12 +90,17 @@ class Places:
 
     @contextmanager
     def place(self, user: str) -> Iterator[None]:
-        """Count as one of the concurrent requests inside the context. Raises RequestRefused (429) if the limit is
-        reached.
+        """Count as one of the concurrent requests inside the context. Raises RequestRefused (429)
+        if the limit is reached.
         """
         payer = payer_of(user)
         if self._taken[payer] >= self._of_user or self._taken.total() >= self._most:
-            raise RequestRefused(429, f"Too many {self._what} at once, please try again later.", retry_after_s=1)
+            raise RequestRefused(
+                429,
+                f"Too many {self._what} at once, please try again later.",
+                retry_after_s=1,
+            )
+
         self._taken[payer] += 1
         try:
             yield
@@ -96,12 +111,15 @@ class Places:
 
 
 class Admission:
-    """`admit` and `admit_document` limit the rate of requests; `Places` limit the number of concurrent requests."""
+    """`admit` and `admit_document` limit the rate of requests; `Places` limit the number of
+    concurrent requests.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._all = Bucket(*ALL, clock())
-        self.users, self.readers = Buckets(OF_USER), Buckets(DOCUMENTS_OF_USER)
+        self.users = Buckets(OF_USER)
+        self.readers = Buckets(DOCUMENTS_OF_USER)
         self.connected = Places(CONNECTED, "requests")
         self.reading = Places(READING, "lists")
         self.reviewing = Places(REVIEWING, "reviews")
@@ -124,9 +142,14 @@ def payer_of(user: str) -> str:
     if user.startswith(SERVICE_ACCOUNT):
         # The namespace pays: its editors create as many service accounts as they like.
         return user.rpartition(":")[0]
+
     return user
 
 
 def _refuse(wait_s: float) -> None:
     if wait_s:
-        raise RequestRefused(429, "Too many requests, please try again later.", retry_after_s=max(1, ceil(wait_s)))
+        raise RequestRefused(
+            429,
+            "Too many requests, please try again later.",
+            retry_after_s=max(1, ceil(wait_s)),
+        )

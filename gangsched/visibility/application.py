@@ -1,8 +1,9 @@
 """The web application: authentication, authorization, and the answer.
 
-Invariant: every request passes the same checks, in this order: the front proxy's certificate (401), the request rate
-(429), headers about the body (400, 413, 415), a SubjectAccessReview (403). A refusal does not reveal whether an object
-exists. A request whose client has disconnected is cancelled.
+Invariant: every request passes the same checks, in this order: the front proxy's certificate (401),
+the request rate (429), headers about the body (400, 413, 415), a SubjectAccessReview (403). A
+refusal does not reveal whether an object exists. A request whose client has disconnected is
+cancelled.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ DOCUMENTS: dict[str, Callable[[], Json]] = {
 ANSWER_WITHIN_S = 50.0
 """The API server gives up after 60 s, and says less."""
 LIST_NODES = Attributes("list", "nodes", group="", version="v1")
-LIST_KINDS = {Form.WHOLE: ("GangList", API_VERSION), Form.METADATA: ("PartialObjectMetadataList", "meta.k8s.io/v1")}
+LIST_KINDS = {
+    Form.WHOLE: ("GangList", API_VERSION),
+    Form.METADATA: ("PartialObjectMetadataList", "meta.k8s.io/v1"),
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,9 +76,12 @@ class Parts:
 
 
 def application(parts: Parts) -> web.Application:
-    """The web application. One handler serves all paths, so that every path, known or not, passes the checks."""
+    """The web application. One handler serves all paths, so that every path, known or not, passes
+    the checks.
+    """
     handler = _Handler(parts)
     app = web.Application(middlewares=[_refusals(parts.admission, parts.complaints)])
+
     # aiohttp's router would answer 404 and 405 by itself, before anybody was authenticated.
     app.router.add_route("*", "/{rest:.*}", handler.handle)
     return app
@@ -89,16 +96,24 @@ def _refusals(admission: Admission, complaints: Complaints) -> Middleware:
             return await handler(request)
         except RequestRefused as refused:
             found = refused
-        # The client has gone, or aiohttp refuses what is no HTTP: there is nobody to answer in our form.
+        # The client has gone, or aiohttp refuses what is no HTTP: there is nobody to answer in our
+        # form.
         except (ConnectionError, web.HTTPException):
             raise
         except Exception as error:
             complaints.error("a request to the visibility API failed", error)
             found = RequestRefused(500, "Internal error occurred")
+
         headers = {"Retry-After": str(found.retry_after_s)} if found.retry_after_s else {}
         body = msgspec.json.encode(found.body())
-        response = web.Response(status=found.code, body=body, content_type=JSON_TYPE, headers=headers)
+        response = web.Response(
+            status=found.code,
+            body=body,
+            content_type=JSON_TYPE,
+            headers=headers,
+        )
         await settle(request, response, partial(admission.draining.place, request.get(USER) or ""))
+
         return response
 
     return answered
@@ -111,7 +126,9 @@ async def _in_time() -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise RequestRefused(
-            504, f"there is no answer within {ANSWER_WITHIN_S:g} s; ask again", retry_after_s=10
+            504,
+            f"there is no answer within {ANSWER_WITHIN_S:g} s; ask again",
+            retry_after_s=10,
         ) from None
 
 
@@ -128,6 +145,7 @@ class _Handler:
         """Handle one request."""
         user = self._user(request)
         request[USER] = user.name
+
         with self._parts.admission.connected.place(user.name):
             return await self._answered(request, user)
 
@@ -136,36 +154,54 @@ class _Handler:
         if path in DOCUMENTS:
             async with _in_time():
                 return await self._document(request, user, path)
+
         # The API server is in this group: its own discovery and probes must not be throttled.
         if MASTERS not in user.groups:
             self._parts.admission.admit(user.name)
+
         judge_head(request)
         target = target_of(request.rel_url.raw_path)
-        if target is not None and (target.resource, target.name) == ("placementreviews", "") and target.namespace:
+        if (
+            target is not None
+            and (target.resource, target.name) == ("placementreviews", "")
+            and target.namespace
+        ):
             return await self._reviews(request, user, target)
+
         if target is None or target.resource != "gangs":
             # Before the 404: unknown paths must not tell strangers what exists.
             await self._parts.authorizer.check(user, Attributes(_verb(request.method), path=path))
             raise RequestRefused(404, "the server could not find the requested resource")
+
         return await self._gangs(request, user, target)
 
     def _user(self, request: web.Request) -> User:
-        certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
+        certificate = (
+            request.transport.get_extra_info("peercert") if request.transport is not None else None
+        )
         user = self._parts.front_proxy().user(certificate, request.headers)
         if user is None:
             raise RequestRefused(401, "Unauthorized")
+
         return user
 
     async def _document(self, request: web.Request, user: User, path: str) -> web.Response:
-        """Discovery and OpenAPI: of constant size, and let in whatever the number of other requests."""
+        """Discovery and OpenAPI: of constant size, and let in whatever the number of other
+        requests.
+        """
         if MASTERS not in user.groups:
             self._parts.admission.admit_document(user.name)
+
         judge_head(request)
         if request.method not in {"GET", "HEAD"}:
             raise RequestRefused(405, f"{request.method} is not supported on {path}")
+
         await self._parts.authorizer.check(user, Attributes("get", path=path))
-        aggregated = discovery.aggregated(request.headers.get("Accept", "")) if path == "/apis" else None
+        aggregated = (
+            discovery.aggregated(request.headers.get("Accept", "")) if path == "/apis" else None
+        )
         kind, body = aggregated or (JSON_TYPE, _encoded(path))
+
         return web.Response(body=body, headers={"Content-Type": kind})
 
     async def _gangs(self, request: web.Request, user: User, target: Target) -> web.StreamResponse:
@@ -180,27 +216,44 @@ class _Handler:
                     subresource=target.subresource,
                 ),
             )
-            raise RequestRefused(405, f"{request.method} is not supported on resources of kind gangs.{GROUP}")
+            raise RequestRefused(
+                405,
+                f"{request.method} is not supported on resources of kind gangs.{GROUP}",
+            )
+
         if target.subresource:
             return await self._history(user, target)
+
         if target.name:
-            await self._parts.authorizer.check(user, Attributes("get", "gangs", target.namespace, target.name))
+            await self._parts.authorizer.check(
+                user,
+                Attributes("get", "gangs", target.namespace, target.name),
+            )
             async with _in_time():
                 return await self._one(request, user, target)
+
         options = list_options(request.query)
         verb = "watch" if options.watch else "list"
         asked = Attributes(verb, "gangs", target.namespace, options.name)
         await self._parts.authorizer.check(user, asked)
+
         if target.namespace and options.namespace not in {"", target.namespace}:
-            raise RequestRefused(400, "metadata.namespace of the fieldSelector is not the namespace of the request")
+            raise RequestRefused(
+                400,
+                "metadata.namespace of the fieldSelector is not the namespace of the request",
+            )
+
         namespace = target.namespace or options.namespace
         options = replace(options, namespace=namespace)
-        form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")
+        form = form_of(request.headers.get("Accept", ""))
+        include = request.query.get("includeObject", "Metadata")
+
         if options.watch:
             # Asked again each minute: a watch lives for up to half an hour.
             still_may = partial(self._parts.authorizer.check, user, asked)
             with self._parts.admission.watching.place(user.name):
                 return await self._parts.watches.serve(request, options, form, include, still_may)
+
         async with _in_time():
             with self._parts.admission.reading.place(user.name):
                 return await self._list(options, form, include)
@@ -209,89 +262,155 @@ class _Handler:
         """A PlacementReview, answered and forgotten."""
         asked = Attributes(_verb(request.method), "placementreviews", target.namespace)
         await self._parts.authorizer.check(user, asked)
+
         if request.method != "POST":
             raise RequestRefused(
-                405, f"{request.method} is not supported on resources of kind placementreviews.{GROUP}"
+                405,
+                f"{request.method} is not supported on resources of kind placementreviews.{GROUP}",
             )
         if request.content_type != JSON_TYPE:
             raise RequestRefused(
-                415, f"the body of the request was in an unknown format - accepted media types: {JSON_TYPE}"
+                415,
+                "the body of the request was in an unknown format - accepted media types:"
+                f" {JSON_TYPE}",
             )
-        body = await read_body(request)  # before a place is taken, so that slow senders keep no other user out
+
+        # before a place is taken, so that slow senders keep no other user out
+        body = await read_body(request)
         review = read_review(body)
+
         async with _in_time():
             sees_nodes = await self._parts.authorizer.allows(user, LIST_NODES)
             with self._parts.admission.reviewing.place(user.name):
                 status = await self._answer(user, target.namespace, review, sees_nodes=sees_nodes)
-        told: Json = msgspec.json.decode(body, type=dict[str, msgspec.Raw])  # as it came, whatever its numbers
+
+        # as it came, whatever its numbers
+        told: Json = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         told |= {"apiVersion": API_VERSION, "kind": "PlacementReview", "status": status}
         return web.Response(status=201, body=msgspec.json.encode(told), content_type=JSON_TYPE)
 
-    async def _answer(self, user: User, namespace: str, review: Review, *, sees_nodes: bool) -> Json:
+    async def _answer(
+        self,
+        user: User,
+        namespace: str,
+        review: Review,
+        *,
+        sees_nodes: bool,
+    ) -> Json:
         reviewer = self._parts.reviewer
         try:
             wanted = await reviewer.wanted(namespace, review, is_master=MASTERS in user.groups)
         # Templates are arbitrary JSON; whatever reading them raises is the request's fault.
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             self._parts.complaints.error("a PlacementReview cannot be read", error)
-            raise RequestRefused(422, f"the {KIND} cannot be read: {type(error).__name__}") from None
+            raise RequestRefused(
+                422,
+                f"the {KIND} cannot be read: {type(error).__name__}",
+            ) from None
+
         await check_namespaces(self._parts.authorizer, user, namespace, wanted.pods)
-        status = await answer(self._parts.processes, reviewer, wanted, review, sees_nodes=sees_nodes)
+        status = await answer(
+            self._parts.processes,
+            reviewer,
+            wanted,
+            review,
+            sees_nodes=sees_nodes,
+        )
         return status | {"servedBy": self._parts.store.served_by()}
 
     async def _history(self, user: User, target: Target) -> web.Response:
         """What was decided about one gang, also if it is gone."""
-        asked = Attributes("get", "gangs", target.namespace, target.name, subresource=target.subresource)
+        asked = Attributes(
+            "get",
+            "gangs",
+            target.namespace,
+            target.name,
+            subresource=target.subresource,
+        )
         await self._parts.authorizer.check(user, asked)
+
         async with _in_time():
             with self._parts.admission.reading.place(user.name):
                 async with self._parts.pace.work():
                     found = self._parts.store.history((target.namespace, target.name))
+
         if found is None:
             raise _no_gang(target.name)
+
         return _json(msgspec.json.encode(found))
 
     async def _one(self, request: web.Request, user: User, target: Target) -> web.Response:
-        form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")
+        form = form_of(request.headers.get("Accept", ""))
+        include = request.query.get("includeObject", "Metadata")
+
         with self._parts.admission.reading.place(user.name):
             async with self._parts.pace.work() as step:
                 entry = await self._parts.store.entry((target.namespace, target.name), step)
-                domains = self._parts.reviewer.domains(f"{target.namespace}/{target.name}") if entry is not None else []
+                domains = (
+                    self._parts.reviewer.domains(f"{target.namespace}/{target.name}")
+                    if entry is not None
+                    else []
+                )
+
         if entry is None:
             raise _no_gang(target.name)
+
         if form is Form.TABLE:
             rows = [row(entry, include, self._parts.clocks.wall_s())]
             return _json(table(rows, {"resourceVersion": str(entry.version)}))
+
         if form is Form.METADATA:
             return _json(metadata_of(entry))
+
         if domains and await self._parts.authorizer.allows(user, LIST_NODES):
             told: Json = msgspec.json.decode(entry.body)
             told["status"]["domains"] = domains
             return _json(msgspec.json.encode(told))
+
         return _json(entry.body)
 
     async def _list(self, options: ListOptions, form: Form, include: str) -> web.Response:
-        """A page; all pages have the version of the first, so that a watch from there misses nothing."""
-        store, wall_s = self._parts.store, self._parts.clocks.wall_s()
+        """A page; all pages have the version of the first, so that a watch from there misses
+        nothing.
+        """
+        store = self._parts.store
+        wall_s = self._parts.clocks.wall_s()
+
         # The lock keeps versions consistent while the list is rendered in slices.
         async with store.reading, self._parts.pace.work() as step:
             keys = await store.keys(options.namespace, step)
             version = options.version if options.after is not None else store.version
+
             if options.name:
                 keys = [key for key in keys if key[1] == options.name]
+
             if options.after is not None:
                 after = options.after
                 keys = [key for key in keys if key > after]
+
             rest = len(keys) - options.limit if options.limit else 0
             page = keys[: options.limit] if rest > 0 else keys
-            parts = [_shown(entry, form, include, wall_s) async for entry in store.entries(page, step)]
+            parts = [
+                _shown(entry, form, include, wall_s) async for entry in store.entries(page, step)
+            ]
+
             if options.after is None:
                 version = store.version
+
             meta: Json = {"resourceVersion": str(version)}
             if rest > 0:
                 meta |= {"continue": token_of(page[-1], version), "remainingItemCount": rest}
+
             if form is Form.TABLE:
                 return _json(table(parts, meta))
+
             kind, api_version = LIST_KINDS[form]
             # The items are encoded already; joining bytes avoids decoding thousands of gangs.
             head = msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": meta})
@@ -301,7 +420,10 @@ class _Handler:
 def _shown(entry: Entry, form: Form, include: str, wall_s: float) -> bytes:
     if form is Form.TABLE:
         return row(entry, include, wall_s)
-    return metadata_of(entry) if form is Form.METADATA else entry.body
+    if form is Form.METADATA:
+        return metadata_of(entry)
+
+    return entry.body
 
 
 def _no_gang(name: str) -> RequestRefused:
@@ -310,7 +432,10 @@ def _no_gang(name: str) -> RequestRefused:
 
 
 def _verb(method: str) -> str:
-    return {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(method, "get")
+    return {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(
+        method,
+        "get",
+    )
 
 
 def _json(body: bytes) -> web.Response:

@@ -1,7 +1,7 @@
 """Rate-limited logging of request errors.
 
-Invariant: users control the number and length of these errors, so each kind is logged once per interval, in a bounded
-line with a count.
+Invariant: users control the number and length of these errors, so each kind is logged once per
+interval, in a bounded line with a count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable
 import structlog
 
 EVERY_S = 10.0
-FRAMES, CHARACTERS = 4, 1_000
+FRAMES = 4
+CHARACTERS = 1_000
 
 
 class Complaints:
@@ -32,10 +33,16 @@ class Complaints:
             # Counted, and reported with the next line that is written.
             self._written[event] = at_s, others + 1
             return
+
         self._written[event] = now_s, 0
         frames = traceback.extract_tb(error.__traceback__)[-FRAMES:] if error is not None else ()
         at = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
-        self._log.error(event, error=f"{type(error).__name__}: {error}"[:CHARACTERS], at=at, not_logged=others)
+        self._log.error(
+            event,
+            error=f"{type(error).__name__}: {error}"[:CHARACTERS],
+            at=at,
+            not_logged=others,
+        )
 
     def exception(self, message: str, *_: object, exc_info: BaseException | None = None) -> None:
         """Log an exception, with the signature of logging.Logger; `message` comes from aiohttp."""

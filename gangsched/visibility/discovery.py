@@ -15,7 +15,13 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryLi
 def api_group() -> Json:
     """The document at /apis/GROUP."""
     version = {"groupVersion": API_VERSION, "version": VERSION}
-    return {"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": [version], "preferredVersion": version}
+    return {
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": GROUP,
+        "versions": [version],
+        "preferredVersion": version,
+    }
 
 
 def api_groups() -> Json:
@@ -31,8 +37,20 @@ def resources() -> Json:
         "apiVersion": "v1",
         "groupVersion": API_VERSION,
         "resources": [
-            {"name": "gangs", "singularName": "gang", "namespaced": True, "kind": "Gang", "verbs": GANG_VERBS},
-            {"name": "gangs/history", "singularName": "", "namespaced": True, "kind": "GangHistory", "verbs": ["get"]},
+            {
+                "name": "gangs",
+                "singularName": "gang",
+                "namespaced": True,
+                "kind": "Gang",
+                "verbs": GANG_VERBS,
+            },
+            {
+                "name": "gangs/history",
+                "singularName": "",
+                "namespaced": True,
+                "kind": "GangHistory",
+                "verbs": ["get"],
+            },
             {
                 "name": "placementreviews",
                 "singularName": "placementreview",
@@ -45,14 +63,18 @@ def resources() -> Json:
 
 
 def aggregated(accept: str) -> tuple[str, bytes] | None:
-    """Content type and body of /apis in the aggregated form, if the client prefers it; otherwise None."""
+    """Content type and body of /apis in the aggregated form, if the client prefers it; otherwise
+    None.
+    """
     for part in accept.split(","):
         stated = {each.strip() for each in part.split(";")[1:]}
         if "as=APIGroupDiscoveryList" in stated and "g=apidiscovery.k8s.io" in stated:
-            # The API server asks for both and prefers v2; kube-aggregator before 1.30 knows v2beta1 only.
+            # The API server asks for both and prefers v2; kube-aggregator before 1.30 knows v2beta1
+            # only.
             for version in ("v2", "v2beta1"):
                 if f"v={version}" in stated:
                     return AGGREGATED.format(version), _discovery(version)
+
     return None
 
 
@@ -63,22 +85,29 @@ def _kind(resource: Json) -> Json:
 @cache
 def _discovery(version: str) -> bytes:
     served = resources()["resources"]
-    listed = [
-        {
-            "resource": each["name"],
-            "responseKind": _kind(each),
-            "scope": "Namespaced",
-            "singularResource": each["singularName"],
-            "verbs": each["verbs"],
-            "subresources": [
-                {"subresource": sub["name"].partition("/")[2], "responseKind": _kind(sub), "verbs": sub["verbs"]}
-                for sub in served
-                if sub["name"].startswith(f"{each['name']}/")
-            ],
-        }
-        for each in served
-        if "/" not in each["name"]
-    ]
+    listed = []
+
+    for each in served:
+        if "/" not in each["name"]:
+            listed.append(
+                {
+                    "resource": each["name"],
+                    "responseKind": _kind(each),
+                    "scope": "Namespaced",
+                    "singularResource": each["singularName"],
+                    "verbs": each["verbs"],
+                    "subresources": [
+                        {
+                            "subresource": sub["name"].partition("/")[2],
+                            "responseKind": _kind(sub),
+                            "verbs": sub["verbs"],
+                        }
+                        for sub in served
+                        if sub["name"].startswith(f"{each['name']}/")
+                    ],
+                }
+            )
+
     found = {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"apidiscovery.k8s.io/{version}",

@@ -45,12 +45,19 @@ def record(description: str, **fields: Json) -> Json:
 
 GANG_SPEC = record(
     "What its members or its PodGroup declare, as the scheduler reads it.",
-    declaredBy=text("How the gang is declared: a PodGroup and its version, or the key on its pods that names it."),
+    declaredBy=text(
+        "How the gang is declared: a PodGroup and its version, or the key on its pods that"
+        " names it."
+    ),
     min=number("Members that must have a node before any is started."),
-    mode=text("Strict: all that are needed start at once or none; NonStrict: members hold room for the others."),
+    mode=text(
+        "Strict: all that are needed start at once or none; NonStrict: members hold room for the"
+        " others."
+    ),
     waitTimeSeconds={"type": "number", "description": "How long the gang may hold room."},
     group=texts(
-        "The gangs (namespace/name) that start together with this one, itself among them; none if it is alone."
+        "The gangs (namespace/name) that start together with this one, itself among them; none if"
+        " it is alone."
     ),
 )
 DOMAINS = listed(
@@ -65,20 +72,31 @@ DOMAINS = listed(
 )
 GANG_STATUS = record(
     "What the scheduler knows of the gang, and what it decided last.",
-    phase=text("The phase of a PodGroup: Pending, PreScheduling, Scheduling, Scheduled, Running, Finished or Failed."),
+    phase=text(
+        "The phase of a PodGroup: Pending, PreScheduling, Scheduling, Scheduled, Running, Finished"
+        " or Failed."
+    ),
     members=record(
         "Its pods.",
         total=number("How many there are."),
         byState={
             "type": "object",
-            "description": "How many are in each state: pending, held, binding, bound, gated, succeeded, failed, …",
+            "description": (
+                "How many are in each state: pending, held, binding, bound, gated, succeeded,"
+                " failed, …"
+            ),
             "additionalProperties": {"type": "integer", "format": "int64"},
         },
     ),
-    reason=text("Reason of the last decision, as in the condition of its pods; New before the first."),
+    reason=text(
+        "Reason of the last decision, as in the condition of its pods; New before the first."
+    ),
     message=text("The last decision in a sentence."),
     queue=text("The part of the queue: active, parked or backoff."),
-    position=number("Place among the groups that wait, in the order of the queue, from 1; absent if it does not wait."),
+    position=number(
+        "Place among the groups that wait, in the order of the queue, from 1; absent if it does not"
+        " wait."
+    ),
     before=number("How many groups are before it."),
     waitingSince=text("Since when its minimum is there and waits.", format="date-time"),
     lastDecisionAgeSeconds=number("Age of the last decision."),
@@ -100,7 +118,8 @@ GANG_STATUS = record(
     broken=flag("It started, and fewer members than its minimum are left."),
     problems=texts("What is wrong with its declaration."),
     servedBy=record(
-        "Which replica answered. A standby decides nothing: it knows no held room, no reservations and no counts.",
+        "Which replica answered. A standby decides nothing: it knows no held room, no reservations"
+        " and no counts.",
         role=text("leader or standby."),
         identity=text("The name of the replica."),
     ),
@@ -117,7 +136,9 @@ REVIEW_SPEC = record(
     gang=record(
         "What the gang is to be, where its pods do not say.",
         name=text("Its name, for messages."),
-        min=number("Members that must have a node before any is started; all, if nothing says otherwise."),
+        min=number(
+            "Members that must have a node before any is started; all, if nothing says otherwise."
+        ),
         mode=text("Strict or NonStrict."),
         priority={"type": "integer", "format": "int32", "description": "Priority of its pods."},
         priorityClassName=text("PriorityClass of its pods."),
@@ -129,7 +150,9 @@ REVIEW_SPEC = record(
             name=text("Its name."),
             parent=text("The name of its parent."),
             min=number("Members of the gang that start together; all, if nothing says otherwise."),
-            minChildren=number("Children of the parent that start together; all, if nothing says otherwise."),
+            minChildren=number(
+                "Children of the parent that start together; all, if nothing says otherwise."
+            ),
             topology=text("Node labels of each of which one domain holds it."),
         ),
     ),
@@ -151,7 +174,8 @@ REVIEW_STATUS = record(
     reason=text("Reason of the decision."),
     message=text("The decision in a sentence, with the culprit."),
     nodes=listed(
-        "On how many nodes of which kinds.", record("Nodes of a kind.", kind=text("Their accelerators."), count=COUNT)
+        "On how many nodes of which kinds.",
+        record("Nodes of a kind.", kind=text("Their accelerators."), count=COUNT),
     ),
     assignments=listed(
         "Which pods on which node; only for users who may list nodes.",
@@ -193,7 +217,8 @@ REVIEW_STATUS = record(
 HISTORY_ENTRY = record(
     "Something that happened, perhaps several times.",
     what=text(
-        "Started, BindRefused, Waits, TimedOut, Yielded, Preempting, Preempted, Reserved, MemberLost, SetAside, …"
+        "Started, BindRefused, Waits, TimedOut, Yielded, Preempting, Preempted, Reserved,"
+        " MemberLost, SetAside, …"
     ),
     firstTime=text("When it happened first.", format="date-time"),
     lastTime=text("When it happened last.", format="date-time"),
@@ -232,22 +257,25 @@ def kind(name: str, description: str, **fields: Json) -> Json:
 SCHEMAS: Json = {
     f"{PREFIX}.Gang": kind(
         "Gang",
-        "Gang is a group of pods that start together or not at all, as the scheduler knows it. It is computed when it "
-        "is asked for; nothing is stored.",
+        "Gang is a group of pods that start together or not at all, as the scheduler knows it. It"
+        " is computed when it is asked for; nothing is stored.",
         spec=GANG_SPEC,
         status=GANG_STATUS,
     ),
     f"{PREFIX}.PlacementReview": kind(
         "PlacementReview",
-        "PlacementReview asks whether pods would start now. It is answered when it is created; nothing is stored.",
+        "PlacementReview asks whether pods would start now. It is answered when it is created;"
+        " nothing is stored.",
         spec=REVIEW_SPEC,
         status=REVIEW_STATUS,
     ),
     f"{PREFIX}.GangHistory": kind(
         "GangHistory",
-        "GangHistory is what was decided about a gang, also if it is gone. The leader keeps it in memory.",
+        "GangHistory is what was decided about a gang, also if it is gone. The leader keeps it in"
+        " memory.",
         completeSince=text(
-            "Since when no entry is missing: the start of the leader at the earliest.", format="date-time"
+            "Since when no entry is missing: the start of the leader at the earliest.",
+            format="date-time",
         ),
         servedBy=GANG_STATUS["properties"]["servedBy"],
         entries=listed("What happened, oldest first.", HISTORY_ENTRY),
@@ -256,8 +284,13 @@ SCHEMAS: Json = {
         "ObjectMeta is metadata that all persisted resources must have.",
         name=text("Name of the object, unique within a namespace."),
         namespace=text("Namespace of the object."),
-        uid=text("Identity of the object: that of its PodGroup, else made from namespace and name."),
-        creationTimestamp=text("When the PodGroup, or the oldest member, was created.", format="date-time"),
+        uid=text(
+            "Identity of the object: that of its PodGroup, else made from namespace and name."
+        ),
+        creationTimestamp=text(
+            "When the PodGroup, or the oldest member, was created.",
+            format="date-time",
+        ),
         resourceVersion=text("Version of the object in the replica that answered."),
     ),
 }
@@ -273,8 +306,13 @@ def v3() -> Json:
         f"{base}/namespaces/{{namespace}}/gangs": _operation("list", "Gang", "namespace"),
         one: _operation("get", "Gang", "namespace", "name"),
         f"{one}/history": _operation("get", "GangHistory", "namespace", "name"),
-        f"{base}/namespaces/{{namespace}}/placementreviews": _operation("post", "PlacementReview", "namespace"),
+        f"{base}/namespaces/{{namespace}}/placementreviews": _operation(
+            "post",
+            "PlacementReview",
+            "namespace",
+        ),
     }
+
     return {
         "openapi": "3.0.0",
         "info": {"title": "gangsched visibility", "version": __version__},
@@ -285,16 +323,24 @@ def v3() -> Json:
 
 @lru_cache(maxsize=1)
 def v3_index() -> Json:
-    """The document at /openapi/v3, which lists the paths of the documents; each path has a hash of the content."""
+    """The document at /openapi/v3, which lists the paths of the documents; each path has a hash of
+    the content.
+    """
     # The API server caches the document by this hash, and reads it again only when it changes.
     digest = hashlib.sha256(json.dumps(v3(), sort_keys=True).encode()).hexdigest()[:32].upper()
-    return {"paths": {f"apis/{API_VERSION}": {"serverRelativeURL": f"/openapi/v3/apis/{API_VERSION}?hash={digest}"}}}
+    return {
+        "paths": {
+            f"apis/{API_VERSION}": {
+                "serverRelativeURL": f"/openapi/v3/apis/{API_VERSION}?hash={digest}"
+            }
+        }
+    }
 
 
 @lru_cache(maxsize=1)
 def v2() -> Json:
-    """The document /openapi/v2, without definitions, because clients read definitions in v3; the API server requires
-    the document.
+    """The document /openapi/v2, without definitions, because clients read definitions in v3; the
+    API server requires the document.
     """
     info = {"title": "gangsched visibility", "version": __version__}
     return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
@@ -305,15 +351,24 @@ def _operation(action: str, of: str, *parameters: str) -> Json:
     answer = {"description": "OK", "content": {"application/json": {"schema": schema}}}
     found: Json = {
         "get" if action in {"get", "list"} else "post": {
-            "operationId": f"{action}{of}{'In' if parameters else ''}{'And'.join(each.title() for each in parameters)}",
+            "operationId": (
+                f"{action}{of}{'In' if parameters else ''}{'And'.join(parameter.title() for parameter in parameters)}"
+            ),
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": {"group": GROUP, "kind": of, "version": VERSION},
             "responses": {"200": answer},
         }
     }
+
     if parameters:
         found["parameters"] = [
-            {"name": each, "in": "path", "required": True, "schema": {"type": "string", "uniqueItems": True}}
-            for each in parameters
+            {
+                "name": parameter,
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string", "uniqueItems": True},
+            }
+            for parameter in parameters
         ]
+
     return found

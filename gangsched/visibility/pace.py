@@ -1,7 +1,9 @@
-"""Pace: limits the share of the event loop's time that the gangs API uses, and splits its work into slices.
+"""Pace: limits the share of the event loop's time that the gangs API uses, and splits its work into
+slices.
 
-Invariant: a slice takes about `SLICE_S` at most. One pace uses at most its share of the loop, however many requests
-there are; a burst of `BURST_S` is free. Forks for reviews have a separate pace, so that lists do not wait for them.
+Invariant: a slice takes about `SLICE_S` at most. One pace uses at most its share of the loop,
+however many requests there are; a burst of `BURST_S` is free. Forks for reviews have a separate
+pace, so that lists do not wait for them.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ from contextlib import asynccontextmanager
 
 # A fifth of the time between two turns of the loop.
 SLICE_S = 0.002
-SHARE, FORKS_SHARE = 0.1, 0.05
+SHARE = 0.1
+FORKS_SHARE = 0.05
 BURST_S = 0.5
 
 
 class Pace:
-    """Limits one kind of work, which must call `step` between its parts; `spent_s` is the CPU time used.
+    """Limits one kind of work, which must call `step` between its parts; `spent_s` is the CPU time
+    used.
 
     CPU time is measured, because on a busy machine wall time would slow work down twice.
     """
@@ -33,12 +37,17 @@ class Pace:
     ) -> None:
         self.spent_s = 0.0
         self._share = share
-        self._clock, self._work_clock, self._sleep = clock, work_clock, sleep
-        self._left_s, self._filled_s = BURST_S, clock()
+        self._clock = clock
+        self._work_clock = work_clock
+        self._sleep = sleep
+        self._left_s = BURST_S
+        self._filled_s = clock()
 
     @asynccontextmanager
     async def work(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """Inside the context, do a piece of work on the event loop; it yields the `step` to call between its parts."""
+        """Inside the context, do a piece of work on the event loop; it yields the `step` to call
+        between its parts.
+        """
         began_s = self._work_clock()
 
         async def step() -> None:
@@ -47,6 +56,7 @@ class Pace:
             # Sleeping is a pass of the event loop: not for every gang.
             if took_s < SLICE_S:
                 return
+
             await self._rest(took_s)
             began_s = self._work_clock()
 
@@ -58,6 +68,7 @@ class Pace:
     def _take(self, took_s: float) -> None:
         now_s = self._clock()
         self.spent_s += took_s
+
         # A token bucket in seconds of CPU time; it may become negative by one slice.
         self._left_s = min(BURST_S, self._left_s + (now_s - self._filled_s) * self._share) - took_s
         self._filled_s = now_s

@@ -8,10 +8,13 @@ from typing import Any, Protocol, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
 
-GROUP, VERSION = "visibility.gangsched.dev", "v1alpha1"
+GROUP = "visibility.gangsched.dev"
+VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 SERVICE = SECRET = "gangsched-visibility"
-"""The Service of the overlay, whose name the certificate is for, and the Secret that all replicas share."""
+"""The Service of the overlay, whose name the certificate is for, and the Secret that all replicas
+share.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,9 @@ class ApiAnswer:
 
 
 class Calls(Protocol):
-    """Requests to the API server with the daemon's permissions; never raises for server or network errors."""
+    """Requests to the API server with the daemon's permissions; never raises for server or network
+    errors.
+    """
 
     async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
         """Send one request; PATCH bodies are JSON merge patches."""

@@ -1,6 +1,7 @@
 """Requests: paths and queries, parsed as in the API server.
 
-Invariant: anything unknown is refused; names may contain every character that a path segment may contain.
+Invariant: anything unknown is refused; names may contain every character that a path segment may
+contain.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ LONGEST_WATCH_S = 1_800
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A resource of this API. `namespace` is "" for all namespaces, `name` is "" for a collection."""
+    """A resource of this API. `namespace` is "" for all namespaces, `name` is "" for
+    a collection.
+    """
 
     resource: str
     namespace: str = ""
@@ -32,28 +35,39 @@ class Target:
 
 
 def target_of(raw_path: str) -> Target | None:
-    """The target of a percent-encoded path below this group and version; None if it is not a resource of this API."""
+    """The target of a percent-encoded path below this group and version; None if it is not a
+    resource of this API.
+    """
     prefix = f"/apis/{API_VERSION}/"
     if not raw_path.startswith(prefix):
         return None
+
     # Split before decoding: an encoded slash belongs to a name.
     parts = [unquote(part) for part in raw_path[len(prefix) :].split("/")]
     namespace = ""
+
     if parts[0] == "namespaces" and len(parts) >= 3:
-        namespace, parts = parts[1], parts[2:]
+        namespace = parts[1]
+        parts = parts[2:]
+
         if not namespace:
             return None
+
     if len(parts) > 3 or not all(parts) or (len(parts) >= 2 and not namespace):
         return None
+
     resource, name, subresource = (*parts, "", "")[:3]
     if subresource and (resource, subresource) != ("gangs", "history"):
         return None
+
     return Target(resource, namespace, name, subresource)
 
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """The fields of metav1.ListOptions that apply here; `after` is the last key of the previous page."""
+    """The fields of metav1.ListOptions that apply here; `after` is the last key of the previous
+    page.
+    """
 
     limit: int = 0
     after: Key | None = None
@@ -70,10 +84,14 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
     """Parse the query. Raises RequestRefused (400, 410)."""
     if query.get("labelSelector"):
         raise RequestRefused(400, "gangs have no labels: a labelSelector selects nothing here")
+
     fields = _fields(query.get("fieldSelector", ""))
-    after, version = None, _number(query, "resourceVersion")
+    after = None
+    version = _number(query, "resourceVersion")
+
     if token := query.get("continue", ""):
         after, version = _read_token(token)
+
     timeout_s = _number(query, "timeoutSeconds") or LONGEST_WATCH_S
     return ListOptions(
         # 0 means no limit, as in the API; one page of 500 is what kubectl asks for.
@@ -96,7 +114,9 @@ def token_of(after: Key, version: int) -> str:
 
 def _read_token(token: str) -> tuple[Key, int]:
     try:
-        namespace, name, version = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        namespace, name, version = json.loads(
+            base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        )
         return (str(namespace), str(name)), int(version)
     except (ValueError, TypeError, binascii.Error):
         raise RequestRefused(400, "continue key is not valid") from None
@@ -106,17 +126,26 @@ def _fields(selector: str) -> dict[str, str]:
     found = {}
     for part in filter(None, selector.split(",")):
         key, _, value = part.replace("==", "=").partition("=")
-        if key not in {"metadata.name", "metadata.namespace"} or key in found or not value or key.endswith("!"):
+        if (
+            key not in {"metadata.name", "metadata.namespace"}
+            or key in found
+            or not value
+            or key.endswith("!")
+        ):
             raise RequestRefused(400, f'field label not supported: "{key}"')
+
         found[key] = value
+
     return found
 
 
 def _number(query: Mapping[str, str], key: str) -> int:
     value = query.get(key, "") or "0"
-    # int() would accept other scripts' digits and underscores, and take quadratic time for long texts.
+    # int() would accept other scripts' digits and underscores, and take quadratic time for long
+    # texts.
     if not (value.isascii() and value.isdigit() and len(value) < 20):
         raise RequestRefused(400, f'Invalid value: "{value[:40]}": {key} must be a whole number')
+
     return int(value)
 
 

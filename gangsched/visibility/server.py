@@ -29,7 +29,8 @@ from gangsched.visibility.ports import Calls, Clocks
 from gangsched.visibility.reviews.processes import Processes
 from gangsched.visibility.reviews.review import Reviewer
 
-LOOK_EVERY_S, LOOK_SOON_S = 20.0, 1.0
+LOOK_EVERY_S = 20.0
+LOOK_SOON_S = 1.0
 
 
 class Server:
@@ -46,7 +47,9 @@ class Server:
         reviewer: Reviewer,
     ) -> None:
         self._settings = settings
-        self._calls, self._clocks, self._leads = calls, clocks, leads
+        self._calls = calls
+        self._clocks = clocks
+        self._leads = leads
         self._log = structlog.get_logger()
         self._warned = ""
         self._front_proxy = FrontProxy()
@@ -65,7 +68,12 @@ class Server:
             front_proxy=lambda: self._front_proxy,
             reviewer=reviewer,
         )
-        self._runner = web.AppRunner(application(parts), shutdown_timeout=1.0, logger=parts.complaints, **HTTP_OPTIONS)
+        self._runner = web.AppRunner(
+            application(parts),
+            shutdown_timeout=1.0,
+            logger=parts.complaints,
+            **HTTP_OPTIONS,
+        )
         self._connections = Connections(self._runner, self._warn)
         self._identity = Identity(
             calls,
@@ -83,8 +91,8 @@ class Server:
 
     @property
     def awaits_leader(self) -> bool:
-        """Whether this is a standby without a certificate, because no leader has created the first one
-        (`Identity.awaits_leader`).
+        """Whether this is a standby without a certificate, because no leader has created the first
+        one (`Identity.awaits_leader`).
         """
         return self._identity.awaits_leader
 
@@ -94,15 +102,17 @@ class Server:
         await self._runner.setup()
         parts = (self._look(), self._watches.run(), self._connections.accept(listener))
         tasks = [asyncio.create_task(part, name="visibility") for part in parts]
+
         try:
             yield
         finally:
             for task in tasks:
                 task.cancel()
+
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._runner.cleanup()
 
-    # --- what is read again -----------------------------------------------------------------------------------------
+    # --- what is read again ----------------------------------------------------------------------
 
     async def _look(self) -> None:
         while True:
@@ -111,11 +121,13 @@ class Server:
             except Exception:
                 self._log.exception("the visibility API cannot be brought up to date")
                 is_complete = False
+
             await self._rest(LOOK_EVERY_S if is_complete else LOOK_SOON_S)
 
     async def _rest(self, seconds: float) -> None:
         """Wait; whoever begins to lead looks at once, for only the leader writes."""
-        led, until_s = self._leads(), self._clocks.now_s() + seconds
+        led = self._leads()
+        until_s = self._clocks.now_s() + seconds
         while self._clocks.now_s() < until_s and (led or not self._leads()):  # noqa: ASYNC110  (there is no event to wait for)
             await asyncio.sleep(LOOK_SOON_S)
 
@@ -125,14 +137,20 @@ class Server:
         if answer.is_ok:
             self._front_proxy = FrontProxy.of(answer.body)
             if not self._front_proxy.authority:
-                self._warn("The cluster has no front proxy (requestheader-client-ca-file): nobody can use the API.")
+                self._warn(
+                    "The cluster has no front proxy (requestheader-client-ca-file): nobody can use"
+                    " the API."
+                )
         else:
             self._warn(
-                f"The ConfigMap of the front proxy cannot be read (status {answer.status}): nobody new is let in."
+                f"The ConfigMap of the front proxy cannot be read (status {answer.status}): nobody"
+                " new is let in."
             )
+
         serving = await self._identity.look()
         if serving is None:
             return False
+
         now = (serving, self._front_proxy.authority)
         if now != self._seen:
             try:
@@ -140,12 +158,15 @@ class Server:
             except (ssl.SSLError, OSError, ValueError) as error:
                 self._warn(f"The certificate of the visibility API is not usable: {error}.")
                 return False
+
             if self._seen is None:
                 self._log.info("serving the visibility API", port=self._settings.visibility_port)
             elif self._seen[1] != now[1]:
                 # Existing connections were verified with the old authority.
                 self._connections.end_all()
+
             self._seen = now
+
         return answer.is_ok and bool(self._front_proxy.authority)
 
     def _warn(self, sentence: str) -> None:

@@ -21,21 +21,33 @@ REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
-WORDS, COMPLAINTS = 300, 5
+WORDS = 300
+COMPLAINTS = 5
 """The most of one complaint, and the most of them, that a refusal tells."""
 
 
 class RequestRefused(Exception):  # noqa: N818  (an answer, not a bug)
     """The request is refused; `retry_after_s` is set for 429 and 503."""
 
-    def __init__(self, code: int, message: str, *, retry_after_s: int = 0, details: Json | None = None) -> None:
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        retry_after_s: int = 0,
+        details: Json | None = None,
+    ) -> None:
         super().__init__(message)
-        self.code, self.retry_after_s = code, retry_after_s
+        self.code = code
+        self.retry_after_s = retry_after_s
         self._details = details or {}
 
     def body(self) -> Json:
         """The Status object."""
-        details = {**self._details, **({"retryAfterSeconds": self.retry_after_s} if self.retry_after_s else {})}
+        details = {
+            **self._details,
+            **({"retryAfterSeconds": self.retry_after_s} if self.retry_after_s else {}),
+        }
         return {
             "kind": "Status",
             "apiVersion": "v1",
@@ -51,9 +63,14 @@ class RequestRefused(Exception):  # noqa: N818  (an answer, not a bug)
 def invalid(kind: str, name: str, complaints: list[tuple[str, str]]) -> RequestRefused:
     """A Status 422 that lists the invalid fields with their errors, up to the size limit."""
     complaints = [
-        (field, text if len(text) <= WORDS else f"{text[:WORDS]}…") for field, text in complaints[:COMPLAINTS]
+        (field, text if len(text) <= WORDS else f"{text[:WORDS]}…")
+        for field, text in complaints[:COMPLAINTS]
     ]
-    causes = [{"reason": "FieldValueInvalid", "message": text, "field": field} for field, text in complaints]
+    causes = [
+        {"reason": "FieldValueInvalid", "message": text, "field": field}
+        for field, text in complaints
+    ]
     said = "; ".join(f"{field}: {text}" for field, text in complaints)
     details: Json = {"kind": kind, "name": name, "causes": causes}
+
     return RequestRefused(422, f'{kind} "{name}" is invalid: {said}', details=details)

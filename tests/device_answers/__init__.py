@@ -1,1 +1,3 @@
-"""Selectors and allocations beside the Go module of kube-scheduler: `python -m tests.device_answers`."""
+"""Selectors and allocations beside the Go module of kube-scheduler: `python -m
+tests.device_answers`.
+"""

@@ -1,4 +1,6 @@
-"""Compare N random cases of SEED with kube-scheduler's module; `--write` keeps every fortieth in the unit tests."""
+"""Compare N random cases of SEED with kube-scheduler's module; `--write` keeps every fortieth in
+the unit tests.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,26 @@ UNIT = ROOT / "tests/unit/core/devices"
 
 def main() -> int:
     """Print counts and differences; exit status 1 if there are any."""
-    parser = argparse.ArgumentParser(prog="python -m tests.device_answers", description=(__doc__ or "").strip())
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.device_answers", description=(__doc__ or "").strip()
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--number", type=int, default=15_000)
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     counts, rows, differences = selectors.compared(asked.seed, asked.number)
-    print(f"{len(rows)} selectors: {dict(counts)}; {len(differences)} differ", *differences[:20], sep="\n")
+    print(
+        f"{len(rows)} selectors: {dict(counts)}; {len(differences)} differ",
+        *differences[:20],
+        sep="\n",
+    )
     counts, cases, more = allocations.compared(asked.seed, asked.number)
     print(f"{len(cases)} allocations: {dict(counts)}; {len(more)} differ", *more[:20], sep="\n")
     if asked.write:
-        for path, kept in (("cel/kube_answers.jsonl", rows[::40]), ("kube_allocations.jsonl", cases[::40])):
+        for path, kept in (
+            ("cel/kube_answers.jsonl", rows[::40]),
+            ("kube_allocations.jsonl", cases[::40]),
+        ):
             lines = (json.dumps(row, separators=(",", ":")) + "\n" for row in kept)
             (UNIT / path).write_text("".join(lines), encoding="utf-8")
     return 1 if differences or more else 0

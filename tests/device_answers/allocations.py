@@ -1,4 +1,6 @@
-"""Random pools, claims and allocated devices, and the devices that kube-scheduler's module chooses on one node."""
+"""Random pools, claims and allocated devices, and the devices that kube-scheduler's module chooses
+on one node.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ POLICIES: list[Json | None] = [
 
 
 class Case:
-    """One random case. Names are short, so that devices, pools and drivers often have equal ones."""
+    """One random case. Names are short, so that devices, pools and drivers often have
+    equal ones.
+    """
 
     def __init__(self, seed: int) -> None:
         self._rng = Random(seed)
@@ -52,7 +56,9 @@ class Case:
         self.classes = [
             {
                 "metadata": {"name": driver.partition(".")[0]},
-                "spec": {"selectors": self._selectors([f'device.driver == "{driver}"'], driver, 0.15)},
+                "spec": {
+                    "selectors": self._selectors([f'device.driver == "{driver}"'], driver, 0.15)
+                },
             }
             for driver in self.drivers
         ]
@@ -63,7 +69,9 @@ class Case:
         return self._rng.random() < share
 
     def _selectors(self, first: list[str], driver: str, share: float) -> list[Json]:
-        more = [self._rng.choice(SELECTORS).replace("{d}", driver)] if self._sometimes(share) else []
+        more = (
+            [self._rng.choice(SELECTORS).replace("{d}", driver)] if self._sometimes(share) else []
+        )
         return [{"cel": {"expression": each}} for each in (*first, *more)]
 
     def _driver(self, driver: str) -> list[Json]:
@@ -105,13 +113,22 @@ class Case:
         return {"perDeviceNodeSelection": True} if self._sometimes(0.12) else self._scope()
 
     def _scope(self) -> Json:
-        terms = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [self._rng.choice("aaab")]}]}]
+        terms = [
+            {
+                "matchExpressions": [
+                    {"key": ZONE, "operator": "In", "values": [self._rng.choice("aaab")]}
+                ]
+            }
+        ]
         selector = {"nodeSelectorTerms": terms}
         names = [{"nodeName": "n0"}] * 5 + [{"nodeName": "n1"}]
         return dict(self._rng.choice([*names, {"allNodes": True}, {"nodeSelector": selector}]))
 
     def _counters(self, name: str) -> Json:
-        return {"name": name, "counters": {"mem": {"value": self._rng.choice(["40", "80"])}, "sm": {"value": "4"}}}
+        return {
+            "name": name,
+            "counters": {"mem": {"value": self._rng.choice(["40", "80"])}, "sm": {"value": "4"}},
+        }
 
     def _device(self, number: int, partitions: bool) -> Json:
         found: Json = {
@@ -121,7 +138,9 @@ class Case:
         attributes = found["attributes"]
         attributes["index"] = {"int": number}
         if self._sometimes(0.6):
-            attributes["gpu.x/numa" if self._sometimes(0.3) else "numa"] = {"int": self._rng.randrange(2)}
+            attributes["gpu.x/numa" if self._sometimes(0.3) else "numa"] = {
+                "int": self._rng.randrange(2)
+            }
         if self._sometimes(0.7):
             attributes["example.com/link"] = self._rng.choice(
                 [{"string": "l0"}, {"string": "l1"}, {"int": 1}, {"bool": True}]
@@ -135,7 +154,10 @@ class Case:
         if self._sometimes(0.15):
             found["allowMultipleAllocations"] = True
         if partitions and self._sometimes(0.8):
-            amounts = {"mem": {"value": self._rng.choice(["10", "20", "40"])}, "sm": {"value": self._rng.choice("12")}}
+            amounts = {
+                "mem": {"value": self._rng.choice(["10", "20", "40"])},
+                "sm": {"value": self._rng.choice("12")},
+            }
             missing = "c9" if self._sometimes(0.02) else self._rng.choice(["c0", "c1"])
             found["consumesCounters"] = [{"counterSet": missing, "counters": amounts}]
         if self._sometimes(0.12):
@@ -148,7 +170,11 @@ class Case:
     def _claim(self, number: int) -> Json:
         names = [f"r{each}" for each in range(self._rng.choice([1, 1, 1, 2, 3]))]
         requests = [self._request(name) for name in names]
-        alternatives = [f"{each['name']}/{sub['name']}" for each in requests for sub in each.get("firstAvailable", ())]
+        alternatives = [
+            f"{each['name']}/{sub['name']}"
+            for each in requests
+            for sub in each.get("firstAvailable", ())
+        ]
         constraints: list[Json] = []
         while self._sometimes(0.35) and len(constraints) < 3:
             kind = self._rng.choice(["matchAttribute", "matchAttribute", "distinctAttribute"])
@@ -168,7 +194,8 @@ class Case:
             return {
                 "name": name,
                 "firstAvailable": [
-                    {"name": f"s{each}", **self._exactly()} for each in range(self._rng.choice([1, 2, 3]))
+                    {"name": f"s{each}", **self._exactly()}
+                    for each in range(self._rng.choice([1, 2, 3]))
                 ],
             }
         exactly = self._exactly()
@@ -178,7 +205,10 @@ class Case:
 
     def _exactly(self) -> Json:
         driver = self._rng.choice(self.drivers)
-        found: Json = {"deviceClassName": driver.partition(".")[0], "selectors": self._selectors([], driver, 0.45)}
+        found: Json = {
+            "deviceClassName": driver.partition(".")[0],
+            "selectors": self._selectors([], driver, 0.45),
+        }
         if self._sometimes(0.01):
             found["deviceClassName"] = "none"
         if self._sometimes(0.12):
@@ -189,7 +219,9 @@ class Case:
                 "count": self._rng.choice([1, 1, 1, 2, 2, 3, 33 if self._sometimes(0.05) else 4]),
             }
         if self._sometimes(0.2):
-            found["capacity"] = {"requests": {"memory": self._rng.choice(["1", "10", "12", "15500m", "30", "1001m"])}}
+            found["capacity"] = {
+                "requests": {"memory": self._rng.choice(["1", "10", "12", "15500m", "30", "1001m"])}
+            }
         if self._sometimes(0.2):
             found["tolerations"] = [
                 self._rng.choice(
@@ -223,7 +255,13 @@ class Case:
                 elif self._sometimes(0.1):
                     result["adminAccess"] = True
                 results.append(result)
-        return [{"metadata": {"name": "held"}, "spec": {}, "status": {"allocation": {"devices": {"results": results}}}}]
+        return [
+            {
+                "metadata": {"name": "held"},
+                "spec": {},
+                "status": {"allocation": {"devices": {"results": results}}},
+            }
+        ]
 
     def question(self) -> Json:
         """The case as the module is asked."""
@@ -240,7 +278,11 @@ class Case:
         classes = {each.name: each for each in map(decode_device_class, self.classes)}
         node = Node(name="n0", labels=NODE["metadata"]["labels"])
         pools = SliceIndex(map(decode_slice, self.slices)).pools(node)
-        held = Held(result for claim in map(decode_device_claim, self.allocated) for result in claim.results or ())
+        held = Held(
+            result
+            for claim in map(decode_device_claim, self.allocated)
+            for result in claim.results or ()
+        )
         claims = [decode_device_claim(each) for each in self.claims]
         try:
             search = DeviceSearch(
@@ -286,7 +328,9 @@ def compared(seed: int, number: int) -> tuple[Counter[str], list[list[Any]], lis
     counts: Counter[str] = Counter()
     rows: list[list[Any]] = []
     differences = []
-    for each, case, answer in zip(seeds, cases, answers([case.question() for case in cases]), strict=True):
+    for each, case, answer in zip(
+        seeds, cases, answers([case.question() for case in cases]), strict=True
+    ):
         expected, got = theirs(answer), case.ours()
         if got == "unsupported":  # binding conditions where all devices are asked for
             counts[got] += 1

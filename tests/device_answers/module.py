@@ -14,7 +14,9 @@ PROGRAM = ROOT / ".cache" / "device-answers"
 
 
 def answers(questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One answer for each question, built first if need be; needs Go and, the first time, its module proxy."""
+    """One answer for each question, built first if need be; needs Go and, the first time, its
+    module proxy.
+    """
     subprocess.run(["go", "build", "-o", str(PROGRAM), "."], cwd=SOURCE, check=True)
     lines = "".join(json.dumps(question) + "\n" for question in questions)
     done = subprocess.run([str(PROGRAM)], input=lines, capture_output=True, text=True, check=True)

@@ -1,8 +1,8 @@
 """Random selectors and devices, beside the module's answers.
 
-A kind of expression is a letter: D of a device, S text, I integer, F float, B boolean, Q quantity, V version, L list.
-`GRAMMAR` has for each what ends an expression and what makes one of others; `{S}` stands for an expression of a kind
-and `{s}` for one that ends there.
+A kind of expression is a letter: D of a device, S text, I integer, F float, B boolean, Q quantity,
+V version, L list. `GRAMMAR` has for each what ends an expression and what makes one of others;
+`{S}` stands for an expression of a kind and `{s}` for one that ends there.
 """
 
 from __future__ import annotations
@@ -58,7 +58,13 @@ GRAMMAR = {
         "[1,2,3] [] [0] [?optional.none(),1]",
         "[{I},{I}] {L}.filter(x,x>{i}) {L}.map(x,x+{i}) {L}.map(x,x>1,x*{i}) ({L}+{L})",
     ),
-    "p": (r"^a \\d+ [a-h]1 (a|h)100$ ^$ . a* x{2,3} [^a] \\bA (?:a|b)c? 100\\z a{0} (a+)+$ \\. [\\d.]+ é", ""),
+    "p": (
+        (
+            r"^a \\d+ [a-h]1 (a|h)100$ ^$ . a* x{2,3} [^a] \\bA (?:a|b)c? 100\\z a{0} (a+)+$ \\."
+            r" [\\d.]+ é"
+        ),
+        "",
+    ),
     "o": ("== != < <= > >=", ""),
     "B": (
         """true false device.allowMultipleAllocations device.driver=="gpu.x\"""",
@@ -75,7 +81,15 @@ GRAMMAR = {
     ),
 }
 PLACE = re.compile(r"\{([A-Zb-z])\}")
-NAMED = {"model": "s", "idx": "i", "ok": "b", "v": "v", "uuid": "s", "other.y/model": "s", "other.y/n": "i"}
+NAMED = {
+    "model": "s",
+    "idx": "i",
+    "ok": "b",
+    "v": "v",
+    "uuid": "s",
+    "other.y/model": "s",
+    "other.y/n": "i",
+}
 VALUES: dict[str, tuple[str, list[Any]]] = {
     "s": ("string", ["a100", "h100", "A100-SXM4", "", "x", "1.2.3", "héé"]),
     "i": ("int", [0, 1, 2, 3, -1, 2**63 - 1]),
@@ -88,7 +102,9 @@ def expression(rng: Random, kind: str, depth: int) -> str:
     """A random expression of a kind, of at most this depth."""
     ends, makes = GRAMMAR[kind.upper() if kind.upper() in GRAMMAR else kind]
     ends = GRAMMAR[kind][0] if kind in GRAMMAR else ends
-    chosen = rng.choice(makes.split() if makes and depth > 0 and rng.random() < 0.85 else ends.split())
+    chosen = rng.choice(
+        makes.split() if makes and depth > 0 and rng.random() < 0.85 else ends.split()
+    )
     return PLACE.sub(lambda match: _inner(rng, match.group(1), depth), chosen)
 
 
@@ -106,17 +122,23 @@ def device(rng: Random) -> dict[str, Any]:
             found["attributes"][name] = {kind: rng.choice(values)}
     for name in ("memory", "cores", "other.y/sm"):
         if rng.random() < 0.75:
-            found["capacity"][name] = {"value": rng.choice(["40Gi", "80Gi", "1", "0", "500m", "1e3", "1.5"])}
+            found["capacity"][name] = {
+                "value": rng.choice(["40Gi", "80Gi", "1", "0", "500m", "1e3", "1.5"])
+            }
     if rng.random() < 0.3:
         found["allowMultipleAllocations"] = rng.random() < 0.7
     return found
 
 
 def compared(seed: int, number: int) -> tuple[Counter[str], list[list[Any]], list[str]]:
-    """Counts of answers, the cases with the module's answers as rows of kube_answers.jsonl, and the differences."""
+    """Counts of answers, the cases with the module's answers as rows of kube_answers.jsonl, and the
+    differences.
+    """
     rng = Random(seed)
     cases = [(expression(rng, "B", rng.choice([1, 2, 2, 3])), device(rng)) for _ in range(number)]
-    given = answers([{"selector": source, "driver": DRIVER, "device": each} for source, each in cases])
+    given = answers(
+        [{"selector": source, "driver": DRIVER, "device": each} for source, each in cases]
+    )
     counts: Counter[str] = Counter()
     rows: list[list[Any]] = []
     differences: list[str] = []

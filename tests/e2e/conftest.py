@@ -15,14 +15,18 @@ COLLECTIONS = (PODS, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", "/api/v1/no
 
 
 def pytest_configure() -> None:
-    """Commands under test must hear Ctrl-C, also where a shell started pytest in the background, deaf to it."""
+    """Commands under test must hear Ctrl-C, also where a shell started pytest in the background,
+    deaf to it.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """An API server for the whole session: no kwok, no CRDs, nothing in it; tests clean up after themselves."""
+    """An API server for the whole session: no kwok, no CRDs, nothing in it; tests clean up after
+    themselves.
+    """
     with ControlPlane() as plane:
         yield plane
 
@@ -31,10 +35,13 @@ def control_plane() -> Iterator[ControlPlane]:
 def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """A control plane with our CRDs and our ServiceAccount.
 
-    A module's `PLANE` has arguments of `ControlPlane`, its `SERVED` the scheduler names of its daemons.
+    A module's `PLANE` has arguments of `ControlPlane`, its `SERVED` the scheduler names of its
+    daemons.
     """
     with ControlPlane(**getattr(request.module, "PLANE", {})) as plane:
-        apply_manifests(Api.of(plane), scheduler_names=getattr(request.module, "SERVED", SCHEDULER_NAMES))
+        apply_manifests(
+            Api.of(plane), scheduler_names=getattr(request.module, "SERVED", SCHEDULER_NAMES)
+        )
         yield plane
 
 

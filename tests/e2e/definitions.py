@@ -1,4 +1,6 @@
-"""Definitions of other projects' kinds, as far as gangsched and their makers read and write them."""
+"""Definitions of other projects' kinds, as far as gangsched and their makers read and
+write them.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,22 @@ CONDITIONS: Object = {
 
 
 def definition(
-    api_group: str, version: str, kind: str, spec: Mapping[str, Any], status: Mapping[str, Any], *, subresource: bool
+    api_group: str,
+    version: str,
+    kind: str,
+    spec: Mapping[str, Any],
+    status: Mapping[str, Any],
+    *,
+    subresource: bool,
 ) -> Object:
-    """A CustomResourceDefinition of a namespaced kind, whose spec and status have these properties and no others."""
+    """A CustomResourceDefinition of a namespaced kind, whose spec and status have these properties
+    and no others.
+    """
     plural = f"{kind.lower()}s"
-    fields = {name: {"type": "object", "properties": dict(of)} for name, of in (("spec", spec), ("status", status))}
+    fields = {
+        name: {"type": "object", "properties": dict(of)}
+        for name, of in (("spec", spec), ("status", status))
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -40,7 +53,12 @@ def definition(
         "spec": {
             "group": api_group,
             "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "names": {
+                "kind": kind,
+                "plural": plural,
+                "singular": kind.lower(),
+                "listKind": f"{kind}List",
+            },
             "versions": [
                 {
                     "name": version,
@@ -61,16 +79,28 @@ VOLCANO: Object = definition(
     {
         "minMember": COUNT,
         "minTaskMember": {"type": "object", "additionalProperties": COUNT},
-        "minResources": {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}},
+        "minResources": {
+            "type": "object",
+            "additionalProperties": {"x-kubernetes-int-or-string": True},
+        },
         "queue": TEXT,
         "priorityClassName": TEXT,
         "networkTopology": {
             "type": "object",
-            "properties": {"mode": {"type": "string", "default": "hard"}, "highestTierAllowed": COUNT},
+            "properties": {
+                "mode": {"type": "string", "default": "hard"},
+                "highestTierAllowed": COUNT,
+            },
         },
         "subGroupPolicy": {"type": "array", "items": ANYTHING},
     },
-    {"phase": TEXT, "running": COUNT, "succeeded": COUNT, "failed": COUNT, "conditions": CONDITIONS},
+    {
+        "phase": TEXT,
+        "running": COUNT,
+        "succeeded": COUNT,
+        "failed": COUNT,
+        "conditions": CONDITIONS,
+    },
     subresource=False,
 )
 """As most releases have it: without the status subresource."""
@@ -87,10 +117,16 @@ GROVE: Object = definition(
         "priorityClassName": TEXT,
         "reuseReservationRef": ANYTHING,
     },
-    {"phase": TEXT, "placementScore": {"type": "number"}, "conditions": {"type": "array", "items": ANYTHING}},
+    {
+        "phase": TEXT,
+        "placementScore": {"type": "number"},
+        "conditions": {"type": "array", "items": ANYTHING},
+    },
     subresource=True,
 )
-GROVE["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["required"] = ["phase"]
+GROVE["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["required"] = [
+    "phase"
+]
 
 
 def install(api: Api, body: Object) -> None:
@@ -100,4 +136,6 @@ def install(api: Api, body: Object) -> None:
 
 def remove(api: Api, body: Object) -> None:
     """Delete a definition and all its objects."""
-    api.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}")
+    api.delete(
+        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}"
+    )

@@ -32,7 +32,14 @@ POD_FORGERIES: dict[str, Object] = {
     "what containers do": {
         "status": {
             "containerStatuses": [
-                {"name": "main", "ready": True, "restartCount": 0, "image": "x", "imageID": "x", "state": {}}
+                {
+                    "name": "main",
+                    "ready": True,
+                    "restartCount": 0,
+                    "image": "x",
+                    "imageID": "x",
+                    "state": {},
+                }
             ]
         }
     },
@@ -40,8 +47,12 @@ POD_FORGERIES: dict[str, Object] = {
     "another condition changed": condition("example.com/theirs", "False"),
     "that it is scheduled": condition("PodScheduled", "True"),
     "a long message": condition("PodScheduled", "False", reason="x", message="m" * 1025),
-    "a disruption of somebody else": condition("DisruptionTarget", "True", reason="EvictionByEvictionAPI", message="m"),
-    "a disruption in other words": condition("DisruptionTarget", "True", reason=VICTIM["reason"], message="m"),
+    "a disruption of somebody else": condition(
+        "DisruptionTarget", "True", reason="EvictionByEvictionAPI", message="m"
+    ),
+    "a disruption in other words": condition(
+        "DisruptionTarget", "True", reason=VICTIM["reason"], message="m"
+    ),
     "that there is no disruption": condition("DisruptionTarget", "False", **VICTIM),
     "no condition": {"status": {"conditions": None}},
 }
@@ -50,7 +61,9 @@ POD_FORGERIES: dict[str, Object] = {
 FOREIGN_POD_FORGERIES: dict[str, Object] = {
     "a nomination": {"status": {"nominatedNodeName": "n"}},
     "that a gang timed out": {"metadata": {"annotations": {TIMEOUT: "true"}}},
-    "that it is not scheduled": condition("PodScheduled", "False", reason="Unschedulable", message="m"),
+    "that it is not scheduled": condition(
+        "PodScheduled", "False", reason="Unschedulable", message="m"
+    ),
     "that it is preempted": condition("DisruptionTarget", "True", **VICTIM),
 }
 """What is said of pods of our schedulers, on a pod of another one."""
@@ -58,7 +71,10 @@ FOREIGN_POD_FORGERIES: dict[str, Object] = {
 NO_VICTIMS: dict[str, Object] = {
     "a pod that waits": {},
     "a pod of another scheduler": {"schedulerName": "other", "nodeName": "n"},
-    "a pod of system-critical priority": {"priorityClassName": "system-node-critical", "nodeName": "n"},
+    "a pod of system-critical priority": {
+        "priorityClassName": "system-node-critical",
+        "nodeName": "n",
+    },
     "a pod of a DaemonSet": {"nodeName": "n"},
 }
 """Specs of pods that V5 never lets be preempted."""
@@ -71,7 +87,9 @@ LEASE_FORGERIES: dict[str, Object] = {
 API_SERVICE_FORGERIES: dict[str, Object] = {
     "another service": {"spec": {"service": {"namespace": "default", "name": "mine"}}},
     "another port": {"spec": {"service": {"port": 8443}}},
-    "that its certificate is not verified": {"spec": {"insecureSkipTLSVerify": True, "caBundle": None}},
+    "that its certificate is not verified": {
+        "spec": {"insecureSkipTLSVerify": True, "caBundle": None}
+    },
     "its place in discovery": {"spec": {"groupPriorityMinimum": 20_000}},
     "a label": {"metadata": {"labels": {"a": "b"}}},
     "a finalizer": {"metadata": {"finalizers": ["example.com/x"]}},
@@ -83,9 +101,15 @@ SECRET_FORGERIES: dict[str, Object] = {
 }
 CLAIM_FORGERIES: dict[str, Object] = {
     "a label": {"metadata": {"labels": {"app": "other"}}},
-    "an annotation": {"metadata": {"annotations": {"volume.kubernetes.io/storage-provisioner": "mine"}}},
+    "an annotation": {
+        "metadata": {"annotations": {"volume.kubernetes.io/storage-provisioner": "mine"}}
+    },
     "no finalizer": {"metadata": {"finalizers": None}},
-    "an owner": {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}]}},
+    "an owner": {
+        "metadata": {
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}]
+        }
+    },
     "the volume": {"spec": {"volumeName": "theirs"}},
 }
 VOLUME_FORGERIES: dict[str, Object] = {
@@ -95,13 +119,25 @@ VOLUME_FORGERIES: dict[str, Object] = {
     "what becomes of its data": {"spec": {"persistentVolumeReclaimPolicy": "Delete"}},
     "its size": {"spec": {"capacity": {"storage": "1Ti"}}},
     "whose it is": {
-        "spec": {"claimRef": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "c", "uid": "other"}}
+        "spec": {
+            "claimRef": {
+                "kind": "PersistentVolumeClaim",
+                "namespace": "default",
+                "name": "c",
+                "uid": "other",
+            }
+        }
     },
     "that it is nobody's": {"spec": {"claimRef": None}},
 }
 
 
-PODGROUP_CONSUMER: Object = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "3"}
+PODGROUP_CONSUMER: Object = {
+    "apiGroup": "scheduling.k8s.io",
+    "resource": "podgroups",
+    "name": "g",
+    "uid": "3",
+}
 CONSUMER_FORGERIES: list[Object] = [
     {"resource": "jobs", "uid": "2"},
     {"resource": "podgroups", "uid": "2"},

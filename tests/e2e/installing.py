@@ -1,4 +1,6 @@
-"""kubectl and helm against a control plane, what the manual says to type, and what an install leaves there."""
+"""kubectl and helm against a control plane, what the manual says to type, and what an install
+leaves there.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class CommandError(Exception):
 
 
 def run(plane: ControlPlane, *words: str | Path, within_s: float = 150.0) -> str:
-    """Standard output of kubectl or helm, as the administrator and at the top of the checkout; raises CommandError."""
+    """Standard output of kubectl or helm, as the administrator and at the top of the checkout;
+    raises CommandError.
+    """
     done = subprocess.run(
         words,
         cwd=ROOT,
@@ -49,9 +53,17 @@ def kubectl(plane: ControlPlane, *words: str | Path) -> str:
 
 def commands(heading: str) -> list[list[str]]:
     """What docs/install.md says to type under a heading: the lines of each of its blocks."""
-    section = (ROOT / "docs" / "install.md").read_text().split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    section = (
+        (ROOT / "docs" / "install.md")
+        .read_text()
+        .split(f"\n## {heading}\n", 1)[1]
+        .split("\n## ", 1)[0]
+    )
     blocks = re.findall(r"(?ms)^```console\n(.*?)^```", section)
-    return [[line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")] for block in blocks]
+    return [
+        [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+        for block in blocks
+    ]
 
 
 def type_in(plane: ControlPlane, lines: Iterable[str]) -> None:
@@ -66,8 +78,12 @@ def forget_discovery(plane: ControlPlane) -> None:
 
 
 def everything(api: Api) -> set[str]:
-    """The path of every object that the API server has, by its preferred versions; not of our own API's."""
-    groups = [group for group in api.get("/apis")["groups"] if group["name"] != "visibility.gangsched.dev"]
+    """The path of every object that the API server has, by its preferred versions; not of our own
+    API's.
+    """
+    groups = [
+        group for group in api.get("/apis")["groups"] if group["name"] != "visibility.gangsched.dev"
+    ]
     roots = ["/api/v1"] + [f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups]
     found: set[str] = set()
     for root in roots:
@@ -82,12 +98,16 @@ def everything(api: Api) -> set[str]:
 
 
 def wanted(api: Api, documents: Iterable[Object]) -> dict[str, Object]:
-    """Each of these objects as the API server has it, without its status and what counts writes of the status."""
+    """Each of these objects as the API server has it, without its status and what counts writes of
+    the status.
+    """
     found: dict[str, Object] = {}
     for body in documents:
         path = f"{api.path_of(body)}/{body['metadata']['name']}"
         stored = api.get(path)
         stored.pop("status", None)
-        stored["metadata"] = {key: value for key, value in stored["metadata"].items() if key not in SERVERS_OWN}
+        stored["metadata"] = {
+            key: value for key, value in stored["metadata"].items() if key not in SERVERS_OWN
+        }
         found[path] = stored
     return found

@@ -44,9 +44,13 @@ class KubeParts:
         self.reports: list[str] = []
         report = self.reports.append
         self.pods = Reflector(
-            client, Store(pods(ShapeTable()), self.messages.append, report), runtime=Runtime(warn=report)
+            client,
+            Store(pods(ShapeTable()), self.messages.append, report),
+            runtime=Runtime(warn=report),
         )
-        self.nodes = Reflector(client, Store(nodes(report), self.messages.append, report), runtime=Runtime(warn=report))
+        self.nodes = Reflector(
+            client, Store(nodes(report), self.messages.append, report), runtime=Runtime(warn=report)
+        )
         self.operator = PodGroupInformer(client, self.messages.append, runtime=Runtime(warn=report))
         runtime = Runtime(warn=report)
         self.binder = Binder(client, self.messages.append, runtime=runtime)
@@ -62,7 +66,11 @@ class KubeParts:
         """The last version of a pod that was seen."""
         found = None
         for message in self.messages:
-            if isinstance(message, Applied) and isinstance(message.item, Pod) and message.item.name == name:
+            if (
+                isinstance(message, Applied)
+                and isinstance(message.item, Pod)
+                and message.item.name == name
+            ):
                 found = message.item
             elif isinstance(message, Replaced) and message.kind is Pod:
                 found = next((pod for pod in message.items if pod.name == name), None)
@@ -88,7 +96,14 @@ class KubeParts:
 async def at_work(kubeconfig: Path) -> AsyncIterator[KubeParts]:
     async with await connect(kubeconfig) as client:
         ports = KubeParts(client)
-        parts = (ports.pods, ports.nodes, ports.operator, ports.binder, ports.status, ports.recorder)
+        parts = (
+            ports.pods,
+            ports.nodes,
+            ports.operator,
+            ports.binder,
+            ports.status,
+            ports.recorder,
+        )
         tasks = [asyncio.create_task(part.run()) for part in parts]
         try:
             async with asyncio.timeout(10):
@@ -133,8 +148,12 @@ async def stored(client: ApiClient, path: str) -> dict[str, Any]:
 
 
 def definition(api_group: str, *, subresource: bool = True) -> dict[str, Any]:
-    """Our definition of PodGroup, or the same without the status subresource, as some clusters have it."""
-    body: dict[str, Any] = yaml.safe_load((ROOT / "crds" / f"{api_group}_podgroups.yaml").read_text())
+    """Our definition of PodGroup, or the same without the status subresource, as some clusters have
+    it.
+    """
+    body: dict[str, Any] = yaml.safe_load(
+        (ROOT / "crds" / f"{api_group}_podgroups.yaml").read_text()
+    )
     if not subresource:
         for version in body["spec"]["versions"]:
             del version["subresources"]
@@ -142,7 +161,9 @@ def definition(api_group: str, *, subresource: bool = True) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def defined(plane: ControlPlane, client: ApiClient, body: dict[str, Any]) -> AsyncIterator[None]:
+async def defined(
+    plane: ControlPlane, client: ApiClient, body: dict[str, Any]
+) -> AsyncIterator[None]:
     """The definition exists and is served inside; afterwards it is gone."""
     api = Api.of(plane)
     await asyncio.to_thread(apply, api, body)

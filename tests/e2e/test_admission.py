@@ -1,4 +1,6 @@
-"""What the daemon's token is worth: what the daemon writes is admitted, all else is answered 422 (decision 0023)."""
+"""What the daemon's token is worth: what the daemon writes is admitted, all else is answered 422
+(decision 0023).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,16 @@ from tests.e2e.forgeries import (
     VOLUME_FORGERIES,
     condition,
 )
-from tests.e2e.test_volumes import CLAIMS, CLASSES, DEVICES, SELECTED, VOLUMES, claim, storage_class, volume
+from tests.e2e.test_volumes import (
+    CLAIMS,
+    CLASSES,
+    DEVICES,
+    SELECTED,
+    VOLUMES,
+    claim,
+    storage_class,
+    volume,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -66,16 +77,27 @@ def api(plane: ControlPlane) -> Iterator[Api]:
     """An administrator's client; leaves nothing behind that a test made."""
     api = Api.of(plane)
     yield api
-    delete_all(api, PODS, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", CLAIMS, VOLUMES, CLASSES, "/api/v1/nodes")
+    delete_all(
+        api,
+        PODS,
+        "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+        CLAIMS,
+        VOLUMES,
+        CLASSES,
+        "/api/v1/nodes",
+    )
     with Following(api, CLAIMS) as claims, Following(api, VOLUMES) as volumes:
         for collection in (claims, volumes):
-            collection.wait_for(lambda items: not items, within_s=WITHIN_S, what="the end of protection")
+            collection.wait_for(
+                lambda items: not items, within_s=WITHIN_S, what="the end of protection"
+            )
     api.close()
 
 
 @pytest.fixture(scope="module")
 def thief(plane: ControlPlane) -> Iterator[Api]:
-    """Who has the daemon's token, once all policies are in force: they are a moment after they are stored.
+    """Who has the daemon's token, once all policies are in force: they are a moment after they are
+    stored.
 
     The API server answers 422 to objects that are invalid, too.
     """
@@ -97,19 +119,30 @@ def thief(plane: ControlPlane) -> Iterator[Api]:
     thief.close()
 
 
-def answered(api: Api, method: str, path: str, body: Any, content_type: str = MERGE_PATCH) -> tuple[int, str]:
+def answered(
+    api: Api, method: str, path: str, body: Any, content_type: str = MERGE_PATCH
+) -> tuple[int, str]:
     """Status and message of the answer to a request."""
     try:
-        api.call(method, path, body, content_type="application/json" if method == "POST" else content_type)
+        api.call(
+            method,
+            path,
+            body,
+            content_type="application/json" if method == "POST" else content_type,
+        )
     except ApiError as error:
         return error.status, error.message
     return 200, ""
 
 
-def assert_denied(thief: Api, admin: Api, path: str, body: Object, *, policy: str, status: str = "") -> None:
-    """The patch is answered 422 by this policy, in both kinds of patch, and the object is as it was.
+def assert_denied(
+    thief: Api, admin: Api, path: str, body: Object, *, policy: str, status: str = ""
+) -> None:
+    """The patch is answered 422 by this policy, in both kinds of patch, and the object is as it
+    was.
 
-    A list is merged by one kind and replaced by the other; both are tried. `status` is "/status" for the subresource.
+    A list is merged by one kind and replaced by the other; both are tried. `status` is "/status"
+    for the subresource.
     """
     before = admin.get(path)
     for kind in (STRATEGIC_PATCH, MERGE_PATCH):
@@ -120,7 +153,7 @@ def assert_denied(thief: Api, admin: Api, path: str, body: Object, *, policy: st
     assert admin.get(path) == before
 
 
-# --- pods -------------------------------------------------------------------------------------------------------------
+# --- pods ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -134,14 +167,28 @@ def pod(api: Api) -> Object:
 @pytest.mark.parametrize("what", POD_FORGERIES)
 def test_forgeries_of_pods_are_refused(thief: Api, api: Api, pod: Object, what: str) -> None:
     """Of a pod's metadata and status nothing can be forged through pods/status."""
-    assert_denied(thief, api, f"{CORE}/pods/p", POD_FORGERIES[what], policy="gangsched-pod-status", status="/status")
+    assert_denied(
+        thief,
+        api,
+        f"{CORE}/pods/p",
+        POD_FORGERIES[what],
+        policy="gangsched-pod-status",
+        status="/status",
+    )
 
 
-def test_spec_and_owners_cannot_be_forged_through_the_status(thief: Api, api: Api, pod: Object) -> None:
-    """The API server itself leaves these as they are, and answers 200; the pod itself is forbidden by RBAC."""
+def test_spec_and_owners_cannot_be_forged_through_the_status(
+    thief: Api, api: Api, pod: Object
+) -> None:
+    """The API server itself leaves these as they are, and answers 200; the pod itself is forbidden
+    by RBAC.
+    """
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}
     before = api.get(f"{CORE}/pods/p")
-    for forged in ({"metadata": {"ownerReferences": [owner]}}, {"spec": {"activeDeadlineSeconds": 1}}):
+    for forged in (
+        {"metadata": {"ownerReferences": [owner]}},
+        {"spec": {"activeDeadlineSeconds": 1}},
+    ):
         assert answered(thief, "PATCH", f"{CORE}/pods/p/status", forged, STRATEGIC_PATCH)[0] == 200
         assert answered(thief, "PATCH", f"{CORE}/pods/p", forged, STRATEGIC_PATCH)[0] == 403
     assert answered(thief, "PUT", f"{CORE}/pods/p/status", before, "application/json")[0] == 403
@@ -149,48 +196,75 @@ def test_spec_and_owners_cannot_be_forged_through_the_status(thief: Api, api: Ap
 
 
 def test_what_is_told_of_bound_pods(thief: Api, api: Api, pod: Object) -> None:
-    """A pod that is bound cannot be called unscheduled or nominated, and can still be called a victim."""
+    """A pod that is bound cannot be called unscheduled or nominated, and can still be called a
+    victim.
+    """
     path = f"{CORE}/pods/p"
     api.bind("default", "p", "n")
-    code, message = answered(thief, "PATCH", f"{path}/status", condition("PodScheduled", "False"), STRATEGIC_PATCH)
+    code, message = answered(
+        thief, "PATCH", f"{path}/status", condition("PodScheduled", "False"), STRATEGIC_PATCH
+    )
     assert (code, "gangsched-pod-status" in message) == (DENIED, True)
     nominated = {"status": {"nominatedNodeName": "n"}}
-    assert answered(thief, "PATCH", f"{path}/status", nominated)[0] == DENIED  # by the API server itself
+    # by the API server itself
+    assert answered(thief, "PATCH", f"{path}/status", nominated)[0] == DENIED
     victim = condition("DisruptionTarget", "True", **VICTIM)
     assert answered(thief, "PATCH", f"{path}/status", victim, STRATEGIC_PATCH) == (200, "")
 
 
 def test_pods_with_as_many_annotations_as_are_compared(thief: Api, api: Api) -> None:
-    """The cost that the API server allows is enough for 5,000 annotations; with more, conditions are still written."""
+    """The cost that the API server allows is enough for 5,000 annotations; with more, conditions
+    are still written.
+    """
     for name, number in (("many", 5_000), ("more", 5_001)):
-        api.post(f"{CORE}/pods", make.pod(name, annotations={f"{index:x}": "" for index in range(number)}))
+        api.post(
+            f"{CORE}/pods",
+            make.pod(name, annotations={f"{index:x}": "" for index in range(number)}),
+        )
         path = f"{CORE}/pods/{name}/status"
         told = condition("PodScheduled", "False", reason="Unschedulable", message="m")
         assert answered(thief, "PATCH", path, told, STRATEGIC_PATCH) == (200, "")
         timeout = {"metadata": {"annotations": {TIMEOUT: "true"}}}
-        assert answered(thief, "PATCH", path, timeout, STRATEGIC_PATCH)[0] == (200 if name == "many" else DENIED)
+        assert answered(thief, "PATCH", path, timeout, STRATEGIC_PATCH)[0] == (
+            200 if name == "many" else DENIED
+        )
 
 
 def test_administrators_are_not_looked_at(thief: Api, api: Api, pod: Object) -> None:
     """The policies are for one account: the kubelet, and everybody else, writes as before."""
-    for forged in (POD_FORGERIES["the phase"], POD_FORGERIES["a label"], POD_FORGERIES["another condition"]):
+    for forged in (
+        POD_FORGERIES["the phase"],
+        POD_FORGERIES["a label"],
+        POD_FORGERIES["another condition"],
+    ):
         assert answered(api, "PATCH", f"{CORE}/pods/p/status", forged, STRATEGIC_PATCH) == (200, "")
 
 
 def test_nobody_but_gangsched_writes_stamps(thief: Api, api: Api) -> None:
-    """B4: an owner of pods cannot create a pod with its stamp, add or change one, or bind with one."""
+    """B4: an owner of pods cannot create a pod with its stamp, add or change one, or bind
+    with one.
+    """
     uid = "0f4e2a6c-6a3e-4c1e-9a57-3b1d8f0f2c11"
-    forged = make.pod("f", annotations={"gangsched.dev/permitted": f"8/1 {uid}"}, spec={"nodeName": "n"})
+    forged = make.pod(
+        "f", annotations={"gangsched.dev/permitted": f"8/1 {uid}"}, spec={"nodeName": "n"}
+    )
     forged["metadata"]["uid"] = uid
-    assert api.post(f"{CORE}/pods", forged)["metadata"]["uid"] != uid, "a stamp could be written at creation"
+    assert api.post(f"{CORE}/pods", forged)["metadata"]["uid"] != uid, (
+        "a stamp could be written at creation"
+    )
     make.create_all(api, [make.pod("p"), make.pod("q")])
     for name in ("p", "q"):
         text = f"8/1 {api.get(f'{CORE}/pods/{name}')['metadata']['uid']}"
         stamp = {"metadata": {"annotations": {"gangsched.dev/permitted": text}}}
         for path in ("", "/status"):
-            code, message = answered(api, "PATCH", f"{CORE}/pods/{name}{path}", stamp, STRATEGIC_PATCH)
+            code, message = answered(
+                api, "PATCH", f"{CORE}/pods/{name}{path}", stamp, STRATEGIC_PATCH
+            )
             assert (code, "gangsched-stamp" in message) == (DENIED, True), message
-        binding = {"metadata": {"name": name, **stamp["metadata"]}, "target": {"kind": "Node", "name": "n"}}
+        binding = {
+            "metadata": {"name": name, **stamp["metadata"]},
+            "target": {"kind": "Node", "name": "n"},
+        }
         if name == "p":
             for path in (f"{CORE}/pods/p/binding", f"{CORE}/bindings"):
                 code, message = answered(api, "POST", path, binding)
@@ -199,19 +273,31 @@ def test_nobody_but_gangsched_writes_stamps(thief: Api, api: Api) -> None:
             written = text
     ours = f"{CORE}/pods/p"
     for other in ("9/1", "8/2"):
-        raised = {"metadata": {"annotations": {"gangsched.dev/permitted": written.replace("8/1", other)}}}
+        raised = {
+            "metadata": {"annotations": {"gangsched.dev/permitted": written.replace("8/1", other)}}
+        }
         assert answered(api, "PATCH", ours, raised, STRATEGIC_PATCH)[0] == DENIED
-    assert answered(api, "PATCH", ours, {"metadata": {"labels": {"a": "b"}}}, STRATEGIC_PATCH) == (200, "")
+    assert answered(api, "PATCH", ours, {"metadata": {"labels": {"a": "b"}}}, STRATEGIC_PATCH) == (
+        200,
+        "",
+    )
     assert note(api.get(ours), "gangsched.dev/permitted") == written
-    assert answered(api, "PATCH", ours, {"metadata": {"annotations": None}}, MERGE_PATCH) == (200, "")
+    assert answered(api, "PATCH", ours, {"metadata": {"annotations": None}}, MERGE_PATCH) == (
+        200,
+        "",
+    )
 
 
 def test_a_forged_stamp_passes_nobody(plane: ControlPlane, thief: Api, api: Api) -> None:
-    """B4, Q2: by a stamp that its owner wrote before a policy forbade it, a gang passes no older pod."""
+    """B4, Q2: by a stamp that its owner wrote before a policy forbade it, a gang passes no older
+    pod.
+    """
     binding = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{STAMPS}"
     kept = api.get(binding)
     api.delete(binding)
-    forged = api.post(f"{CORE}/pods", make.pod("forged-0", gang="forged", spec={"nodeName": "n0"}))["metadata"]
+    forged = api.post(f"{CORE}/pods", make.pod("forged-0", gang="forged", spec={"nodeName": "n0"}))[
+        "metadata"
+    ]
     stamp = {"metadata": {"annotations": {"gangsched.dev/permitted": f"3/1 {forged['uid']}"}}}
     deadline_s = time.monotonic() + WITHIN_S
     while answered(api, "PATCH", f"{CORE}/pods/forged-0", stamp, STRATEGIC_PATCH)[0] == DENIED:
@@ -219,12 +305,19 @@ def test_a_forged_stamp_passes_nobody(plane: ControlPlane, thief: Api, api: Api)
         time.sleep(0.05)
     api.post(binding.rpartition("/")[0], {**kept, "metadata": {"name": STAMPS}})
     make.create_all(api, [make.node("n0", gpus=4, unschedulable=True), make.pod("older", gpus=3)])
-    second = int(time.time())  # of creation: pods of one second are in the order of their names (Q1)
+    # of creation: pods of one second are in the order of their names (Q1)
+    second = int(time.time())
     while int(time.time()) == second:
         time.sleep(0.02)
-    make.create_all(api, [make.pod_group("forged", min_member=3), *(later(index) for index in (1, 2))])
+    make.create_all(
+        api, [make.pod_group("forged", min_member=3), *(later(index) for index in (1, 2))]
+    )
     with Following(api, PODS) as pods, Daemon(plane):
-        wait(pods, lambda items: sum(said(pod, "PodScheduled") for pod in items.values()) == 3, "refusals")
+        wait(
+            pods,
+            lambda items: sum(said(pod, "PodScheduled") for pod in items.values()) == 3,
+            "refusals",
+        )
         api.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": None}})
         wait(pods, lambda items: "older" in nodes_of(items, "older"), "the older pod")
         assert nodes_of(pods.objects(), "forged-1") == {}
@@ -244,15 +337,20 @@ def later(index: int) -> Object:
     ],
     ids=["an annotation", "another stamp", "a label"],
 )
-def test_forgeries_by_a_binding_are_refused(thief: Api, api: Api, pod: Object, forged: Object) -> None:
+def test_forgeries_by_a_binding_are_refused(
+    thief: Api, api: Api, pod: Object, forged: Object
+) -> None:
     """Labels and annotations of a Binding would be copied onto the pod."""
-    binding = {"metadata": {"name": "p", **forged["metadata"]}, "target": {"kind": "Node", "name": "n"}}
+    binding = {
+        "metadata": {"name": "p", **forged["metadata"]},
+        "target": {"kind": "Node", "name": "n"},
+    }
     code, message = answered(thief, "POST", f"{CORE}/pods/p/binding", binding)
     assert (code, "gangsched-binding" in message) == (DENIED, True)
     assert api.get(f"{CORE}/pods/p")["metadata"]["labels"] == pod["metadata"]["labels"]
 
 
-# --- volumes ----------------------------------------------------------------------------------------------------------
+# --- volumes ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", CLAIM_FORGERIES)
@@ -275,7 +373,9 @@ def test_forgeries_of_volumes_are_refused(thief: Api, api: Api, what: str) -> No
 
 
 def settled(api: Api, path: str, phase: str, name: str = "") -> None:
-    """Wait until the controllers have said what they have to say of each object of a collection, or of this one."""
+    """Wait until the controllers have said what they have to say of each object of a collection, or
+    of this one.
+    """
 
     def is_settled(item: Object) -> bool:
         return bool(item["metadata"].get("finalizers")) and item["status"].get("phase") == phase
@@ -291,10 +391,18 @@ def settled(api: Api, path: str, phase: str, name: str = "") -> None:
 def test_forgeries_of_resource_claims_are_refused(thief: Api, api: Api) -> None:
     """Pods and native PodGroups may be entered; nothing is taken away and nothing allocated."""
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.test"}}
-    meta = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"}}
+    meta = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "shared"},
+    }
     api.post(DEVICES, {**meta, "spec": {"devices": {"requests": [request]}}})
     result = {"request": "gpu", "driver": "gpu.test", "pool": "p", "device": "d"}
-    user = {"resource": "pods", "name": "a", "uid": api.post(f"{CORE}/pods", make.pod("a"))["metadata"]["uid"]}
+    user = {
+        "resource": "pods",
+        "name": "a",
+        "uid": api.post(f"{CORE}/pods", make.pod("a"))["metadata"]["uid"],
+    }
     allocated = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]}
     api.patch(f"{DEVICES}/shared/status", {"status": allocated})
     before = api.get(f"{DEVICES}/shared")
@@ -304,7 +412,10 @@ def test_forgeries_of_resource_claims_are_refused(thief: Api, api: Api) -> None:
     for forged in ({"reservedFor": []}, *({"reservedFor": each} for each in consumers)):
         code, message = answered(thief, "PATCH", f"{DEVICES}/shared/status", {"status": forged})
         assert (code, "gangsched-resource-claim" in message) == (DENIED, True), message
-    assert answered(thief, "PATCH", f"{DEVICES}/shared/status", {"status": {"allocation": other}})[0] == DENIED
+    assert (
+        answered(thief, "PATCH", f"{DEVICES}/shared/status", {"status": {"allocation": other}})[0]
+        == DENIED
+    )
     assert api.get(f"{DEVICES}/shared") == before
     users = {"reservedFor": [user, PODGROUP_CONSUMER]}
     assert answered(thief, "PATCH", f"{DEVICES}/shared/status", {"status": users}) == (200, "")
@@ -313,7 +424,11 @@ def test_forgeries_of_resource_claims_are_refused(thief: Api, api: Api) -> None:
 
 @pytest.mark.parametrize(
     "forged",
-    [{"spec": {"minMember": 1}}, {"metadata": {"labels": {"a": "b"}}}, {"metadata": {"finalizers": ["example.com/x"]}}],
+    [
+        {"spec": {"minMember": 1}},
+        {"metadata": {"labels": {"a": "b"}}},
+        {"metadata": {"finalizers": ["example.com/x"]}},
+    ],
     ids=["spec", "label", "finalizer"],
 )
 def test_forgeries_of_pod_groups_are_refused(thief: Api, api: Api, forged: Object) -> None:
@@ -328,18 +443,27 @@ def test_forgeries_of_events_are_refused(thief: Api, api: Api) -> None:
     api.post(EVENTS, KILLING)
     series = {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}}
     assert_denied(thief, api, f"{EVENTS}/e", series, policy="gangsched-event")
-    ours = {**KILLING, "metadata": {**KILLING["metadata"], "name": "ours"}, "reportingController": "gangsched"}
+    ours = {
+        **KILLING,
+        "metadata": {**KILLING["metadata"], "name": "ours"},
+        "reportingController": "gangsched",
+    }
     assert answered(thief, "POST", EVENTS, ours) == (200, "")
-    assert_denied(thief, api, f"{EVENTS}/ours", {"metadata": {"labels": {"a": "b"}}}, policy="gangsched-event")
-    assert answered(thief, "PATCH", f"{EVENTS}/ours", {"note": "other"})[0] == DENIED  # by the API server itself
+    assert_denied(
+        thief, api, f"{EVENTS}/ours", {"metadata": {"labels": {"a": "b"}}}, policy="gangsched-event"
+    )
+    # by the API server itself
+    assert answered(thief, "PATCH", f"{EVENTS}/ours", {"note": "other"})[0] == DENIED
     assert answered(thief, "PATCH", f"{EVENTS}/ours", series) == (200, "")
 
 
-# --- the daemon under them --------------------------------------------------------------------------------------------
+# --- the daemon under them ----------------------------------------------------------------------
 
 
 def test_the_daemon_works_under_the_policies(plane: ControlPlane, thief: Api, api: Api) -> None:
-    """Gangs are bound and stamped, told why they wait, timed out, preempt and get volumes, and nothing is denied."""
+    """Gangs are bound and stamped, told why they wait, timed out, preempt and get volumes, and
+    nothing is denied.
+    """
     make.create_all(api, [make.node("n0", gpus=4), storage_class("late")])
     api.post("/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 1_000))
     local = storage_class("local", provisioner="kubernetes.io/no-provisioner")
@@ -350,7 +474,9 @@ def test_the_daemon_works_under_the_policies(plane: ControlPlane, thief: Api, ap
         make.create_all(api, [make.pod("filler", gpus=2, spec={"nodeName": "n0"}), *sweep()])
         wait(
             pods,
-            lambda items: [note_of(items, f"sweep-{index}", TIMEOUT) for index in range(3)] == ["true"] * 3,
+            lambda items: (
+                [note_of(items, f"sweep-{index}", TIMEOUT) for index in range(3)] == ["true"] * 3
+            ),
             "a gang that times out",
         )
         delete_all(api, PODS)
@@ -359,22 +485,49 @@ def test_the_daemon_works_under_the_policies(plane: ControlPlane, thief: Api, ap
         stamps = {note(pod, "gangsched.dev/permitted") for pod in pods.objects().values()}
         assert {stamp.partition("/")[0] for stamp in stamps} == {"4"}
         make.create_all(api, make.gang("next", members=2, gpus=1))
-        wait(pods, lambda items: any(said(pod, "PodScheduled") for pod in items.values()), "a refusal")
-        make.create_all(api, make.gang("high", members=2, gpus=1, spec={"priorityClassName": "urgent"}))
+        wait(
+            pods,
+            lambda items: any(said(pod, "PodScheduled") for pod in items.values()),
+            "a refusal",
+        )
+        make.create_all(
+            api, make.gang("high", members=2, gpus=1, spec={"priorityClassName": "urgent"})
+        )
         wait(pods, lambda items: len(nodes_of(items, "high-")) == 2, "a gang that preempts")
-        stores = [{"name": "data", "persistentVolumeClaim": {"claimName": each}} for each in ("static", "dynamic")]
-        make.create_all(api, [make.pod(f"v{index}", spec={"volumes": [each]}) for index, each in enumerate(stores)])
+        stores = [
+            {"name": "data", "persistentVolumeClaim": {"claimName": each}}
+            for each in ("static", "dynamic")
+        ]
+        make.create_all(
+            api,
+            [make.pod(f"v{index}", spec={"volumes": [each]}) for index, each in enumerate(stores)],
+        )
         wait(pods, lambda items: "v0" in nodes_of(items), "a pod with a volume that exists")
         with Following(api, CLAIMS) as claims:
             claims.wait_for(
-                lambda items: note_of(items, "dynamic", SELECTED) == "n0", within_s=WITHIN_S, what="a selected node"
+                lambda items: note_of(items, "dynamic", SELECTED) == "n0",
+                within_s=WITHIN_S,
+                what="a selected node",
             )
         assert not [line for line in daemon.log_lines() if "denied request" in json.dumps(line)]
         numbers = daemon.metrics()
-        lost = ("outbox_dropped", "outbox_faults", "recorder_faults", "recorder_dropped", "writer_not_prepared")
-        assert {name: value for name, value in numbers.items() if value and any(each in name for each in lost)} == {}
+        lost = (
+            "outbox_dropped",
+            "outbox_faults",
+            "recorder_faults",
+            "recorder_dropped",
+            "writer_not_prepared",
+        )
+        assert {
+            name: value
+            for name, value in numbers.items()
+            if value and any(each in name for each in lost)
+        } == {}
         for done in ("prepared", "evicted"):
-            assert sum(value for name, value in numbers.items() if f"_writer_{done}_total" in name) >= 1
+            assert (
+                sum(value for name, value in numbers.items() if f"_writer_{done}_total" in name)
+                >= 1
+            )
     api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/urgent")
 
 
@@ -386,7 +539,11 @@ def sweep() -> list[Object]:
 
 def priority_class(name: str, value: int) -> Object:
     """A PriorityClass."""
-    meta = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+    meta = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+    }
     return {**meta, "value": value}
 
 
@@ -397,7 +554,9 @@ def note(item: Object, key: str) -> str:
 
 def note_of(items: Mapping[str, Object], name: str, key: str) -> str:
     """An annotation of the object of this name."""
-    return next((note(item, key) for item in items.values() if item["metadata"]["name"] == name), "")
+    return next(
+        (note(item, key) for item in items.values() if item["metadata"]["name"] == name), ""
+    )
 
 
 def said(pod: Object, kind: str) -> bool:
@@ -415,7 +574,11 @@ def test_the_policies_are_sound(thief: Api, api: Api) -> None:
     """The controller manager has checked the types of every expression and complains of none."""
     with Following(api, POLICIES) as policies:
         checked = policies.wait_for(
-            lambda items: items if all("typeChecking" in each.get("status", {}) for each in items.values()) else None,
+            lambda items: (
+                items
+                if all("typeChecking" in each.get("status", {}) for each in items.values())
+                else None
+            ),
             within_s=WITHIN_S,
             what="checked types",
         )

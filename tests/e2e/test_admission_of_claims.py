@@ -20,10 +20,16 @@ JSON = "application/json"
 def extended_claim(
     name: str = "made", *, uid: str = "some", annotations: Object | None = None, **request: Any
 ) -> Object:
-    """The claim for extended resources of a pod; `request` is what it asks for beyond two devices of a class."""
+    """The claim for extended resources of a pod; `request` is what it asks for beyond two devices
+    of a class.
+    """
     exactly = {"deviceClassName": "gpu.test", "allocationMode": "ExactCount", "count": 2, **request}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
-    notes = {"resource.kubernetes.io/extended-resource-claim": "true"} if annotations is None else annotations
+    notes = (
+        {"resource.kubernetes.io/extended-resource-claim": "true"}
+        if annotations is None
+        else annotations
+    )
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -38,42 +44,73 @@ def extended_claim(
 
 
 def test_only_claims_for_extended_resources_may_be_created(thief: Api, api: Api) -> None:
-    """A27: with the annotation, a pod as the controller, and nothing but a number of devices of a class."""
+    """A27: with the annotation, a pod as the controller, and nothing but a number of devices of a
+    class.
+    """
     denied = [
         extended_claim(annotations={}),
-        extended_claim(annotations={"resource.kubernetes.io/extended-resource-claim": "true", "a": "b"}),
+        extended_claim(
+            annotations={"resource.kubernetes.io/extended-resource-claim": "true", "a": "b"}
+        ),
         extended_claim(selectors=[{"cel": {"expression": "true"}}]),
         extended_claim(tolerations=[{"operator": "Exists"}]),
     ]
     owner = extended_claim()["metadata"]["ownerReferences"][0]
-    others: list[Object] = [{**owner, "controller": False}, {**owner, "kind": "Job", "apiVersion": "batch/v1"}]
-    changes: list[Object] = [{"labels": {"a": "b"}}, {"finalizers": ["example.com/x"]}, {"ownerReferences": []}]
+    others: list[Object] = [
+        {**owner, "controller": False},
+        {**owner, "kind": "Job", "apiVersion": "batch/v1"},
+    ]
+    changes: list[Object] = [
+        {"labels": {"a": "b"}},
+        {"finalizers": ["example.com/x"]},
+        {"ownerReferences": []},
+    ]
     changes += [{"ownerReferences": [other]} for other in others]
-    denied += [{**(made := extended_claim()), "metadata": made["metadata"] | change} for change in changes]
+    denied += [
+        {**(made := extended_claim()), "metadata": made["metadata"] | change} for change in changes
+    ]
     config = {"config": [{"opaque": {"driver": "gpu.test", "parameters": {}}}]}
-    denied.append({**(made := extended_claim()), "spec": {"devices": made["spec"]["devices"] | config}})
+    denied.append(
+        {**(made := extended_claim()), "spec": {"devices": made["spec"]["devices"] | config}}
+    )
     for body in denied:
         code, message = answered(thief, "POST", DEVICES, body)
-        assert (code, "gangsched-extended-claim" in message) == (DENIED, True), (code, message, body)
+        assert (code, "gangsched-extended-claim" in message) == (DENIED, True), (
+            code,
+            message,
+            body,
+        )
     assert answered(thief, "POST", DEVICES, extended_claim()) == (OK, "")
     api.patch(f"{DEVICES}/made", {"metadata": {"finalizers": None}})
     api.delete(f"{DEVICES}/made")
 
 
-def test_only_claims_for_extended_resources_may_be_deleted(thief: Api, api: Api, pod: Object) -> None:
+def test_only_claims_for_extended_resources_may_be_deleted(
+    thief: Api, api: Api, pod: Object
+) -> None:
     """A27: and only without devices, which would be free while a pod uses them."""
     ours = "resource.kubernetes.io/delete-protection"
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.test"}}
     theirs = {**extended_claim("theirs"), "metadata": {"name": "theirs", "finalizers": [ours]}}
     api.post(DEVICES, {**theirs, "spec": {"devices": {"requests": [request]}}})
     assert answered(thief, "DELETE", f"{DEVICES}/theirs", {}, JSON)[0] == DENIED
-    assert answered(thief, "PATCH", f"{DEVICES}/theirs", {"metadata": {"finalizers": None}})[0] == DENIED
+    assert (
+        answered(thief, "PATCH", f"{DEVICES}/theirs", {"metadata": {"finalizers": None}})[0]
+        == DENIED
+    )
     assert thief.post(DEVICES, extended_claim(uid=pod["metadata"]["uid"]))
     result = {"request": "gpu", "driver": "gpu.test", "pool": "p", "device": "d"}
-    api.patch(f"{DEVICES}/made/status", {"status": {"allocation": {"devices": {"results": [result]}}}})
+    api.patch(
+        f"{DEVICES}/made/status", {"status": {"allocation": {"devices": {"results": [result]}}}}
+    )
     assert answered(thief, "DELETE", f"{DEVICES}/made", {}, JSON)[0] == DENIED
-    assert answered(thief, "PATCH", f"{DEVICES}/made", {"metadata": {"finalizers": None}})[0] == DENIED
-    assert answered(thief, "PATCH", f"{DEVICES}/made/status", {"status": {"allocation": None}})[0] == OK
+    assert (
+        answered(thief, "PATCH", f"{DEVICES}/made", {"metadata": {"finalizers": None}})[0] == DENIED
+    )
+    assert (
+        answered(thief, "PATCH", f"{DEVICES}/made/status", {"status": {"allocation": None}})[0]
+        == OK
+    )
     assert answered(thief, "PATCH", f"{DEVICES}/made", {"metadata": {"finalizers": None}})[0] == OK
     assert answered(thief, "DELETE", f"{DEVICES}/made", {}, JSON)[0] == OK
     api.patch(f"{DEVICES}/theirs", {"metadata": {"finalizers": None}})

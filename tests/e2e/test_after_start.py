@@ -23,7 +23,9 @@ CREATED_AT_S = (0.0, 0.5, 1.0, 3.0)
 
 
 def test_gangs_of_the_first_seconds_are_bound_at_once(plane: ControlPlane, api: Api) -> None:
-    """A PodGroup and its pods that are created 0, 0.5, 1 and 3 s after /readyz is green do not wait for kopf."""
+    """A PodGroup and its pods that are created 0, 0.5, 1 and 3 s after /readyz is green do not wait
+    for kopf.
+    """
     make.create_all(api, [make.node("n0")])
     with Following(api, PODS) as pods, Daemon(plane):
         ready_s = time.monotonic()

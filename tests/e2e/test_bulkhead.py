@@ -1,4 +1,6 @@
-"""The bulkhead on a real API server: a gang raises, or ends the process, and nobody else notices (I10)."""
+"""The bulkhead on a real API server: a gang raises, or ends the process, and nobody else notices
+(I10).
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def planted(target: str, does: str) -> dict[str, str]:
 def spare(api: Api) -> Api:
     """Two nodes, and a gang of the namespace bad that waits."""
     for name in ("bad", "good"):
-        if not any(each["metadata"]["name"] == name for each in api.list("/api/v1/namespaces").items):
+        if not any(
+            each["metadata"]["name"] == name for each in api.list("/api/v1/namespaces").items
+        ):
             make.create_all(api, [make.namespace(name)])
     make.create_all(api, [make.node(f"n{index}") for index in range(2)])
     make.create_all(api, make.gang("g", members=2, gpus=1, namespace="bad"))
@@ -53,7 +57,11 @@ def bound_after(api: Api, pods: Following, name: str) -> float:
     """Seconds until a new gang of another namespace is bound."""
     make.create_all(api, make.gang(name, members=2, gpus=1, namespace="good"))
     began_s = time.monotonic()
-    pods.wait_for(lambda items: len(nodes_of(items, f"{name}-")) == 2, within_s=WITHIN_S, what=f"{name} is bound")
+    pods.wait_for(
+        lambda items: len(nodes_of(items, f"{name}-")) == 2,
+        within_s=WITHIN_S,
+        what=f"{name} is bound",
+    )
     return time.monotonic() - began_s
 
 
@@ -69,15 +77,21 @@ def run_until_it_ends(daemon: Daemon) -> None:
 def is_told(pods: Following) -> None:
     """Wait until the gang of the namespace bad is told."""
     pods.wait_for(
-        lambda items: sum((refusal(pod) or ("",))[0] == "InternalError" for pod in items.values()) == 2,
+        lambda items: (
+            sum((refusal(pod) or ("",))[0] == "InternalError" for pod in items.values()) == 2
+        ),
         within_s=WITHIN_S,
         what="both pods are told of an internal error",
     )
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_others_are_bound_while_one_gang_raises(spare: Api, plane: ControlPlane, place: str, tmp_path: Path) -> None:
-    """I10: within a second; the gang is told, the error is logged and counted, and a file is kept that replay plays."""
+def test_others_are_bound_while_one_gang_raises(
+    spare: Api, plane: ControlPlane, place: str, tmp_path: Path
+) -> None:
+    """I10: within a second; the gang is told, the error is logged and counted, and a file is kept
+    that replay plays.
+    """
     target, does = PLACES[place]
     kept = tmp_path / "state"
     kept.mkdir(mode=0o777)
@@ -89,18 +103,28 @@ def test_others_are_bound_while_one_gang_raises(spare: Api, plane: ControlPlane,
         took_s = min(bound_after(spare, pods, f"fast-{number}") for number in range(3))
         assert took_s < 1.0
         print(f"another gang was bound after {took_s:.2f} s")
-        counted = {name: value for name, value in daemon.metrics().items() if name.startswith("gangsched_internal")}
+        counted = {
+            name: value
+            for name, value in daemon.metrics().items()
+            if name.startswith("gangsched_internal")
+        }
         assert sum(counted.values()) >= 1 or place == "report"
-        (logged, *_) = [line for line in daemon.log_lines() if line.get("event") == "internal error"] or [{}]
+        logged, *_ = [
+            line for line in daemon.log_lines() if line.get("event") == "internal error"
+        ] or [{}]
         if place != "report":
             assert logged["group"] == "bad/g"
-            status, _ = daemon.http(f"/debug/internal-errors/{logged['reference']}", port=daemon.debug_port)
+            status, _ = daemon.http(
+                f"/debug/internal-errors/{logged['reference']}", port=daemon.debug_port
+            )
             assert status == 200
         daemon.check()
 
 
 def test_no_gang_ends_two_processes(spare: Api, plane: ControlPlane, tmp_path: Path) -> None:
-    """I10: the process after one that was killed at a gang sets it aside, and so does any other replica."""
+    """I10: the process after one that was killed at a gang sets it aside, and so does any other
+    replica.
+    """
     kept = tmp_path / "state"
     kept.mkdir()
     kept.chmod(0o777)
@@ -111,7 +135,10 @@ def test_no_gang_ends_two_processes(spare: Api, plane: ControlPlane, tmp_path: P
     with pytest.raises(ControlPlaneError):
         run_until_it_ends(first)
     first.kill()
-    with Daemon(plane, environment=own, extra_args=elects) as second, Following(spare, PODS) as pods:
+    with (
+        Daemon(plane, environment=own, extra_args=elects) as second,
+        Following(spare, PODS) as pods,
+    ):
         is_told(pods)
         assert bound_after(spare, pods, "beside-second") < WITHIN_S
         second.check()
@@ -120,6 +147,9 @@ def test_no_gang_ends_two_processes(spare: Api, plane: ControlPlane, tmp_path: P
             assert time.monotonic() < deadline_s
             time.sleep(0.1)
     # It has no file of the first two.
-    with Daemon(plane, environment=environment, extra_args=elects) as third, Following(spare, PODS) as pods:
+    with (
+        Daemon(plane, environment=environment, extra_args=elects) as third,
+        Following(spare, PODS) as pods,
+    ):
         bound_after(spare, pods, "beside-third")
         third.check()

@@ -1,4 +1,6 @@
-"""Gangs of all kinds while the scheduler is killed -9 at random instants and the API server is killed under it."""
+"""Gangs of all kinds while the scheduler is killed -9 at random instants and the API server is
+killed under it.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,10 @@ class Jobs:
         mode = rng.choice(("Strict", "Strict", "NonStrict"))
         if rng.random() < 0.3:
             gang_metadata = make.gang_annotations(name, minimum, total=members, mode=mode)
-            objects = [make.pod(f"{name}-{index}", gpus=gpus, annotations=gang_metadata) for index in range(members)]
+            objects = [
+                make.pod(f"{name}-{index}", gpus=gpus, annotations=gang_metadata)
+                for index in range(members)
+            ]
         else:
             objects = make.gang(name, members=members, min_member=minimum, gpus=gpus)
             objects[0]["metadata"]["annotations"] = {f"{make.KOORDINATOR}mode": mode}
@@ -63,7 +68,9 @@ class Jobs:
 
     def started(self) -> list[str]:
         """Gangs that have their minimum bound."""
-        return [name for name in self.gangs if self._checks.started_s(f"default/{name}") is not None]
+        return [
+            name for name in self.gangs if self._checks.started_s(f"default/{name}") is not None
+        ]
 
     def take_away(self, names: list[str]) -> None:
         """Delete gangs with all that belongs to them."""
@@ -95,7 +102,9 @@ def waiting(pods: Mapping[str, Object]) -> list[str]:
 
 
 def test_nothing_is_lost_whatever_is_killed(plane: ControlPlane) -> None:
-    """Every gang starts in the end; no node is ever over-committed; what was half bound at a kill is completed."""
+    """Every gang starts in the end; no node is ever over-committed; what was half bound at a kill
+    is completed.
+    """
     rng = random.Random(SEED)
     print(f"CHAOS_SEED={SEED} CHAOS_ROUNDS={ROUNDS}")
     api, checks = Api.of(plane), Checks(limit_s=PARTLY_BOUND_LIMIT_S)
@@ -116,7 +125,9 @@ def test_nothing_is_lost_whatever_is_killed(plane: ControlPlane) -> None:
             while jobs.gangs:
                 try:
                     found = pods.wait_for(
-                        lambda _: jobs.started() or None, within_s=STARTS_WITHIN_S, what="the next gang to start"
+                        lambda _: jobs.started() or None,
+                        within_s=STARTS_WITHIN_S,
+                        what="the next gang to start",
                     )
                 except TimeoutError:
                     print("\n".join(waiting(pods.objects())))
@@ -127,5 +138,8 @@ def test_nothing_is_lost_whatever_is_killed(plane: ControlPlane) -> None:
     finally:
         daemon.kill()
         api.close()
-    print(f"{ROUNDS * GANGS_PER_ROUND} gangs started; one was partly bound for {checks.longest_partly_s:.2f} s at most")
+    print(
+        f"{ROUNDS * GANGS_PER_ROUND} gangs started; one was partly bound for"
+        f" {checks.longest_partly_s:.2f} s at most"
+    )
     assert checks.violations == []

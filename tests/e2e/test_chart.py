@@ -1,4 +1,6 @@
-"""The chart as helm renders it: with its defaults the manifests, with each value what it says, and no wrong value."""
+"""The chart as helm renders it: with its defaults the manifests, with each value what it says, and
+no wrong value.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ from tests.release import files
 pytestmark = pytest.mark.e2e
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
-OF_HELM = {"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "app.kubernetes.io/version", "helm.sh/chart"}
+OF_HELM = {
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/version",
+    "helm.sh/chart",
+}
 OF_OURS = "app.kubernetes.io/name"
 NAMED = tuple[str, str]
 
@@ -33,7 +40,9 @@ def helm(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([HELM, *words], capture_output=True, text=True, timeout=60, check=False)
 
 
-def rendered(*words: str, namespace: str = "gangsched-system", chart: Path = CHART) -> dict[NAMED, Object]:
+def rendered(
+    *words: str, namespace: str = "gangsched-system", chart: Path = CHART
+) -> dict[NAMED, Object]:
     """The chart's objects with these words of the command line, by kind and name."""
     done = helm("template", "gangsched", chart, "--namespace", namespace, *words)
     assert done.returncode == 0, done.stderr
@@ -48,11 +57,17 @@ def by_name(documents: list[Object]) -> dict[NAMED, Object]:
 
 
 def without_marks(documents: dict[NAMED, Object]) -> dict[NAMED, Object]:
-    """The objects without Helm's labels and the name that it gives to all, and without the checksum of the settings."""
+    """The objects without Helm's labels and the name that it gives to all, and without the checksum
+    of the settings.
+    """
     found = copy.deepcopy(documents)
     for body in found.values():
         metadata = body["metadata"]
-        labels = {key: value for key, value in metadata.pop("labels", {}).items() if key not in {*OF_HELM, OF_OURS}}
+        labels = {
+            key: value
+            for key, value in metadata.pop("labels", {}).items()
+            if key not in {*OF_HELM, OF_OURS}
+        }
         metadata |= {"labels": labels} if labels else {}
         if body["kind"] == "Deployment":
             body["spec"]["template"]["metadata"]["annotations"].pop("checksum/config", None)
@@ -62,12 +77,19 @@ def without_marks(documents: dict[NAMED, Object]) -> dict[NAMED, Object]:
 
 
 def test_the_defaults_are_the_manifests() -> None:
-    """Every object of install.yaml but the namespace, the definition (Helm keeps it apart) and the settings' text."""
+    """Every object of install.yaml but the namespace, the definition (Helm keeps it apart) and the
+    settings' text.
+    """
     chart, manifests = without_marks(rendered()), without_marks(by_name(load_yaml(INSTALL)))
-    for apart in (("Namespace", "gangsched-system"), ("CustomResourceDefinition", "podgroups.scheduling.x-k8s.io")):
+    for apart in (
+        ("Namespace", "gangsched-system"),
+        ("CustomResourceDefinition", "podgroups.scheduling.x-k8s.io"),
+    ):
         del manifests[apart]
     settings = ("ConfigMap", "gangsched")
-    assert yaml.safe_load(chart.pop(settings)["data"]["config.yaml"]) == {"lease_namespace": "gangsched-system"}
+    assert yaml.safe_load(chart.pop(settings)["data"]["config.yaml"]) == {
+        "lease_namespace": "gangsched-system"
+    }
     del manifests[settings]
     assert chart.keys() == manifests.keys()
     for name, body in manifests.items():
@@ -75,7 +97,9 @@ def test_the_defaults_are_the_manifests() -> None:
 
 
 def test_the_api_of_gangs_is_the_overlay() -> None:
-    """Without `visibility.enabled` it is overlays/no-gangs-api; a certificate of others takes away what makes one."""
+    """Without `visibility.enabled` it is overlays/no-gangs-api; a certificate of others takes away
+    what makes one.
+    """
     chart = rendered()
     without = without_marks(rendered("--set", "visibility.enabled=false"))
     overlay = without_marks(by_name(load_yaml(kustomized(ROOT / "overlays" / "no-gangs-api"))))
@@ -87,14 +111,18 @@ def test_the_api_of_gangs_is_the_overlay() -> None:
         assert not container.pop("env", [])
     assert without["Deployment", "gangsched"] == overlay["Deployment", "gangsched"]
     words = ("--set", "visibility.certificateSecret=tls")
-    issued = rendered(*words, "--set", "visibility.annotations.cert-manager\\.io/inject-ca-from=ns/tls")
+    issued = rendered(
+        *words, "--set", "visibility.annotations.cert-manager\\.io/inject-ca-from=ns/tls"
+    )
     gone = {(kind, "gangsched-visibility") for kind in ("Secret", "Role", "RoleBinding")}
     assert chart.keys() - issued.keys() == gone
     service = issued["APIService", "v1alpha1.visibility.gangsched.dev"]
     assert service["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "ns/tls"}
     spec = issued["Deployment", "gangsched"]["spec"]["template"]["spec"]
     variables = {each["name"]: each["value"] for each in spec["containers"][0]["env"]}
-    (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "certificate"]
+    (mount,) = [
+        each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "certificate"
+    ]
     assert variables["GANGSCHED_VISIBILITY_CERT_DIR"] == mount["mountPath"]
     assert {"name": "certificate", "secret": {"secretName": "tls"}} in spec["volumes"]
 
@@ -110,35 +138,58 @@ def test_a_cluster_that_is_too_old_is_refused() -> None:
     """Without the admission policies the daemon's token could write more than the daemon does."""
     done = helm("template", "gangsched", CHART, "--kube-version", "1.29.9")
     assert done.returncode == 1
-    assert "chart requires kubeVersion: >=1.30.0-0 which is incompatible with Kubernetes v1.29.9" in done.stderr
+    assert (
+        "chart requires kubeVersion: >=1.30.0-0 which is incompatible with Kubernetes v1.29.9"
+        in done.stderr
+    )
 
 
 def test_another_namespace_is_everywhere() -> None:
-    """Roles, policies and the Lease follow the release; nothing is left of the namespace that the manifests have."""
+    """Roles, policies and the Lease follow the release; nothing is left of the namespace that the
+    manifests have.
+    """
     objects = rendered(namespace="scheduling")
     assert "gangsched-system" not in yaml.safe_dump(list(objects.values()))
     policy = objects["ValidatingAdmissionPolicy", "gangsched-binding"]["spec"]
-    assert "system:serviceaccount:scheduling:gangsched" in policy["matchConditions"][0]["expression"]
+    assert (
+        "system:serviceaccount:scheduling:gangsched" in policy["matchConditions"][0]["expression"]
+    )
 
 
 def test_the_settings_are_those_of_the_daemon(tmp_path: Path) -> None:
-    """The ConfigMap is a file that the daemon reads, the Role names the Lease, and other settings are other pods."""
-    words = ("settings.lease_name=mine", "settings.preemption=false", "settings.scheduler_names={a,b}")
+    """The ConfigMap is a file that the daemon reads, the Role names the Lease, and other settings
+    are other pods.
+    """
+    words = (
+        "settings.lease_name=mine",
+        "settings.preemption=false",
+        "settings.scheduler_names={a,b}",
+    )
     fraction = ("--set-json", "settings.wait_time_s=90.5")  # --set makes a text of it
     objects = rendered(*(word for each in words for word in ("--set", each)), *fraction)
     config = tmp_path / "config.yaml"
     config.write_text(objects["ConfigMap", "gangsched"]["data"]["config.yaml"])
     settings = load_settings(config, {})
-    assert (settings.lease_name, settings.preemption, settings.scheduler_names) == ("mine", "off", ("a", "b"))
+    assert (settings.lease_name, settings.preemption, settings.scheduler_names) == (
+        "mine",
+        "off",
+        ("a", "b"),
+    )
     assert (settings.wait_time_s, settings.lease_namespace) == (90.5, "gangsched-system")
     role = objects["Role", "gangsched-leader-election"]
-    assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [["mine"]]
-    statuses, leases = (policy(objects, name) for name in ("gangsched-pod-status", "gangsched-lease"))
+    assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [
+        ["mine"]
+    ]
+    statuses, leases = (
+        policy(objects, name) for name in ("gangsched-pod-status", "gangsched-lease")
+    )
     variables = {each["name"]: each["expression"] for each in statuses["variables"]}
     assert (variables["served"], variables["victims"]) == ("['a', 'b']", "'own'")
     assert "object.metadata.name == 'mine'" in leases["validations"][0]["expression"]
     sums = [
-        each["Deployment", "gangsched"]["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        each["Deployment", "gangsched"]["spec"]["template"]["metadata"]["annotations"][
+            "checksum/config"
+        ]
         for each in (objects, rendered())
     ]
     assert sums[0] != sums[1]
@@ -151,9 +202,14 @@ def policy(objects: dict[NAMED, Object], name: str) -> Object:
 
 
 def test_the_policies_allow_what_other_settings_ask_for() -> None:
-    """Scheduler names may be one text, and with `preemption: all` pods of any scheduler may be victims."""
+    """Scheduler names may be one text, and with `preemption: all` pods of any scheduler may be
+    victims.
+    """
     names = rendered("--set", r"settings.scheduler_names=a\, b", "--set", "settings.preemption=all")
-    variables = {each["name"]: each["expression"] for each in policy(names, "gangsched-pod-status")["variables"]}
+    variables = {
+        each["name"]: each["expression"]
+        for each in policy(names, "gangsched-pod-status")["variables"]
+    }
     assert (variables["served"], variables["victims"]) == ("['a', 'b']", "'all'")
 
 
@@ -161,18 +217,29 @@ def test_what_can_be_left_out_and_added() -> None:
     """Each switch takes away, or adds, the objects that it names and no others."""
     whole = rendered().keys()
     for word, gone in (
-        ("admissionPolicy.enabled=false", {name for name in whole if name[0].startswith("ValidatingAdmission")}),
-        ("networkPolicy.enabled=false", {("NetworkPolicy", f"gangsched{of}") for of in ("", "-visibility")}),
+        (
+            "admissionPolicy.enabled=false",
+            {name for name in whole if name[0].startswith("ValidatingAdmission")},
+        ),
+        (
+            "networkPolicy.enabled=false",
+            {("NetworkPolicy", f"gangsched{of}") for of in ("", "-visibility")},
+        ),
         ("priorityClass.create=false", {("PriorityClass", "gangsched")}),
         ("podDisruptionBudget.enabled=false", {("PodDisruptionBudget", "gangsched")}),
         ("replicas=1", {("PodDisruptionBudget", "gangsched")}),
-        ("rbac.preemption=false", {name for name in whole if name[1].startswith("gangsched-preemption")}),
+        (
+            "rbac.preemption=false",
+            {name for name in whole if name[1].startswith("gangsched-preemption")},
+        ),
         ("rbac.users=false", {name for name in whole if name[1].startswith("gangsched-podgroups")}),
     ):
         assert gone
         assert whole - rendered("--set", word).keys() == gone, word
     dialects = {name for name in rendered("--set", "rbac.dialects=true") if name not in whole}
-    assert dialects == {(kind, "gangsched-dialects") for kind in ("ClusterRole", "ClusterRoleBinding")}
+    assert dialects == {
+        (kind, "gangsched-dialects") for kind in ("ClusterRole", "ClusterRoleBinding")
+    }
     monitoring = ("serviceMonitor", "rules", "dashboard")
     words = [word for each in monitoring for word in ("--set", f"monitoring.{each}=true")]
     added = rendered(*words, "--set", "monitoring.labels.release=prometheus")
@@ -186,7 +253,10 @@ def test_what_can_be_left_out_and_added() -> None:
     (rules,) = load_yaml(ROOT / "manifests" / "monitoring" / "rules.yaml")
     assert objects["PrometheusRule", "gangsched"]["spec"] == rules["spec"]
     dashboard = (ROOT / "manifests" / "monitoring" / "dashboard.json").read_text()
-    assert objects["ConfigMap", "gangsched-dashboard"]["data"]["dashboard.json"].strip() == dashboard.strip()
+    assert (
+        objects["ConfigMap", "gangsched-dashboard"]["data"]["dashboard.json"].strip()
+        == dashboard.strip()
+    )
 
 
 def test_a_pods_values_reach_the_pod() -> None:
@@ -205,7 +275,9 @@ def test_a_pods_values_reach_the_pod() -> None:
         "networkPolicy.apiServerPorts": "{6443}",
         "networkPolicy.apiServer[0].ipBlock.cidr": "10.0.0.1/32",
     }
-    objects = rendered(*(word for key, value in words.items() for word in ("--set", f"{key}={value}")))
+    objects = rendered(
+        *(word for key, value in words.items() for word in ("--set", f"{key}={value}"))
+    )
     template = objects["Deployment", "gangsched"]["spec"]["template"]
     spec, (container,) = template["spec"], template["spec"]["containers"]
     assert container["image"] == f"example.com:5000/gangsched@{DIGEST}"
@@ -220,7 +292,10 @@ def test_a_pods_values_reach_the_pod() -> None:
     assert template["metadata"]["labels"] == {OF_OURS: "gangsched", "team": "ml"}
     assert template["metadata"]["annotations"]["note"] == "x"
     egress = objects["NetworkPolicy", "gangsched"]["spec"]["egress"][0]
-    assert egress == {"ports": [{"port": 6443, "protocol": "TCP"}], "to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}
+    assert egress == {
+        "ports": [{"port": 6443, "protocol": "TCP"}],
+        "to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}],
+    }
 
 
 @pytest.mark.parametrize(
@@ -232,10 +307,19 @@ def test_a_pods_values_reach_the_pod() -> None:
         ("image.repository=a/b:tag", "'/image/repository': 'a/b:tag' does not match pattern"),
         ("replica=2", "additional properties 'replica' not allowed"),
         ("settings.wait_times=3", "'/settings': additional properties 'wait_times' not allowed"),
-        ("settings.health_port=9090", "'/settings': additional properties 'health_port' not allowed"),
+        (
+            "settings.health_port=9090",
+            "'/settings': additional properties 'health_port' not allowed",
+        ),
         ("settings.bind_connections=0", "'/settings/bind_connections': minimum: got 0, want 1"),
-        ("settings.preempt_pdb=ignore", "'/settings/preempt_pdb': value must be one of 'respect', 'last_resort'"),
-        ("networkPolicy.apiServerPorts={99999}", "'/networkPolicy/apiServerPorts/0': maximum: got 99,999, want 65,535"),
+        (
+            "settings.preempt_pdb=ignore",
+            "'/settings/preempt_pdb': value must be one of 'respect', 'last_resort'",
+        ),
+        (
+            "networkPolicy.apiServerPorts={99999}",
+            "'/networkPolicy/apiServerPorts/0': maximum: got 99,999, want 65,535",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_in_one_sentence(word: str, said: str) -> None:
@@ -259,7 +343,13 @@ def test_a_removed_value_names_its_replacement(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("bind_connections", 0), ("wait_time_s", 0), ("reservations", 65), ("log_level", "loud"), ("lease_name", "No")],
+    [
+        ("bind_connections", 0),
+        ("wait_time_s", 0),
+        ("reservations", 65),
+        ("log_level", "loud"),
+        ("lease_name", "No"),
+    ],
 )
 def test_the_daemon_and_the_schema_agree(tmp_path: Path, name: str, value: object) -> None:
     """What the daemon would refuse at its start is refused by Helm already."""
@@ -267,7 +357,10 @@ def test_the_daemon_and_the_schema_agree(tmp_path: Path, name: str, value: objec
     config.write_text(yaml.safe_dump({name: value}))
     with pytest.raises(SettingsError):
         load_settings(config, {})
-    assert f"/settings/{name}" in helm("template", "gangsched", CHART, "--set", f"settings.{name}={value}").stderr
+    assert (
+        f"/settings/{name}"
+        in helm("template", "gangsched", CHART, "--set", f"settings.{name}={value}").stderr
+    )
 
 
 def test_the_files_of_a_release_have_the_image_by_digest(tmp_path: Path) -> None:
@@ -280,7 +373,14 @@ def test_the_files_of_a_release_have_the_image_by_digest(tmp_path: Path) -> None
     del sent[key], here[key]
     assert sent == here
     (archive,) = tmp_path.glob("gangsched-*.tgz")
-    assert rendered(chart=archive)[key]["spec"]["template"]["spec"]["containers"][0]["image"] == image
+    assert (
+        rendered(chart=archive)[key]["spec"]["template"]["spec"]["containers"][0]["image"] == image
+    )
     with tarfile.open(archive) as packed:
         names = {name.removeprefix("gangsched/") for name in packed.getnames()}
-    assert {"Chart.yaml", "values.schema.json", "crds/scheduling.x-k8s.io_podgroups.yaml", "files/rbac.yaml"} <= names
+    assert {
+        "Chart.yaml",
+        "values.schema.json",
+        "crds/scheduling.x-k8s.io_podgroups.yaml",
+        "files/rbac.yaml",
+    } <= names

@@ -1,4 +1,6 @@
-"""The control plane itself: it serves, it leaves nothing behind, and kwok plays the kubelets we need."""
+"""The control plane itself: it serves, it leaves nothing behind, and kwok plays the kubelets we
+need.
+"""
 
 import asyncio
 import contextlib
@@ -27,7 +29,9 @@ T = TypeVar("T")
 
 
 def eventually(look: Callable[[], T | None], *, within_s: float) -> T:
-    """The first thing `look` returns that is not None or False, or a failure when the time is up."""
+    """The first thing `look` returns that is not None or False, or a failure when the time
+    is up.
+    """
     deadline_s = time.monotonic() + within_s
     while True:
         found = look()
@@ -53,7 +57,9 @@ def processes_of(workdir: Path) -> set[int]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            told = (entry / "cmdline").read_bytes().decode(errors="replace") + os.readlink(entry / "cwd")
+            told = (entry / "cmdline").read_bytes().decode(errors="replace") + os.readlink(
+                entry / "cwd"
+            )
             if str(workdir) in told and alive(int(entry.name)):
                 found.add(int(entry.name))
     return found
@@ -61,7 +67,9 @@ def processes_of(workdir: Path) -> set[int]:
 
 @contextlib.contextmanager
 def foreground(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Path, set[int]]]:
-    """`python -m control_plane` once it is ready: the process, its working directory, its components' pids."""
+    """`python -m control_plane` once it is ready: the process, its working directory, its
+    components' pids.
+    """
     argv = [sys.executable, "-m", "control_plane", *arguments]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -75,15 +83,23 @@ def foreground(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Path, s
         process.communicate()
 
 
-# --- nothing stays behind -------------------------------------------------------------------------------------------
+# --- nothing stays behind -----------------------------------------------------------------------
 
 
 def test_stop_leaves_neither_process_nor_file() -> None:
-    """After `stop()` every component has ended and the temporary directory is gone; a second stop does nothing."""
+    """After `stop()` every component has ended and the temporary directory is gone; a second stop
+    does nothing.
+    """
     plane = ControlPlane(kcm=True, kwok=True, scheduler=True)
     plane.start()
     pids, workdir = dict(plane.pids), plane.workdir
-    assert list(pids) == ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
+    assert list(pids) == [
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kwok",
+    ]
     assert all(map(alive, pids.values()))
     plane.stop()
     plane.stop()
@@ -94,7 +110,9 @@ def test_stop_leaves_neither_process_nor_file() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_foreground_command_cleanly(number: signal.Signals) -> None:
-    """Ctrl-C, a polite kill and a closed terminal all end `python -m control_plane` with exit code 0, nothing left."""
+    """Ctrl-C, a polite kill and a closed terminal all end `python -m control_plane` with exit code
+    0, nothing left.
+    """
     with foreground() as (process, workdir, pids):
         assert len(pids) >= 2
         process.send_signal(number)
@@ -156,11 +174,13 @@ def test_started_from_a_thread_that_ends() -> None:
         plane.stop()
 
 
-# --- what people read when it does not start ------------------------------------------------------------------------
+# --- what people read when it does not start ----------------------------------------------------
 
 
 def test_a_component_that_dies_is_named_with_its_last_words() -> None:
-    """The error of a failed start names the component and quotes its log; nothing is left running."""
+    """The error of a failed start names the component and quotes its log; nothing is
+    left running.
+    """
     plane = ControlPlane(feature_gates={"NoSuchGate": True})
     with pytest.raises(ControlPlaneError, match=r"(?s)kube-apiserver died.*NoSuchGate"):
         plane.start()
@@ -185,14 +205,18 @@ def test_a_death_later_on_is_noticed() -> None:
 
 
 def test_a_scheduler_configuration_without_our_address_is_refused(tmp_path: Path) -> None:
-    """A kube-scheduler configuration with no place for our kubeconfig is refused in one sentence."""
+    """A kube-scheduler configuration with no place for our kubeconfig is refused in
+    one sentence.
+    """
     config = tmp_path / "scheduler.yaml"
-    config.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    )
     with pytest.raises(ControlPlaneError, match="@KUBECONFIG@"):
         ControlPlane(scheduler=config).start()
 
 
-# --- it serves ------------------------------------------------------------------------------------------------------
+# --- it serves ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -227,10 +251,16 @@ def test_the_admin_kubeconfig_is_complete(plane: ControlPlane, tmp_path: Path) -
     assert plane.kubeconfig.stat().st_mode & 0o077 == 0
 
 
-def test_a_token_is_its_service_account_and_nothing_more(plane: ControlPlane, api: Api, tmp_path: Path) -> None:
-    """A ServiceAccount's kubeconfig authenticates as that account, and RBAC refuses what nobody granted."""
+def test_a_token_is_its_service_account_and_nothing_more(
+    plane: ControlPlane, api: Api, tmp_path: Path
+) -> None:
+    """A ServiceAccount's kubeconfig authenticates as that account, and RBAC refuses what nobody
+    granted.
+    """
     api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
-    path = plane.write_kubeconfig(tmp_path / "kubeconfig", token=plane.service_account_token("default", "nobody"))
+    path = plane.write_kubeconfig(
+        tmp_path / "kubeconfig", token=plane.service_account_token("default", "nobody")
+    )
 
     async def who_and_what() -> tuple[str, int]:
         from kubernetes_asyncio import client, config
@@ -252,14 +282,18 @@ def test_a_token_is_its_service_account_and_nothing_more(plane: ControlPlane, ap
 def test_feature_gates_and_runtime_config_arrive() -> None:
     """With its gate and its API version switched on, the server serves native gangs."""
     with ControlPlane(
-        feature_gates={"GenericWorkload": True}, runtime_config=["scheduling.k8s.io/v1alpha2=true"], for_load=True
+        feature_gates={"GenericWorkload": True},
+        runtime_config=["scheduling.k8s.io/v1alpha2=true"],
+        for_load=True,
     ) as plane:
         answer = Api.of(plane).get("/apis/scheduling.k8s.io/v1alpha2")
         assert "podgroups" in {resource["name"] for resource in answer["resources"]}
 
 
 def test_the_api_server_comes_back_with_its_data(tmp_path: Path) -> None:
-    """One component can be stopped and started again; address, data and the given directory stay."""
+    """One component can be stopped and started again; address, data and the given
+    directory stay.
+    """
     with ControlPlane(tmp_path) as plane:
         api = Api.of(plane)
         api.post("/api/v1/namespaces", {"metadata": {"name": "kept"}})
@@ -271,7 +305,7 @@ def test_the_api_server_comes_back_with_its_data(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "kube-apiserver.log").exists()
 
 
-# --- kwok's part ----------------------------------------------------------------------------------------------------
+# --- kwok's part --------------------------------------------------------------------------------
 
 
 def make_node(api: Api, body: Object) -> Object:
@@ -304,7 +338,9 @@ def phase(api: Api, name: str) -> str:
 
 
 def test_a_node_becomes_ready_as_it_was_made(api: Api) -> None:
-    """A fake node becomes Ready, without a taint, its fake GPUs untouched; one without allocatable stays without."""
+    """A fake node becomes Ready, without a taint, its fake GPUs untouched; one without allocatable
+    stays without.
+    """
     asked = node("gpus")
     made = make_node(api, asked)
     assert made["status"]["allocatable"] == asked["status"]["allocatable"]
@@ -319,20 +355,29 @@ def test_a_pod_runs_once_it_is_bound_and_goes_once_it_is_deleted(api: Api) -> No
     eventually(lambda: phase(api, "server") == "Running", within_s=10)
     stored = api.get(f"{PODS}/server")["status"]["conditions"]
     conditions = {item["type"]: item["status"] for item in stored}
-    assert conditions == {"PodScheduled": "True", "Initialized": "True", "ContainersReady": "True", "Ready": "True"}
+    assert conditions == {
+        "PodScheduled": "True",
+        "Initialized": "True",
+        "ContainersReady": "True",
+        "Ready": "True",
+    }
     assert api.delete(f"{PODS}/server", grace_s=None)
     eventually(lambda: phase(api, "server") == "gone", within_s=10)
 
 
 def test_a_pod_ends_after_its_run_seconds_however_often_it_changes(api: Api) -> None:
-    """A pod with run-seconds 3 succeeds after about 3 s, even when its status is written all the while."""
+    """A pod with run-seconds 3 succeeds after about 3 s, even when its status is written all the
+    while.
+    """
     make_node(api, node("batch"))
     make_bound_pod(api, "job", "batch", run_seconds="3")
     eventually(lambda: phase(api, "job") != "Pending", within_s=10)
     running_s = time.monotonic()
 
     def ended() -> bool:
-        api.patch(f"{PODS}/job/status", {"metadata": {"annotations": {"seen": str(time.monotonic())}}})
+        api.patch(
+            f"{PODS}/job/status", {"metadata": {"annotations": {"seen": str(time.monotonic())}}}
+        )
         return phase(api, "job") == "Succeeded"
 
     eventually(ended, within_s=10)
@@ -340,7 +385,9 @@ def test_a_pod_ends_after_its_run_seconds_however_often_it_changes(api: Api) -> 
 
 
 def test_run_seconds_may_come_later_and_must_be_a_number(api: Api) -> None:
-    """A value that is no number is ignored; a pod annotated while it runs ends that long afterwards."""
+    """A value that is no number is ignored; a pod annotated while it runs ends that long
+    afterwards.
+    """
     make_node(api, node("late"))
     make_bound_pod(api, "late", "late", run_seconds="soon")
     eventually(lambda: phase(api, "late") == "Running", within_s=10)
@@ -351,7 +398,9 @@ def test_run_seconds_may_come_later_and_must_be_a_number(api: Api) -> None:
 
 
 def test_a_pod_that_has_ended_never_runs_again(api: Api) -> None:
-    """kwok reads the pods of a new node twice; one that somebody ended after the first time stays ended."""
+    """kwok reads the pods of a new node twice; one that somebody ended after the first time stays
+    ended.
+    """
     names = [f"once-{number}" for number in range(100)]
     ended: set[str] = set()
     revived: set[str] = set()
@@ -364,13 +413,20 @@ def test_a_pod_that_has_ended_never_runs_again(api: Api) -> None:
             elif now == "Running" and name in ended:
                 revived.add(name)
             elif now == "Running":
-                people.submit(api.patch, f"{PODS}/{name}/status", {"status": {"phase": "Succeeded"}})
+                people.submit(
+                    api.patch, f"{PODS}/{name}/status", {"status": {"phase": "Succeeded"}}
+                )
 
         with Following(api, PODS, on_change=changed, selector="end=once") as followed:
-            create_all(api, [pod(name, labels={"end": "once"}, spec={"nodeName": "news"}) for name in names])
+            create_all(
+                api,
+                [pod(name, labels={"end": "once"}, spec={"nodeName": "news"}) for name in names],
+            )
             made = people.submit(make_node, api, node("news"))
             for name in names:  # so that kwok's watch shows them while it lists them
-                people.submit(api.patch, f"{PODS}/{name}", {"metadata": {"labels": {"seen": "again"}}})
+                people.submit(
+                    api.patch, f"{PODS}/{name}", {"metadata": {"labels": {"seen": "again"}}}
+                )
             made.result()
             followed.wait_for(lambda _: ended.issuperset(names), within_s=30, what="all pods ended")
             make_bound_pod(api, "after", "news")

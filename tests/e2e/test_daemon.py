@@ -1,4 +1,6 @@
-"""The daemon as users meet it: a real API server, kwok nodes, the rights of its ServiceAccount and no others."""
+"""The daemon as users meet it: a real API server, kwok nodes, the rights of its ServiceAccount and
+no others.
+"""
 
 from __future__ import annotations
 
@@ -53,14 +55,20 @@ def gpus_in_use(pods: Mapping[str, Object]) -> Counter[str]:
 
 def events(api: Api, reason: str) -> list[str]:
     """Notes of the Events with this reason."""
-    return [item["note"] for item in api.list("/apis/events.k8s.io/v1/events").items if item["reason"] == reason]
+    return [
+        item["note"]
+        for item in api.list("/apis/events.k8s.io/v1/events").items
+        if item["reason"] == reason
+    ]
 
 
 def wait_for_event(api: Api, reason: str, fragment: str) -> None:
     """Until an Event with this reason says `fragment`."""
     with Following(api, "/apis/events.k8s.io/v1/events") as seen:
         seen.wait_for(
-            lambda items: any(e["reason"] == reason and fragment in e.get("note", "") for e in items.values()),
+            lambda items: any(
+                e["reason"] == reason and fragment in e.get("note", "") for e in items.values()
+            ),
             within_s=WITHIN_S,
             what=f"an Event {reason} that says {fragment!r}",
         )
@@ -71,7 +79,11 @@ def test_a_gang_of_200_is_one_plan(plane: ControlPlane, api: Api) -> None:
     make.create_all(api, [make.node(f"n{index:03}") for index in range(100)])
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
         make.create_all(api, make.gang("big", members=200, gpus=4))
-        pods.wait_for(lambda items: len(nodes_of(items, "big-")) == 200, within_s=WITHIN_S, what="200 bound pods")
+        pods.wait_for(
+            lambda items: len(nodes_of(items, "big-")) == 200,
+            within_s=WITHIN_S,
+            what="200 bound pods",
+        )
         assert max(gpus_in_use(pods.objects()).values()) == 8
         plans = [line for line in daemon.log_lines() if line.get("event") == "planned"]
         assert [(plan["binds"], plan["started"]) for plan in plans] == [(200, ["default/big"])]
@@ -80,7 +92,9 @@ def test_a_gang_of_200_is_one_plan(plane: ControlPlane, api: Api) -> None:
 
 
 def test_killed_in_the_middle_of_binding(plane: ControlPlane, api: Api) -> None:
-    """After kill -9 with part of a gang bound, a restart completes it: nothing twice, nothing over-committed."""
+    """After kill -9 with part of a gang bound, a restart completes it: nothing twice, nothing
+    over-committed.
+    """
     make.create_all(api, [make.node(f"n{index}") for index in range(8)])
     for attempt in range(5):
         name = f"crash{attempt}"
@@ -95,7 +109,9 @@ def test_killed_in_the_middle_of_binding(plane: ControlPlane, api: Api) -> None:
                 what="the first binds",
             )
             daemon.kill()
-            before = nodes_of({pod["metadata"]["uid"]: pod for pod in api.list(PODS).items}, f"{name}-")
+            before = nodes_of(
+                {pod["metadata"]["uid"]: pod for pod in api.list(PODS).items}, f"{name}-"
+            )
             print(f"killed with {len(before)} of 64 bound")
             if len(before) == 64:
                 delete_all(api, PODS)
@@ -114,26 +130,44 @@ def test_killed_in_the_middle_of_binding(plane: ControlPlane, api: Api) -> None:
 
 
 def test_definitions_may_come_later() -> None:
-    """Without the PodGroup definitions annotation gangs are served; gangs of a definition installed later are too."""
+    """Without the PodGroup definitions annotation gangs are served; gangs of a definition installed
+    later are too.
+    """
     with ControlPlane(kwok=True) as plane:
         api = Api.of(plane)
         apply_manifests(api, crds=False)
         make.create_all(api, [make.node("n0")])
         with Daemon(plane) as daemon, Following(api, PODS) as pods:
             notes = make.gang_annotations("early", 2)
-            make.create_all(api, [make.pod(f"early-{index}", gpus=1, annotations=notes) for index in range(2)])
-            make.create_all(api, [make.pod(f"late-{index}", gpus=1, gang="late") for index in range(2)])
-            pods.wait_for(
-                lambda items: len(nodes_of(items, "early-")) == 2, within_s=WITHIN_S, what="an annotation gang"
+            make.create_all(
+                api, [make.pod(f"early-{index}", gpus=1, annotations=notes) for index in range(2)]
             )
-            pods.wait_for(lambda items: condition(items, "late-0"), within_s=WITHIN_S, what="a reason for late-0")
+            make.create_all(
+                api, [make.pod(f"late-{index}", gpus=1, gang="late") for index in range(2)]
+            )
+            pods.wait_for(
+                lambda items: len(nodes_of(items, "early-")) == 2,
+                within_s=WITHIN_S,
+                what="an annotation gang",
+            )
+            pods.wait_for(
+                lambda items: condition(items, "late-0"),
+                within_s=WITHIN_S,
+                what="a reason for late-0",
+            )
             reason, message = condition(pods.objects(), "late-0") or ("", "")
             assert reason == "PodGroupMissing"
-            assert message.startswith("the API server does not serve PodGroups of scheduling.x-k8s.io")
+            assert message.startswith(
+                "the API server does not serve PodGroups of scheduling.x-k8s.io"
+            )
             pid = daemon.pid
             apply_crds(api)
             make.create_all(api, [make.pod_group("late", min_member=2)])
-            pods.wait_for(lambda items: len(nodes_of(items, "late-")) == 2, within_s=30.0, what="the PodGroup gang")
+            pods.wait_for(
+                lambda items: len(nodes_of(items, "late-")) == 2,
+                within_s=30.0,
+                what="the PodGroup gang",
+            )
             assert daemon.pid == pid
             daemon.check()
 
@@ -154,13 +188,19 @@ def test_bad_annotations(case: str, plane: ControlPlane, api: Api) -> None:
         bad = {make.KOORDINATOR + key: value for key, value in {"name": case, **values}.items()}
         make.create_all(api, [make.pod(f"{case}-0", annotations=bad)])
         make.create_all(api, make.gang("good", members=2, gpus=1))
-        pods.wait_for(lambda items: len(nodes_of(items, "good-")) == 2, within_s=WITHIN_S, what="the good gang")
+        pods.wait_for(
+            lambda items: len(nodes_of(items, "good-")) == 2,
+            within_s=WITHIN_S,
+            what="the good gang",
+        )
         wait_for_event(api, "InvalidGang", said)
         daemon.check()
 
 
 def test_a_giant_pod_and_an_empty_node(plane: ControlPlane, api: Api) -> None:
-    """A pod of 1.4 MB is scheduled like any other; a node without allocatable is named in the log and left alone."""
+    """A pod of 1.4 MB is scheduled like any other; a node without allocatable is named in the log
+    and left alone.
+    """
     make.create_all(api, [make.node("n0")])
     hollow = make.node("hollow")
     del hollow["status"]
@@ -169,25 +209,42 @@ def test_a_giant_pod_and_an_empty_node(plane: ControlPlane, api: Api) -> None:
         giant = make.pod("giant")
         giant["spec"]["containers"][0]["args"] = ["x" * 100_000] * 14
         make.create_all(api, [giant, *make.gang("good", members=2, gpus=1)])
-        pods.wait_for(lambda items: len(nodes_of(items, "g")) == 3, within_s=WITHIN_S, what="all three pods")
+        pods.wait_for(
+            lambda items: len(nodes_of(items, "g")) == 3, within_s=WITHIN_S, what="all three pods"
+        )
         assert set(nodes_of(pods.objects(), "g").values()) == {"n0"}
-        assert any("Node hollow has no allocatable" in json.dumps(line) for line in daemon.log_lines())
+        assert any(
+            "Node hollow has no allocatable" in json.dumps(line) for line in daemon.log_lines()
+        )
         daemon.check()
 
 
 def test_one_node_asked_for_more_than_int64_is_full(plane: ControlPlane, api: Api) -> None:
-    """I8: 1,100 pods that name their node and ask for 8 PiB each end no process, at a rebuild or at the start."""
+    """I8: 1,100 pods that name their node and ask for 8 PiB each end no process, at a rebuild or at
+    the start.
+    """
     make.create_all(api, [make.node("n0", pods=2_000), make.node("n1", gpus=4)])
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
-        greedy = [make.pod(f"greedy-{i}", memory=str(2**53), spec={"nodeName": "n0"}) for i in range(1_100)]
+        greedy = [
+            make.pod(f"greedy-{i}", memory=str(2**53), spec={"nodeName": "n0"})
+            for i in range(1_100)
+        ]
         make.create_all(api, greedy)
         make.create_all(api, [make.node("n2", gpus=4)])  # rebuilds every column
         make.create_all(api, make.gang("running", members=4, gpus=1))
-        pods.wait_for(lambda items: len(nodes_of(items, "running-")) == 4, within_s=WITHIN_S, what="a gang beside them")
+        pods.wait_for(
+            lambda items: len(nodes_of(items, "running-")) == 4,
+            within_s=WITHIN_S,
+            what="a gang beside them",
+        )
         daemon.check()
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
         make.create_all(api, make.gang("restarted", members=4, gpus=1))
-        pods.wait_for(lambda items: len(nodes_of(items, "restarted-")) == 4, within_s=WITHIN_S, what="a gang later")
+        pods.wait_for(
+            lambda items: len(nodes_of(items, "restarted-")) == 4,
+            within_s=WITHIN_S,
+            what="a gang later",
+        )
         found = nodes_of(pods.objects(), "restarted-") | nodes_of(pods.objects(), "running-")
         assert set(found.values()) == {"n1", "n2"}
         daemon.check()
@@ -197,7 +254,9 @@ def test_it_only_asks_for_what_its_role_allows(plane: ControlPlane, api: Api) ->
     """Under its own ServiceAccount the daemon is never refused anything it asks for."""
     make.create_all(api, [make.node("n0", gpus=2)])
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
-        make.create_all(api, [*make.gang("fits", members=2, gpus=1), *make.gang("waits", members=3, gpus=1)])
+        make.create_all(
+            api, [*make.gang("fits", members=2, gpus=1), *make.gang("waits", members=3, gpus=1)]
+        )
         pods.wait_for(
             lambda items: len(nodes_of(items, "fits-")) == 2 and condition(items, "waits-0"),
             within_s=WITHIN_S,
@@ -210,43 +269,75 @@ def test_it_only_asks_for_what_its_role_allows(plane: ControlPlane, api: Api) ->
 
 
 def test_podgroups_are_followed_under_a_uid_without_a_name(plane: ControlPlane, api: Api) -> None:
-    """The image runs under a number: no passwd entry, no HOME, no USER. kopf follows PodGroups there all the same."""
+    """The image runs under a number: no passwd entry, no HOME, no USER. kopf follows PodGroups
+    there all the same.
+    """
     if not as_in_a_container():
-        pytest.skip("this kernel makes no user namespaces for this user, so no process can have the image's UID")
+        pytest.skip(
+            "this kernel makes no user namespaces for this user, so no process can have the"
+            " image's UID"
+        )
     with Daemon(plane) as daemon:
         process = Path("/proc") / str(daemon.pid)
         assert (process / "uid_map").read_text().split()[0] == str(CONTAINER_UID)
         names = {entry.partition("=")[0] for entry in (process / "environ").read_text().split("\0")}
         assert not names & {"HOME", "USER", "LOGNAME", "KUBECONFIG"}
-        wait_until(lambda: follows_podgroups(daemon), "a daemon that follows both API groups of PodGroups")
+        wait_until(
+            lambda: follows_podgroups(daemon), "a daemon that follows both API groups of PodGroups"
+        )
         assert daemon.metrics()["gangsched_podgroups_followed"] == 1.0
 
 
 def follows_podgroups(daemon: Daemon) -> bool:
-    """Whether kopf was started for both API groups, and each was listed again while it ran. Fails if it ended."""
+    """Whether kopf was started for both API groups, and each was listed again while it ran. Fails
+    if it ended.
+    """
     metrics = daemon.metrics()
     starts, sweeps, faults = (
-        metrics[f'gangsched_operator_{name}_total{{part="podgroups"}}'] for name in ("starts", "sweeps", "faults")
+        metrics[f'gangsched_operator_{name}_total{{part="podgroups"}}']
+        for name in ("starts", "sweeps", "faults")
     )
     assert not faults, daemon.log_lines()[-3:]
     return starts == 2 and sweeps == 4
 
 
-def test_podgroups_that_cannot_be_read_are_not_said_to_be_missing(plane: ControlPlane, api: Api) -> None:
-    """A replica that may not watch PodGroups says so on pods and /readyz, and schedules their gangs once it may."""
+def test_podgroups_that_cannot_be_read_are_not_said_to_be_missing(
+    plane: ControlPlane, api: Api
+) -> None:
+    """A replica that may not watch PodGroups says so on pods and /readyz, and schedules their gangs
+    once it may.
+    """
     make.create_all(api, [make.node("n0")])
     role = api.get(CLUSTER_ROLE)
     kept = [rule for rule in role["rules"] if "podgroups" not in rule["resources"]]
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
-        api.put(CLUSTER_ROLE, role | {"rules": kept})  # before kopf listens: a watch that is open stays open
+        # before kopf listens: a watch that is open stays open
+        api.put(CLUSTER_ROLE, role | {"rules": kept})
         try:
-            wait_until(lambda: daemon.http("/readyz")[0] == HTTPStatus.SERVICE_UNAVAILABLE, "an unready replica")
-            make.create_all(api, [make.pod_group("hidden", min_member=1), make.pod("hidden-0", gpus=1, gang="hidden")])
-            pods.wait_for(lambda items: condition(items, "hidden-0"), within_s=WITHIN_S, what="a reason for hidden-0")
+            wait_until(
+                lambda: daemon.http("/readyz")[0] == HTTPStatus.SERVICE_UNAVAILABLE,
+                "an unready replica",
+            )
+            make.create_all(
+                api,
+                [
+                    make.pod_group("hidden", min_member=1),
+                    make.pod("hidden-0", gpus=1, gang="hidden"),
+                ],
+            )
+            pods.wait_for(
+                lambda items: condition(items, "hidden-0"),
+                within_s=WITHIN_S,
+                what="a reason for hidden-0",
+            )
             reason, message = condition(pods.objects(), "hidden-0") or ("", "")
             assert reason == "PodGroupsUnreadable"
             assert "it is unknown whether PodGroup default/hidden exists" in message
         finally:
             api.put(CLUSTER_ROLE, api.get(CLUSTER_ROLE) | {"rules": role["rules"]})
-        pods.wait_for(lambda items: nodes_of(items, "hidden-"), within_s=60.0, what="the gang, once it may be read")
+        pods.wait_for(
+            lambda items: nodes_of(items, "hidden-"),
+            within_s=60.0,
+            what="the gang, once it may be read",
+        )
         wait_until(lambda: daemon.http("/readyz")[0] == HTTPStatus.OK, "a ready replica")

@@ -1,4 +1,6 @@
-"""The demo keeps its promises to newcomers: exit code 0 when its claims hold, 1 when one does not, nothing left."""
+"""The demo keeps its promises to newcomers: exit code 0 when its claims hold, 1 when one does not,
+nothing left.
+"""
 
 import contextlib
 import fcntl
@@ -31,7 +33,9 @@ sys.exit(main.main())
 
 
 def environment(tmp_path: Path, **more: str) -> Mapping[str, str]:
-    """Ours, with everything temporary below `tmp_path`, so that leftovers can be told from others' processes."""
+    """Ours, with everything temporary below `tmp_path`, so that leftovers can be told from others'
+    processes.
+    """
     return {**os.environ, "TMPDIR": str(tmp_path), "PACE": "", **more}
 
 
@@ -46,17 +50,28 @@ def leftovers(tmp_path: Path) -> list[str]:
 
 
 def test_every_claim_holds_and_nothing_is_left(tmp_path: Path) -> None:
-    """Without a terminal: eight scenes in plain lines, every claim checked, exit code 0 in under a minute."""
+    """Without a terminal: eight scenes in plain lines, every claim checked, exit code 0 in under a
+    minute.
+    """
     begun_s = time.monotonic()
     done = subprocess.run(
-        DEMO, cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False
+        DEMO,
+        cwd=ROOT,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert time.monotonic() - begun_s < 60
     assert re.findall(r"^(\d)/8  ", done.stdout, re.MULTILINE) == list("12345678")
     assert done.stdout.count("\n  ok ") == 16
     assert "red has 8 of 16 pods and blue 8" in done.stdout
-    assert "$ kubectl gangsched why llm\n       Gang demo/llm needs room for 12 more pods" in done.stdout
+    assert (
+        "$ kubectl gangsched why llm\n       Gang demo/llm needs room for 12 more pods"
+        in done.stdout
+    )
     assert "there is room for 11" in done.stdout
     assert "is reserved; starts at " in done.stdout
     assert "\x1b" not in done.stdout
@@ -64,7 +79,9 @@ def test_every_claim_holds_and_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_a_false_claim_ends_it_with_1(tmp_path: Path) -> None:
-    """A claim that does not hold is named in one sentence, the exit code is 1, and nothing is left."""
+    """A claim that does not hold is named in one sentence, the exit code is 1, and nothing
+    is left.
+    """
     done = subprocess.run(
         [sys.executable, "-c", A_FALSE_CLAIM],
         cwd=ROOT,
@@ -101,11 +118,12 @@ def test_ctrl_c_in_the_middle_takes_everything_down(tmp_path: Path) -> None:
 
 
 def test_on_a_terminal_there_is_a_live_picture_and_time_to_read(tmp_path: Path) -> None:
-    """On a terminal the nodes are drawn, and a sentence stays for as long as it takes to read it; PACE changes that."""
-    with on_a_terminal(DEMO, environment(tmp_path, TERM="xterm-256color", COLUMNS="120", LINES="40")) as (
-        process,
-        ours,
-    ):
+    """On a terminal the nodes are drawn, and a sentence stays for as long as it takes to read it;
+    PACE changes that.
+    """
+    with on_a_terminal(
+        DEMO, environment(tmp_path, TERM="xterm-256color", COLUMNS="120", LINES="40")
+    ) as (process, ours):
         read_until(ours, "Applied for kube-scheduler.*")
         began_s = time.monotonic()
         shown = read_until(ours, "neither can train")
@@ -121,18 +139,32 @@ def test_on_a_terminal_there_is_a_live_picture_and_time_to_read(tmp_path: Path) 
 def test_a_pace_that_is_none_is_refused_in_one_sentence(tmp_path: Path, pace: str) -> None:
     """Before anything is started."""
     done = subprocess.run(
-        DEMO, cwd=ROOT, env=environment(tmp_path, PACE=pace), capture_output=True, text=True, timeout=60, check=False
+        DEMO,
+        cwd=ROOT,
+        env=environment(tmp_path, PACE=pace),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"demo: PACE is a number from 0 to 100, such as 0.5; it is {pace!r}.\n"
 
 
 def test_the_playground_prints_what_a_shell_needs_and_leaves_nothing(tmp_path: Path) -> None:
-    """Two lines, pasted into a shell, give it the cluster, kubectl, its plugin and completion; ctrl-C ends with 0."""
-    with on_a_terminal(PLAYGROUND, environment(tmp_path, SHELL="/bin/bash", COLUMNS="120")) as (process, ours):
+    """Two lines, pasted into a shell, give it the cluster, kubectl, its plugin and completion;
+    ctrl-C ends with 0.
+    """
+    with on_a_terminal(PLAYGROUND, environment(tmp_path, SHELL="/bin/bash", COLUMNS="120")) as (
+        process,
+        ours,
+    ):
         shown = read_until(ours, r"takes everything down\.")
         pasted = [line.strip() for line in shown.splitlines() if line.startswith("  ")][:2]
-        typed = "kubectl get nodes -o name; kubectl get pg,gangs; kubectl gangsched map; complete -p kubectl"
+        typed = (
+            "kubectl get nodes -o name; kubectl get pg,gangs; kubectl gangsched map; complete -p"
+            " kubectl"
+        )
         done = subprocess.run(
             ["bash", "-c", "\n".join([*pasted, typed])],
             env=BARE,
@@ -141,7 +173,9 @@ def test_the_playground_prints_what_a_shell_needs_and_leaves_nothing(tmp_path: P
             timeout=60,
             check=False,
         )
-        assert done.stdout.startswith("node/gpu-1\nnode/gpu-2\n16 of 16 nvidia.com/gpu are free"), done
+        assert done.stdout.startswith("node/gpu-1\nnode/gpu-2\n16 of 16 nvidia.com/gpu are free"), (
+            done
+        )
         assert done.stdout.endswith("complete -o default -F __start_kubectl kubectl\n"), done
         assert done.stderr == "No resources found in default namespace.\n"
         os.write(ours, b"\x03")
@@ -151,7 +185,9 @@ def test_the_playground_prints_what_a_shell_needs_and_leaves_nothing(tmp_path: P
 
 
 @contextlib.contextmanager
-def on_a_terminal(argv: list[str], env: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def on_a_terminal(
+    argv: list[str], env: Mapping[str, str]
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A process with a terminal of its own, and our end of it."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -175,7 +211,9 @@ def on_a_terminal(argv: list[str], env: Mapping[str, str]) -> Iterator[tuple[sub
 
 
 def read_until(terminal: int, pattern: str | None, *, within_s: float = 60.0) -> str:
-    """What the terminal showed, without its control sequences, up to `pattern` (None: up to its end)."""
+    """What the terminal showed, without its control sequences, up to `pattern` (None: up to its
+    end).
+    """
     shown = b""
     deadline_s = time.monotonic() + within_s
     while pattern is None or not re.search(pattern + r"\s", plain(shown)):

@@ -1,7 +1,9 @@
-"""A scheduler that is killed -9 after any write for a gang with devices, and the one that follows it (A21).
+"""A scheduler that is killed -9 after any write for a gang with devices, and the one that follows
+it (A21).
 
-`make crashes` kills after each of the writes, `make device-kills` after each of them four times, here and in
-`test_device_pools` and `test_group_claims`; otherwise a few are tried: CRASH_AFTER=1,2,3, each CRASH_TIMES=1 times.
+`make crashes` kills after each of the writes, `make device-kills` after each of them four times,
+here and in `test_device_pools` and `test_group_claims`; otherwise a few are tried:
+CRASH_AFTER=1,2,3, each CRASH_TIMES=1 times.
 """
 
 from __future__ import annotations
@@ -38,17 +40,24 @@ NUMBERS = [*map(int, os.environ.get("CRASH_AFTER", SHORT).split(","))]
 AFTER = [number for number in NUMBERS if number <= WRITES]
 TIMES = int(os.environ.get("CRASH_TIMES", "1"))
 CASES = [
-    pytest.param(number, fits, id=f"{number}-{'it fits still' if fits else 'its node is closed'}-{time}")
+    pytest.param(
+        number, fits, id=f"{number}-{'it fits still' if fits else 'its node is closed'}-{time}"
+    )
     for time in range(TIMES)
     for number in AFTER
     for fits in (True, False)
     if fits or number <= 2 * MEMBERS  # a bound pod stays where it is
 ]
 KILLS_SHARED = [
-    pytest.param(number, id=f"{number}-{time}") for time in range(TIMES) for number in AFTER if number <= SHARED_WRITES
+    pytest.param(number, id=f"{number}-{time}")
+    for time in range(TIMES)
+    for number in AFTER
+    if number <= SHARED_WRITES
 ]
 EXTENDED = [
-    pytest.param(number, fits, id=f"{number}-{'it fits still' if fits else 'its node is closed'}-{time}")
+    pytest.param(
+        number, fits, id=f"{number}-{'it fits still' if fits else 'its node is closed'}-{time}"
+    )
     for time in range(TIMES)
     for number in NUMBERS
     for fits in (True, False)
@@ -64,7 +73,11 @@ class DeadlyForClaims(Deadly):
 
     def fault_for(self, request: ApiRequest) -> Deadly | None:
         """Itself for every write of a start, and for every one of a dead scheduler."""
-        is_claim = request.resource == "resourceclaims" and request.verb in {"create", "patch", "delete"}
+        is_claim = request.resource == "resourceclaims" and request.verb in {
+            "create",
+            "patch",
+            "delete",
+        }
         return self if is_claim else super().fault_for(request)
 
 
@@ -79,9 +92,16 @@ def deadly(plane: ControlPlane) -> Iterator[tuple[FaultProxy, DeadlyForClaims]]:
 
 @pytest.mark.parametrize(("number", "fits"), CASES)
 def test_a_kill_after_any_write_leaves_nothing_half(
-    plane: ControlPlane, api: Api, deadly: tuple[FaultProxy, DeadlyForClaims], number: int, *, fits: bool
+    plane: ControlPlane,
+    api: Api,
+    deadly: tuple[FaultProxy, DeadlyForClaims],
+    number: int,
+    *,
+    fits: bool,
 ) -> None:
-    """The gang starts whole, each member with one device of its own node, and no device is taken by nobody."""
+    """The gang starts whole, each member with one device of its own node, and no device is taken by
+    nobody.
+    """
     proxy, rule = deadly
     with Following(api, PODS) as pods:
         daemon = Daemon(plane, url=proxy.url, extra_args=devices.ALL)
@@ -106,7 +126,9 @@ def test_a_kill_after_any_write_leaves_nothing_half(
 def test_a_kill_after_any_write_for_a_claim_that_all_share(
     plane: ControlPlane, api: Api, deadly: tuple[FaultProxy, DeadlyForClaims], number: int
 ) -> None:
-    """A13: the gang starts whole on the node of its one device, and each member is a consumer of its claim."""
+    """A13: the gang starts whole on the node of its one device, and each member is a consumer of
+    its claim.
+    """
     proxy, rule = deadly
     with Following(api, PODS) as pods:
         daemon = Daemon(plane, url=proxy.url, extra_args=devices.ALL)
@@ -126,11 +148,21 @@ def test_a_kill_after_any_write_for_a_claim_that_all_share(
 
 @pytest.mark.parametrize(("number", "fits"), EXTENDED)
 def test_a_kill_after_any_write_for_extended_resources(
-    plane: ControlPlane, api: Api, deadly: tuple[FaultProxy, DeadlyForClaims], number: int, *, fits: bool
+    plane: ControlPlane,
+    api: Api,
+    deadly: tuple[FaultProxy, DeadlyForClaims],
+    number: int,
+    *,
+    fits: bool,
 ) -> None:
-    """A6: the gang starts whole, and each member has one claim, which its status names; none is left over."""
+    """A6: the gang starts whole, and each member has one claim, which its status names; none is
+    left over.
+    """
     proxy, rule = deadly
-    serving = {"extendedResourceName": extended.NAME, "selectors": [devices.having("model", "h100")["selectors"][0]]}
+    serving = {
+        "extendedResourceName": extended.NAME,
+        "selectors": [devices.having("model", "h100")["selectors"][0]],
+    }
     api.post(devices.CLASSES, devices.resource("DeviceClass", "served", serving))
     of_node = [devices.gpu(f"g{each}", model="h100") for each in range(MEMBERS)]
     with Following(api, PODS) as pods, Following(api, devices.CLAIMS) as claims:
@@ -138,7 +170,9 @@ def test_a_kill_after_any_write_for_extended_resources(
         daemon.start()
         try:
             devices.node(api, "n0", *of_node)
-            rule.kill_after(number, api, make.gang("g", members=MEMBERS, spec=extended.wants(1)), daemon, proxy)
+            rule.kill_after(
+                number, api, make.gang("g", members=MEMBERS, spec=extended.wants(1)), daemon, proxy
+            )
             if not fits:
                 api.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": True}})
                 devices.node(api, "n1", *of_node)

@@ -1,4 +1,5 @@
-"""Pools of devices that several nodes reach, on a real API server: network devices of a zone, or of the whole cluster.
+"""Pools of devices that several nodes reach, on a real API server: network devices of a zone, or of
+the whole cluster.
 
 CRASH_AFTER and CRASH_TIMES as in `test_device_crash`.
 """
@@ -33,21 +34,32 @@ api, deadly = devices.api, crash.deadly
 
 def pool(api: Api, name: str, *own: Mapping[str, Any], zone: str = "") -> None:
     """A pool of the nodes of a zone, or of all nodes."""
-    spec: Object = {"driver": devices.DRIVER, "pool": {"name": name, "generation": 1, "resourceSliceCount": 1}}
+    spec: Object = {
+        "driver": devices.DRIVER,
+        "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+    }
     term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
     spec |= {"nodeSelector": {"nodeSelectorTerms": [term]}} if zone else {"allNodes": True}
-    api.post(devices.SLICES, devices.resource("ResourceSlice", name, {**spec, "devices": list(own)}))
+    api.post(
+        devices.SLICES, devices.resource("ResourceSlice", name, {**spec, "devices": list(own)})
+    )
 
 
 def nodes(api: Api, *zones: str, cpu: str = "4") -> None:
     """A node of each zone: `a0`, `b1` …"""
     make.create_all(
-        api, [make.node(f"{zone}{at}", gpus=0, cpu=cpu, labels={ZONE: zone}) for at, zone in enumerate(zones)]
+        api,
+        [
+            make.node(f"{zone}{at}", gpus=0, cpu=cpu, labels={ZONE: zone})
+            for at, zone in enumerate(zones)
+        ],
     )
 
 
 def test_one_claim_of_a_pool_of_a_zone(plane: ControlPlane, api: Api) -> None:
-    """A13, scenario 7: one allocation, all members are its consumers, on several nodes of the zone and on no other."""
+    """A13, scenario 7: one allocation, all members are its consumers, on several nodes of the zone
+    and on no other.
+    """
     with Daemon(plane, extra_args=devices.ALL), Following(api, PODS) as pods:
         nodes(api, "b", "a", "b", "a", "a", "b")
         pool(api, "net", devices.gpu("g0"), zone="a")
@@ -72,13 +84,18 @@ def test_devices_of_all_nodes_are_taken_once(plane: ControlPlane, api: Api) -> N
         pool(api, "net", *(devices.gpu(f"g{at}") for at in range(4)))
         uses = devices.template(api, "some", devices.asks())
         make.create_all(
-            api, make.gang("g", members=2, spec=uses, cpu="3") + make.gang("h", members=2, spec=uses, cpu="1")
+            api,
+            make.gang("g", members=2, spec=uses, cpu="3")
+            + make.gang("h", members=2, spec=uses, cpu="1"),
         )
         devices.wait_bound(pods, "g-", 2)
         devices.wait_bound(pods, "h-", 2)
         devices.one_each(api, 4)
         claims = {item["metadata"]["name"]: item for item in api.list(devices.CLAIMS).items}
-        assert not any("nodeSelector" in claims[name]["status"]["allocation"] for name in devices.allocated(claims))
+        assert not any(
+            "nodeSelector" in claims[name]["status"]["allocation"]
+            for name in devices.allocated(claims)
+        )
         make.create_all(api, make.gang("late", members=2, spec=uses, cpu="1"))
         devices.wait_told(api, "late", "cannot allocate all claims")
         pool(api, "more", *(devices.gpu(f"g{at}") for at in range(2)), zone="b")
@@ -96,7 +113,10 @@ def test_devices_of_nodes_and_of_a_pool_in_one_claim(plane: ControlPlane, api: A
     spec = {
         "devices": {
             "requests": [
-                {"name": name, "exactly": {"deviceClassName": "gpu", **devices.having("kind", name)}}
+                {
+                    "name": name,
+                    "exactly": {"deviceClassName": "gpu", **devices.having("kind", name)},
+                }
                 for name in ("gpu", "nic")
             ]
         }
@@ -114,8 +134,13 @@ def test_devices_of_nodes_and_of_a_pool_in_one_claim(plane: ControlPlane, api: A
 
 
 def test_extended_resources_of_a_pool(plane: ControlPlane, api: Api) -> None:
-    """A6: nodes that a pool reaches serve them, and no others; what waits starts when a driver publishes more."""
-    serving = {"extendedResourceName": extended.NAME, "selectors": devices.having("kind", "nic")["selectors"]}
+    """A6: nodes that a pool reaches serve them, and no others; what waits starts when a driver
+    publishes more.
+    """
+    serving = {
+        "extendedResourceName": extended.NAME,
+        "selectors": devices.having("kind", "nic")["selectors"],
+    }
     api.post(devices.CLASSES, devices.resource("DeviceClass", "served", serving))
     with Daemon(plane, extra_args=devices.ALL), Following(api, PODS) as pods:
         nodes(api, "b", "a", "a")
@@ -125,7 +150,7 @@ def test_extended_resources_of_a_pool(plane: ControlPlane, api: Api) -> None:
         make.create_all(api, make.gang("g", members=2, spec=wants))
         assert {*devices.wait_bound(pods, "g-", 2).values()} == {"a1", "a2"}
         devices.one_each(api, 2)
-        (claim, _) = api.list(devices.CLAIMS).items
+        claim, _ = api.list(devices.CLAIMS).items
         (term,) = claim["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"]
         assert term == {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a"]}]}
         make.create_all(api, make.gang("late", members=1, spec=wants))
@@ -139,7 +164,9 @@ def test_extended_resources_of_a_pool(plane: ControlPlane, api: Api) -> None:
 def test_a_kill_after_any_write_for_a_claim_of_a_pool(
     plane: ControlPlane, api: Api, deadly: tuple[FaultProxy, DeadlyForClaims], number: int
 ) -> None:
-    """A21: the gang starts whole in the zone of its one device, and each member is a consumer of its claim."""
+    """A21: the gang starts whole in the zone of its one device, and each member is a consumer of
+    its claim.
+    """
     assert number <= SHARED_WRITES
     proxy, rule = deadly
     with Following(api, PODS) as pods:
@@ -150,7 +177,9 @@ def test_a_kill_after_any_write_for_a_claim_of_a_pool(
             for zone in "ab":
                 pool(api, f"net-{zone}", devices.gpu("g0"), zone=zone)
             uses = devices.direct(api, "common", devices.asks())
-            rule.kill_after(number, api, make.gang("g", members=MEMBERS, spec=uses, cpu="3"), daemon, proxy)
+            rule.kill_after(
+                number, api, make.gang("g", members=MEMBERS, spec=uses, cpu="3"), daemon, proxy
+            )
             daemon.start()
             found = devices.wait_bound(pods, "g-", MEMBERS)
             assert {*found.values()} == {"a1", "a2", "a3"}

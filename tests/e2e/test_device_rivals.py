@@ -1,4 +1,6 @@
-"""Two gangscheds allocate from one pool of devices (A17): no device is in the claims of two bound pods."""
+"""Two gangscheds allocate from one pool of devices (A17): no device is in the claims of two bound
+pods.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ api = devices.api
 
 
 def all_at_once(uses: Object, number: int) -> Iterator[Object]:
-    """Gangs of two for as many devices as there are, and as many single pods of the other scheduler, in turn."""
+    """Gangs of two for as many devices as there are, and as many single pods of the other
+    scheduler, in turn.
+    """
     gangs = [make.gang(f"gang-{number}-{n}", members=2, spec=uses) for n in range(ROOM // 2)]
-    others = [make.pod(f"single-{number}-{n}", scheduler_name=NAMES[1], spec=uses) for n in range(ROOM)]
+    others = [
+        make.pod(f"single-{number}-{n}", scheduler_name=NAMES[1], spec=uses) for n in range(ROOM)
+    ]
     rounds = zip_longest(chain.from_iterable(gangs), others)
     return (body for pair in rounds for body in pair if body is not None)
 
@@ -43,7 +49,9 @@ def owners(api: Api, pods: Following) -> dict[str, list[str]]:
         for each in claim.get("status", {}).get("reservedFor") or ():
             if each["name"] in bound:
                 for result in devices.results(claim):
-                    found.setdefault(f"{result['pool']}/{result['device']}", []).append(each["name"])
+                    found.setdefault(f"{result['pool']}/{result['device']}", []).append(
+                        each["name"]
+                    )
     return found
 
 
@@ -52,15 +60,26 @@ def wait_full(api: Api, pods: Following) -> None:
     try:
         pods.wait_for(lambda items: len(nodes_of(items, "")) == ROOM, within_s=WITHIN_S)
     except TimeoutError as error:
-        told = {item["metadata"]["name"]: " ".join(refusal(item)) for item in pods.objects().values()}
+        told = {
+            item["metadata"]["name"]: " ".join(refusal(item)) for item in pods.objects().values()
+        }
         claims = {item["metadata"]["name"]: item for item in api.list(devices.CLAIMS).items}
-        raise AssertionError(f"bound: {nodes_of(pods.objects(), '')}; {told}; {devices.allocated(claims)}") from error
+        raise AssertionError(
+            f"bound: {nodes_of(pods.objects(), '')}; {told}; {devices.allocated(claims)}"
+        ) from error
 
 
 def test_no_device_is_in_the_claims_of_two_bound_pods(plane: ControlPlane, api: Api) -> None:
-    """Both schedulers want all devices at once; every one is used, each by one pod on its own node, until all ran."""
+    """Both schedulers want all devices at once; every one is used, each by one pod on its own node,
+    until all ran.
+    """
     first, second = (
-        Daemon(plane, scheduler_names=(name,), extra_args=devices.ALL, log_path=plane.logs / f"{name}.log")
+        Daemon(
+            plane,
+            scheduler_names=(name,),
+            extra_args=devices.ALL,
+            log_path=plane.logs / f"{name}.log",
+        )
         for name in NAMES
     )
     with first, second, Following(api, PODS) as pods:
@@ -74,12 +93,17 @@ def test_no_device_is_in_the_claims_of_two_bound_pods(plane: ControlPlane, api: 
                 had, nodes = owners(api, pods), nodes_of(pods.objects(), "")
                 assert {device: names for device, names in had.items() if len(names) != 1} == {}
                 assert len(had) == ROOM
-                assert all(nodes[name] == device.partition("/")[0] for device, (name,) in had.items())
+                assert all(
+                    nodes[name] == device.partition("/")[0] for device, (name,) in had.items()
+                )
                 gangs = {name.rpartition("-")[0] for name in nodes if name.startswith("gang-")}
                 assert all(f"{gang}-{member}" in nodes for gang in gangs for member in (0, 1))
                 assert len(pods.objects()) == left * ROOM
                 for name in nodes:
                     api.delete(f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")
             pods.wait_for(lambda items: not items, within_s=WITHIN_S, what="no pods")
-        yields = [each.metrics()['gangsched_volumes_failed_total{part="binds"}'] for each in (first, second)]
+        yields = [
+            each.metrics()['gangsched_volumes_failed_total{part="binds"}']
+            for each in (first, second)
+        ]
         print(f"binds that failed because of the other scheduler: {yields}")

@@ -1,4 +1,6 @@
-"""Gangs with ResourceClaims on a real API server: slices are made by hand, claims by its own controller."""
+"""Gangs with ResourceClaims on a real API server: slices are made by hand, claims by its own
+controller.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ ALL = ("--devices", "all")
 
 @pytest.fixture
 def api(plane: ControlPlane) -> Iterator[Api]:
-    """An administrator's client with the class `gpu`; leaves no pod, claim, slice or node behind."""
+    """An administrator's client with the class `gpu`; leaves no pod, claim, slice or
+    node behind.
+    """
     api = Api.of(plane)
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
     config = {"opaque": {"driver": DRIVER, "parameters": {"of": "class"}}}
@@ -41,26 +45,38 @@ def api(plane: ControlPlane) -> Iterator[Api]:
     yield api
     delete_all(api, PODS, POD_GROUPS, TEMPLATES, SLICES, CLASSES, "/api/v1/nodes")
     with Following(api, CLAIMS) as claims:
-        claims.wait_for(lambda items: not allocated(items), within_s=WITHIN_S, what="the end of all allocations")
+        claims.wait_for(
+            lambda items: not allocated(items), within_s=WITHIN_S, what="the end of all allocations"
+        )
         delete_all(api, CLAIMS)
         claims.wait_for(lambda items: not items, within_s=WITHIN_S, what="the end of all claims")
     api.close()
 
 
-# --- objects ----------------------------------------------------------------------------------------------------------
+# --- objects ------------------------------------------------------------------------------------
 
 
 def resource(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
     """An object of resource.k8s.io/v1."""
-    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": dict(spec)}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": dict(spec),
+    }
 
 
-def node(api: Api, name: str, *devices: Mapping[str, Any], counters: Mapping[str, int] | None = None) -> None:
+def node(
+    api: Api, name: str, *devices: Mapping[str, Any], counters: Mapping[str, int] | None = None
+) -> None:
     """A node with these devices; `counters` are amounts of the counter `mem` by set."""
     make.create_all(api, [make.node(name, gpus=0)])
     parts = [{"devices": [dict(each) for each in devices]}]
     if counters:
-        sets = [{"name": each, "counters": {"mem": {"value": str(most)}}} for each, most in counters.items()]
+        sets = [
+            {"name": each, "counters": {"mem": {"value": str(most)}}}
+            for each, most in counters.items()
+        ]
         parts.append({"sharedCounters": sets})
     for number, part in enumerate(parts):
         pool = {"name": name, "generation": 1, "resourceSliceCount": len(parts)}
@@ -70,7 +86,10 @@ def node(api: Api, name: str, *devices: Mapping[str, Any], counters: Mapping[str
 
 def gpu(name: str, *, takes: tuple[str, int] | None = None, **attributes: str) -> Object:
     """A device; `takes` is what it consumes of the counter `mem` of a set."""
-    made: Object = {"name": name, "attributes": {key: {"string": value} for key, value in attributes.items()}}
+    made: Object = {
+        "name": name,
+        "attributes": {key: {"string": value} for key, value in attributes.items()},
+    }
     if takes is not None:
         counters = {"mem": {"value": str(takes[1])}}
         made["consumesCounters"] = [{"counterSet": takes[0], "counters": counters}]
@@ -80,19 +99,31 @@ def gpu(name: str, *, takes: tuple[str, int] | None = None, **attributes: str) -
 def asks(*alternatives: Mapping[str, Any], **exactly: Any) -> Object:
     """The spec of a claim with one request; with alternatives, for the first that can be had."""
     if alternatives:
-        named = [{"name": f"a{number}", "deviceClassName": "gpu", **each} for number, each in enumerate(alternatives)]
+        named = [
+            {"name": f"a{number}", "deviceClassName": "gpu", **each}
+            for number, each in enumerate(alternatives)
+        ]
         return {"devices": {"requests": [{"name": "gpu", "firstAvailable": named}]}}
-    return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", **exactly}}]}}
+    return {
+        "devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", **exactly}}]}
+    }
 
 
 def having(attribute: str, value: str) -> Object:
     """Selects devices by an attribute of the driver."""
-    return {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].{attribute} == "{value}"'}}]}
+    return {
+        "selectors": [
+            {"cel": {"expression": f'device.attributes["{DRIVER}"].{attribute} == "{value}"'}}
+        ]
+    }
 
 
 def template(api: Api, name: str, spec: Mapping[str, Any]) -> Object:
     """A template of claims; what a pod has in its spec to get one."""
-    api.post(f"{HERE}/resourceclaimtemplates", resource("ResourceClaimTemplate", name, {"spec": dict(spec)}))
+    api.post(
+        f"{HERE}/resourceclaimtemplates",
+        resource("ResourceClaimTemplate", name, {"spec": dict(spec)}),
+    )
     return {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}
 
 
@@ -102,7 +133,7 @@ def direct(api: Api, name: str, spec: Mapping[str, Any]) -> Object:
     return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
 
 
-# --- what is looked at ------------------------------------------------------------------------------------------------
+# --- what is looked at --------------------------------------------------------------------------
 
 
 def allocated(claims: Mapping[str, Object]) -> dict[str, list[str]]:
@@ -162,7 +193,9 @@ def wait_told(api: Api, gang: str, fragment: str) -> None:
 
 
 def one_each(api: Api, number: int) -> None:
-    """Every device is in one claim, every claim that has devices names its pod, and there are so many."""
+    """Every device is in one claim, every claim that has devices names its pod, and there are so
+    many.
+    """
     items = {item["metadata"]["name"]: item for item in api.list(CLAIMS).items}
     had = [device for devices in allocated(items).values() for device in devices]
     assert len(had) == len(set(had)) == number, had
@@ -181,12 +214,17 @@ def all_share(api: Api, claim: str, nodes: Mapping[str, str]) -> None:
     assert FINALIZER in found["metadata"]["finalizers"]
 
 
-# --- scenarios --------------------------------------------------------------------------------------------------------
+# --- scenarios ----------------------------------------------------------------------------------
 
 
 def test_a_gang_that_kube_scheduler_cannot_start(plane: ControlPlane, api: Api) -> None:
-    """Kubernetes #138765: each of two members takes the whole device first, and both halves together are enough."""
-    parts = [gpu("whole", takes=("g", 80), size="whole"), *(gpu(f"h{n}", takes=("g", 40), size="half") for n in "01")]
+    """Kubernetes #138765: each of two members takes the whole device first, and both halves
+    together are enough.
+    """
+    parts = [
+        gpu("whole", takes=("g", 80), size="whole"),
+        *(gpu(f"h{n}", takes=("g", 40), size="half") for n in "01"),
+    ]
     with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
         node(api, "n0", *parts, counters={"g": 80})
         uses = template(api, "some", asks(having("size", "whole"), having("size", "half")))
@@ -196,11 +234,22 @@ def test_a_gang_that_kube_scheduler_cannot_start(plane: ControlPlane, api: Api) 
 
 
 def test_members_that_ask_for_different_devices(plane: ControlPlane, api: Api) -> None:
-    """Whoever takes any device leaves the one that another member needs; what does not fit takes nothing."""
-    with Daemon(plane, extra_args=ALL) as daemon, Following(api, PODS) as pods, Following(api, CLAIMS) as claims:
+    """Whoever takes any device leaves the one that another member needs; what does not fit takes
+    nothing.
+    """
+    with (
+        Daemon(plane, extra_args=ALL) as daemon,
+        Following(api, PODS) as pods,
+        Following(api, CLAIMS) as claims,
+    ):
         node(api, "n0", gpu("g0", model="h100"), gpu("g1", model="a100"))
-        some, large = template(api, "some", asks()), template(api, "large", asks(**having("model", "h100")))
-        make.create_all(api, [make.pod_group("g", min_member=2), make.pod("g-0", gang="g", spec=some)])
+        some, large = (
+            template(api, "some", asks()),
+            template(api, "large", asks(**having("model", "h100"))),
+        )
+        make.create_all(
+            api, [make.pod_group("g", min_member=2), make.pod("g-0", gang="g", spec=some)]
+        )
         make.create_all(api, [make.pod("g-1", gang="g", spec=large)])
         wait_bound(pods, "g-", 2)
         one_each(api, 2)
@@ -214,8 +263,11 @@ def test_members_that_ask_for_different_devices(plane: ControlPlane, api: Api) -
 
 
 def test_a_plain_pod_with_a_claim(plane: ControlPlane, api: Api) -> None:
-    """It has what kube-scheduler would give it: the first device, the configs, itself as the consumer."""
-    own = {"opaque": {"driver": DRIVER, "parameters": {"of": "claim", "and": 1}}}  # keys that are not sorted
+    """It has what kube-scheduler would give it: the first device, the configs, itself as the
+    consumer.
+    """
+    # keys that are not sorted
+    own = {"opaque": {"driver": DRIVER, "parameters": {"of": "claim", "and": 1}}}
     spec = asks(tolerations=[{"key": "k", "operator": "Exists"}])
     spec["devices"]["config"] = [own]
     with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
@@ -235,7 +287,9 @@ def test_a_plain_pod_with_a_claim(plane: ControlPlane, api: Api) -> None:
 
 
 def test_a_claim_that_all_members_share(plane: ControlPlane, api: Api) -> None:
-    """A13, Kubernetes #140053: one device, allocated once; a member that comes later, and another pod, join them."""
+    """A13, Kubernetes #140053: one device, allocated once; a member that comes later, and another
+    pod, join them.
+    """
     with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
         for name in ("n0", "n1"):
             node(api, name, gpu("g0"))
@@ -259,7 +313,11 @@ def test_single_pods_that_share_a_claim(plane: ControlPlane, api: Api) -> None:
 
 def test_sharers_that_fit_on_no_node_together(plane: ControlPlane, api: Api) -> None:
     """None starts and nothing is allocated, though each alone would; a larger node helps."""
-    with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods, Following(api, CLAIMS) as claims:
+    with (
+        Daemon(plane, extra_args=ALL),
+        Following(api, PODS) as pods,
+        Following(api, CLAIMS) as claims,
+    ):
         for name in ("n0", "n1"):
             node(api, name, gpu("g0"))
         uses = direct(api, "common", asks())
@@ -267,7 +325,11 @@ def test_sharers_that_fit_on_no_node_together(plane: ControlPlane, api: Api) -> 
         wait_said(pods, "g-1", "")
         assert allocated(claims.objects()) == {}
         make.create_all(api, [make.node("n2", gpus=0, cpu="128")])
-        spec = {"driver": DRIVER, "pool": {"name": "n2", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n2"}
+        spec = {
+            "driver": DRIVER,
+            "pool": {"name": "n2", "generation": 1, "resourceSliceCount": 1},
+            "nodeName": "n2",
+        }
         api.post(SLICES, resource("ResourceSlice", "n2-0", {**spec, "devices": [gpu("g0")]}))
         assert set(wait_bound(pods, "g-", 2).values()) == {"n2"}
 
@@ -294,11 +356,15 @@ def test_without_the_role_and_without_the_setting(plane: ControlPlane, api: Api)
     with Daemon(plane, extra_args=("--devices", "allocated")), Following(api, PODS) as pods:
         make.create_all(api, [make.pod("p", spec=uses), make.pod("other")])
         wait_bound(pods, "other", 1)
-        wait_said(pods, "p", 'is not allocated, and the setting "devices" is "allocated"', "Unsupported")
+        wait_said(
+            pods, "p", 'is not allocated, and the setting "devices" is "allocated"', "Unsupported"
+        )
     api.patch(ROLE, {"rules": role["rules"][1:]})
     try:
         with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
-            wait_said(pods, "p", "is not allocated, and gangsched cannot allocate devices", "Unsupported")
+            wait_said(
+                pods, "p", "is not allocated, and gangsched cannot allocate devices", "Unsupported"
+            )
             make.create_all(api, [make.pod("another")])
             wait_bound(pods, "another", 1)
     finally:
@@ -306,7 +372,9 @@ def test_without_the_role_and_without_the_setting(plane: ControlPlane, api: Api)
 
 
 def test_the_role_is_bound_and_taken_away_while_it_runs(plane: ControlPlane, api: Api) -> None:
-    """`devices: auto`, the default: without the role as `allocated`, with it as `all`; the log has each change once."""
+    """`devices: auto`, the default: without the role as `allocated`, with it as `all`; the log has
+    each change once.
+    """
     role = api.get(ROLE)
     uses = template(api, "some", asks())
     api.patch(ROLE, {"rules": role["rules"][1:]})
@@ -315,7 +383,12 @@ def test_the_role_is_bound_and_taken_away_while_it_runs(plane: ControlPlane, api
             node(api, "n0", gpu("g0"), gpu("g1"))
             make.create_all(api, [make.pod("early", spec=uses), make.pod("other")])
             wait_bound(pods, "other", 1)
-            wait_said(pods, "early", "is not allocated, and gangsched cannot allocate devices", "Unsupported")
+            wait_said(
+                pods,
+                "early",
+                "is not allocated, and gangsched cannot allocate devices",
+                "Unsupported",
+            )
 
             api.patch(ROLE, {"rules": role["rules"]})
             wait_bound(pods, "early", 1)
@@ -325,11 +398,20 @@ def test_the_role_is_bound_and_taken_away_while_it_runs(plane: ControlPlane, api
             line_of(daemon, "get resourceclaims in resource.k8s.io", within_s=2 * WITHIN_S)
             make.create_all(api, [make.pod("late", spec=uses), make.pod("plain")])
             wait_bound(pods, "plain", 1)
-            wait_said(pods, "late", "is not allocated, and gangsched cannot allocate devices", "Unsupported")
+            wait_said(
+                pods,
+                "late",
+                "is not allocated, and gangsched cannot allocate devices",
+                "Unsupported",
+            )
 
             api.patch(ROLE, {"rules": role["rules"]})
             wait_bound(pods, "late", 1)
-            told = [line["event"] for line in daemon.log_lines() if "allocated to resource claims" in line["event"]]
+            told = [
+                line["event"]
+                for line in daemon.log_lines()
+                if "allocated to resource claims" in line["event"]
+            ]
         assert [each.split(".")[0].split(" from")[0] for each in told] == [
             "No devices are allocated to resource claims",
             "Devices are allocated to resource claims",
@@ -359,17 +441,25 @@ def test_a_selector_without_an_answer(plane: ControlPlane, api: Api) -> None:
 
 
 def test_who_is_less_important_gives_up_devices(plane: ControlPlane, api: Api) -> None:
-    """A22: victims leave as a whole, and the gang starts once the controller has deallocated their claims."""
+    """A22: victims leave as a whole, and the gang starts once the controller has deallocated their
+    claims.
+    """
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     for name, value in (("low", 1), ("high", 100)):
-        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        body = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+        }
         api.post(classes, {**body, "value": value})
     with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
         node(api, "n0", gpu("g0"), gpu("g1"))
         uses = template(api, "some", asks()) | {"terminationGracePeriodSeconds": 0}
         make.create_all(api, make.gang("low", members=2, spec=uses | {"priorityClassName": "low"}))
         wait_bound(pods, "low-", 2)
-        make.create_all(api, make.gang("high", members=2, spec=uses | {"priorityClassName": "high"}))
+        make.create_all(
+            api, make.gang("high", members=2, spec=uses | {"priorityClassName": "high"})
+        )
         wait_bound(pods, "high-", 2)
     one_each(api, 2)
     for name in ("low", "high"):
@@ -377,7 +467,9 @@ def test_who_is_less_important_gives_up_devices(plane: ControlPlane, api: Api) -
 
 
 def test_a_device_that_another_scheduler_took(plane: ControlPlane, api: Api) -> None:
-    """A17: both claims have the device until ours yields; no member is bound beside it, and others are taken."""
+    """A17: both claims have the device until ours yields; no member is bound beside it, and others
+    are taken.
+    """
     taken: list[str] = []
 
     def take(_: str, claim: Object, __: float) -> None:
@@ -393,7 +485,9 @@ def test_a_device_that_another_scheduler_took(plane: ControlPlane, api: Api) -> 
         node(api, "n1", gpu("g0"), gpu("g1"))
         api.post(f"{HERE}/resourceclaims", resource("ResourceClaim", "rival", asks()))
         uses = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "rival"}]}
-        made = api.post("/api/v1/namespaces/default/pods", make.pod("other", scheduler_name="other", spec=uses))
+        made = api.post(
+            "/api/v1/namespaces/default/pods", make.pod("other", scheduler_name="other", spec=uses)
+        )
         rival = {"resource": "pods", "name": "other", "uid": made["metadata"]["uid"]}
         with Following(api, CLAIMS, on_change=take):
             make.create_all(api, make.gang("g", members=2, spec=template(api, "some", asks())))

@@ -1,4 +1,6 @@
-"""Gangs of other projects' objects through the daemon on a real API server (docs/semantics/dialects.md)."""
+"""Gangs of other projects' objects through the daemon on a real API server
+(docs/semantics/dialects.md).
+"""
 
 from __future__ import annotations
 
@@ -39,35 +41,56 @@ def _node(api: Api) -> Iterator[None]:
 def volcano_group(name: str, **spec: object) -> Object:
     """A PodGroup of Volcano."""
     metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 def marked(name: str, number: int, *, gpus: int = 1, mark: str = MARK) -> list[Object]:
     """Pods that name a gang by an annotation."""
-    return [make.pod(f"{name}-{index}", gpus=gpus, annotations={mark: name}) for index in range(number)]
+    return [
+        make.pod(f"{name}-{index}", gpus=gpus, annotations={mark: name}) for index in range(number)
+    ]
 
 
 def of_task(name: str, task: str, index: int) -> Object:
     """A pod as Volcano's Jobs make it, with its task."""
-    return make.pod(f"{name}-{task}-{index}", gpus=1, annotations={MARK: name, "volcano.sh/task-spec": task})
+    return make.pod(
+        f"{name}-{task}-{index}", gpus=1, annotations={MARK: name, "volcano.sh/task-spec": task}
+    )
 
 
 def await_bound(pods: Following, prefix: str, number: int) -> None:
-    pods.wait_for(lambda items: len(nodes_of(items, prefix)) == number, within_s=WITHIN_S, what=f"{prefix} bound")
+    pods.wait_for(
+        lambda items: len(nodes_of(items, prefix)) == number,
+        within_s=WITHIN_S,
+        what=f"{prefix} bound",
+    )
 
 
 def await_refused(pods: Following, prefix: str, reason: str) -> set[str]:
     """The messages of the pods of a prefix, once all of them wait for that reason."""
 
     def told(items: Mapping[str, Object]) -> Sequence[str] | None:
-        mine = [refusal(pod) for pod in items.values() if pod["metadata"]["name"].startswith(prefix)]
-        return [text for _, text in mine] if mine and all(found == reason for found, _ in mine) else None
+        mine = [
+            refusal(pod) for pod in items.values() if pod["metadata"]["name"].startswith(prefix)
+        ]
+        return (
+            [text for _, text in mine]
+            if mine and all(found == reason for found, _ in mine)
+            else None
+        )
 
     return set(pods.wait_for(told, within_s=WITHIN_S, what=f"{reason} on {prefix}*"))
 
 
 def test_a_definition_that_comes_after_the_start_is_read(plane: ControlPlane, api: Api) -> None:
-    """A1: its gangs wait while there is none, start whole once there is, and what is refused names the field."""
+    """A1: its gangs wait while there is none, start whole once there is, and what is refused names
+    the field.
+    """
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
         make.create_all(api, marked("late", 2))
         (said,) = await_refused(pods, "late-", "PodGroupMissing")
@@ -82,7 +105,9 @@ def test_a_definition_that_comes_after_the_start_is_read(plane: ControlPlane, ap
         for group in groups:
             api.post(api.path_of(group), group)
         await_bound(pods, "late-", 2)
-        make.create_all(api, [*marked("more", 2), *marked("whole", 2, mark="scheduling.k8s.io/group-name")])
+        make.create_all(
+            api, [*marked("more", 2), *marked("whole", 2, mark="scheduling.k8s.io/group-name")]
+        )
         make.create_all(api, [of_task("tasks", "worker", 0), of_task("tasks", "worker", 1)])
         await_refused(pods, "more-", "WaitingForMembers")
         await_refused(pods, "whole-", "WaitingForMembers")
@@ -101,14 +126,22 @@ def test_a_definition_that_comes_after_the_start_is_read(plane: ControlPlane, ap
                 what="its status",
             )
         assert not_used(api) == [
-            'queue "research" of PodGroup default/late is not used: gangsched does not support queues of Volcano'
+            'queue "research" of PodGroup default/late is not used: gangsched does not support'
+            " queues of Volcano"
         ]
-        assert not [line for line in daemon.log_lines() if line.get("level") in {"warning", "error", "critical"}]
+        assert not [
+            line
+            for line in daemon.log_lines()
+            if line.get("level") in {"warning", "error", "critical"}
+        ]
 
 
 def ungate(api: Api, pod: Object) -> None:
     """Take the gate away, as Grove does once a pod is referenced."""
-    api.patch(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", {"spec": {"schedulingGates": None}})
+    api.patch(
+        f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}",
+        {"spec": {"schedulingGates": None}},
+    )
 
 
 def told(group: Object) -> Object:
@@ -124,19 +157,34 @@ def not_used(api: Api) -> list[str]:
 
 
 def test_a_pod_gang_starts_whole(plane: ControlPlane, api: Api) -> None:
-    """A PodGang and gated pods as Grove makes them: nothing starts before each podgroup has its minimum."""
+    """A PodGang and gated pods as Grove makes them: nothing starts before each podgroup has its
+    minimum.
+    """
     definitions.install(api, definitions.GROVE)
-    podgroups = [{"name": f"svc-{part}", "minReplicas": number} for part, number in (("router", 1), ("worker", 2))]
+    podgroups = [
+        {"name": f"svc-{part}", "minReplicas": number}
+        for part, number in (("router", 1), ("worker", 2))
+    ]
     gang: Object = {
         "apiVersion": "scheduler.grove.io/v1alpha1",
         "kind": "PodGang",
         "metadata": {"name": "svc", "namespace": "default"},
-        "spec": {"podgroups": [{**each, "podReferences": []} for each in podgroups], "priorityClassName": "high"},
+        "spec": {
+            "podgroups": [{**each, "podReferences": []} for each in podgroups],
+            "priorityClassName": "high",
+        },
     }
     gates = {"schedulingGates": [{"name": "grove.io/podgang-pending-creation"}]}
     bodies = [
-        make.pod(name, gpus=1, labels={"grove.io/podgang": "svc", "grove.io/podclique": clique}, spec=gates)
-        for name, clique in ((name, name[:-2]) for name in ("svc-router-0", "svc-worker-0", "svc-worker-1"))
+        make.pod(
+            name,
+            gpus=1,
+            labels={"grove.io/podgang": "svc", "grove.io/podclique": clique},
+            spec=gates,
+        )
+        for name, clique in (
+            (name, name[:-2]) for name in ("svc-router-0", "svc-worker-0", "svc-worker-1")
+        )
     ]
     with Daemon(plane) as daemon, Following(api, PODS) as pods, Following(api, GROVE) as gangs:
         make.create_all(api, [gang, *bodies])
@@ -147,22 +195,34 @@ def test_a_pod_gang_starts_whole(plane: ControlPlane, api: Api) -> None:
         ungate(api, bodies[2])
         await_bound(pods, "svc-", 3)
         stored = gangs.wait_for(
-            lambda items: next((each for each in items.values() if told(each).get("Scheduled") == "True"), None),
+            lambda items: next(
+                (each for each in items.values() if told(each).get("Scheduled") == "True"), None
+            ),
             within_s=WITHIN_S,
             what="Scheduled",
         )
         assert stored["status"]["phase"] in {"Pending", "Starting", "Running"}
-        assert not_used(api)[-1].startswith('priorityClassName "high" of PodGang default/svc is not used')
-        assert not [line for line in daemon.log_lines() if line.get("level") in {"warning", "error", "critical"}]
+        assert not_used(api)[-1].startswith(
+            'priorityClassName "high" of PodGang default/svc is not used'
+        )
+        assert not [
+            line
+            for line in daemon.log_lines()
+            if line.get("level") in {"warning", "error", "critical"}
+        ]
 
 
-def test_without_the_right_its_gangs_wait_and_nothing_else_does(plane: ControlPlane, api: Api) -> None:
+def test_without_the_right_its_gangs_wait_and_nothing_else_does(
+    plane: ControlPlane, api: Api
+) -> None:
     """A1: said once in the log; with the right they start, without a restart."""
     api.delete(BINDING)
     definitions.install(api, definitions.VOLCANO)
     make.create_all(api, [volcano_group("train", minMember=2)])
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
-        make.create_all(api, [*marked("train", 2), *marked("old", 2, mark="scheduling.k8s.io/group-name")])
+        make.create_all(
+            api, [*marked("train", 2), *marked("old", 2, mark="scheduling.k8s.io/group-name")]
+        )
         make.create_all(api, make.gang("ours", members=2))
         await_bound(pods, "ours-", 2)
         for prefix in ("train-", "old-"):
@@ -170,7 +230,9 @@ def test_without_the_right_its_gangs_wait_and_nothing_else_does(plane: ControlPl
             assert await_refused(pods, prefix, "Unsupported") == {text}
         apply_yaml(api, ROOT / "manifests" / "rbac-dialects.yaml")
         await_bound(pods, "train-", 2)
-        said = [str(line.get("event")) for line in daemon.log_lines() if line.get("level") == "warning"]
+        said = [
+            str(line.get("event")) for line in daemon.log_lines() if line.get("level") == "warning"
+        ]
         assert said == [
             "Gangs of scheduling.volcano.sh have to wait. The scheduler may not list podgroups in "
             "scheduling.volcano.sh: apply manifests/rbac-dialects.yaml."

@@ -90,7 +90,9 @@ async def writing(plane: ControlPlane, folder: Path) -> AsyncIterator[Writing]:
 
 
 def create(api: Api, name: str, *, runs: bool = True, **spec: Any) -> Object:
-    """A bound pod that takes 30 s to stop, Running and Ready unless it is told not to be; it is of the app `a`."""
+    """A bound pod that takes 30 s to stop, Running and Ready unless it is told not to be; it is of
+    the app `a`.
+    """
     spec = {"nodeName": "n", "terminationGracePeriodSeconds": 30, **spec}
     created = api.post(PODS, make.pod(name, labels={"app": "a"}, spec=spec))
     if runs:
@@ -109,7 +111,12 @@ def budget(api: Api, name: str, allowed: int) -> None:
 
 def allow(api: Api, name: str, allowed: int) -> None:
     """Say how many may be evicted now."""
-    status = {"observedGeneration": 1, "currentHealthy": 3 + allowed, "desiredHealthy": 3, "expectedPods": 3 + allowed}
+    status = {
+        "observedGeneration": 1,
+        "currentHealthy": 3 + allowed,
+        "desiredHealthy": 3,
+        "expectedPods": 3 + allowed,
+    }
     api.patch(f"{BUDGETS}/{name}/status", {"status": {**status, "disruptionsAllowed": allowed}})
 
 
@@ -127,8 +134,12 @@ def condition(pod: Object, kind: str = "DisruptionTarget") -> tuple[str, str, st
     return (found.get("status", ""), found.get("reason", ""), found.get("message", ""))
 
 
-async def test_members_are_nominated_and_victims_marked(plane: ControlPlane, clean: Api, tmp_path: Path) -> None:
-    """V13: nominatedNodeName and DisruptionTarget are stored, other conditions stay, and Cancel clears the node."""
+async def test_members_are_nominated_and_victims_marked(
+    plane: ControlPlane, clean: Api, tmp_path: Path
+) -> None:
+    """V13: nominatedNodeName and DisruptionTarget are stored, other conditions stay, and Cancel
+    clears the node.
+    """
     victim = create(clean, "victim")
     meta = clean.post(PODS, make.pod("member"))["metadata"]
     member = NominatedMember(meta["uid"], "default", "member", "n")
@@ -151,7 +162,9 @@ async def test_members_are_nominated_and_victims_marked(plane: ControlPlane, cle
 
 
 async def test_answers_of_the_eviction_api(plane: ControlPlane, clean: Api, tmp_path: Path) -> None:
-    """V14: 201, 201 again while it ends, 409 for another uid, 404; our condition is there in the end (V13, 5)."""
+    """V14: 201, 201 again while it ends, 409 for another uid, 404; our condition is there in the
+    end (V13, 5).
+    """
     pod = create(clean, "a")
     uid = pod["metadata"]["uid"]
     async with writing(plane, tmp_path) as at:
@@ -173,30 +186,40 @@ async def test_answers_of_the_eviction_api(plane: ControlPlane, clean: Api, tmp_
         assert at.warnings == []
 
 
-async def test_a_pod_without_grace_period_is_gone_at_once(plane: ControlPlane, clean: Api, tmp_path: Path) -> None:
+async def test_a_pod_without_grace_period_is_gone_at_once(
+    plane: ControlPlane, clean: Api, tmp_path: Path
+) -> None:
     """V13 (5): there is nothing left to write the condition on, and that is no fault."""
     pod = create(clean, "a", terminationGracePeriodSeconds=0)
     async with writing(plane, tmp_path) as at:
-        assert await at.answer(evict(pod)) == [Evicted("1", pod["metadata"]["uid"], EvictionResult.DONE)]
+        assert await at.answer(evict(pod)) == [
+            Evicted("1", pod["metadata"]["uid"], EvictionResult.DONE)
+        ]
     assert clean.list(PODS).items == []
 
 
 async def test_a_budget_delays_an_eviction(plane: ControlPlane, clean: Api, tmp_path: Path) -> None:
-    """V7, V14: 429 names the budget and is tried again until it is allowed; a Pending pod is not asked about."""
+    """V7, V14: 429 names the budget and is tried again until it is allowed; a Pending pod is not
+    asked about.
+    """
     pod, starting = create(clean, "a"), create(clean, "starting", runs=False)
     budget(clean, "w", 0)
     async with writing(plane, tmp_path) as at:
         (delayed,) = await at.answer(evict(pod))
         needs = "The disruption budget w needs 3 healthy pods and has 3 currently"
         assert delayed == EvictionDelayed("1", pod["metadata"]["uid"], needs)
-        assert await at.answer(evict(starting)) == [Evicted("1", starting["metadata"]["uid"], EvictionResult.DONE)]
+        assert await at.answer(evict(starting)) == [
+            Evicted("1", starting["metadata"]["uid"], EvictionResult.DONE)
+        ]
         allow(clean, "w", 1)
         await at.more(3)
         assert at.told[-1] == Evicted("1", pod["metadata"]["uid"], EvictionResult.DONE)
     assert clean.get(f"{BUDGETS}/w")["status"]["disruptionsAllowed"] == 0
 
 
-async def test_a_pod_under_two_budgets_is_never_evicted(plane: ControlPlane, clean: Api, tmp_path: Path) -> None:
+async def test_a_pod_under_two_budgets_is_never_evicted(
+    plane: ControlPlane, clean: Api, tmp_path: Path
+) -> None:
     """V7: the Eviction API answers 500, whatever the budgets allow."""
     pod = create(clean, "a")
     budget(clean, "v", 5)
@@ -210,8 +233,12 @@ async def test_a_pod_under_two_budgets_is_never_evicted(plane: ControlPlane, cle
     assert "deletionTimestamp" not in clean.get(f"{PODS}/a")["metadata"]
 
 
-async def test_the_last_resort_needs_a_right_of_its_own(plane: ControlPlane, clean: Api, tmp_path: Path) -> None:
-    """V7, V26: nobody is deleted under the rights of the manifests; with the third role no budget prevents it."""
+async def test_the_last_resort_needs_a_right_of_its_own(
+    plane: ControlPlane, clean: Api, tmp_path: Path
+) -> None:
+    """V7, V26: nobody is deleted under the rights of the manifests; with the third role no budget
+    prevents it.
+    """
     pod = create(clean, "a")
     budget(clean, "w", 0)
     async with writing(plane, tmp_path) as at:
@@ -224,12 +251,16 @@ async def test_the_last_resort_needs_a_right_of_its_own(plane: ControlPlane, cle
         assert 'cannot delete resource "pods"' in warning
     subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": LAST_RESORT}
-    clean.post(BINDINGS, {"metadata": {"name": LAST_RESORT}, "roleRef": role, "subjects": [subject]})
+    clean.post(
+        BINDINGS, {"metadata": {"name": LAST_RESORT}, "roleRef": role, "subjects": [subject]}
+    )
     try:
         await granted(clean, "delete")
         async with writing(plane, tmp_path) as at:
             victim = PodRef(pod["metadata"]["uid"], "default", "a")
-            assert await at.answer(PreparePreemption("1", (), (victim,))) == [PreemptionPrepared("1")]
+            assert await at.answer(PreparePreemption("1", (), (victim,))) == [
+                PreemptionPrepared("1")
+            ]
             (answer,) = await at.answer(evict(pod, delete=True))
             assert answer == Evicted("1", pod["metadata"]["uid"], EvictionResult.DONE)
         assert "deletionTimestamp" in clean.get(f"{PODS}/a")["metadata"]
@@ -239,20 +270,39 @@ async def test_the_last_resort_needs_a_right_of_its_own(plane: ControlPlane, cle
 
 def allowed(api: Api, verb: str) -> bool:
     """Whether the daemon's account may delete pods, or create their evictions."""
-    wanted = {"verb": verb, "resource": "pods", "subresource": "eviction" if verb == "create" else ""}
-    review = {"spec": {"user": f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}", "resourceAttributes": wanted}}
-    return bool(api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"].get("allowed"))
+    wanted = {
+        "verb": verb,
+        "resource": "pods",
+        "subresource": "eviction" if verb == "create" else "",
+    }
+    review = {
+        "spec": {
+            "user": f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}",
+            "resourceAttributes": wanted,
+        }
+    }
+    return bool(
+        api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"].get(
+            "allowed"
+        )
+    )
 
 
 async def granted(api: Api, verb: str, *, yes: bool = True) -> None:
-    """Wait until the daemon's account has that right, or has it no more: the authorizer learns of it a moment later."""
+    """Wait until the daemon's account has that right, or has it no more: the authorizer learns of
+    it a moment later.
+    """
     async with asyncio.timeout(WITHIN_S):
         while allowed(api, verb) is not yes:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
-async def test_without_the_role_nobody_is_evicted(plane: ControlPlane, clean: Api, tmp_path: Path) -> None:
-    """V14, V26: the writer is forbidden and says so once; a daemon that starts so says it and schedules as ever."""
+async def test_without_the_role_nobody_is_evicted(
+    plane: ControlPlane, clean: Api, tmp_path: Path
+) -> None:
+    """V14, V26: the writer is forbidden and says so once; a daemon that starts so says it and
+    schedules as ever.
+    """
     pod = create(clean, "a")
     clean.delete(f"{BINDINGS}/gangsched-preemption")
     try:
@@ -280,10 +330,14 @@ def schedule_without_preemption(plane: ControlPlane, api: Api) -> None:
             within_s=WITHIN_S,
             what="the gang to be bound",
         )
-        said = [line["event"] for line in daemon.log_lines() if "Preemption is off" in line.get("event", "")]
+        said = [
+            line["event"]
+            for line in daemon.log_lines()
+            if "Preemption is off" in line.get("event", "")
+        ]
     assert said == [
-        "Preemption is off. The scheduler may not create pods/eviction; list poddisruptionbudgets in policy; "
-        "watch poddisruptionbudgets in policy: apply manifests/rbac-preemption.yaml."
+        "Preemption is off. The scheduler may not create pods/eviction; list poddisruptionbudgets"
+        " in policy; watch poddisruptionbudgets in policy: apply manifests/rbac-preemption.yaml."
     ]
 
 

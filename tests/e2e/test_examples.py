@@ -1,7 +1,9 @@
-"""Every file of examples/ is applied in the playground, with kubectl as a user would, and its gangs start whole.
+"""Every file of examples/ is applied in the playground, with kubectl as a user would, and its gangs
+start whole.
 
-Objects of operators get a definition that takes any fields: which pods they become is tested by `make operators`, with
-the operators themselves (tests/operators). Here `kubectl gangsched plan` says that they would start.
+Objects of operators get a definition that takes any fields: which pods they become is tested by
+`make operators`, with the operators themselves (tests/operators). Here `kubectl gangsched plan`
+says that they would start.
 """
 
 from __future__ import annotations
@@ -50,7 +52,11 @@ def kinds(path: Path) -> set[str]:
     return {body["kind"] for body in load_yaml(path)}
 
 
-PLAIN = [path for path in EXAMPLES if not kinds(path) & OF_OPERATORS.keys() and path.stem not in NOT_SERVED]
+PLAIN = [
+    path
+    for path in EXAMPLES
+    if not kinds(path) & OF_OPERATORS.keys() and path.stem not in NOT_SERVED
+]
 OPERATORS = [path for path in EXAMPLES if kinds(path) & OF_OPERATORS.keys()]
 
 
@@ -70,7 +76,14 @@ def definition(kind: str, api_version: str) -> Object:
             "group": group,
             "scope": "Namespaced",
             "names": {"kind": kind, "plural": plural},
-            "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
         },
     }
 
@@ -82,7 +95,9 @@ def is_bound_by_gangsched(pod: Object) -> bool:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[ControlPlane]:
-    """`make playground`, with Koordinator's definition, the namespaces of examples, and the kinds of operators."""
+    """`make playground`, with Koordinator's definition, the namespaces of examples, and the kinds
+    of operators.
+    """
     with playground() as (plane, _):
         api = Api.of(plane)
         apply_crds(api)
@@ -98,7 +113,9 @@ def api(place: ControlPlane) -> Iterator[Api]:
     """An administrator's client; leaves no work behind."""
     api = Api.of(place)
     yield api
-    groups = [f"/apis/scheduling.{domain}/v1alpha1/podgroups" for domain in ("x-k8s.io", "sigs.k8s.io")]
+    groups = [
+        f"/apis/scheduling.{domain}/v1alpha1/podgroups" for domain in ("x-k8s.io", "sigs.k8s.io")
+    ]
     delete_all(api, "/apis/batch/v1/jobs", PODS, *groups)
     api.close()
 
@@ -120,7 +137,9 @@ def test_the_gangs_of_an_example_start(path: Path, place: ControlPlane, api: Api
 
 
 @pytest.mark.parametrize("path", OPERATORS, ids=lambda path: path.stem)
-def test_an_example_for_an_operator_is_applied_and_would_start(path: Path, place: ControlPlane, api: Api) -> None:
+def test_an_example_for_an_operator_is_applied_and_would_start(
+    path: Path, place: ControlPlane, api: Api
+) -> None:
     """Its kinds and versions are those of the operators that `make operators` tests."""
     for body in load_yaml(path):
         assert OF_OPERATORS.get(body["kind"], body["apiVersion"]) == body["apiVersion"]

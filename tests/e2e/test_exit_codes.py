@@ -22,7 +22,9 @@ pytestmark = pytest.mark.e2e
 
 
 def refusal(*flags: str) -> str:
-    """What `gangsched run` says before it gives up with exit code 2, without waiting for an API server."""
+    """What `gangsched run` says before it gives up with exit code 2, without waiting for an API
+    server.
+    """
     ran = subprocess.run(
         [COMMAND, "run", "--health-port", "0", *flags],
         capture_output=True,
@@ -48,7 +50,9 @@ def test_no_cluster(plane: ControlPlane, tmp_path: Path) -> None:
 def test_a_cluster_that_comes_late_is_waited_for(plane: ControlPlane, tmp_path: Path) -> None:
     """A start goes on for a while when nobody answers, says so, and ends with one sentence."""
     port = free_ports(1)[0]
-    (tmp_path / "config").write_text(plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{port}"))
+    (tmp_path / "config").write_text(
+        plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{port}")
+    )
     ran = subprocess.run(
         [COMMAND, "run", "--health-port", "0", "--kubeconfig", str(tmp_path / "config")],
         capture_output=True,
@@ -65,12 +69,25 @@ def test_a_cluster_that_comes_late_is_waited_for(plane: ControlPlane, tmp_path: 
 
 
 def test_a_start_that_waits_answers_its_probes(plane: ControlPlane, tmp_path: Path) -> None:
-    """The kubelet does not kill who waits for an API server as configured: /livez is green, /readyz names the wait."""
+    """The kubelet does not kill who waits for an API server as configured: /livez is green, /readyz
+    names the wait.
+    """
     away, health = free_ports(2)
-    (tmp_path / "config").write_text(plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{away}"))
-    flags = ("--health-port", str(health), "--bind-address", "127.0.0.1", "--kubeconfig", str(tmp_path / "config"))
+    (tmp_path / "config").write_text(
+        plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{away}")
+    )
+    flags = (
+        "--health-port",
+        str(health),
+        "--bind-address",
+        "127.0.0.1",
+        "--kubeconfig",
+        str(tmp_path / "config"),
+    )
     environment = {**os.environ, "GANGSCHED_API_SERVER_WAIT_S": "6"}
-    with subprocess.Popen([COMMAND, "run", *flags], stderr=subprocess.PIPE, text=True, env=environment) as waiting:
+    with subprocess.Popen(
+        [COMMAND, "run", *flags], stderr=subprocess.PIPE, text=True, env=environment
+    ) as waiting:
         assert waiting.stderr is not None
         deadline_s = time.monotonic() + 10.0
         while (found := page(health, "/livez")) is None:
@@ -78,7 +95,10 @@ def test_a_start_that_waits_answers_its_probes(plane: ControlPlane, tmp_path: Pa
             time.sleep(0.05)
         assert found == (200, "ok\n")
         status, text = page(health, "/readyz") or (0, "{}")
-        assert (status, json.loads(text)) == (503, {"ready": False, "waitingFor": ["the API server"]})
+        assert (status, json.loads(text)) == (
+            503,
+            {"ready": False, "waitingFor": ["the API server"]},
+        )
         *_, last = waiting.stderr.read().strip().splitlines()
     assert waiting.returncode == 2
     assert last.startswith("gangsched: Cannot reach the API server")
@@ -130,11 +150,18 @@ def test_told_to_stop_before_it_has_started(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         server = f"http://127.0.0.1:{mute.getsockname()[1]}"
         (tmp_path / "config").write_text(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-            "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
-            f"clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n"
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context:"
+            " {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\nclusters: [{name: c,"
+            f" cluster: {{server: '{server}'}}}}]\n"
         )
-        command = [str(COMMAND), "run", "--health-port", "0", "--kubeconfig", str(tmp_path / "config")]
+        command = [
+            str(COMMAND),
+            "run",
+            "--health-port",
+            "0",
+            "--kubeconfig",
+            str(tmp_path / "config"),
+        ]
         ran = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         mute.settimeout(30)
         connection, _ = mute.accept()  # it has begun to ask

@@ -1,4 +1,6 @@
-"""Extended resources that a DeviceClass serves, on a real API server: nobody makes claims but the scheduler."""
+"""Extended resources that a DeviceClass serves, on a real API server: nobody makes claims but the
+scheduler.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,14 @@ __all__ = ["PLANE", "api"]
 
 @pytest.fixture(autouse=True)
 def served(api: Api) -> None:
-    """A class that serves `nvidia.com/gpu`; the pods of kube-scheduler and ours ask as they always did."""
+    """A class that serves `nvidia.com/gpu`; the pods of kube-scheduler and ours ask as they always
+    did.
+    """
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
-    api.post(CLASSES, resource("DeviceClass", "served", {"selectors": [selector], "extendedResourceName": NAME}))
+    api.post(
+        CLASSES,
+        resource("DeviceClass", "served", {"selectors": [selector], "extendedResourceName": NAME}),
+    )
 
 
 def wants(count: int, *, name: str = NAME) -> Object:
@@ -56,12 +63,17 @@ def wants(count: int, *, name: str = NAME) -> Object:
 
 def claims_of(pods: Mapping[str, Object]) -> dict[str, str]:
     """The claim of each pod for extended resources, by the pod's name."""
-    told = {pod["metadata"]["name"]: pod["status"].get("extendedResourceClaimStatus") for pod in pods.values()}
+    told = {
+        pod["metadata"]["name"]: pod["status"].get("extendedResourceClaimStatus")
+        for pod in pods.values()
+    }
     return {name: status["resourceClaimName"] for name, status in told.items() if status}
 
 
 def test_a_gang_on_nodes_without_a_device_plugin(plane: ControlPlane, api: Api) -> None:
-    """Scenario 28: `nvidia.com/gpu` is served by devices; each pod is told which claim is its own."""
+    """Scenario 28: `nvidia.com/gpu` is served by devices; each pod is told which claim is
+    its own.
+    """
     with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
         for name in ("n0", "n1"):
             node(api, name, *(gpu(f"g{number}") for number in range(8)))
@@ -74,24 +86,36 @@ def test_a_gang_on_nodes_without_a_device_plugin(plane: ControlPlane, api: Api) 
             claim = api.get(f"{HERE}/resourceclaims/{made[name]}")
             assert claim["metadata"]["annotations"][EXTENDED] == "true"
             (owner,) = claim["metadata"]["ownerReferences"]
-            assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
+            assert (owner["kind"], owner["uid"], owner["controller"]) == (
+                "Pod",
+                pod["metadata"]["uid"],
+                True,
+            )
             (mapping,) = pod["status"]["extendedResourceClaimStatus"]["requestMappings"]
             (request,) = claim["spec"]["devices"]["requests"]
-            assert mapping == {"containerName": "main", "resourceName": NAME, "requestName": "container-0-request-1"}
+            assert mapping == {
+                "containerName": "main",
+                "resourceName": NAME,
+                "requestName": "container-0-request-1",
+            }
             assert (request["name"], request["exactly"]["count"]) == ("container-0-request-1", 8)
             assert len(results(claim)) == 8
     one_each(api, 16)
 
 
 def test_a_cluster_with_and_without_a_device_plugin(plane: ControlPlane, api: Api) -> None:
-    """Scenario 29: a gang uses both kinds of nodes; only pods on nodes without a plugin have claims."""
+    """Scenario 29: a gang uses both kinds of nodes; only pods on nodes without a plugin have
+    claims.
+    """
     with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
         make.create_all(api, [make.node("plugin", gpus=8)])
         node(api, "driver", *(gpu(f"g{number}") for number in range(8)))
         make.create_all(api, make.gang("g", members=4, spec=wants(4)))
         nodes = wait_bound(pods, "g-", 4)
         assert sorted(nodes.values()) == ["driver", "driver", "plugin", "plugin"]
-        assert set(claims_of(pods.objects())) == {name for name, on in nodes.items() if on == "driver"}
+        assert set(claims_of(pods.objects())) == {
+            name for name, on in nodes.items() if on == "driver"
+        }
         make.create_all(api, make.gang("late", members=1, spec=wants(1)))
         wait_told(api, "late", "cannot allocate all claims")
         wait_told(api, "late", "Insufficient nvidia.com/gpu")
@@ -102,14 +126,20 @@ def test_the_name_of_a_class_is_a_resource(plane: ControlPlane, api: Api) -> Non
     """Every class serves a resource with its own name, also if it says no other one."""
     with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
         node(api, "n0", gpu("g0"), gpu("g1"))
-        make.create_all(api, [make.pod("p", spec=wants(2, name="deviceclass.resource.kubernetes.io/gpu"))])
+        make.create_all(
+            api, [make.pod("p", spec=wants(2, name="deviceclass.resource.kubernetes.io/gpu"))]
+        )
         wait_bound(pods, "p", 1)
     one_each(api, 2)
 
 
 def test_a_gang_that_does_not_fit_makes_no_claim(plane: ControlPlane, api: Api) -> None:
     """Scenario 4: it needs 9 of 8 devices; it starts as soon as a slice has more."""
-    with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods, Following(api, CLAIMS) as claims:
+    with (
+        Daemon(plane, extra_args=ALL),
+        Following(api, PODS) as pods,
+        Following(api, CLAIMS) as claims,
+    ):
         node(api, "n0", *(gpu(f"g{number}") for number in range(8)))
         make.create_all(api, make.gang("g", members=9, spec=wants(1)))
         wait_told(api, "g", "nvidia.com/gpu")
@@ -130,13 +160,18 @@ def test_what_an_interrupted_start_left(plane: ControlPlane, api: Api) -> None:
         with Daemon(plane, extra_args=ALL):
             node(api, "n0", gpu("g0"), gpu("g1"))
             wait_bound(pods, "g-", 2)
-            owners = [claim["metadata"]["ownerReferences"][0]["name"] for claim in claims.objects().values()]
+            owners = [
+                claim["metadata"]["ownerReferences"][0]["name"]
+                for claim in claims.objects().values()
+            ]
             assert sorted(owners) == ["g-0", "g-1"]
     one_each(api, 2)
 
 
 def test_a_claim_that_somebody_else_made(plane: ControlPlane, api: Api) -> None:
-    """A claim with the name of ours, made by a tenant, is neither used nor deleted; the pod says so."""
+    """A claim with the name of ours, made by a tenant, is neither used nor deleted; the pod says
+    so.
+    """
     with Following(api, PODS) as pods:
         make.create_all(api, [make.pod("p", spec=wants(1))])
         pods.wait_for(lambda items: len(items) == 1, within_s=WITHIN_S)
@@ -161,7 +196,9 @@ def test_without_the_role(plane: ControlPlane, api: Api) -> None:
             assert wait_bound(pods, "p", 1) == {"p": "plugin"}
             make.create_all(api, [make.pod("q", spec=wants(1))])
             wait_said(pods, "q", "Insufficient nvidia.com/gpu")
-            assert any("rbac-extended-resources.yaml" in line["event"] for line in daemon.log_lines())
+            assert any(
+                "rbac-extended-resources.yaml" in line["event"] for line in daemon.log_lines()
+            )
     finally:
         api.patch(path, {"rules": rules})
 
@@ -176,5 +213,9 @@ def left_over(pod: Object, of_class: str) -> Object:
         {"devices": {"requests": [{"name": "container-0-request-1", "exactly": exactly}]}},
     )
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
-    claim["metadata"] |= {"annotations": {EXTENDED: "true"}, "ownerReferences": [owner], "finalizers": [FINALIZER]}
+    claim["metadata"] |= {
+        "annotations": {EXTENDED: "true"},
+        "ownerReferences": [owner],
+        "finalizers": [FINALIZER],
+    }
     return claim

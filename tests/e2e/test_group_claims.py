@@ -1,4 +1,5 @@
-"""Claims of native PodGroups on a real API server: made by its controller, allocated once, freed with the PodGroup.
+"""Claims of native PodGroups on a real API server: made by its controller, allocated once, freed
+with the PodGroup.
 
 CRASH_AFTER and CRASH_TIMES as in `test_device_crash`.
 """
@@ -33,7 +34,12 @@ MEMBERS = 3
 #: A finalizer and a status for the claim, and a bind for each member.
 WRITES = 2 + MEMBERS
 KILLS = (
-    [pytest.param(number, id=f"{number}-{time}") for time in range(TIMES) for number in AFTER if number <= WRITES]
+    [
+        pytest.param(number, id=f"{number}-{time}")
+        for time in range(TIMES)
+        for number in AFTER
+        if number <= WRITES
+    ]
     if "CRASH_AFTER" in os.environ
     else [1, 2, 4]
 )
@@ -51,7 +57,9 @@ def api(devices_api: Api) -> Iterator[Api]:
 
 def gang(name: str, uses: Mapping[str, object], members: int = MEMBERS) -> list[Object]:
     """A native gang whose members use the claims of their PodGroup."""
-    group, *pods = native_gang(name, members=members, gpus=0, policy={"gang": {"minCount": members}})
+    group, *pods = native_gang(
+        name, members=members, gpus=0, policy={"gang": {"minCount": members}}
+    )
     group["spec"] |= uses
     for pod in pods:
         pod["spec"] |= uses
@@ -65,41 +73,69 @@ def only_claim(api: Api) -> Object:
 
 
 def reserved_for_the_group(api: Api, name: str, nodes: Mapping[str, str]) -> None:
-    """The claim has a device of the node where all pods run, and its only consumer is the PodGroup."""
-    claim, group = only_claim(api), api.get(f"{NATIVE.replace('podgroups', 'namespaces/default/podgroups')}/{name}")
+    """The claim has a device of the node where all pods run, and its only consumer is
+    the PodGroup.
+    """
+    claim, group = (
+        only_claim(api),
+        api.get(f"{NATIVE.replace('podgroups', 'namespaces/default/podgroups')}/{name}"),
+    )
     ((device,),) = devices.allocated({"c": claim}).values()
     assert set(nodes.values()) == {device.partition("/")[0]}
-    consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": name, "uid": group["metadata"]["uid"]}
+    consumer = {
+        "apiGroup": "scheduling.k8s.io",
+        "resource": "podgroups",
+        "name": name,
+        "uid": group["metadata"]["uid"],
+    }
     assert claim["status"]["reservedFor"] == [consumer]
     assert devices.FINALIZER in claim["metadata"]["finalizers"]
 
 
 @pytest.mark.parametrize("made", ["by template", "by name"])
 def test_a_claim_of_a_podgroup(plane: ControlPlane, api: Api, made: str) -> None:
-    """Scenario 9: reservedFor is the PodGroup, also once a member came later; it frees the devices when it goes."""
+    """Scenario 9: reservedFor is the PodGroup, also once a member came later; it frees the devices
+    when it goes.
+    """
     with Daemon(plane, extra_args=devices.ALL) as daemon, Following(api, PODS) as pods:
         for name in ("n0", "n1"):
             devices.node(api, name, devices.gpu("g0"))
-        uses = (devices.template if made == "by template" else devices.direct)(api, "common", devices.asks())
+        uses = (devices.template if made == "by template" else devices.direct)(
+            api, "common", devices.asks()
+        )
         make.create_all(api, gang("g", uses))
         reserved_for_the_group(api, "g", devices.wait_bound(pods, "g-", MEMBERS))
         late = gang("g", uses, MEMBERS + 1)[-1]
         make.create_all(api, [late])
         reserved_for_the_group(api, "g", devices.wait_bound(pods, "g-", MEMBERS + 1))
-        assert not [line for line in daemon.log_lines() if line.get("level") in {"warning", "error", "critical"}]
+        assert not [
+            line
+            for line in daemon.log_lines()
+            if line.get("level") in {"warning", "error", "critical"}
+        ]
     delete_all(api, PODS)
-    assert devices.allocated({"c": only_claim(api)})  # the devices are the PodGroup's, not its pods'
+    # the devices are the PodGroup's, not its pods'
+    assert devices.allocated({"c": only_claim(api)})
     delete_all(api, NATIVE)
     with Following(api, devices.CLAIMS) as claims:
-        claims.wait_for(lambda items: not devices.allocated(items), within_s=WITHIN_S, what="the end of the allocation")
+        claims.wait_for(
+            lambda items: not devices.allocated(items),
+            within_s=WITHIN_S,
+            what="the end of the allocation",
+        )
 
 
 def test_the_manifest_of_the_guide(plane: ControlPlane, api: Api) -> None:
-    """What docs/guides/devices.md shows of a PodGroup with a claim is created as it stands, and starts."""
+    """What docs/guides/devices.md shows of a PodGroup with a claim is created as it stands, and
+    starts.
+    """
     page = (ROOT / "docs" / "guides" / "devices.md").read_text()
     (manifest,) = re.findall(r"(?ms)^```yaml\n(.*?)^```", page)
     selector = {"cel": {"expression": f'device.driver == "{devices.DRIVER}"'}}
-    api.post(devices.CLASSES, devices.resource("DeviceClass", "gpu.example.com", {"selectors": [selector]}))
+    api.post(
+        devices.CLASSES,
+        devices.resource("DeviceClass", "gpu.example.com", {"selectors": [selector]}),
+    )
     with Daemon(plane, extra_args=devices.ALL), Following(api, PODS) as pods:
         for name in ("n0", "n1"):
             devices.node(api, name, devices.gpu("g0"))

@@ -1,4 +1,5 @@
-"""The guides and the README run: every command is typed in the playground, and says what the page shows.
+"""The guides and the README run: every command is typed in the playground, and says what the page
+shows.
 
 Invariant: a line `$ …` is a command, `> …` after it goes on with it, and what follows is its output. `…` stands for
 anything, and amounts of space are all alike. Commands that only look are repeated until they show it.
@@ -48,8 +49,12 @@ def typed(page: Path) -> list[Typed]:
     for block in re.findall(r"(?ms)^```console\n(.*?)^```", page.read_text()):
         for part in re.split(r"(?m)^\$ ", block)[1:]:
             lines = part.splitlines()
-            more = next((n for n, line in enumerate(lines[1:], 1) if not re.match(r"> ?", line)), len(lines))
-            command = "\n".join([lines[0], *(line.removeprefix(">").removeprefix(" ") for line in lines[1:more])])
+            more = next(
+                (n for n, line in enumerate(lines[1:], 1) if not re.match(r"> ?", line)), len(lines)
+            )
+            command = "\n".join(
+                [lines[0], *(line.removeprefix(">").removeprefix(" ") for line in lines[1:more])]
+            )
             found.append(Typed(command, "\n".join(lines[more:])))
     return found
 
@@ -78,17 +83,26 @@ def cluster(place: ControlPlane) -> Iterator[ControlPlane]:
         "/apis/apps/v1/statefulsets",
         PODS,
         "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
-        *(f"/apis/resource.k8s.io/v1/{each}" for each in ("resourceclaimtemplates", "resourceslices", "deviceclasses")),
+        *(
+            f"/apis/resource.k8s.io/v1/{each}"
+            for each in ("resourceclaimtemplates", "resourceslices", "deviceclasses")
+        ),
     )
     api.close()
 
 
 def type_into(plane: ControlPlane, command: str) -> str:
-    """Standard output of a command, after the playground's two lines in the same shell. Raises CommandError."""
+    """Standard output of a command, after the playground's two lines in the same shell. Raises
+    CommandError.
+    """
     done = subprocess.run(
         ["bash", "-c", "\n".join([*lines_to_paste(plane), "set -e", command])],
         cwd=ROOT,
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(plane.workdir / "home"), "COLUMNS": "200"},
+        env={
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(plane.workdir / "home"),
+            "COLUMNS": "200",
+        },
         capture_output=True,
         text=True,
         timeout=150.0,
@@ -100,18 +114,24 @@ def type_into(plane: ControlPlane, command: str) -> str:
 
 
 def type_all(plane: ControlPlane, page: Path, commands: re.Pattern[str] = re.compile("")) -> None:
-    """Type these commands of a page in their order, and compare what they print where the page shows it."""
+    """Type these commands of a page in their order, and compare what they print where the page
+    shows it.
+    """
     for each in typed(page):
         if not commands.match(each.command):
             continue
         deadline_s = time.monotonic() + WITHIN_S
         while not shows(output := type_into(plane, each.command), each.output) and each.output:
             assert LOOKS.match(each.command), f"$ {each.command}\n{output}"
-            assert time.monotonic() < deadline_s, f"$ {each.command}\n{output}\nis not\n{each.output}"
+            assert time.monotonic() < deadline_s, (
+                f"$ {each.command}\n{output}\nis not\n{each.output}"
+            )
             time.sleep(0.2)
 
 
-@pytest.mark.parametrize("page", [page for page in GUIDES if typed(page)], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in GUIDES if typed(page)], ids=lambda page: page.stem
+)
 def test_what_a_guide_says_to_type_says_what_it_shows(page: Path, cluster: ControlPlane) -> None:
     """Each command in its order, with its output."""
     type_all(cluster, page)
@@ -132,14 +152,22 @@ def test_doctor_finds_nothing_in_the_playground(place: ControlPlane) -> None:
             said = type_into(place, "kubectl gangsched doctor")
             break
         except CommandError:  # its Deployment is rolled out
-            assert time.monotonic() < deadline_s, type_into(place, "kubectl gangsched doctor || true")
+            assert time.monotonic() < deadline_s, type_into(
+                place, "kubectl gangsched doctor || true"
+            )
             time.sleep(0.5)
     assert said.startswith("Nothing is found.")
 
 
 def test_the_readme_installs() -> None:
-    """Its commands outside the playground are those of make, and those that install on a cluster of one node."""
-    elsewhere = [each.command.partition("  ")[0] for each in typed(README) if not IN_THE_PLAYGROUND.match(each.command)]
+    """Its commands outside the playground are those of make, and those that install on a cluster of
+    one node.
+    """
+    elsewhere = [
+        each.command.partition("  ")[0]
+        for each in typed(README)
+        if not IN_THE_PLAYGROUND.match(each.command)
+    ]
     address = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
     clone, demo, place, *install = elsewhere
     assert clone == f"git clone {address} && cd gangsched"
@@ -164,4 +192,9 @@ def test_an_output_that_differs_is_seen(place: ControlPlane) -> None:
 
 def test_guides_that_show_commands_are_found() -> None:
     """A page whose blocks are written in another way would pass unseen."""
-    assert {page.stem for page in GUIDES if typed(page)} == {"first-gang", "operators", "beside-others", "devices"}
+    assert {page.stem for page in GUIDES if typed(page)} == {
+        "first-gang",
+        "operators",
+        "beside-others",
+        "devices",
+    }

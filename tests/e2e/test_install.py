@@ -1,4 +1,6 @@
-"""Each way to install, with the tools that a user has: applied twice, running, and gone but for the definitions."""
+"""Each way to install, with the tools that a user has: applied twice, running, and gone but for the
+definitions.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,22 @@ DEFINITION = {
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A cluster with controllers and kube-scheduler, two nodes with GPUs and two without, and Prometheus' operator."""
+    """A cluster with controllers and kube-scheduler, two nodes with GPUs and two without, and
+    Prometheus' operator.
+    """
     with ControlPlane(kcm=True, kwok=True, scheduler=True) as plane:
         api = Api.of(plane)
         label = {"nvidia.com/gpu.present": "true"}
-        make.create_all(api, [make.node(f"gpu-{index}", gpus=8, labels=label) for index in range(2)])
-        make.create_all(api, [make.node(f"cpu-{index}", gpus=0, cpu="4", memory="8Gi") for index in range(2)])
-        for plural, kind in (("servicemonitors", "ServiceMonitor"), ("prometheusrules", "PrometheusRule")):
+        make.create_all(
+            api, [make.node(f"gpu-{index}", gpus=8, labels=label) for index in range(2)]
+        )
+        make.create_all(
+            api, [make.node(f"cpu-{index}", gpus=0, cpu="4", memory="8Gi") for index in range(2)]
+        )
+        for plural, kind in (
+            ("servicemonitors", "ServiceMonitor"),
+            ("prometheusrules", "PrometheusRule"),
+        ):
             apply_yaml(api, operators_definition(plural, kind))
         api.close()
         yield plane
@@ -67,7 +78,9 @@ spec:
 """
 
 
-def until(met: Callable[[], bool], what: Callable[[], object], *, within_s: float = WITHIN_S) -> None:
+def until(
+    met: Callable[[], bool], what: Callable[[], object], *, within_s: float = WITHIN_S
+) -> None:
     """Wait for what others do; fails with `what()`."""
     deadline_s = time.monotonic() + within_s
     while not met():
@@ -109,20 +122,26 @@ def without(name: str) -> list[str]:
 
 
 WAYS: dict[str, tuple[list[str], list[str], list[str]]] = {
-    "no-definitions": (overlay("no-definitions"), overlay("no-definitions"), without("no-definitions")),
+    "no-definitions": (
+        overlay("no-definitions"),
+        overlay("no-definitions"),
+        without("no-definitions"),
+    ),
     "helm": (BY_HELM, UPGRADE_BY_HELM, UNINSTALL_BY_HELM),
     "kubectl": (BY_KUBECTL, UPGRADE_BY_KUBECTL, UNINSTALL_BY_KUBECTL),
     "no-gangs-api": (overlay("no-gangs-api"), overlay("no-gangs-api"), without("no-gangs-api")),
     "single": (overlay("single"), overlay("single"), without("single")),
     "monitoring": (overlay("monitoring"), overlay("monitoring"), without("monitoring")),
 }
-"""What is typed to install, to install again and to uninstall. Nobody serves the API of gangs here, and it must be gone
-nevertheless. The one without definitions is first, for these stay;
-Helm's is the next, so that kubectl has a definition to upgrade that Helm installed."""
+"""What is typed to install, to install again and to uninstall. Nobody serves the API of gangs here,
+and it must be gone nevertheless. The one without definitions is first, for these stay; Helm's is
+the next, so that kubectl has a definition to upgrade that Helm installed."""
 
 
 def sent_by(way: str) -> list[Object]:
-    """The objects that are sent. That the chart has those of install.yaml is seen in test_chart.py."""
+    """The objects that are sent. That the chart has those of install.yaml is seen
+    in test_chart.py.
+    """
     if way == "kubectl":
         return load_yaml(INSTALL)
     if way == "helm":
@@ -132,7 +151,9 @@ def sent_by(way: str) -> list[Object]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_it_is_installed_twice_and_gone(plane: ControlPlane, api: Api, way: str) -> None:
-    """The second time changes nothing, the replicas run off the nodes with GPUs, and only definitions stay."""
+    """The second time changes nothing, the replicas run off the nodes with GPUs, and only
+    definitions stay.
+    """
     before = everything(api)
     install, again, uninstall = WAYS[way]
     type_in(plane, install)
@@ -152,12 +173,16 @@ def test_it_is_installed_twice_and_gone(plane: ControlPlane, api: Api, way: str)
 
 def test_every_command_of_the_page_is_typed_here() -> None:
     """No block of docs/install.md is under a heading that is not looked at."""
-    typed = sum(len(commands(heading)) for heading in ("With kubectl", "With Helm", "Upgrade", "Uninstall"))
+    typed = sum(
+        len(commands(heading)) for heading in ("With kubectl", "With Helm", "Upgrade", "Uninstall")
+    )
     assert (ROOT / "docs" / "install.md").read_text().count("```console") == typed
 
 
 def test_kubectl_get_podgroup_shows_those_of_operators(plane: ControlPlane, api: Api) -> None:
-    """With the definitions of install.yaml; the one that is optional takes the name `podgroup`, but not `pg`."""
+    """With the definitions of install.yaml; the one that is optional takes the name `podgroup`, but
+    not `pg`.
+    """
     kubectl(plane, "apply", "--server-side", "-k", ROOT / "crds")
     columns = ["NAME", "MIN", "PHASE", "REASON", "BOUND", "AGE"]
     group = make.pod_group("training", min_member=4)
@@ -173,7 +198,9 @@ def test_kubectl_get_podgroup_shows_those_of_operators(plane: ControlPlane, api:
 
     def told() -> bool:
         forget_discovery(plane)
-        shown.update({name: kubectl(plane, "get", name, "-o", "name").strip() for name in ("podgroup", "pg")})
+        shown.update(
+            {name: kubectl(plane, "get", name, "-o", "name").strip() for name in ("podgroup", "pg")}
+        )
         return shown["podgroup"] == f"podgroup.{SIGS}/koordinated"
 
     until(told, lambda: shown)
@@ -181,13 +208,29 @@ def test_kubectl_get_podgroup_shows_those_of_operators(plane: ControlPlane, api:
 
 
 def test_nodes_with_gpus_are_for_work(plane: ControlPlane, api: Api) -> None:
-    """The affinity is required: where only nodes with GPUs take pods the replicas wait, but for the overlay."""
+    """The affinity is required: where only nodes with GPUs take pods the replicas wait, but for the
+    overlay.
+    """
     for index in range(2):
         kubectl(plane, "cordon", f"cpu-{index}")
     kubectl(plane, "apply", "--server-side", "-f", "manifests/install.yaml")
-    wait = ("wait", "-n", "gangsched-system", "pod", "-l", "app.kubernetes.io/name=gangsched", "--timeout=30s")
-    kubectl(plane, *wait, "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable")
+    wait = (
+        "wait",
+        "-n",
+        "gangsched-system",
+        "pod",
+        "-l",
+        "app.kubernetes.io/name=gangsched",
+        "--timeout=30s",
+    )
+    kubectl(
+        plane,
+        *wait,
+        "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable",
+    )
     assert not any(replicas(api).values())
     kubectl(plane, "apply", "--server-side", "-k", "overlays/on-accelerator-nodes")
-    kubectl(plane, "rollout", "status", "-n", "gangsched-system", "deploy/gangsched", "--timeout=60s")
+    kubectl(
+        plane, "rollout", "status", "-n", "gangsched-system", "deploy/gangsched", "--timeout=60s"
+    )
     assert sorted(replicas(api).values()) == ["gpu-0", "gpu-1"]

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.e2e
 
 
 async def test_rights(control_plane: ControlPlane, tmp_path: Path) -> None:
-    """Without the role the daemon says which rights it lacks and how to grant them; with it, it may start."""
+    """Without the role the daemon says which rights it lacks and how to grant them; with it, it may
+    start.
+    """
     api = Api.of(control_plane)
     await asyncio.to_thread(apply_manifests, api, crds=False)
     token = control_plane.service_account_token("gangsched-system", "gangsched")

@@ -33,7 +33,9 @@ pytestmark = pytest.mark.e2e
 
 
 async def test_definition_that_comes_and_goes(control_plane: ControlPlane) -> None:
-    """A definition installed later is served within ten seconds; one that is removed takes its PodGroups along."""
+    """A definition installed later is served within ten seconds; one that is removed takes its
+    PodGroups along.
+    """
     async with at_work(control_plane.kubeconfig) as ports:
         assert Unread(PodGroup, X_K8S) in ports.messages
         path = f"/apis/{X_K8S}/v1alpha1/namespaces/default/podgroups"
@@ -42,7 +44,9 @@ async def test_definition_that_comes_and_goes(control_plane: ControlPlane) -> No
             await ports.until(lambda: "g" in ports.pod_groups(X_K8S), within_s=10)
             assert ports.pod_groups(X_K8S)["g"].min_member == 3
             patch = json.dumps({"spec": {"minMember": 5}}).encode()
-            await ports.client.request("PATCH", f"{path}/g", patch, content_type="application/merge-patch+json")
+            await ports.client.request(
+                "PATCH", f"{path}/g", patch, content_type="application/merge-patch+json"
+            )
             await ports.until(lambda: ports.pod_groups(X_K8S)["g"].min_member == 5)
             found = await stored(ports.client, f"{path}/g")
             assert "annotations" not in found["metadata"]
@@ -58,7 +62,9 @@ async def test_definition_that_comes_and_goes(control_plane: ControlPlane) -> No
 
 
 async def test_kopf_leaves_our_tasks_and_signals_alone(control_plane: ControlPlane) -> None:
-    """When kopf's operator dies, tasks it did not start live on, and our signal handler is the one that is called."""
+    """When kopf's operator dies, tasks it did not start live on, and our signal handler is the one
+    that is called.
+    """
     signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
     async with await connect(control_plane.kubeconfig) as client:
@@ -77,7 +83,11 @@ async def test_kopf_leaves_our_tasks_and_signals_alone(control_plane: ControlPla
                 )
             )
             bystander = asyncio.create_task(asyncio.Event().wait())
-            await create(client, f"/apis/{X_K8S}/v1alpha1/namespaces/default/podgroups", pod_group(X_K8S, "g", 1))
+            await create(
+                client,
+                f"/apis/{X_K8S}/v1alpha1/namespaces/default/podgroups",
+                pod_group(X_K8S, "g", 1),
+            )
             async with asyncio.timeout(10):
                 while not events:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
@@ -105,6 +115,8 @@ async def test_server_that_goes_away_and_comes_back(control_plane: ControlPlane)
         assert await ports.binder.drain(15) == 0
         await create_pod(ports.client, "after")
         await ports.until(lambda: ports.pod("after") is not None, within_s=15)
-        assert any(isinstance(message, Replaced) and message.kind is Node for message in ports.messages)
+        assert any(
+            isinstance(message, Replaced) and message.kind is Node for message in ports.messages
+        )
         assert await ports.status.drain(15) == 0
         await delete(ports.client, f"{PODS}/before", f"{PODS}/after")

@@ -23,7 +23,18 @@ from gangsched.model.protocol import (
     SetPodCondition,
     SetPodGroupStatus,
 )
-from tests.e2e.kube_parts import PODS, SIGS, at_work, create, create_pod, defined, definition, delete, pod_group, stored
+from tests.e2e.kube_parts import (
+    PODS,
+    SIGS,
+    at_work,
+    create,
+    create_pod,
+    defined,
+    definition,
+    delete,
+    pod_group,
+    stored,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -34,14 +45,23 @@ async def test_pods_from_creation_to_binding(control_plane: ControlPlane) -> Non
         client = ports.client
         uid = await create_pod(client, "a", labels={"scheduling.x-k8s.io/pod-group": "g"})
         await ports.until(lambda: ports.pod("a") is not None)
-        ports.status.put(SetPodCondition(uid, "default", "a", "Unschedulable", "0/0 nodes are available."))
+        ports.status.put(
+            SetPodCondition(uid, "default", "a", "Unschedulable", "0/0 nodes are available.")
+        )
         ports.status.put(MarkTimedOut(uid, "default", "a"))
         assert await ports.status.drain(5) == 0
-        await ports.until(lambda: (found := ports.pod("a")) is not None and found.timed_out and bool(found.condition))
+        await ports.until(
+            lambda: (
+                (found := ports.pod("a")) is not None and found.timed_out and bool(found.condition)
+            )
+        )
         found = ports.pod("a")
         assert found is not None
         assert found.condition is not None
-        assert (found.condition.reason, found.condition.message) == ("Unschedulable", "0/0 nodes are available.")
+        assert (found.condition.reason, found.condition.message) == (
+            "Unschedulable",
+            "0/0 nodes are available.",
+        )
         assert found.gang_metadata == (("scheduling.x-k8s.io/pod-group", "g"),)
 
         ports.binder.submit([Bind(uid, "default", "a", "n1")])
@@ -54,12 +74,16 @@ async def test_pods_from_creation_to_binding(control_plane: ControlPlane) -> Non
         conditions = (await stored(client, f"{PODS}/a"))["status"]["conditions"]
         assert [(c["type"], c["status"]) for c in conditions] == [("PodScheduled", "True")]
         await delete(client, f"{PODS}/a")
-        await ports.until(lambda: any(isinstance(m, Gone) and m.kind is Pod for m in ports.messages))
+        await ports.until(
+            lambda: any(isinstance(m, Gone) and m.kind is Pod for m in ports.messages)
+        )
         assert ports.reports == []
 
 
 async def test_bind_outcomes(control_plane: ControlPlane) -> None:
-    """Binding a pod that is bound, deleted, recreated or gated is an outcome, never an exception (B3)."""
+    """Binding a pod that is bound, deleted, recreated or gated is an outcome, never an exception
+    (B3).
+    """
     async with at_work(control_plane.kubeconfig) as ports:
         client = ports.client
         uid = await create_pod(client, "b")
@@ -87,7 +111,9 @@ async def test_another_pod_of_the_name_is_not_touched(control_plane: ControlPlan
     """The uid in a patch is a precondition: a recreated pod keeps its own status."""
     async with at_work(control_plane.kubeconfig) as ports:
         await create_pod(ports.client, "c")
-        ports.status.put(SetPodCondition("old-uid", "default", "c", "Unschedulable", "about the old one"))
+        ports.status.put(
+            SetPodCondition("old-uid", "default", "c", "Unschedulable", "about the old one")
+        )
         ports.status.put(MarkTimedOut("old-uid", "default", "c"))
         assert await ports.status.drain(5) == 0
         found = await stored(ports.client, f"{PODS}/c")
@@ -98,7 +124,9 @@ async def test_another_pod_of_the_name_is_not_touched(control_plane: ControlPlan
 
 
 async def test_events(control_plane: ControlPlane) -> None:
-    """Events about namespaced and cluster-scoped objects are accepted; a repeated one becomes a series."""
+    """Events about namespaced and cluster-scoped objects are accepted; a repeated one becomes a
+    series.
+    """
     async with at_work(control_plane.kubeconfig) as ports:
         about = ObjectRef("v1", "Pod", "default", "e", "uid-e")
         ports.recorder.record(RecordEvent(about, "FailedScheduling", "x" * 3000, warning=True))
@@ -111,16 +139,25 @@ async def test_events(control_plane: ControlPlane) -> None:
         assert events["Odd"]["regarding"]["kind"] == "Node"
 
         clock = 0.0
-        recorder = Recorder(ports.client, (ports.binder.in_flight,), runtime=Runtime(now=lambda: clock, sleep=_instant))
+        recorder = Recorder(
+            ports.client,
+            (ports.binder.in_flight,),
+            runtime=Runtime(now=lambda: clock, sleep=_instant),
+        )
         task = asyncio.create_task(recorder.run())
         recorder.record(RecordEvent(about, "Again", "same"))
-        await ports.until(lambda: recorder.counts.written == 1)  # `drain` sleeps on this clock: it gives up at once
+        # `drain` sleeps on this clock: it gives up at once
+        await ports.until(lambda: recorder.counts.written == 1)
         recorder.record(RecordEvent(about, "Again", "same"))
         clock = 70.0
         await ports.until(lambda: recorder.counts.written == 2)
         task.cancel()
         await asyncio.wait({task})
-        series = [e["series"]["count"] for e in (await stored(ports.client, path))["items"] if e["reason"] == "Again"]
+        series = [
+            e["series"]["count"]
+            for e in (await stored(ports.client, path))["items"]
+            if e["reason"] == "Again"
+        ]
         assert series == [2]
 
 
@@ -130,7 +167,9 @@ async def _instant(seconds: float) -> None:
 
 @pytest.mark.parametrize("subresource", [True, False])
 async def test_pod_group_status(control_plane: ControlPlane, subresource: bool) -> None:
-    """The status is stored with or without the subresource, and nothing else of the object is touched (E3)."""
+    """The status is stored with or without the subresource, and nothing else of the object is
+    touched (E3).
+    """
     path = f"/apis/{SIGS}/v1alpha1/namespaces/default/podgroups"
     body = definition(SIGS, subresource=subresource)
     async with (
@@ -145,11 +184,17 @@ async def test_pod_group_status(control_plane: ControlPlane, subresource: bool) 
             ports.status.put(SetPodGroupStatus(SIGS, "v1alpha1", "default", "g", uid, status))
             assert await ports.status.drain(5) == 0
         if not subresource:  # a status subresource ignores the uid in the patch
-            ports.status.put(SetPodGroupStatus(SIGS, "v1alpha1", "default", "g", "other-uid", {"scheduled": 9}))
+            ports.status.put(
+                SetPodGroupStatus(SIGS, "v1alpha1", "default", "g", "other-uid", {"scheduled": 9})
+            )
             assert await ports.status.drain(5) == 0
         found = await stored(client, f"{path}/g")
         assert (found["status"]["phase"], found["status"]["scheduled"]) == ("Pending", 2)
         assert found["status"]["conditions"][0]["message"] == "m"
         assert found["spec"] == {"minMember": 2}
-        await ports.until(lambda: "g" in (known := ports.pod_groups(SIGS)) and known["g"].status.get("scheduled") == 2)
+        await ports.until(
+            lambda: (
+                "g" in (known := ports.pod_groups(SIGS)) and known["g"].status.get("scheduled") == 2
+            )
+        )
         assert ports.reports == []

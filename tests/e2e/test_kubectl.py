@@ -1,4 +1,6 @@
-"""`kubectl gangsched` on a real API server with RBAC: as a user with the role `edit` in one namespace, and as admin."""
+"""`kubectl gangsched` on a real API server with RBAC: as a user with the role `edit` in one
+namespace, and as admin.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,14 @@ def ask(kubeconfig: Path, *words: str) -> Answer:
 
 def run(kubeconfig: Path, *words: str) -> Answer:
     """Run a program off a terminal, the folder of our scripts in its PATH."""
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig),
+        "PATH": f"{COMMAND.parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        words, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
@@ -73,7 +81,9 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def editor(plane: ControlPlane) -> Path:
-    """The kubeconfig of a user with the role `edit` in `MINE`, whose context names that namespace."""
+    """The kubeconfig of a user with the role `edit` in `MINE`, whose context names
+    that namespace.
+    """
     api = Api.of(plane)
     api.post(f"/api/v1/namespaces/{MINE}/serviceaccounts", {"metadata": {"name": "alice"}})
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
@@ -98,7 +108,9 @@ class Serving(NamedTuple):
 
 @pytest.fixture(scope="module")
 def daemon(plane: ControlPlane) -> Iterator[Serving]:
-    """One daemon, which has put `running` on both nodes and found no room for `training`; nobody asks its API yet."""
+    """One daemon, which has put `running` on both nodes and found no room for `training`; nobody
+    asks its API yet.
+    """
     (port,) = free_ports(1)
     api = Api.of(plane)
     apply_visibility(api, port)
@@ -114,9 +126,14 @@ def daemon(plane: ControlPlane) -> Iterator[Serving]:
                 what="gang running",
             )
         make.create_all(api, make.gang("training", MINE, members=2, gpus=4))
-        make.create_all(api, [make.pod("alone", THEIRS, gpus=8), make.pod("typo", MINE, scheduler_name="gangshed")])
+        make.create_all(
+            api,
+            [make.pod("alone", THEIRS, gpus=8), make.pod("typo", MINE, scheduler_name="gangshed")],
+        )
         with Following(api, GROUPS) as groups:
-            groups.wait_for(lambda items: any(map(waits, items.values())), within_s=WITHIN_S, what="a reason")
+            groups.wait_for(
+                lambda items: any(map(waits, items.values())), within_s=WITHIN_S, what="a reason"
+            )
         api.close()
         metadata = {"name": api_service["metadata"]["name"]}
         yield Serving(daemon, {**api_service, "metadata": metadata})
@@ -131,14 +148,22 @@ def waits(group: Mapping[str, Any]) -> bool:
 def message(plane: ControlPlane, group: str) -> str:
     """What the condition of a PodGroup says."""
     api = Api.of(plane)
-    body: Object = api.get(f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{MINE}/podgroups/{group}")
+    body: Object = api.get(
+        f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{MINE}/podgroups/{group}"
+    )
     api.close()
-    (found,) = [each["message"] for each in body["status"]["conditions"] if each["type"] == "Scheduled"]
+    (found,) = [
+        each["message"] for each in body["status"]["conditions"] if each["type"] == "Scheduled"
+    ]
     return str(found)
 
 
-def test_why_works_with_the_rights_of_one_namespace(plane: ControlPlane, daemon: Serving, editor: Path) -> None:
-    """The first line is one sentence with the scheduler's own words; without the gangs API the answer says so."""
+def test_why_works_with_the_rights_of_one_namespace(
+    plane: ControlPlane, daemon: Serving, editor: Path
+) -> None:
+    """The first line is one sentence with the scheduler's own words; without the gangs API the
+    answer says so.
+    """
     answer = run(editor, str(COMMAND), "why", "training")
     first = answer.out.splitlines()[0]
     assert (answer.code, answer.err) == (0, "")
@@ -159,7 +184,9 @@ def test_why_of_a_pod_tells_of_its_gang(daemon: Serving, editor: Path) -> None:
 
 
 def test_what_is_not_there_or_not_allowed_is_one_sentence(daemon: Serving, editor: Path) -> None:
-    """A misspelt name gets the nearest ones; another namespace, and the map, name the right that is lacking."""
+    """A misspelt name gets the nearest ones; another namespace, and the map, name the right that is
+    lacking.
+    """
     near = ask(editor, "why", "gang/trainin")
     assert (near.code, near.out) == (2, "")
     assert near.err.startswith(
@@ -167,7 +194,9 @@ def test_what_is_not_there_or_not_allowed_is_one_sentence(daemon: Serving, edito
     )
     user = f"system:serviceaccount:{MINE}:alice"
     refused = ask(editor, "why", "pod/alone", "-n", THEIRS)
-    assert refused == Answer(2, "", f"kubectl-gangsched: You (user {user}) may not get pods in namespace {THEIRS}.\n")
+    assert refused == Answer(
+        2, "", f"kubectl-gangsched: You (user {user}) may not get pods in namespace {THEIRS}.\n"
+    )
     no_map = ask(editor, "map")
     assert no_map.code == 2
     assert f"You (user {user}) may not list nodes in the whole cluster" in no_map.err
@@ -176,7 +205,9 @@ def test_what_is_not_there_or_not_allowed_is_one_sentence(daemon: Serving, edito
 def test_the_map_shows_who_uses_what(plane: ControlPlane, daemon: Serving) -> None:
     """For who may list nodes: free and used GPUs of each node, by gang."""
     text = ask(plane.kubeconfig, "map").out
-    assert text.startswith("4 of 16 nvidia.com/gpu are free on 2 nodes; the largest hole on one node is 4.\n")
+    assert text.startswith(
+        "4 of 16 nvidia.com/gpu are free on 2 nodes; the largest hole on one node is 4.\n"
+    )
     assert "AAAAAAAA" in text
     assert "AAAA...." in text
     told = json.loads(ask(plane.kubeconfig, "map", "-o", "json").out)["resources"]["nvidia.com/gpu"]
@@ -184,7 +215,9 @@ def test_the_map_shows_who_uses_what(plane: ControlPlane, daemon: Serving) -> No
 
 
 def test_the_doctor_finds_what_is_wrong(plane: ControlPlane, daemon: Serving, editor: Path) -> None:
-    """As admin: the scheduler's rights are whole and another account's are not; as editor: most is not checked."""
+    """As admin: the scheduler's rights are whole and another account's are not; as editor: most is
+    not checked.
+    """
     told = json.loads(ask(plane.kubeconfig, "doctor", "-o", "json").out)
     assert told["notChecked"] == {}
     assert not [finding for finding in told["findings"] if finding["check"] == "rights"]
@@ -192,13 +225,18 @@ def test_the_doctor_finds_what_is_wrong(plane: ControlPlane, daemon: Serving, ed
     assert other.code == 1
     assert "ServiceAccount gangsched-system/default may not get pods, list pods" in other.out
     mine = ask(editor, "doctor")
-    assert "pods of all namespaces: You (user system:serviceaccount:team-a:alice) may not list pods" in mine.out
+    assert (
+        "pods of all namespaces: You (user system:serviceaccount:team-a:alice) may not list pods"
+        in mine.out
+    )
 
 
 def test_an_impersonated_user_has_that_users_rights(
     plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path
 ) -> None:
-    """By flag and by the kubeconfig's `as`: the administrator gets what the editor gets, as with kubectl."""
+    """By flag and by the kubeconfig's `as`: the administrator gets what the editor gets, as with
+    kubectl.
+    """
     user = f"system:serviceaccount:{MINE}:alice"
     impersonating = impersonated(plane, tmp_path / "as", user)
     flags = ("--as", user, "--as-group", "system:authenticated")
@@ -223,7 +261,9 @@ def impersonated(plane: ControlPlane, path: Path, user: str) -> Path:
     return path
 
 
-def test_other_credentials_by_flags(plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path) -> None:
+def test_other_credentials_by_flags(
+    plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path
+) -> None:
     """A token in place of the certificate; a server with and without its authority."""
     token = plane.service_account_token(MINE, "alice")
     mine = ("why", "training", "-n", MINE)
@@ -245,9 +285,14 @@ def test_other_credentials_by_flags(plane: ControlPlane, daemon: Serving, editor
 
 
 def test_every_global_option_of_kubectl_is_known() -> None:
-    """Those of the kubectl built here: accepted with the same spelling and short form, or left out with a reason."""
+    """Those of the kubectl built here: accepted with the same spelling and short form, or left out
+    with a reason.
+    """
     listed = subprocess.run([KUBECTL, "options"], capture_output=True, text=True, check=True).stdout
-    theirs = {name: short for short, name in re.findall(r"^    (?:-(\w), )?--([a-z-]+)=", listed, re.MULTILINE)}
+    theirs = {
+        name: short
+        for short, name in re.findall(r"^    (?:-(\w), )?--([a-z-]+)=", listed, re.MULTILINE)
+    }
     ours = {}
     for flag in FLAGS.values():
         shorts = [each.lstrip("-") for each in flag.spellings if not each.startswith("--")]
@@ -260,7 +305,9 @@ def test_every_global_option_of_kubectl_is_known() -> None:
 def test_a_replayed_snapshot_says_what_the_conditions_say(
     plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path
 ) -> None:
-    """Reason and message of every waiting gang and pod are those that the daemon wrote; with other names, too."""
+    """Reason and message of every waiting gang and pod are those that the daemon wrote; with other
+    names, too.
+    """
     taken = tmp_path / "s.gz"
     assert ask(plane.kubeconfig, "snapshot", "--out", str(taken)).code == 0
     names = ("--scheduler-name", "gangsched", "--scheduler-name", "scheduler-plugins-scheduler")
@@ -268,20 +315,28 @@ def test_a_replayed_snapshot_says_what_the_conditions_say(
     told = {each["gang"]: each for each in replayed}
     assert told[f"{MINE}/training"]["message"] == message(plane, "training")
     api = Api.of(plane)
-    waiting = [pod for pod in api.list(PODS).items if pod["metadata"]["name"] in {"training-0", "training-1", "alone"}]
+    waiting = [
+        pod
+        for pod in api.list(PODS).items
+        if pod["metadata"]["name"] in {"training-0", "training-1", "alone"}
+    ]
     api.close()
     assert len(waiting) == 3
     for pod in waiting:
         name = pod["metadata"]["name"]
         (said,) = [each for each in pod["status"]["conditions"] if each["type"] == "PodScheduled"]
-        of = told[f"{MINE}/training" if name.startswith("training") else f"{THEIRS}/{name}"]["pods"][name]
+        of = told[f"{MINE}/training" if name.startswith("training") else f"{THEIRS}/{name}"][
+            "pods"
+        ][name]
         assert of == {"reason": said["reason"], "message": said["message"]}
     hidden = tmp_path / "hidden.gz"
     assert ask(plane.kubeconfig, "snapshot", "--out", str(hidden), "--redact-names").code == 0
     content = gzip.decompress(hidden.read_bytes())
     assert [name for name in (b"training", b"team-a", b"alone") if name in content] == []
     again = json.loads(ask(editor, "replay", str(hidden), *names, "-o", "json").out)["gangs"]
-    assert sorted(each["reason"] for each in again) == sorted(each["reason"] for each in told.values())
+    assert sorted(each["reason"] for each in again) == sorted(
+        each["reason"] for each in told.values()
+    )
     refused = ask(editor, "snapshot", "--out", str(taken))
     assert refused.code == 2
     assert "may not list " in refused.err
@@ -302,8 +357,12 @@ def manifest(path: Path, pods: int) -> str:
     return str(path)
 
 
-def test_plan_without_the_api_needs_rights(plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path) -> None:
-    """For who may list nodes the plan is made here; who may not is told how to get the API, and so is `queue`."""
+def test_plan_without_the_api_needs_rights(
+    plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path
+) -> None:
+    """For who may list nodes the plan is made here; who may not is told how to get the API, and so
+    is `queue`.
+    """
     no = ask(plane.kubeconfig, "plan", "-f", manifest(tmp_path / "large.json", 5))
     assert (no.code, no.out.partition(":")[0]) == (1, "No")
     assert "This plan was made here" in no.out
@@ -318,12 +377,18 @@ def test_plan_without_the_api_needs_rights(plane: ControlPlane, daemon: Serving,
 def test_with_the_api_a_user_of_one_namespace_learns_more(
     plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path
 ) -> None:
-    """The gangs API is taken as soon as it is served, under `edit` in one namespace; kubectl finds the plugin."""
+    """The gangs API is taken as soon as it is served, under `edit` in one namespace; kubectl finds
+    the plugin.
+    """
     api = Api.of(plane)
     api.post(API_SERVICE.rpartition("/")[0], daemon.api_service)
     await_available(api)
     with Following(api, "/apis/rbac.authorization.k8s.io/v1/clusterroles") as roles:
-        roles.wait_for(lambda items: any(map(has_gangs, items.values())), within_s=WITHIN_S, what="the role edit")
+        roles.wait_for(
+            lambda items: any(map(has_gangs, items.values())),
+            within_s=WITHIN_S,
+            what="the role edit",
+        )
     api.close()
     told = run(editor, str(KUBECTL), "gangsched", "why", "training")
     assert (told.code, told.err) == (0, "")
@@ -339,7 +404,8 @@ def test_with_the_api_a_user_of_one_namespace_learns_more(
     everywhere = ask(editor, "queue", "-A")
     assert everywhere.code == 2
     assert (
-        "may not list gangs in visibility.gangsched.dev in the whole cluster; ask for one namespace" in everywhere.err
+        "may not list gangs in visibility.gangsched.dev in the whole cluster; ask for one namespace"
+        in everywhere.err
     )
     theirs = ask(editor, "queue", "-n", THEIRS)
     assert (theirs.code, f"in namespace {THEIRS}" in theirs.err) == (2, True)
@@ -348,4 +414,6 @@ def test_with_the_api_a_user_of_one_namespace_learns_more(
 def has_gangs(role: Mapping[str, Any]) -> bool:
     """Whether the controller has put our rule into `edit`."""
     rules = role.get("rules") or ()
-    return role["metadata"]["name"] == "edit" and any("gangs" in (rule.get("resources") or ()) for rule in rules)
+    return role["metadata"]["name"] == "edit" and any(
+        "gangs" in (rule.get("resources") or ()) for rule in rules
+    )

@@ -1,4 +1,6 @@
-"""Kubelets that turn a member away (semantics B6): said on the gang, the node avoided, the gang completed elsewhere."""
+"""Kubelets that turn a member away (semantics B6): said on the gang, the node avoided, the gang
+completed elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ SENTENCE = "Node didn't have enough resource: nvidia.com/gpu, requested: 1, used
 
 
 class FakeKubelet:
-    """All nodes' kubelets: a bound pod runs at once, but the `kth` of them (from 1) is rejected for `reason`.
+    """All nodes' kubelets: a bound pod runs at once, but the `kth` of them (from 1) is rejected for
+    `reason`.
 
     `rejected` is the pod that was, once it was; its nodes turn away nothing else.
     """
@@ -42,7 +45,10 @@ class FakeKubelet:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._pods.__exit__(kind, error, trace)
 
@@ -54,7 +60,11 @@ class FakeKubelet:
         self._left -= 1
         status: Object = {"phase": "Running"}
         if self._left == 0:
-            status = {"phase": "Failed", "reason": self._reason, "message": f"Pod was rejected: {SENTENCE}"}
+            status = {
+                "phase": "Failed",
+                "reason": self._reason,
+                "message": f"Pod was rejected: {SENTENCE}",
+            }
             self.rejected = pod
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
         self._api.patch(path, {"status": status}, content_type=STRATEGIC_PATCH)
@@ -73,16 +83,24 @@ def rejection(events: Mapping[str, Object], group: str) -> str | None:
     """The note of the KubeletRejected Event on a PodGroup."""
     for event in events.values():
         about = event["regarding"]
-        if event["reason"] == "KubeletRejected" and (about["kind"], about["name"]) == ("PodGroup", group):
+        if event["reason"] == "KubeletRejected" and (about["kind"], about["name"]) == (
+            "PodGroup",
+            group,
+        ):
             return str(event["note"])
     return None
 
 
 @pytest.mark.parametrize(
-    ("kth", "reason"), [(1, "OutOfcpu"), (3, "OutOfnvidia.com/gpu"), (4, "UnexpectedAdmissionError")]
+    ("kth", "reason"),
+    [(1, "OutOfcpu"), (3, "OutOfnvidia.com/gpu"), (4, "UnexpectedAdmissionError")],
 )
-def test_a_rejected_member_is_replaced_on_another_node(plane: ControlPlane, api: Api, kth: int, reason: str) -> None:
-    """B6: an Event on the gang names pod and node; the replacement goes elsewhere and completes the gang."""
+def test_a_rejected_member_is_replaced_on_another_node(
+    plane: ControlPlane, api: Api, kth: int, reason: str
+) -> None:
+    """B6: an Event on the gang names pod and node; the replacement goes elsewhere and completes the
+    gang.
+    """
     make.create_all(api, [make.node("n0"), make.node("n1")])
     name = f"gang{kth}"
     with (
@@ -93,12 +111,25 @@ def test_a_rejected_member_is_replaced_on_another_node(plane: ControlPlane, api:
         Following(api, GROUPS) as groups,
     ):
         make.create_all(api, make.gang(name, members=4, gpus=1))
-        pods.wait_for(lambda all_: len(nodes_of(all_, "Failed")) == 1, within_s=WITHIN_S, what="a rejected pod")
-        pods.wait_for(lambda all_: len(nodes_of(all_, "Running")) == 3, within_s=WITHIN_S, what="the others running")
+        pods.wait_for(
+            lambda all_: len(nodes_of(all_, "Failed")) == 1,
+            within_s=WITHIN_S,
+            what="a rejected pod",
+        )
+        pods.wait_for(
+            lambda all_: len(nodes_of(all_, "Running")) == 3,
+            within_s=WITHIN_S,
+            what="the others running",
+        )
         assert kubelet.rejected is not None
         victim, node = kubelet.rejected["metadata"]["name"], kubelet.rejected["spec"]["nodeName"]
-        note = events.wait_for(lambda all_: rejection(all_, name), within_s=WITHIN_S, what="an Event on the gang")
-        assert note == f"the kubelet of node {node} rejected pod default/{victim}: {reason}: {SENTENCE}"
+        note = events.wait_for(
+            lambda all_: rejection(all_, name), within_s=WITHIN_S, what="an Event on the gang"
+        )
+        assert (
+            note
+            == f"the kubelet of node {node} rejected pod default/{victim}: {reason}: {SENTENCE}"
+        )
         api.delete(f"/api/v1/namespaces/default/pods/{victim}")
         make.create_all(api, [make.pod(f"{name}-again", gang=name, gpus=1)])
         running = pods.wait_for(
@@ -116,7 +147,9 @@ def test_a_rejected_member_is_replaced_on_another_node(plane: ControlPlane, api:
 
 
 def test_an_avoided_node_is_used_again_after_the_backoff(plane: ControlPlane, api: Api) -> None:
-    """B6, Q3: with no other node the replacement waits, says why, and starts by itself when the backoff is over."""
+    """B6, Q3: with no other node the replacement waits, says why, and starts by itself when the
+    backoff is over.
+    """
     make.create_all(api, [make.node("only")])
     with (
         Daemon(plane, command=command({"avoid_s": 3})) as daemon,
@@ -124,15 +157,26 @@ def test_an_avoided_node_is_used_again_after_the_backoff(plane: ControlPlane, ap
         Following(api, PODS) as pods,
     ):
         make.create_all(api, make.gang("alone", members=2, gpus=1))
-        pods.wait_for(lambda all_: len(nodes_of(all_, "Failed")) == 1, within_s=WITHIN_S, what="a rejected pod")
+        pods.wait_for(
+            lambda all_: len(nodes_of(all_, "Failed")) == 1,
+            within_s=WITHIN_S,
+            what="a rejected pod",
+        )
         assert kubelet.rejected is not None
         api.delete(f"/api/v1/namespaces/default/pods/{kubelet.rejected['metadata']['name']}")
         make.create_all(api, [make.pod("alone-again", gang="alone", gpus=1)])
         pods.wait_for(
-            lambda all_: any("recently rejected a member of this gang" in str(pod["status"]) for pod in all_.values()),
+            lambda all_: any(
+                "recently rejected a member of this gang" in str(pod["status"])
+                for pod in all_.values()
+            ),
             within_s=WITHIN_S,
             what="the reason on the waiting replacement",
         )
         # Well below the queue's safety net of 60 s.
-        pods.wait_for(lambda all_: len(nodes_of(all_, "Running")) == 2, within_s=WITHIN_S, what="the gang running")
+        pods.wait_for(
+            lambda all_: len(nodes_of(all_, "Running")) == 2,
+            within_s=WITHIN_S,
+            what="the gang running",
+        )
         daemon.check()

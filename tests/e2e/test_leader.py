@@ -1,4 +1,5 @@
-"""Two replicas under load: whoever is killed, stopped or told to go, one binds and only one, and soon.
+"""Two replicas under load: whoever is killed, stopped or told to go, one binds and only one, and
+soon.
 
 `make leader-trials N=20` runs the long form: the lease's default times, 20 trials of each kind.
 """
@@ -47,7 +48,9 @@ def plane() -> Iterator[ControlPlane]:
 
 
 class Load:
-    """Gangs of four that run for a moment and are replaced, in a thread, so that there is always something to bind."""
+    """Gangs of four that run for a moment and are replaced, in a thread, so that there is always
+    something to bind.
+    """
 
     def __init__(self, plane: ControlPlane, checks: Checks) -> None:
         self._api, self._checks = Api.of(plane), checks
@@ -73,7 +76,9 @@ class Load:
                 self._step()
             deadline_s = time.monotonic() + WITHIN_S
             while self._gangs:  # nothing is lost: all that were created start
-                assert time.monotonic() < deadline_s, f"these gangs never started: {sorted(self._gangs)}"
+                assert time.monotonic() < deadline_s, (
+                    f"these gangs never started: {sorted(self._gangs)}"
+                )
                 self._take_away()
                 time.sleep(0.05)
         except BaseException as error:
@@ -110,7 +115,10 @@ class Pair:
     def __enter__(self) -> Pair:
         for name in ("a", "b"):
             proxy = self._stack.enter_context(RecordingProxy(self.plane, name, self.writes))
-            environment = {"GANGSCHED_IDENTITY": name, "GANGSCHED_LEASE_DURATION_S": str(DURATION_S)}
+            environment = {
+                "GANGSCHED_IDENTITY": name,
+                "GANGSCHED_LEASE_DURATION_S": str(DURATION_S),
+            }
             self.replicas[name] = Daemon(
                 self.plane,
                 url=proxy.url,
@@ -137,14 +145,23 @@ class Pair:
     def await_leader(self) -> str:
         """Until one of those that run leads."""
         running = [name for name, replica in self.replicas.items() if replica.pid]
-        return wait(lambda: next((name for name in running if self.role(name) == "leader"), None), "a leader")
+        return wait(
+            lambda: next((name for name in running if self.role(name) == "leader"), None),
+            "a leader",
+        )
 
     def first_bind_s(self, name: str, after_s: float) -> float:
         """When a replica's first successful bind after a moment was answered."""
 
         def look() -> float | None:
-            binds = (w for w in list(self.writes) if w.client == name and w.asked.subresource == "binding")
-            return next((w.answered_s for w in binds if w.arrived_s > after_s and w.status < 300), None)
+            binds = (
+                w
+                for w in list(self.writes)
+                if w.client == name and w.asked.subresource == "binding"
+            )
+            return next(
+                (w.answered_s for w in binds if w.arrived_s > after_s and w.status < 300), None
+            )
 
         return wait(look, f"a bind by {name}")
 
@@ -192,18 +209,29 @@ def told_to_go(pair: Pair, leader: str) -> float:
     began_s = time.monotonic()
     assert pair.replicas[leader].stop() == 0
     took_s = pair.first_bind_s(other(leader), began_s) - began_s
-    events = [line.get("event") for line in pair.replicas[leader].log_lines() if line.get("event") != "planned"]
+    events = [
+        line.get("event")
+        for line in pair.replicas[leader].log_lines()
+        if line.get("event") != "planned"
+    ]
     assert "released the lease" in events, events
     pair.replicas[leader].start()
     return took_s
 
 
-#: In the short form others may use the machine: there it is enough that nobody waits for the lease to run out.
-LIMITS = {killed: DURATION_S + 1.0, stopped: DURATION_S + 1.0, told_to_go: 0.5 if TRIALS else DURATION_S / 2}
+#: In the short form others may use the machine: there it is enough that nobody waits for the lease
+#: to run out.
+LIMITS = {
+    killed: DURATION_S + 1.0,
+    stopped: DURATION_S + 1.0,
+    told_to_go: 0.5 if TRIALS else DURATION_S / 2,
+}
 
 
 def test_one_binds_and_only_one_whatever_becomes_of_the_leader(plane: ControlPlane) -> None:
-    """No write of a replica without the lease, no over-commit, nothing lost; take-overs as fast as promised."""
+    """No write of a replica without the lease, no over-commit, nothing lost; take-overs as fast as
+    promised.
+    """
     checks = Checks(limit_s=DURATION_S + 5.0)
     api = Api.of(plane)
     times: dict[str, list[float]] = {}
@@ -213,32 +241,46 @@ def test_one_binds_and_only_one_whatever_becomes_of_the_leader(plane: ControlPla
         Pair(plane) as pair,
     ):
         with Load(plane, checks) as load:
-            for trial, limit_s in ((trial, LIMITS[trial]) for trial in LIMITS if trial.__name__ in KINDS):
+            for trial, limit_s in (
+                (trial, LIMITS[trial]) for trial in LIMITS if trial.__name__ in KINDS
+            ):
                 for _ in range(TRIALS or (2 if trial is told_to_go else 1)):
                     leader = pair.await_leader()
                     pair.first_bind_s(leader, time.monotonic())
                     times.setdefault(trial.__name__, []).append(trial(pair, leader))
-                    print(f"{trial.__name__} {leader}: {times[trial.__name__][-1]:.2f} s", flush=True)
+                    print(
+                        f"{trial.__name__} {leader}: {times[trial.__name__][-1]:.2f} s", flush=True
+                    )
                     assert load.failed is None, load.failed
                 found = sorted(times[trial.__name__])
                 print(
-                    f"{trial.__name__}: {len(found)} trials, take-over median {statistics.median(found):.2f} s, "
-                    f"{found[0]:.2f}–{found[-1]:.2f} s, limit {limit_s:g} s"
+                    f"{trial.__name__}: {len(found)} trials, take-over median"
+                    f" {statistics.median(found):.2f} s, {found[0]:.2f}–{found[-1]:.2f} s, limit"
+                    f" {limit_s:g} s"
                 )
         assert load.failed is None, load.failed
         leader = pair.await_leader()
         assert sorted(pair.role(name) for name in pair.replicas) == ["leader", "standby"]
         status = {name: replica.metrics() for name, replica in pair.replicas.items()}
         for name in pair.replicas:
-            assert status[name]['leader_election_master_status{name="gangsched"}'] == (name == leader)
+            assert status[name]['leader_election_master_status{name="gangsched"}'] == (
+                name == leader
+            )
             assert pair.replicas[name].complaints() == []
         pair.replicas[other(leader)].stop()
         pair.replicas[leader].stop()
         assert api.get(LEASE)["spec"]["holderIdentity"] == ""
-        binds = sum(each.asked.subresource == "binding" and each.status < 300 for each in pair.writes)
+        binds = sum(
+            each.asked.subresource == "binding" and each.status < 300 for each in pair.writes
+        )
         wrong = by_non_holders(pair.writes)
-        print(f"{load.created} gangs, {binds} binds, {len(pair.writes)} writes, {len(wrong)} by a non-holder")
+        print(
+            f"{load.created} gangs, {binds} binds, {len(pair.writes)} writes, {len(wrong)} by a"
+            " non-holder"
+        )
     api.close()
     assert wrong == []
     assert checks.violations == []
-    assert {name for name, found in times.items() if statistics.median(found) >= LIMITS[globals()[name]]} == set()
+    assert {
+        name for name, found in times.items() if statistics.median(found) >= LIMITS[globals()[name]]
+    } == set()

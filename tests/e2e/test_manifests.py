@@ -1,4 +1,6 @@
-"""What a user applies is what the API server takes: every example is bound, every manifest is accepted as written."""
+"""What a user applies is what the API server takes: every example is bound, every manifest is
+accepted as written.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def resources(folder: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane with controllers, native PodGroups and everything that `kubectl apply -k manifests` sends."""
+    """A control plane with controllers, native PodGroups and everything that `kubectl apply -k
+    manifests` sends.
+    """
     gates, served = {"GenericWorkload": True}, ["scheduling.k8s.io/v1alpha2=true"]
     with ControlPlane(kcm=True, kwok=True, feature_gates=gates, runtime_config=served) as plane:
         api = Api.of(plane)
@@ -65,10 +69,14 @@ def daemon(plane: ControlPlane) -> Iterator[Daemon]:
 
 
 def expected(documents: list[Object]) -> set[str]:
-    """The names of the pods that come of these, those of a Job without what the controller appends."""
+    """The names of the pods that come of these, those of a Job without what the
+    controller appends.
+    """
     names = {each["metadata"]["name"] for each in documents if each["kind"] == "Pod"}
     for job in (each for each in documents if each["kind"] == "Job"):
-        names |= {f"{job['metadata']['name']}-{index}" for index in range(job["spec"]["completions"])}
+        names |= {
+            f"{job['metadata']['name']}-{index}" for index in range(job["spec"]["completions"])
+        }
     return names
 
 
@@ -80,12 +88,16 @@ def bound(pods: Mapping[str, Object], names: set[str]) -> bool:
 
 def said(group: Object) -> list[tuple[str, str]]:
     """Type and status of a PodGroup's conditions."""
-    return [(entry["type"], entry["status"]) for entry in group.get("status", {}).get("conditions", ())]
+    return [
+        (entry["type"], entry["status"]) for entry in group.get("status", {}).get("conditions", ())
+    ]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_is_accepted_and_bound(daemon: Daemon, api: Api, path: Path) -> None:
-    """Each file, as it is, gives a gang that starts, and its PodGroups say so and complain of nothing."""
+    """Each file, as it is, gives a gang that starts, and its PodGroups say so and complain of
+    nothing.
+    """
     documents = load_yaml(path)
     for body in documents:
         created = api.post(f"{api.path_of(body)}?fieldValidation=Strict", body)
@@ -93,40 +105,64 @@ def test_every_example_is_accepted_and_bound(daemon: Daemon, api: Api, path: Pat
     names = expected(documents)
     assert names
     with Following(api, PODS) as pods:
-        pods.wait_for(lambda items: bound(items, names), within_s=WITHIN_S, what=f"the pods of {path.name}")
+        pods.wait_for(
+            lambda items: bound(items, names), within_s=WITHIN_S, what=f"the pods of {path.name}"
+        )
     for group in (body for body in documents if body["kind"] == "PodGroup"):
         where, name = api.path_of(group), group["metadata"]["name"]
-        wanted = "PodGroupScheduled" if group["apiVersion"].startswith("scheduling.k8s.io/") else "Scheduled"
+        wanted = (
+            "PodGroupScheduled"
+            if group["apiVersion"].startswith("scheduling.k8s.io/")
+            else "Scheduled"
+        )
         with Following(api, where) as groups:
             groups.wait_for(
                 lambda items, name=name, wanted=wanted: any(  # type: ignore[misc]
-                    item["metadata"]["name"] == name and said(item) == [(wanted, "True")] for item in items.values()
+                    item["metadata"]["name"] == name and said(item) == [(wanted, "True")]
+                    for item in items.values()
                 ),
                 within_s=WITHIN_S,
                 what=f"PodGroup {name} to say so",
             )
-    assert not [line for line in daemon.log_lines() if line.get("level") in {"warning", "error", "critical"}]
+    assert not [
+        line for line in daemon.log_lines() if line.get("level") in {"warning", "error", "critical"}
+    ]
 
 
-def test_kubectl_get_shows_why_a_pod_group_waits(daemon: Daemon, plane: ControlPlane, api: Api) -> None:
-    """Name, Min, Phase, Reason, Bound and Age; the Message, a long sentence, is the last column of `-o wide`."""
-    api.post("/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups", make.pod_group("waits", min_member=2))
+def test_kubectl_get_shows_why_a_pod_group_waits(
+    daemon: Daemon, plane: ControlPlane, api: Api
+) -> None:
+    """Name, Min, Phase, Reason, Bound and Age; the Message, a long sentence, is the last column of
+    `-o wide`.
+    """
+    api.post(
+        "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups",
+        make.pod_group("waits", min_member=2),
+    )
     api.post("/api/v1/namespaces/default/pods", make.pod("waits-0", gang="waits"))
     with Following(api, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups") as groups:
         groups.wait_for(
             lambda items: any(
-                said(item) == [("Scheduled", "False")] for item in items.values() if item["metadata"]["name"] == "waits"
+                said(item) == [("Scheduled", "False")]
+                for item in items.values()
+                if item["metadata"]["name"] == "waits"
             ),
             within_s=WITHIN_S,
             what="the condition of PodGroup waits",
         )
-    table = Api.of(plane, accept=TABLE).get("/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups/waits")
+    table = Api.of(plane, accept=TABLE).get(
+        "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups/waits"
+    )
     columns = {column["name"]: number for number, column in enumerate(table["columnDefinitions"])}
     shown = [column["name"] for column in table["columnDefinitions"] if column["priority"] == 0]
     (row,) = table["rows"]
     assert shown == ["Name", "Min", "Phase", "Reason", "Bound", "Age"]
     assert table["columnDefinitions"][-1]["name"] == "Message"
-    assert [row["cells"][columns[name]] for name in ("Name", "Min", "Reason")] == ["waits", 2, "WaitingForMembers"]
+    assert [row["cells"][columns[name]] for name in ("Name", "Min", "Reason")] == [
+        "waits",
+        2,
+        "WaitingForMembers",
+    ]
     assert "1 of 2" in row["cells"][columns["Message"]]
 
 
@@ -136,7 +172,11 @@ def test_a_pod_group_without_pods_says_so(daemon: Daemon, plane: ControlPlane, a
     api.post(groups, make.pod_group("alone", min_member=1))
     stored = api.get(f"{groups}/alone")
     (condition,) = stored["status"]["conditions"]
-    assert (stored["status"]["phase"], condition["status"], condition["reason"]) == ("Pending", "Unknown", "NoPods")
+    assert (stored["status"]["phase"], condition["status"], condition["reason"]) == (
+        "Pending",
+        "Unknown",
+        "NoPods",
+    )
     table = Api.of(plane, accept=TABLE).get(f"{groups}/alone")
     shown = [column["name"] for column in table["columnDefinitions"] if column["priority"] == 0]
     assert shown == ["Name", "Min", "Phase", "Reason", "Bound", "Age"]
@@ -145,7 +185,9 @@ def test_a_pod_group_without_pods_says_so(daemon: Daemon, plane: ControlPlane, a
     with Following(api, groups) as followed:
         followed.wait_for(
             lambda items: any(
-                said(item) == [("Scheduled", "True")] for item in items.values() if item["metadata"]["name"] == "alone"
+                said(item) == [("Scheduled", "True")]
+                for item in items.values()
+                if item["metadata"]["name"] == "alone"
             ),
             within_s=WITHIN_S,
             what="the condition of PodGroup alone",
@@ -155,12 +197,24 @@ def test_a_pod_group_without_pods_says_so(daemon: Daemon, plane: ControlPlane, a
 def test_the_kustomization_names_every_manifest() -> None:
     """No file is forgotten, and each object is in our namespace or in none."""
     sent = list(resources(ROOT / "manifests"))
-    ours = {path for folder in ("manifests", "manifests/visibility", "crds") for path in (ROOT / folder).glob("*.yaml")}
-    rights = {ROOT / "manifests" / f"rbac-{name}.yaml" for name in ("devices", "extended-resources", "dialects")}
+    ours = {
+        path
+        for folder in ("manifests", "manifests/visibility", "crds")
+        for path in (ROOT / folder).glob("*.yaml")
+    }
+    rights = {
+        ROOT / "manifests" / f"rbac-{name}.yaml"
+        for name in ("devices", "extended-resources", "dialects")
+    }
     by_hand = {ROOT / "crds" / "scheduling.sigs.k8s.io_podgroups.yaml", *rights}
-    assert {path for path in ours if path.name != "kustomization.yaml"} == {*sent, *by_hand, INSTALL}
+    assert {path for path in ours if path.name != "kustomization.yaml"} == {
+        *sent,
+        *by_hand,
+        INSTALL,
+    }
     assert list(resources(ROOT / "hack" / "kind")) == sent
-    elsewhere = {("RoleBinding", "gangsched-visibility-auth-reader", "kube-system")}  # of a Role that is there
+    # of a Role that is there
+    elsewhere = {("RoleBinding", "gangsched-visibility-auth-reader", "kube-system")}
     placed = {
         (body["kind"], body["metadata"]["name"], body["metadata"].get("namespace", NAMESPACE))
         for path in sent
@@ -176,7 +230,9 @@ def test_every_manifest_is_accepted_as_written(plane: ControlPlane, api: Api) ->
             where = f"{api.path_of(body)}/{body['metadata']['name']}"
             query = "fieldManager=again&force=true&dryRun=All&fieldValidation=Strict"
             again = api.patch(f"{where}?{query}", body, content_type=APPLY_PATCH)
-            assert again["metadata"].get("generation") == api.get(where)["metadata"].get("generation"), where
+            assert again["metadata"].get("generation") == api.get(where)["metadata"].get(
+                "generation"
+            ), where
 
 
 def template() -> Any:
@@ -186,10 +242,14 @@ def template() -> Any:
 
 
 def test_the_daemons_pod_is_admitted(plane: ControlPlane, api: Api) -> None:
-    """The pod that the Deployment makes passes the namespace's restricted policy, and never evicts anybody."""
+    """The pod that the Deployment makes passes the namespace's restricted policy, and never evicts
+    anybody.
+    """
     with Following(api, PODS) as pods:
         made = pods.wait_for(
-            lambda items: next((pod for pod in items.values() if pod["metadata"]["namespace"] == NAMESPACE), None),
+            lambda items: next(
+                (pod for pod in items.values() if pod["metadata"]["namespace"] == NAMESPACE), None
+            ),
             within_s=WITHIN_S,
             what="the Deployment's pod",
         )
@@ -200,9 +260,11 @@ def test_the_daemons_pod_is_admitted(plane: ControlPlane, api: Api) -> None:
 
 
 def test_the_daemons_pod_is_set_up_as_the_manual_says() -> None:
-    """Read-only root, no rights, memory and probes; the probes' port is the one the daemon is told to use.
+    """Read-only root, no rights, memory and probes; the probes' port is the one the daemon is told
+    to use.
 
-    Kubernetes sets no variables for Services: one called gangsched-debug would set our GANGSCHED_DEBUG_PORT.
+    Kubernetes sets no variables for Services: one called gangsched-debug would set our
+    GANGSCHED_DEBUG_PORT.
     """
     assert template()["spec"]["enableServiceLinks"] is False
     (container,) = template()["spec"]["containers"]
@@ -210,6 +272,8 @@ def test_the_daemons_pod_is_set_up_as_the_manual_says() -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert container["resources"]["requests"].keys() == {"cpu", "memory"}
     (port,) = container["ports"]
-    assert container["args"][container["args"].index("--health-port") + 1] == str(port["containerPort"])
+    assert container["args"][container["args"].index("--health-port") + 1] == str(
+        port["containerPort"]
+    )
     for kind, path in (("startup", "/livez"), ("liveness", "/livez"), ("readiness", "/readyz")):
         assert container[f"{kind}Probe"]["httpGet"] == {"path": path, "port": port["name"]}

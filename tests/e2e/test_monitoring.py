@@ -1,7 +1,9 @@
-"""manifests/monitoring on a real Prometheus that scrapes the daemon: every query of the dashboard and of the alerts.
+"""manifests/monitoring on a real Prometheus that scrapes the daemon: every query of the dashboard
+and of the alerts.
 
-Invariant: a query must return a number, or be one of those that need a fault (`NEED_A_FAULT`); then each of its
-selectors must match a series all the same, so that no misspelt name passes for a quiet cluster.
+Invariant: a query must return a number, or be one of those that need a fault (`NEED_A_FAULT`); then
+each of its selectors must match a series all the same, so that no misspelt name passes for a quiet
+cluster.
 """
 
 from __future__ import annotations
@@ -73,15 +75,21 @@ class Cluster:
         )
 
 
-def has(prometheus: Prometheus, query: str, holds: Callable[[float], bool] = lambda value: value >= 1) -> None:
+def has(
+    prometheus: Prometheus, query: str, holds: Callable[[float], bool] = lambda value: value >= 1
+) -> None:
     """Wait until the first series of a query is so."""
     prometheus.wait_for(
-        lambda: any(holds(value) for _, value in prometheus.query(query)), within_s=WITHIN_S, what=query
+        lambda: any(holds(value) for _, value in prometheus.query(query)),
+        within_s=WITHIN_S,
+        what=query,
     )
 
 
 def live(cluster: Cluster, prometheus: Prometheus) -> None:
-    """Starts, a reservation that is kept, a preemption, a timeout, a broken gang, and one that waits."""
+    """Starts, a reservation that is kept, a preemption, a timeout, a broken gang, and one that
+    waits.
+    """
     cluster.start("ends", 2, gpus=8, annotations=RUN_TIME)
     make.create_all(cluster.api, make.gang("next", members=2, gpus=8, annotations=RUN_TIME))
     has(prometheus, 'sum(gangsched_reservations{kind="timed"})')
@@ -92,7 +100,9 @@ def live(cluster: Cluster, prometheus: Prometheus) -> None:
     has(prometheus, 'sum(gangsched_preemption_nomination_seconds_count{result="started"})')
     cluster.start("loses", 2, gpus=2)
     waits = make.gang_annotations("holds", 2, mode="NonStrict", waiting_time="2s")
-    make.create_all(cluster.api, [make.pod(f"holds-{index}", gpus=4, annotations=waits) for index in range(2)])
+    make.create_all(
+        cluster.api, [make.pod(f"holds-{index}", gpus=4, annotations=waits) for index in range(2)]
+    )
     has(prometheus, "sum(gangsched_timeouts_total)")
     cluster.delete("loses-0")
     make.create_all(cluster.api, [make.pod("loses-2", gang="loses", gpus=8)])
@@ -101,15 +111,22 @@ def live(cluster: Cluster, prometheus: Prometheus) -> None:
 
 
 @pytest.fixture(scope="module")
-def prometheus(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def prometheus(
+    plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
     """Prometheus after some life, under the rights and settings of the manifests."""
     folder = tmp_path_factory.mktemp("prometheus")
     rule_file = folder / "rules.yaml"
     rule_file.write_text(yaml.safe_dump(rules()))
     api = Api.of(plane)
-    make.create_all(api, [make.released_lease(), PRIORITY, *(make.node(f"n{index}") for index in range(2))])
+    make.create_all(
+        api, [make.released_lease(), PRIORITY, *(make.node(f"n{index}") for index in range(2))]
+    )
     daemon = Daemon(plane, extra_args=["--leader-elect"], ready_timeout_s=90.0)
-    with daemon, Prometheus(folder, {"gangsched-0": daemon.health_port}, rules=rule_file) as started:
+    with (
+        daemon,
+        Prometheus(folder, {"gangsched-0": daemon.health_port}, rules=rule_file) as started,
+    ):
         with Following(api, PODS) as pods:
             live(Cluster(api, pods), started)
         yield started
@@ -129,30 +146,44 @@ def missing(prometheus: Prometheus, expression: str) -> list[str]:
 
 @pytest.mark.parametrize("panel", list(panels(interval="15m")), ids=lambda panel: panel.title)
 def test_every_panel_has_data(prometheus: Prometheus, panel: Panel) -> None:
-    """Each query of the dashboard returns numbers, or nothing where nothing failed, and all that it names exists."""
-    empty = [query.expression for query in panel.queries if not numbers(prometheus, query.expression)]
+    """Each query of the dashboard returns numbers, or nothing where nothing failed, and all that it
+    names exists.
+    """
+    empty = [
+        query.expression for query in panel.queries if not numbers(prometheus, query.expression)
+    ]
     assert len(empty) == NEED_A_FAULT.get(panel.title, 0), empty
     assert not [each for query in panel.queries for each in missing(prometheus, query.expression)]
 
 
 def test_the_alerts_that_fire_are_those_of_this_cluster(prometheus: Prometheus) -> None:
-    """Every expression is accepted and names what exists; it holds for what is wrong here, and for nothing else."""
+    """Every expression is accepted and names what exists; it holds for what is wrong here, and for
+    nothing else.
+    """
     assert not [each for alert in alerts() for each in missing(prometheus, alert.expression)]
-    assert {alert.name for alert in alerts() if prometheus.query(alert.expression)} - SLOW_MACHINE == FIRE
+    assert {
+        alert.name for alert in alerts() if prometheus.query(alert.expression)
+    } - SLOW_MACHINE == FIRE
 
 
 def test_prometheus_took_all_rules(prometheus: Prometheus) -> None:
-    """It evaluates them itself, a moment after the scrape, and knows those that hold as pending or firing."""
+    """It evaluates them itself, a moment after the scrape, and knows those that hold as pending or
+    firing.
+    """
 
     def known() -> set[str]:
         return {labels["alertname"] for labels, _ in prometheus.query("ALERTS")} - SLOW_MACHINE
 
-    prometheus.wait_for(lambda: known() >= FIRE, within_s=WITHIN_S, what=f"the alerts {sorted(FIRE)}")
+    prometheus.wait_for(
+        lambda: known() >= FIRE, within_s=WITHIN_S, what=f"the alerts {sorted(FIRE)}"
+    )
     assert known() == FIRE
 
 
 def test_the_numbers_are_those_of_the_cluster(prometheus: Prometheus, plane: ControlPlane) -> None:
-    """What is said to wait is what has no node; the one replica leads; every watch was heard of lately."""
+    """What is said to wait is what has no node; the one replica leads; every watch was heard of
+    lately.
+    """
     waiting = [pod for pod in Api.of(plane).list(PODS).items if not pod["spec"].get("nodeName")]
     assert numbers(prometheus, "sum(gangsched_pending_pods)") == [len(waiting)]
     assert numbers(prometheus, "sum(leader_election_master_status)") == [1]
@@ -160,11 +191,18 @@ def test_the_numbers_are_those_of_the_cluster(prometheus: Prometheus, plane: Con
 
 
 def test_promtool_finds_the_rules_well_formed_and_true(tmp_path: Path) -> None:
-    """`promtool check rules` and `promtool test rules`: each alert fires in its case, and none where all is well."""
+    """`promtool check rules` and `promtool test rules`: each alert fires in its case, and none
+    where all is well.
+    """
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules()))
     shutil.copy(Path(__file__).parents[1] / "monitoring" / "alerts.yaml", tmp_path)
     for command in (["check", "rules", "rules.yaml"], ["test", "rules", "alerts.yaml"]):
         done = subprocess.run(
-            [BIN / "promtool", *command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+            [BIN / "promtool", *command],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -32,7 +32,11 @@ def plane() -> Iterator[ControlPlane]:
         api = Api.of(plane)
         apply_manifests(api)
         for name, value in (("low", 10), ("high", 1000)):
-            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            body = {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+            }
             api.post("/apis/scheduling.k8s.io/v1/priorityclasses", {**body, "value": value})
         make.create_all(api, [make.node(f"n{i}", gpus=GPUS) for i in range(NODES)])
         yield plane
@@ -51,12 +55,18 @@ class Victims:
     def saw(self, kind: str, pod: Object, seen_s: float) -> None:
         """Note a deletion, and let the pod end a while later."""
         name = pod["metadata"]["name"]
-        if "deletionTimestamp" not in pod["metadata"] or HOLD not in pod["metadata"].get("finalizers", ()):
+        if "deletionTimestamp" not in pod["metadata"] or HOLD not in pod["metadata"].get(
+            "finalizers", ()
+        ):
             return
         if name in self.killed:
             return
         first, last = END_AFTER_S
-        delay_s = first + (last - first) * (len(self.killed) % GPUS) / (GPUS - 1) if self._patient else 0.0
+        delay_s = (
+            first + (last - first) * (len(self.killed) % GPUS) / (GPUS - 1)
+            if self._patient
+            else 0.0
+        )
         self.killed.append(name)
         timer = threading.Timer(delay_s, self._end, (name,))
         self._timers.append(timer)
@@ -76,19 +86,30 @@ class Victims:
 
 
 def preempt(plane: ControlPlane, *, with_gangs: bool) -> tuple[float, int]:
-    """(seconds until the urgent pod was bound, pods killed), on a full cluster that is emptied afterwards."""
+    """(seconds until the urgent pod was bound, pods killed), on a full cluster that is emptied
+    afterwards.
+    """
     api = Api.of(plane)
     victims = Victims(api)
-    make.create_all(api, [low(f"victim-{n}-{i}", nodeName=f"n{n}") for n in range(NODES) for i in range(GPUS)])
+    make.create_all(
+        api, [low(f"victim-{n}-{i}", nodeName=f"n{n}") for n in range(NODES) for i in range(GPUS)]
+    )
     with Following(api, PODS, on_change=victims.saw) as pods:
         if with_gangs:
             groups = [make.pod_group(f"g{g}", min_member=MEMBERS) for g in range(GANGS)]
             members = [low(f"g{g}-{m}", gang=f"g{g}") for g in range(GANGS) for m in range(MEMBERS)]
             make.create_all(api, [*groups, *members])
-            pods.wait_for(lambda items: told(items) == GANGS * MEMBERS, within_s=WITHIN_S, what="gangs to wait")
+            pods.wait_for(
+                lambda items: told(items) == GANGS * MEMBERS,
+                within_s=WITHIN_S,
+                what="gangs to wait",
+            )
         began_s = time.monotonic()
         spec = {"priorityClassName": "high"}
-        api.post(f"{DEFAULT}/pods", make.pod("urgent", gpus=GPUS, scheduler_name="default-scheduler", spec=spec))
+        api.post(
+            f"{DEFAULT}/pods",
+            make.pod("urgent", gpus=GPUS, scheduler_name="default-scheduler", spec=spec),
+        )
         pods.wait_for(urgent_is_bound, within_s=WITHIN_S, what="the urgent pod to be bound")
         took_s, killed = time.monotonic() - began_s, len(victims.killed)
         victims.hurry()
@@ -110,7 +131,9 @@ def low(name: str, *, gang: str = "", **spec: str) -> Object:
 
 def urgent_is_bound(pods: Mapping[str, Object]) -> bool:
     """Whether kube-scheduler has bound its pod."""
-    return any(pod["metadata"]["name"] == "urgent" and pod["spec"].get("nodeName") for pod in pods.values())
+    return any(
+        pod["metadata"]["name"] == "urgent" and pod["spec"].get("nodeName") for pod in pods.values()
+    )
 
 
 def told(pods: Mapping[str, Object]) -> int:
@@ -120,12 +143,15 @@ def told(pods: Mapping[str, Object]) -> int:
 
 
 def test_urgent_pod_is_bound_as_fast_as_alone(plane: ControlPlane) -> None:
-    """Its victims end one by one while 40 gangs wait; nobody takes their room, and no more pods are killed."""
+    """Its victims end one by one while 40 gangs wait; nobody takes their room, and no more pods are
+    killed.
+    """
     with Daemon(plane):
         alone_s, killed_alone = preempt(plane, with_gangs=False)
         beside_s, killed_beside = preempt(plane, with_gangs=True)
     print(
-        f"alone {alone_s:.1f} s, {killed_alone} killed; beside {GANGS} gangs {beside_s:.1f} s, {killed_beside} killed"
+        f"alone {alone_s:.1f} s, {killed_alone} killed; beside {GANGS} gangs {beside_s:.1f} s,"
+        f" {killed_beside} killed"
     )
     assert killed_beside == killed_alone == GPUS
     assert beside_s <= 2 * alone_s

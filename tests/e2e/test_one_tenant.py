@@ -1,6 +1,8 @@
-"""A user with rights in one namespace stops nobody else: on a real API server, with the tenant's own credentials.
+"""A user with rights in one namespace stops nobody else: on a real API server, with the tenant's
+own credentials.
 
-Each case creates what the tenant may create. Meanwhile a pod of another namespace is bound within a second.
+Each case creates what the tenant may create. Meanwhile a pod of another namespace is bound within a
+second.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ RULES = [
     {"apiGroups": [""], "resources": ["pods", "persistentvolumeclaims"], "verbs": ["*"]},
     {"apiGroups": ["scheduling.x-k8s.io"], "resources": ["podgroups"], "verbs": ["*"]},
 ]
-SHARED: Object = {"gangsched.dev/keep-room": "true", "gang.scheduling.koordinator.sh/total-number": "513"}
+SHARED: Object = {
+    "gangsched.dev/keep-room": "true",
+    "gang.scheduling.koordinator.sh/total-number": "513",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -43,12 +48,24 @@ def _node(api: Api) -> None:
 def tenant(plane: ControlPlane) -> Iterator[Api]:
     """Who may do everything with pods, claims and PodGroups of one namespace, and nothing else."""
     api = Api.of(plane)
-    core, rbac = f"/api/v1/namespaces/{TENANT}", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TENANT}"
+    core, rbac = (
+        f"/api/v1/namespaces/{TENANT}",
+        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TENANT}",
+    )
     metadata = {"name": TENANT, "namespace": TENANT}
-    api.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}})
-    api.post(f"{core}/serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    api.post(
+        "/api/v1/namespaces",
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}},
+    )
+    api.post(
+        f"{core}/serviceaccounts",
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+    )
     version = "rbac.authorization.k8s.io/v1"
-    api.post(f"{rbac}/roles", {"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": RULES})
+    api.post(
+        f"{rbac}/roles",
+        {"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": RULES},
+    )
     subject = {"kind": "ServiceAccount", "name": TENANT, "namespace": TENANT}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": TENANT}
     binding = {"apiVersion": version, "kind": "RoleBinding", "metadata": metadata}
@@ -81,7 +98,10 @@ def told(pods: Following, name: str, reason: str) -> str:
 def many_keys() -> Sequence[Object]:
     """A PodGroup with 12,000 keys in minResources, and its pod."""
     asked = {f"example.com/k{number}": "1" for number in range(12_000)}
-    return [make.pod_group("keys", TENANT, 1, min_resources=asked), make.pod("keys", TENANT, gang="keys")]
+    return [
+        make.pod_group("keys", TENANT, 1, min_resources=asked),
+        make.pod("keys", TENANT, gang="keys"),
+    ]
 
 
 def many_containers() -> Sequence[Object]:
@@ -91,7 +111,8 @@ def many_containers() -> Sequence[Object]:
     amounts = ({f"example.com/c{number}": "1"} for number in range(3_000))
     resources = [{"requests": each, "limits": each} for each in amounts]
     body["spec"]["containers"] = [
-        {**pattern, "name": f"c{number}", "resources": each} for number, each in enumerate(resources)
+        {**pattern, "name": f"c{number}", "resources": each}
+        for number, each in enumerate(resources)
     ]
     return [body]
 
@@ -99,7 +120,12 @@ def many_containers() -> Sequence[Object]:
 @pytest.mark.parametrize(
     ("objects", "name", "reason", "words"),
     [
-        (many_keys, "keys", "InvalidGang", "spec.minResources of PodGroup tenant/keys has 12,000 entries"),
+        (
+            many_keys,
+            "keys",
+            "InvalidGang",
+            "spec.minResources of PodGroup tenant/keys has 12,000 entries",
+        ),
         (many_containers, "containers", "Unsupported", "spec.containers has more than 256 entries"),
     ],
 )
@@ -112,14 +138,18 @@ def test_a_large_object_delays_nobody(
     reason: str,
     words: str,
 ) -> None:
-    """I8: while it is created, edited, and read by a process that starts; the tenant is told field and bound."""
+    """I8: while it is created, edited, and read by a process that starts; the tenant is told field
+    and bound.
+    """
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
         for body in objects():
             tenant.post(tenant.path_of(body), body)
         assert bound_within(api, pods, "first") < BOUND_S
         assert words in told(pods, name, reason)
 
-        tenant.patch(f"/api/v1/namespaces/{TENANT}/pods/{name}", {"metadata": {"labels": {"edited": "yes"}}})
+        tenant.patch(
+            f"/api/v1/namespaces/{TENANT}/pods/{name}", {"metadata": {"labels": {"edited": "yes"}}}
+        )
         assert bound_within(api, pods, "second") < BOUND_S
 
         daemon.kill()
@@ -132,9 +162,12 @@ def test_members_to_come_take_little_memory(plane: ControlPlane, api: Api, tenan
     """B8: 3,000 gangs with 512 members to come each, of one namespace."""
     asked = {"nvidia.com/gpu": "513"}
     groups = [
-        make.pod_group(f"g-{number}", TENANT, 1, min_resources=asked, annotations=SHARED) for number in range(GANGS)
+        make.pod_group(f"g-{number}", TENANT, 1, min_resources=asked, annotations=SHARED)
+        for number in range(GANGS)
     ]
-    waiting = [make.pod(f"g-{number}", TENANT, gang=f"g-{number}", gpus=1) for number in range(GANGS)]
+    waiting = [
+        make.pod(f"g-{number}", TENANT, gang=f"g-{number}", gpus=1) for number in range(GANGS)
+    ]
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
         make.create_all(tenant, [*groups, *waiting])
         assert bound_within(api, pods, "first") < BOUND_S

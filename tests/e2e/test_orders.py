@@ -1,4 +1,6 @@
-"""The verbs of the runbook on a real API server: an administrator's annotations of the Lease, obeyed within seconds."""
+"""The verbs of the runbook on a real API server: an administrator's annotations of the Lease,
+obeyed within seconds.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,11 @@ def wait_logged(daemon: Daemon, fragment: str, within_s: float = AT_ONCE_S) -> N
 
 def wait_bound(pods: Following, prefix: str, number: int) -> None:
     """Until so many pods with this prefix are bound."""
-    pods.wait_for(lambda items: len(nodes_of(items, prefix)) == number, within_s=WITHIN_S, what=f"{prefix} bound")
+    pods.wait_for(
+        lambda items: len(nodes_of(items, prefix)) == number,
+        within_s=WITHIN_S,
+        what=f"{prefix} bound",
+    )
 
 
 def wait_refused(pods: Following, prefix: str, fragment: str) -> None:
@@ -80,7 +86,9 @@ def never(condition: Callable[[], bool], for_s: float) -> None:
 
 
 def test_scheduling_is_paused_and_resumed(plane: ControlPlane, api: Api) -> None:
-    """Nothing is bound meanwhile, after a change of the leader either; then everything that waits is."""
+    """Nothing is bound meanwhile, after a change of the leader either; then everything that waits
+    is.
+    """
     make.create_all(api, [make.node("n0")])
     with Daemon(plane, extra_args=ELECTS) as daemon, Following(api, PODS) as pods:
         wait_logged(daemon, "leading", WITHIN_S)
@@ -119,12 +127,19 @@ def test_a_gang_is_set_aside_and_preemption_is_paused(plane: ControlPlane, api: 
                 "value": 1_000,
             },
         )
-        make.create_all(api, make.gang("high", members=2, gpus=4, spec={"priorityClassName": "urgent", **at_once}))
+        make.create_all(
+            api,
+            make.gang("high", members=2, gpus=4, spec={"priorityClassName": "urgent", **at_once}),
+        )
         wait_refused(pods, "high", "needs room")
         never(lambda: len(nodes_of(pods.objects(), "low")) < 2, 2.0)
 
         ordered(plane, "gangsched.dev/pause-preemption-")
-        pods.wait_for(lambda items: len(nodes_of(items, "low")) == 0, within_s=WITHIN_S, what="the eviction of low")
+        pods.wait_for(
+            lambda items: len(nodes_of(items, "low")) == 0,
+            within_s=WITHIN_S,
+            what="the eviction of low",
+        )
         wait_bound(pods, "high", 2)
         for pod in api.list(PODS).items:
             if pod["metadata"]["name"].startswith("high"):
@@ -148,14 +163,21 @@ def test_the_configuration_is_read_again_on_sighup(plane: ControlPlane, tmp_path
         wait_logged(daemon, "The configuration is not reloaded: log_level is", 2 * AT_ONCE_S)
 
 
-def test_a_definition_that_is_deleted_and_comes_back_is_logged(plane: ControlPlane, api: Api) -> None:
+def test_a_definition_that_is_deleted_and_comes_back_is_logged(
+    plane: ControlPlane, api: Api
+) -> None:
     """Its gangs wait meanwhile, and the log says when its PodGroups are followed again."""
     definition = api.get(f"{DEFINITIONS}/podgroups.scheduling.x-k8s.io")
     with Daemon(plane) as daemon:
         api.delete(f"{DEFINITIONS}/podgroups.scheduling.x-k8s.io")
         try:
-            wait_logged(daemon, "no longer serves PodGroups of scheduling.x-k8s.io: apply crds/ again", 60.0)
+            wait_logged(
+                daemon, "no longer serves PodGroups of scheduling.x-k8s.io: apply crds/ again", 60.0
+            )
         finally:
-            metadata = {"name": definition["metadata"]["name"], "annotations": definition["metadata"]["annotations"]}
+            metadata = {
+                "name": definition["metadata"]["name"],
+                "annotations": definition["metadata"]["annotations"],
+            }
             api.post(DEFINITIONS, {**definition, "metadata": metadata, "status": {}})
         wait_logged(daemon, "Following PodGroups of scheduling.x-k8s.io again.", 60.0)

@@ -1,4 +1,5 @@
-"""A scheduler that is killed -9 after any write of a preemption, and the one that follows it (semantics V13, V24).
+"""A scheduler that is killed -9 after any write of a preemption, and the one that follows it
+(semantics V13, V24).
 
 `make crashes` kills after each of the writes; otherwise a few are tried: CRASH_AFTER=1,2,3.
 """
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.e2e
 PODS = "/api/v1/pods"
 DEFAULT = "/api/v1/namespaces/default"
 MEMBERS = 8
-#: Two nominations, eight marks, eight evictions and two binds; victims that are gone within a second have no mark more.
+#: Two nominations, eight marks, eight evictions and two binds; victims that are gone within a
+#: second have no mark more.
 WRITES = 2 + MEMBERS + MEMBERS + 2
 SHORT = "1,6,11,16,20"
 AFTER = [int(number) for number in os.environ.get("CRASH_AFTER", SHORT).split(",")]
@@ -45,7 +47,11 @@ def plane() -> Iterator[ControlPlane]:
     with plane_with_nodes(2, gpus=MEMBERS) as plane:
         api = Api.of(plane)
         for name, value in (("lowest", 1), ("low", 10), ("high", 1000)):
-            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            body = {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+            }
             api.post("/apis/scheduling.k8s.io/v1/priorityclasses", {**body, "value": value})
         api.close()
         yield plane
@@ -53,7 +59,9 @@ def plane() -> Iterator[ControlPlane]:
 
 @dataclass
 class Deadly(Rule):
-    """After so many writes to pods have been carried out, nothing gets through any more until `revived`."""
+    """After so many writes to pods have been carried out, nothing gets through any more until
+    `revived`.
+    """
 
     writes_left: int = 0
     done: threading.Event = field(default_factory=threading.Event)
@@ -62,7 +70,11 @@ class Deadly(Rule):
 
     def fault_for(self, request: ApiRequest) -> Deadly | None:
         """Itself for every write that counts, and for every request of a dead scheduler."""
-        counts = request.resource == "pods" and request.subresource in {"status", "eviction", "binding"}
+        counts = request.resource == "pods" and request.subresource in {
+            "status",
+            "eviction",
+            "binding",
+        }
         return self if counts and request.verb in {"create", "patch"} else None
 
     async def strike(self, exchange: Exchange) -> web.StreamResponse:
@@ -78,8 +90,12 @@ class Deadly(Rule):
             await asyncio.sleep(WITHIN_S)  # the scheduler is killed meanwhile
         return answer
 
-    def kill_after(self, number: int, api: Api, objects: Sequence[Object], daemon: Daemon, proxy: FaultProxy) -> None:
-        """Create objects, kill the scheduler after so many writes for them, and let the next one's requests through."""
+    def kill_after(
+        self, number: int, api: Api, objects: Sequence[Object], daemon: Daemon, proxy: FaultProxy
+    ) -> None:
+        """Create objects, kill the scheduler after so many writes for them, and let the next one's
+        requests through.
+        """
         self.writes_left = number
         make.create_all(api, objects)
         assert self.done.wait(self.within_s), "there are fewer writes than that"
@@ -133,10 +149,15 @@ def is_whole(gang: str, pods: Mapping[str, Object]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("number", "alone"), [*((number, False) for number in AFTER), *((number, True) for number in ALONE)]
+    ("number", "alone"),
+    [*((number, False) for number in AFTER), *((number, True) for number in ALONE)],
 )
-def test_a_kill_after_any_write_leaves_no_gang_halved(plane: ControlPlane, number: int, alone: bool) -> None:
-    """V13, V24: one start; the victims, a gang or pods alone, are all gone; nobody else is evicted."""
+def test_a_kill_after_any_write_leaves_no_gang_halved(
+    plane: ControlPlane, number: int, alone: bool
+) -> None:
+    """V13, V24: one start; the victims, a gang or pods alone, are all gone; nobody else
+    is evicted.
+    """
     api, seen = Api.of(plane), Seen()
     deadly = Deadly(faults=(), writes_left=10**6)
     with FaultProxy(plane) as proxy, Following(api, PODS, on_change=seen.changed) as pods:
@@ -147,11 +168,21 @@ def test_a_kill_after_any_write_leaves_no_gang_halved(plane: ControlPlane, numbe
             for name, priority in (("victim", "lowest"), ("bystander", "low")):
                 created = members(name, MEMBERS, 1, priority)
                 make.create_all(api, singly(created) if alone else created)
-                pods.wait_for(partial(is_whole, name), within_s=WITHIN_S, what=f"the start of {name}")
+                pods.wait_for(
+                    partial(is_whole, name), within_s=WITHIN_S, what=f"the start of {name}"
+                )
             deadly.kill_after(number, api, members("high", 2, 4, "high"), daemon, proxy)
             daemon.start()
-            pods.wait_for(lambda items: bound(items, "high") == 2, within_s=WITHIN_S, what="the start of the high gang")
-            pods.wait_for(lambda items: bound(items, "victim") in {0, MEMBERS}, within_s=30.0, what="no half gang")
+            pods.wait_for(
+                lambda items: bound(items, "high") == 2,
+                within_s=WITHIN_S,
+                what="the start of the high gang",
+            )
+            pods.wait_for(
+                lambda items: bound(items, "victim") in {0, MEMBERS},
+                within_s=30.0,
+                what="no half gang",
+            )
             assert bound(pods.objects(), "victim") == 0
             assert bound(pods.objects(), "bystander") == MEMBERS
             assert {name.rpartition("-")[0] for name in seen.evicted} == {"victim"}

@@ -1,8 +1,9 @@
 """Every scenario on a real API server, beside the real daemon.
 
-All of them are played at once, a few threads wide, in one control plane; those that restart the daemon come last, one
-at a time. A test only asks how its scenario ended. Those that need other settings have a control plane and a daemon for
-each set of them, since a cluster has few reservations, and other scenarios' gangs would take them.
+All of them are played at once, a few threads wide, in one control plane; those that restart the
+daemon come last, one at a time. A test only asks how its scenario ended. Those that need other
+settings have a control plane and a daemon for each set of them, since a cluster has few
+reservations, and other scenarios' gangs would take them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ def endings(request: pytest.FixtureRequest) -> Iterator[Endings]:
     ]
     chosen = [scenario for of, scenario in PLAYED if of == settings and scenario in wanted]
     started_s = time.monotonic()
-    with stage(dict(settings)) as built, playing(chosen, built, width=WIDTH_APART if settings else WIDTH) as futures:
+    with (
+        stage(dict(settings)) as built,
+        playing(chosen, built, width=WIDTH_APART if settings else WIDTH) as futures,
+    ):
         yield futures
     print(f"{len(chosen)} scenarios in {time.monotonic() - started_s:.0f} s")
 
@@ -51,7 +55,8 @@ def endings(request: pytest.FixtureRequest) -> Iterator[Endings]:
     PLAYED,
     ids=[scenario.slug for _, scenario in PLAYED],
     indirect=["endings"],
-    scope="module",  # else the fixture would be made for each test, since only one of the two is a fixture
+    # else the fixture would be made for each test, since only one of the two is a fixture
+    scope="module",
 )
 def test_scenario(scenario: Scenario, endings: Endings) -> None:
     """The table comes true for real."""

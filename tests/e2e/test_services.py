@@ -1,7 +1,9 @@
-"""Plain pods behind a Service are spread; a Service is created, changed and deleted, and may not be read at all.
+"""Plain pods behind a Service are spread; a Service is created, changed and deleted, and may not be
+read at all.
 
-Pods and Services come by two watches, so that a pod may be read before a Service that was created earlier. Therefore
-pods are created again until they go where the Services say, which they must within seconds.
+Pods and Services come by two watches, so that a pod may be read before a Service that was created
+earlier. Therefore pods are created again until they go where the Services say, which they must
+within seconds.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ def apply_service(api: Api, **selector: str | None) -> None:
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": "s", "labels": {"test": "spread"}},
-            "spec": {"clusterIP": "None", "selector": {key: value for key, value in selector.items() if value}},
+            "spec": {
+                "clusterIP": "None",
+                "selector": {key: value for key, value in selector.items() if value},
+            },
         }
         api.post(SERVICES, body)
     else:
@@ -56,7 +61,11 @@ def used(api: Api, pods: Following, **labels: str) -> int:
     make.create_all(api, [make.pod(name, gpus=0, labels=labels) for name in sorted(names)])
 
     def where(items: Mapping[str, Object]) -> set[str] | None:
-        ours = [each["spec"].get("nodeName", "") for each in items.values() if each["metadata"]["name"] in names]
+        ours = [
+            each["spec"].get("nodeName", "")
+            for each in items.values()
+            if each["metadata"]["name"] in names
+        ]
         return set(ours) if len(ours) == NODES and all(ours) else None
 
     found = pods.wait_for(where, within_s=WITHIN_S, what=f"{sorted(names)} to be bound")
@@ -74,7 +83,9 @@ def until_used(api: Api, pods: Following, nodes: int, **labels: str) -> None:
     """New pods with these labels go to that many nodes, sooner or later."""
     deadline_s = time.monotonic() + WITHIN_S
     while (found := used(api, pods, **labels)) != nodes:
-        assert time.monotonic() < deadline_s, f"pods with {labels} use {found} nodes and not {nodes}"
+        assert time.monotonic() < deadline_s, (
+            f"pods with {labels} use {found} nodes and not {nodes}"
+        )
 
 
 def test_services_that_come_change_and_go(plane: ControlPlane, api: Api) -> None:
@@ -94,25 +105,36 @@ def test_services_that_come_change_and_go(plane: ControlPlane, api: Api) -> None
             daemon.kill()
             apply_service(api, app="web")
             daemon.start()
-            assert used(api, pods, app="web") == NODES  # what is there at the start is read before anything is decided
+            # what is there at the start is read before anything is decided
+            assert used(api, pods, app="web") == NODES
     finally:
         api.delete(f"{SERVICES}/s")
 
 
-def test_without_the_right_it_is_said_once_and_nothing_is_spread(plane: ControlPlane, api: Api) -> None:
-    """A role from before Services were read is enough to run, and one that is extended meanwhile is noticed."""
+def test_without_the_right_it_is_said_once_and_nothing_is_spread(
+    plane: ControlPlane, api: Api
+) -> None:
+    """A role from before Services were read is enough to run, and one that is extended meanwhile is
+    noticed.
+    """
     create_nodes(api)
     role = api.get(ROLE)
-    api.patch(ROLE, {"rules": [rule for rule in role["rules"] if "services" not in rule["resources"]]})
+    api.patch(
+        ROLE, {"rules": [rule for rule in role["rules"] if "services" not in rule["resources"]]}
+    )
     try:
         apply_service(api, app="web")
         with Daemon(plane) as daemon, Following(api, PODS) as pods:
             until_used(api, pods, 1, app="web")
-            said = [line["event"] for line in daemon.log_lines() if "services" in line.get("event", "")]
+            said = [
+                line["event"] for line in daemon.log_lines() if "services" in line.get("event", "")
+            ]
             assert len(said) == 1
             assert said[0].startswith("Cannot follow services")
             assert "apply manifests/rbac.yaml" in said[0]
-            assert said[0].endswith("until then pods behind Services are packed unless a controller replicates them.")
+            assert said[0].endswith(
+                "until then pods behind Services are packed unless a controller replicates them."
+            )
             api.patch(ROLE, {"rules": role["rules"]})
             until_used(api, pods, NODES, app="web")
     finally:
@@ -124,7 +146,10 @@ def test_nothing_is_read_of_services_where_pods_are_packed(plane: ControlPlane, 
     create_nodes(api)
     apply_service(api, app="web")
     try:
-        with Daemon(plane, extra_args=("--plain-replicas", "pack")) as daemon, Following(api, PODS) as pods:
+        with (
+            Daemon(plane, extra_args=("--plain-replicas", "pack")) as daemon,
+            Following(api, PODS) as pods,
+        ):
             assert used(api, pods, app="web") == 1
             assert "services" not in daemon.http("/metrics")[1]
     finally:

@@ -32,7 +32,9 @@ def no_subresource(plane: ControlPlane, api: Api) -> None:
 
 @pytest.mark.usefixtures("no_subresource")
 def test_our_own_write_is_no_reason_to_write(plane: ControlPlane, api: Api) -> None:
-    """Without a subresource each status write makes a new generation: it is observed, not answered (E3)."""
+    """Without a subresource each status write makes a new generation: it is observed, not answered
+    (E3).
+    """
     path = f"{POD_GROUPS}/g"
     _create(api, make.pod_group("g", min_member=2, api=SIGS))
     with Daemon(plane):

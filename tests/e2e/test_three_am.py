@@ -54,13 +54,17 @@ def await_named(look: Callable[[], str], *causes: str) -> None:
 
 
 def test_a_dead_leader_and_a_pause(plane: ControlPlane, api: Api) -> None:
-    """The doctor names the holder that does not renew the Lease, and the order that it was given."""
+    """The doctor names the holder that does not renew the Lease, and the order that it
+    was given.
+    """
     with Daemon(plane, extra_args=ELECTS) as daemon:
         await_named(lambda: log(daemon), "leading")
         api.patch(LEASE, {"metadata": {"annotations": {"gangsched.dev/pause": "INC-1"}}})
         await_named(lambda: doctor(plane), "Scheduling is paused: INC-1 (gangsched.dev/pause).")
         daemon.kill()
-    await_named(lambda: doctor(plane), "Lease gangsched-system/gangsched is held by", "no gang is scheduled")
+    await_named(
+        lambda: doctor(plane), "Lease gangsched-system/gangsched is held by", "no gang is scheduled"
+    )
     api.delete(LEASE)
 
 
@@ -85,7 +89,9 @@ def test_a_lost_node_and_a_full_cluster(plane: ControlPlane, api: Api) -> None:
         taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
         api.patch("/api/v1/nodes/n1", {"spec": {"taints": [taint]}})
         make.create_all(api, make.gang("lost", members=2, gpus=8))
-        await_named(lambda: ask(plane.kubeconfig, "why", "lost").out, "node.kubernetes.io/unreachable")
+        await_named(
+            lambda: ask(plane.kubeconfig, "why", "lost").out, "node.kubernetes.io/unreachable"
+        )
         make.create_all(api, [make.pod("large", gpus=8, spec={"nodeName": "n0"})])
         make.create_all(api, make.gang("crowded", members=1, gpus=8))
         await_named(lambda: ask(plane.kubeconfig, "why", "crowded").out, "room", "nvidia.com/gpu")
@@ -93,7 +99,10 @@ def test_a_lost_node_and_a_full_cluster(plane: ControlPlane, api: Api) -> None:
 
 def test_two_daemons_of_one_name(plane: ControlPlane, api: Api) -> None:
     """Both write Events by turns, which the doctor notices."""
-    with Daemon(plane, extra_args=("--identity", "a")), Daemon(plane, log_path=plane.logs / "second.log"):
+    with (
+        Daemon(plane, extra_args=("--identity", "a")),
+        Daemon(plane, log_path=plane.logs / "second.log"),
+    ):
         for number in range(6):
             make.create_all(api, make.gang(f"both-{number}", members=2, gpus=1))
             time.sleep(1)

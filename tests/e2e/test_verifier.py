@@ -1,4 +1,6 @@
-"""A core that is wrong about one tree binds nothing of it on a real API server, and all others start (B2, I10)."""
+"""A core that is wrong about one tree binds nothing of it on a real API server, and all others
+start (B2, I10).
+"""
 
 from __future__ import annotations
 
@@ -39,16 +41,25 @@ def create_tree(api: Api, spec: Mapping[str, object]) -> None:
 
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name != "a device twice"])
 def test_a_wrong_core_binds_nothing(plane: ControlPlane, api: Api, fault: str) -> None:
-    """The tree is told of an internal error and stays unbound; a pod that comes later is bound within a second."""
+    """The tree is told of an internal error and stays unbound; a pod that comes later is bound
+    within a second.
+    """
     path = os.pathsep.join((str(SITE), str(ROOT)))
     environment = {"WRONG_CORE": fault, "PYTHONPATH": path}
     port = {"containerPort": 80, "hostPort": 80}
-    container = {"name": "main", "image": "x", "ports": [port], "resources": {"requests": {"cpu": "800m"}}}
+    container = {
+        "name": "main",
+        "image": "x",
+        "ports": [port],
+        "resources": {"requests": {"cpu": "800m"}},
+    }
     with Daemon(plane, environment=environment) as daemon, Following(api, PODS) as pods:
         create_tree(api, {"containers": [container]} if fault == "a port twice" else {})
 
         def told(items: Mapping[str, Object]) -> bool:
-            conditions = [each for item in items.values() for each in item["status"].get("conditions", [])]
+            conditions = [
+                each for item in items.values() for each in item["status"].get("conditions", [])
+            ]
             return sum("internal error" in each.get("message", "") for each in conditions) == 2
 
         pods.wait_for(told, within_s=WITHIN_S, what="both pods to be told")
@@ -56,10 +67,20 @@ def test_a_wrong_core_binds_nothing(plane: ControlPlane, api: Api, fault: str) -
         make.create_all(api, [make.pod("other", "kube-public")])
 
         def bound(items: Mapping[str, Object]) -> set[str]:
-            return {item["metadata"]["name"] for item in items.values() if item["spec"].get("nodeName")}
+            return {
+                item["metadata"]["name"] for item in items.values() if item["spec"].get("nodeName")
+            }
 
-        pods.wait_for(lambda items: "other" in bound(items), within_s=WITHIN_S, what="the other pod to be bound")
+        pods.wait_for(
+            lambda items: "other" in bound(items),
+            within_s=WITHIN_S,
+            what="the other pod to be bound",
+        )
         assert time.monotonic() - began_s < 1.0
         time.sleep(max(0.0, began_s + WATCHED_S - time.monotonic()))
         daemon.check()
-        assert {item["metadata"]["name"] for item in api.list(PODS).items if item["spec"].get("nodeName")} == {"other"}
+        assert {
+            item["metadata"]["name"]
+            for item in api.list(PODS).items
+            if item["spec"].get("nodeName")
+        } == {"other"}

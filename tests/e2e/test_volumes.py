@@ -1,4 +1,6 @@
-"""Gangs with volumes on a real API server: its own controller binds claims, the test stands in for a provisioner."""
+"""Gangs with volumes on a real API server: its own controller binds claims, the test stands in for
+a provisioner.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +36,22 @@ PLANE = {"kcm": True}
 
 @pytest.fixture
 def api(plane: ControlPlane) -> Iterator[Api]:
-    """An administrator's client with the classes `late` and `now`; leaves no pod, claim, volume or node behind."""
+    """An administrator's client with the classes `late` and `now`; leaves no pod, claim, volume or
+    node behind.
+    """
     api = Api.of(plane)
     make.create_all(api, [storage_class("late"), storage_class("now", waits=False)])
     yield api
     delete_all(api, PODS, POD_GROUPS, CLAIMS, VOLUMES, CLASSES, "/api/v1/nodes")
     with Following(api, CLAIMS) as claims, Following(api, VOLUMES) as volumes:
         for collection in (claims, volumes):
-            collection.wait_for(lambda items: not items, within_s=WITHIN_S, what="the end of protection")
+            collection.wait_for(
+                lambda items: not items, within_s=WITHIN_S, what="the end of protection"
+            )
     api.close()
 
 
-# --- objects ----------------------------------------------------------------------------------------------------------
+# --- objects ------------------------------------------------------------------------------------
 
 
 def storage_class(name: str, *, provisioner: str = PROVISIONER, waits: bool = True) -> Object:
@@ -69,13 +75,25 @@ def claim(name: str, storage: str = "late", *, volume: str = "") -> Object:
     }
     if volume:
         spec["volumeName"] = volume
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def volume(
-    name: str, storage: str = "late", *, key: str = ZONE, value: str = "", owner: Object | None = None
+    name: str,
+    storage: str = "late",
+    *,
+    key: str = ZONE,
+    value: str = "",
+    owner: Object | None = None,
 ) -> Object:
-    """A volume of one GiB, within reach of the nodes whose label `key` is `value`; `owner` is the claim it is for."""
+    """A volume of one GiB, within reach of the nodes whose label `key` is `value`; `owner` is the
+    claim it is for.
+    """
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": storage,
@@ -96,7 +114,12 @@ def volume(
             **({"uid": meta["uid"]} if "uid" in meta else {}),
         }
     labels = {ZONE: value} if value and key == ZONE else {}
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+    }
 
 
 def gang(name: str, *claims: str, gpus: int = 1) -> list[Object]:
@@ -113,22 +136,30 @@ def gang(name: str, *claims: str, gpus: int = 1) -> list[Object]:
 
 def zones(api: Api, **zone_of: str) -> None:
     """Nodes of 4 GPUs, each in a zone."""
-    make.create_all(api, [make.node(name, gpus=4, labels={ZONE: zone}) for name, zone in zone_of.items()])
+    make.create_all(
+        api, [make.node(name, gpus=4, labels={ZONE: zone}) for name, zone in zone_of.items()]
+    )
 
 
-# --- what is looked at ------------------------------------------------------------------------------------------------
+# --- what is looked at --------------------------------------------------------------------------
 
 
 def wait_bound(pods: Following, gang: str, members: int) -> dict[str, str]:
     """Where the members of a gang are, once all of them are bound."""
-    pods.wait_for(lambda items: len(nodes_of(items, f"{gang}-")) == members, within_s=WITHIN_S, what=f"all of {gang}")
+    pods.wait_for(
+        lambda items: len(nodes_of(items, f"{gang}-")) == members,
+        within_s=WITHIN_S,
+        what=f"all of {gang}",
+    )
     return nodes_of(pods.objects(), f"{gang}-")
 
 
 def wait_said(pods: Following, name: str, fragment: str) -> None:
     """Until the condition of a pod says this."""
     pods.wait_for(
-        lambda items: any(fragment in refusal(pod)[1] for pod in items.values() if pod["metadata"]["name"] == name),
+        lambda items: any(
+            fragment in refusal(pod)[1] for pod in items.values() if pod["metadata"]["name"] == name
+        ),
         within_s=WITHIN_S,
         what=f"{name} saying {fragment!r}",
     )
@@ -151,13 +182,20 @@ def wait_told(api: Api, gang: str, fragment: str) -> None:
 
 def selected(claims: Mapping[str, Object]) -> dict[str, str]:
     """The nodes selected for claims, by the claim's name."""
-    notes = {item["metadata"]["name"]: item["metadata"].get("annotations", {}) for item in claims.values()}
+    notes = {
+        item["metadata"]["name"]: item["metadata"].get("annotations", {})
+        for item in claims.values()
+    }
     return {name: note[SELECTED] for name, note in notes.items() if SELECTED in note}
 
 
 def wait_selected(claims: Following, number: int) -> dict[str, str]:
     """The nodes selected for claims, once there are so many."""
-    claims.wait_for(lambda items: len(selected(items)) == number, within_s=WITHIN_S, what=f"{number} selected nodes")
+    claims.wait_for(
+        lambda items: len(selected(items)) == number,
+        within_s=WITHIN_S,
+        what=f"{number} selected nodes",
+    )
     return selected(claims.objects())
 
 
@@ -165,7 +203,9 @@ def wait_event(api: Api, fragment: str) -> None:
     """Until an Event FailedBinding says this."""
     with Following(api, "/apis/events.k8s.io/v1/events") as seen:
         seen.wait_for(
-            lambda items: any(e["reason"] == "FailedBinding" and fragment in e["note"] for e in items.values()),
+            lambda items: any(
+                e["reason"] == "FailedBinding" and fragment in e["note"] for e in items.values()
+            ),
             within_s=WITHIN_S,
             what=f"an Event that says {fragment!r}",
         )
@@ -173,13 +213,18 @@ def wait_event(api: Api, fragment: str) -> None:
 
 @contextmanager
 def provisioning(api: Api, *, gives_up_on: str = "", but: str = "") -> Iterator[None]:
-    """As an external provisioner: volumes in the selected node's zone, none for `but`; gives up once on one claim."""
+    """As an external provisioner: volumes in the selected node's zone, none for `but`; gives up
+    once on one claim.
+    """
     given_up: list[str] = []
 
     def heard(kind: str, item: Object, seen_s: float) -> None:
         meta, name = item["metadata"], item["metadata"]["name"]
         notes = meta.get("annotations", {})
-        ours = notes.get("volume.kubernetes.io/storage-provisioner") == PROVISIONER and SELECTED in notes
+        ours = (
+            notes.get("volume.kubernetes.io/storage-provisioner") == PROVISIONER
+            and SELECTED in notes
+        )
         if kind == "DELETED" or not ours or item["spec"].get("volumeName") or name == but:
             return
         if name == gives_up_on and not given_up:
@@ -195,14 +240,21 @@ def provisioning(api: Api, *, gives_up_on: str = "", but: str = "") -> Iterator[
         yield
 
 
-# --- tests ------------------------------------------------------------------------------------------------------------
+# --- tests --------------------------------------------------------------------------------------
 
 
 def test_claims_that_wait_for_their_first_consumer(plane: ControlPlane, api: Api) -> None:
-    """No volume is asked for before the whole gang has nodes; then each member gets one where it runs."""
+    """No volume is asked for before the whole gang has nodes; then each member gets one where it
+    runs.
+    """
     zones(api, a0="a", b0="b")
     make.create_all(api, [claim(f"c{index}") for index in range(3)])
-    with Daemon(plane), provisioning(api), Following(api, PODS) as pods, Following(api, CLAIMS) as claims:
+    with (
+        Daemon(plane),
+        provisioning(api),
+        Following(api, PODS) as pods,
+        Following(api, CLAIMS) as claims,
+    ):
         make.create_all(api, gang("big", "c0", "c1", "c2", gpus=4))
         wait_said(pods, "big-0", "needs room for 3 more pods")
         wait_told(api, "big", "there is room for 2")
@@ -210,15 +262,24 @@ def test_claims_that_wait_for_their_first_consumer(plane: ControlPlane, api: Api
         zones(api, b1="b")
         nodes = wait_bound(pods, "big", 3)
         assert set(nodes.values()) == {"a0", "b0", "b1"}
-        assert selected(claims.objects()) == {f"c{index}": nodes[f"big-{index}"] for index in range(3)}
-        zone_of = {item["metadata"]["name"]: item["metadata"]["labels"][ZONE] for item in api.list(VOLUMES).items}
+        assert selected(claims.objects()) == {
+            f"c{index}": nodes[f"big-{index}"] for index in range(3)
+        }
+        zone_of = {
+            item["metadata"]["name"]: item["metadata"]["labels"][ZONE]
+            for item in api.list(VOLUMES).items
+        }
         assert zone_of == {f"pvc-c{index}": nodes[f"big-{index}"][0] for index in range(3)}
 
 
 def test_volumes_of_a_zone(plane: ControlPlane, api: Api) -> None:
-    """A gang whose volumes lie in one zone starts there, and not before there is room for all of it there."""
+    """A gang whose volumes lie in one zone starts there, and not before there is room for all of it
+    there.
+    """
     zones(api, a0="a", a1="a", b0="b")
-    make.create_all(api, [volume(f"v{index}", value="b", owner=claim(f"c{index}")) for index in range(2)])
+    make.create_all(
+        api, [volume(f"v{index}", value="b", owner=claim(f"c{index}")) for index in range(2)]
+    )
     make.create_all(api, [claim(f"c{index}", volume=f"v{index}") for index in range(2)])
     with Daemon(plane), Following(api, PODS) as pods:
         make.create_all(api, gang("zonal", "c0", "c1", gpus=4))
@@ -229,7 +290,9 @@ def test_volumes_of_a_zone(plane: ControlPlane, api: Api) -> None:
 
 
 def test_unbound_claims_are_waited_for(plane: ControlPlane, api: Api) -> None:
-    """Missing, then unbound: told in kube-scheduler's words; the gang starts once its claims are bound."""
+    """Missing, then unbound: told in kube-scheduler's words; the gang starts once its claims are
+    bound.
+    """
     zones(api, a0="a")
     with Daemon(plane), Following(api, PODS) as pods:
         make.create_all(api, gang("patient", "c0", "c1"))
@@ -242,20 +305,29 @@ def test_unbound_claims_are_waited_for(plane: ControlPlane, api: Api) -> None:
 
 
 def test_existing_volumes(plane: ControlPlane, api: Api) -> None:
-    """Local volumes that nobody provisions are each kept for one member, on the node where they are."""
+    """Local volumes that nobody provisions are each kept for one member, on the node where they
+    are.
+    """
     zones(api, a0="a", b0="b")
     make.create_all(api, [storage_class("local", provisioner="kubernetes.io/no-provisioner")])
-    make.create_all(api, [volume(f"disk-{node}", "local", key=HOST, value=node) for node in ("a0", "b0")])
+    make.create_all(
+        api, [volume(f"disk-{node}", "local", key=HOST, value=node) for node in ("a0", "b0")]
+    )
     make.create_all(api, [claim(f"c{index}", "local") for index in range(2)])
     with Daemon(plane), Following(api, PODS) as pods, Following(api, VOLUMES) as volumes:
         volumes.wait_for(
-            lambda items: all(item["status"].get("phase") == "Available" for item in items.values()),
+            lambda items: all(
+                item["status"].get("phase") == "Available" for item in items.values()
+            ),
             within_s=WITHIN_S,
             what="available volumes",
         )
         make.create_all(api, gang("local", "c0", "c1"))
         nodes = wait_bound(pods, "local", 2)
-        kept = {item["metadata"]["name"]: item["spec"]["claimRef"]["name"] for item in api.list(VOLUMES).items}
+        kept = {
+            item["metadata"]["name"]: item["spec"]["claimRef"]["name"]
+            for item in api.list(VOLUMES).items
+        }
         assert kept == {f"disk-{nodes[f'local-{index}']}": f"c{index}" for index in range(2)}
 
 
@@ -273,7 +345,8 @@ def wait_claims_bound(claims: Following, *names: str) -> None:
     """Until these claims are bound."""
     claims.wait_for(
         lambda items: (
-            {i["metadata"]["name"] for i in items.values() if i["status"].get("phase") == "Bound"} >= {*names}
+            {i["metadata"]["name"] for i in items.values() if i["status"].get("phase") == "Bound"}
+            >= {*names}
         ),
         within_s=WITHIN_S,
         what=f"{names} bound",
@@ -281,7 +354,8 @@ def wait_claims_bound(claims: Following, *names: str) -> None:
 
 
 def test_nobody_is_bound_before_the_last_volume(plane: ControlPlane, api: Api) -> None:
-    """B7: two of three volumes are made; nobody is bound, also after a kill between claims and binds; then all are.
+    """B7: two of three volumes are made; nobody is bound, also after a kill between claims and
+    binds; then all are.
 
     The gang is one of a group of two, and the other, which has no volumes, waits with it.
     """
@@ -298,20 +372,29 @@ def test_nobody_is_bound_before_the_last_volume(plane: ControlPlane, api: Api) -
             make.create_all(api, [*whole, *other])
             wait_claims_bound(claims, "c0", "c1")
             make.create_all(api, make.gang("later", members=2))
-            wait_bound(pods, "later", 2)  # the daemon has had turns enough to bind those whose volumes are there
-            assert (nodes_of(pods.objects(), "whole-"), nodes_of(pods.objects(), "other-")) == ({}, {})
+            # the daemon has had turns enough to bind those whose volumes are there
+            wait_bound(pods, "later", 2)
+            assert (nodes_of(pods.objects(), "whole-"), nodes_of(pods.objects(), "other-")) == (
+                {},
+                {},
+            )
             daemon.kill()
         with Daemon(plane):
             make.create_all(api, make.gang("last", members=2))
             wait_bound(pods, "last", 2)
-            assert (nodes_of(pods.objects(), "whole-"), nodes_of(pods.objects(), "other-")) == ({}, {})
+            assert (nodes_of(pods.objects(), "whole-"), nodes_of(pods.objects(), "other-")) == (
+                {},
+                {},
+            )
             with provisioning(api):
                 wait_bound(pods, "whole", 3)
                 wait_bound(pods, "other", 2)
 
 
 def test_killed_while_volumes_are_made(plane: ControlPlane, api: Api) -> None:
-    """After kill -9 a restart completes the gang on the nodes that were selected; others do not take its room."""
+    """After kill -9 a restart completes the gang on the nodes that were selected; others do not
+    take its room.
+    """
     zones(api, a0="a", b0="b", c0="c")
     make.create_all(api, [claim("c0"), claim("c1")])
     with Following(api, PODS) as pods, Following(api, CLAIMS) as claims:
@@ -326,12 +409,16 @@ def test_killed_while_volumes_are_made(plane: ControlPlane, api: Api) -> None:
             wait_said(pods, "rival-0", "needs room for 2 more pods")
             wait_told(api, "rival", "there is room for 1")
             with provisioning(api):
-                assert wait_bound(pods, "crash", 2) == {f"crash-{index}": nodes[f"c{index}"] for index in range(2)}
+                assert wait_bound(pods, "crash", 2) == {
+                    f"crash-{index}": nodes[f"c{index}"] for index in range(2)
+                }
         assert nodes_of(pods.objects(), "rival-") == {}
 
 
 def test_what_happens_during_the_wait(plane: ControlPlane, api: Api) -> None:
-    """A waiting member takes room; its deletion gives that back; a claim deleted is told; SIGTERM waits for none."""
+    """A waiting member takes room; its deletion gives that back; a claim deleted is told; SIGTERM
+    waits for none.
+    """
     zones(api, a0="a")
     make.create_all(api, [claim("c0"), claim("c1")])
     with Following(api, PODS) as pods, Following(api, CLAIMS) as claims:
@@ -347,15 +434,22 @@ def test_what_happens_during_the_wait(plane: ControlPlane, api: Api) -> None:
             wait_said(pods, "second-0", 'persistentvolumeclaim "c1" not found')
             make.create_all(api, [claim("c1")])
             wait_selected(claims, 2)
-        assert nodes_of(pods.objects(), "second-") == {}  # the daemon has ended, within 10 s and with exit code 0
+        # the daemon has ended, within 10 s and with exit code 0
+        assert nodes_of(pods.objects(), "second-") == {}
 
 
 def test_allocated_devices(plane: ControlPlane, api: Api) -> None:
-    """A gang that shares an allocated ResourceClaim runs where it is, entered in it; one without allocation waits."""
+    """A gang that shares an allocated ResourceClaim runs where it is, entered in it; one without
+    allocation waits.
+    """
     zones(api, a0="a", b0="b", b1="b")
     for name in ("shared", "bare"):
         request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.test"}}
-        meta = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
+        meta = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name},
+        }
         api.post(DEVICES, {**meta, "spec": {"devices": {"requests": [request]}}})
     here = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}
     result = {"request": "gpu", "driver": "gpu.test", "pool": "p", "device": "d"}
@@ -374,17 +468,25 @@ def test_allocated_devices(plane: ControlPlane, api: Api) -> None:
 
 
 def test_without_the_rights(plane: ControlPlane, api: Api) -> None:
-    """A role from before volumes is enough to run: gangs without volumes start, the others say what is missing."""
+    """A role from before volumes is enough to run: gangs without volumes start, the others say what
+    is missing.
+    """
     zones(api, a0="a")
     make.create_all(api, [claim("c0")])
     role = api.get(ROLE)
     kinds = {"persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"}
-    api.patch(ROLE, {"rules": [rule for rule in role["rules"] if kinds.isdisjoint(rule["resources"])]})
+    api.patch(
+        ROLE, {"rules": [rule for rule in role["rules"] if kinds.isdisjoint(rule["resources"])]}
+    )
     try:
         with Daemon(plane) as daemon, Following(api, PODS) as pods:
             make.create_all(api, [*gang("with", "c0"), *make.gang("plain", members=2)])
             wait_bound(pods, "plain", 2)
-            wait_said(pods, "with-0", "gangsched has no permission to read csinodes, persistentvolumeclaims")
+            wait_said(
+                pods,
+                "with-0",
+                "gangsched has no permission to read csinodes, persistentvolumeclaims",
+            )
             assert any(
                 "Pods with persistent volume claims have to wait" in line.get("event", "")
                 for line in daemon.log_lines()

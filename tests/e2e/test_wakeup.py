@@ -1,4 +1,6 @@
-"""A freed node starts the gang that waits for it, and meanwhile the debug pages say what it waits for."""
+"""A freed node starts the gang that waits for it, and meanwhile the debug pages say what it waits
+for.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def ask(daemon: Daemon, path: str) -> tuple[int, Any]:
 
 
 def test_a_deleted_pod_wakes_the_waiting_gang(plane: ControlPlane) -> None:
-    """Q3: the eight waiting members are bound to exactly the node that was freed, time after time."""
+    """Q3: the eight waiting members are bound to exactly the node that was freed, time
+    after time.
+    """
     api = Api.of(plane)
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
         cluster = FullCluster(api, pods, nodes=4, members=8)
@@ -33,7 +37,10 @@ def test_a_deleted_pod_wakes_the_waiting_gang(plane: ControlPlane) -> None:
             status, gang = ask(daemon, f"/debug/gangs/default/{name}")
             assert (status, gang["reason"], gang["queue"]) == (200, "Unschedulable", "parked")
             assert gang["counts"] == {"pending": 8}
-            assert gang["spec"]["min"] == {"value": 8, "source": f"spec.minMember of PodGroup default/{name}"}
+            assert gang["spec"]["min"] == {
+                "value": 8,
+                "source": f"spec.minMember of PodGroup default/{name}",
+            }
             cluster.free(node)
             assert cluster.bound(name) == {node}
             cluster.clear(name, node)

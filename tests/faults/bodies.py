@@ -1,4 +1,5 @@
-"""Faults in the body of an answer: it comes slowly, in part or twice, and a watch stops, freezes or says nonsense.
+"""Faults in the body of an answer: it comes slowly, in part or twice, and a watch stops, freezes or
+says nonsense.
 
 Invariant: what is passed on of the server's bytes stays in their order.
 """
@@ -21,7 +22,9 @@ PIECES = 10
 
 @dataclass(frozen=True, slots=True)
 class Trickle:
-    """The body of the server's answer comes in pieces over `seconds`; with `cut` the connection ends half-way."""
+    """The body of the server's answer comes in pieces over `seconds`; with `cut` the connection
+    ends half-way.
+    """
 
     seconds: float
     cut: bool = False
@@ -29,7 +32,9 @@ class Trickle:
     async def strike(self, exchange: Exchange) -> web.StreamResponse:
         answer = await exchange.forward()
         assert isinstance(answer.body, bytes)
-        passed = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
+        passed = web.StreamResponse(
+            status=answer.status, headers={"Content-Type": answer.content_type}
+        )
         passed.content_length = len(answer.body)
         await passed.prepare(exchange.request)
         size = -(-len(answer.body) // PIECES)
@@ -112,7 +117,9 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Each line of a watch comes twice; with `replay` all lines until now come again after each, from the first on."""
+    """Each line of a watch comes twice; with `replay` all lines until now come again after each,
+    from the first on.
+    """
 
     replay: bool = False
 

@@ -1,7 +1,7 @@
 """A process that is hurt at one of the calls it makes.
 
-Invariant: the signal is sent from within the proxy, at the moment that its point names; nothing is waited for but the
-answer.
+Invariant: the signal is sent from within the proxy, at the moment that its point names; nothing is
+waited for but the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from tests.faults.requests import ApiRequest
 from tests.faults.rules import Cut, Exchange, Held, Rule, nth
 
 READ_WITHIN_S = 0.02
-"""How long a process on loopback has for what it does with an answer that has been written to its socket."""
+"""How long a process on loopback has for what it does with an answer that has been written to its
+socket.
+"""
 
 
 class Point(Enum):
@@ -76,9 +78,14 @@ class Hurt:
 
 
 def at_call(number: int, hurt: Hurt, where: Callable[[ApiRequest], bool]) -> list[Rule]:
-    """Rules that hurt at the n-th call (from 1) of some; what is written after it does not reach the server.
+    """Rules that hurt at the n-th call (from 1) of some; what is written after it does not reach
+    the server.
 
-    Clients send many calls at once: those before have been carried out then, and those behind never were.
+    Clients send many calls at once: those before have been carried out then, and those behind never
+    were.
     """
     struck = Rule(nth(number, hurt), where=where)
-    return [struck, Rule(repeat(Held(hurt.done)), where=lambda asked: asked.is_write and bool(hurt.met))]
+    return [
+        struck,
+        Rule(repeat(Held(hurt.done)), where=lambda asked: asked.is_write and bool(hurt.met)),
+    ]

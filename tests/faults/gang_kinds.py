@@ -1,6 +1,7 @@
 """The four kinds of gang that meet every fault: what is created, and what must become of it.
 
-Invariant: each takes the whole cluster of `NODES` nodes, and a rival that wants the same room comes after it.
+Invariant: each takes the whole cluster of `NODES` nodes, and a rival that wants the same room comes
+after it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ PRIORITIES = {"lowest": -10, "never": 0, "high": 1000}
 
 @dataclass(frozen=True)
 class Cast:
-    """`before` starts first and goes for the gang; `gang` must start; `expects` has the minimum of each gang in it."""
+    """`before` starts first and goes for the gang; `gang` must start; `expects` has the minimum of
+    each gang in it.
+    """
 
     gang: list[Object]
     expects: dict[str, int]
@@ -40,7 +43,10 @@ def with_pod_group(name: str) -> Cast:
 def with_annotations(name: str) -> Cast:
     """Four pods that say what gang they are of."""
     marks = make.gang_annotations(name, 4)
-    return Cast([make.pod(f"{name}-{i}", gpus=4, annotations=marks) for i in range(4)], {f"default/{name}": 4})
+    return Cast(
+        [make.pod(f"{name}-{i}", gpus=4, annotations=marks) for i in range(4)],
+        {f"default/{name}": 4},
+    )
 
 
 def of_two_namespaces(name: str) -> Cast:
@@ -57,7 +63,11 @@ def preempting(name: str) -> Cast:
     """A gang of high priority, and one of low priority that has all the room."""
     low = {"priorityClassName": "lowest", "terminationGracePeriodSeconds": 1}
     before = make.gang(f"{name}-victim", members=4, gpus=4, spec=low)
-    return Cast(make.gang(name, members=4, gpus=4, spec={"priorityClassName": "high"}), {f"default/{name}": 4}, before)
+    return Cast(
+        make.gang(name, members=4, gpus=4, spec={"priorityClassName": "high"}),
+        {f"default/{name}": 4},
+        before,
+    )
 
 
 KINDS: dict[str, Callable[[str], Cast]] = {
@@ -77,6 +87,10 @@ def prepare(api: Api) -> None:
     """What these gangs need: a namespace, and priorities."""
     api.post("/api/v1/namespaces", make.namespace(OTHER))
     for name, value in PRIORITIES.items():
-        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        body = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+        }
         policy = {"preemptionPolicy": "Never"} if name == "never" else {}
         api.post("/apis/scheduling.k8s.io/v1/priorityclasses", {**body, **policy, "value": value})

@@ -1,11 +1,13 @@
-"""A middlebox between a client and an API server, as firewalls and balancers are that forget their connections.
+"""A middlebox between a client and an API server, as firewalls and balancers are that forget their
+connections.
 
     with Middlebox(port) as middlebox:
         Daemon(plane, url=middlebox.url)
         middlebox.swallow()
 
-Invariant: bytes go through as they are, TLS is the ends' own. `swallow` ends no connection: from then on those that are
-open take what is sent and acknowledge it, and pass nothing on. Later ones pass.
+Invariant: bytes go through as they are, TLS is the ends' own. `swallow` ends no connection: from
+then on those that are open take what is sent and acknowledge it, and pass nothing on. Later ones
+pass.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ class Middlebox:
         self._port = port
         self._epoch = 0
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="middlebox", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="middlebox", daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -32,7 +36,10 @@ class Middlebox:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -58,14 +65,19 @@ class Middlebox:
         epoch = self._epoch
         to_server, from_server = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            await asyncio.gather(self._pass(reader, from_server, epoch), self._pass(to_server, writer, epoch))
-        except (OSError, asyncio.CancelledError):  # asyncio logs a handler that was cancelled as an error
+            await asyncio.gather(
+                self._pass(reader, from_server, epoch), self._pass(to_server, writer, epoch)
+            )
+        # asyncio logs a handler that was cancelled as an error
+        except (OSError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
             from_server.close()
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, epoch: int) -> None:
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, epoch: int
+    ) -> None:
         """Pass on what comes, to its end; an end is swallowed, too."""
         while data := await reader.read(2**16):
             if epoch == self._epoch:

@@ -15,7 +15,9 @@ CONFLICT, SERVER_ERROR = 409, 500
 
 
 def create_patiently(api: Api, bodies: Sequence[Object]) -> None:
-    """Create objects, each again where the API server is away; what exists already is as good as created."""
+    """Create objects, each again where the API server is away; what exists already is as good as
+    created.
+    """
     try:
         make.create_all(api, bodies)
     except (ApiError, OSError):

@@ -4,8 +4,9 @@
         proxy.rules.append(Rule(subresource="binding", faults=[Drop(applied=True)]))
         Daemon(plane, url=proxy.url)
 
-Invariant: TLS on loopback with the control plane's own certificate, a thread and an event loop of its own; a request
-that no rule strikes goes through unchanged, credentials and watches included. It decides nothing itself.
+Invariant: TLS on loopback with the control plane's own certificate, a thread and an event loop of
+its own; a request that no rule strikes goes through unchanged, credentials and watches included. It
+decides nothing itself.
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ class _Stream(NamedTuple):
 
 
 class FaultProxy:
-    """`rules` may be changed while it runs; `background` are requests that are still to be carried out.
+    """`rules` may be changed while it runs; `background` are requests that are still to be carried
+    out.
 
-    `asked` are all requests in the order of their arrival, `answered` those that the API server answered.
+    `asked` are all requests in the order of their arrival, `answered` those that the API server
+    answered.
     """
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -57,7 +60,9 @@ class FaultProxy:
         self.carrying = 0
         self.background: set[asyncio.Task[None]] = set()
         self._streams: set[_Stream] = set()
-        self._server = ServerThread(self._handle, tls_of(plane.pki.server_cert, plane.pki.server_key))
+        self._server = ServerThread(
+            self._handle, tls_of(plane.pki.server_cert, plane.pki.server_key)
+        )
 
     @property
     def url(self) -> str:
@@ -70,7 +75,10 @@ class FaultProxy:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._server.run(self._disconnect())
         self._server.stop()
@@ -116,12 +124,16 @@ class FaultProxy:
 class _Exchange:
     """One request through the proxy."""
 
-    def __init__(self, proxy: FaultProxy, request: web.Request, body: bytes, asked: ApiRequest) -> None:
+    def __init__(
+        self, proxy: FaultProxy, request: web.Request, body: bytes, asked: ApiRequest
+    ) -> None:
         self._proxy = proxy
         self.request = request
         self.asked = asked
         self._body = body
-        self._headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
+        self._headers = {
+            name: request.headers[name] for name in PASSED_ON if name in request.headers
+        }
 
     async def forward(self, *, limit: int | None = None) -> web.Response:
         """Have it carried out; the server's answer."""
@@ -132,7 +144,11 @@ class _Exchange:
         finally:
             self._proxy.carrying -= 1
         self._note(answer)
-        headers = {name: answer.headers[name] for name in ("Content-Type", "Retry-After") if name in answer.headers}
+        headers = {
+            name: answer.headers[name]
+            for name in ("Content-Type", "Retry-After")
+            if name in answer.headers
+        }
         return web.Response(status=answer.status, body=body, headers=headers)
 
     async def carry_out(self) -> None:
@@ -158,12 +174,16 @@ class _Exchange:
         """Pass a watch on as it comes, or its lines edited."""
         async with self._send() as answer:
             self._note(answer)
-            passed = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
+            passed = web.StreamResponse(
+                status=answer.status, headers={"Content-Type": answer.content_type}
+            )
             stream = _Stream(answer, self.request.transport)
             self._proxy._streams.add(stream)
             try:
                 await passed.prepare(self.request)
-                async for piece in answer.content.iter_any() if edit is None else edit(_lines(answer.content)):
+                async for piece in (
+                    answer.content.iter_any() if edit is None else edit(_lines(answer.content))
+                ):
                     await passed.write(piece)
             except Closed:
                 pass

@@ -14,7 +14,9 @@ from tests.faults.requests import ApiRequest
 
 
 class Write(NamedTuple):
-    """One write. Times are monotonic seconds; `holder` is what it makes the holder of a Lease, None if it is none."""
+    """One write. Times are monotonic seconds; `holder` is what it makes the holder of a Lease, None
+    if it is none.
+    """
 
     client: str
     arrived_s: float
@@ -25,7 +27,9 @@ class Write(NamedTuple):
 
 
 class RecordingProxy(FaultProxy):
-    """`writes` are those that were answered, in the order of their answers. All proxies may share one list."""
+    """`writes` are those that were answered, in the order of their answers. All proxies may share
+    one list.
+    """
 
     def __init__(self, plane: ControlPlane, client: str, writes: list[Write]) -> None:
         super().__init__(plane)
@@ -40,16 +44,22 @@ class RecordingProxy(FaultProxy):
             holder = None
             if asked.resource == "leases":
                 holder = json.loads(await request.read())["spec"]["holderIdentity"]
-            self._writes.append(Write(self._client, arrived_s, time.monotonic(), asked, answer.status, holder))
+            self._writes.append(
+                Write(self._client, arrived_s, time.monotonic(), asked, answer.status, holder)
+            )
         return answer
 
 
 def by_non_holders(writes: list[Write]) -> list[str]:
-    """One sentence for each write of a client that reached the API server after another client had got the lease.
+    """One sentence for each write of a client that reached the API server after another client had
+    got the lease.
 
     What a client asks about its own rights is no write.
     """
-    leases = sorted((each for each in writes if each.holder and each.status < 300), key=lambda each: each.answered_s)
+    leases = sorted(
+        (each for each in writes if each.holder and each.status < 300),
+        key=lambda each: each.answered_s,
+    )
     found = []
     for write in writes:
         if write.asked.resource in {"leases", "selfsubjectaccessreviews"}:
@@ -57,7 +67,11 @@ def by_non_holders(writes: list[Write]) -> list[str]:
         before = [each for each in leases if each.answered_s < write.arrived_s]
         if not before or before[-1].holder != write.client:
             # A renewal of its own may be under way that stands already and is not answered yet.
-            own = [e for e in leases if e.holder == write.client and e.arrived_s < write.arrived_s <= e.answered_s]
+            own = [
+                e
+                for e in leases
+                if e.holder == write.client and e.arrived_s < write.arrived_s <= e.answered_s
+            ]
             if not own:
                 holder = before[-1].holder if before else "nobody"
                 found.append(f"{write.client} sent {write.asked} while {holder} had the lease")

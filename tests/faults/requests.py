@@ -10,7 +10,8 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One request: `verb` as in RBAC, `resource` such as "pods", `subresource` such as "binding", "" without one.
+    """One request: `verb` as in RBAC, `resource` such as "pods", `subresource` such as "binding",
+    "" without one.
 
     `is_next_page`: a list that goes on where a continue token points.
     """
@@ -29,7 +30,9 @@ class ApiRequest:
 
     @classmethod
     def of(cls, method: str, path: str, *, watch: bool = False, next_page: bool = False) -> Self:
-        """Read method and path; what is no path of a resource (/version) has its path as resource."""
+        """Read method and path; what is no path of a resource (/version) has its path
+        as resource.
+        """
         parts = path.strip("/").split("/")
         rest = parts[2:] if parts[0] == "api" else parts[3:] if parts[0] == "apis" else []
         if not rest:

@@ -1,7 +1,8 @@
 """The rows of the fault matrix: what goes wrong while a gang is being scheduled.
 
-Invariant: a row is a name and a function of the site; it returns rules that all must strike, and what is done once the
-gang has been created (bring back what was killed). A row never waits for luck.
+Invariant: a row is a name and a function of the site; it returns rules that all must strike, and
+what is done once the gang has been created (bring back what was killed). A row never waits for
+luck.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def others(fault: Fault, times: int = 3) -> Row:
 
 def watch(resource: str, fault: Fault, streams: int = 1) -> Row:
     """The next watch of a resource; PodGroups have one in each API group."""
-    return lambda _: Met([Rule(repeat(fault, streams), verb="watch", resource=resource)], reopens=True)
+    return lambda _: Met(
+        [Rule(repeat(fault, streams), verb="watch", resource=resource)], reopens=True
+    )
 
 
 def listed_again(resource: str, *faults: Fault) -> Row:
@@ -76,10 +79,15 @@ def listed_again(resource: str, *faults: Fault) -> Row:
 
 
 def expired_continue(_: Site) -> Met:
-    """A list in pages of one object, whose second page says that its token has expired; there are pods by then."""
+    """A list in pages of one object, whose second page says that its token has expired; there are
+    pods by then.
+    """
     expired = Rule([Watch(End.EXPIRED, 4)], verb="watch", resource="pods")
     pages = Rule([SmallPages()], verb="list", resource="pods", next_page=False)
-    return Met([expired, pages, Rule([expired_token()], verb="list", resource="pods", next_page=True)], reopens=True)
+    return Met(
+        [expired, pages, Rule([expired_token()], verb="list", resource="pods", next_page=True)],
+        reopens=True,
+    )
 
 
 def killed(point: Point) -> Row:
@@ -126,9 +134,13 @@ def component(name: str) -> Row:
 
 
 def compacted(site: Site) -> Met:
-    """Watches hang, their revisions are compacted, and an API server that remembers nothing takes them up again."""
+    """Watches hang, their revisions are compacted, and an API server that remembers nothing takes
+    them up again.
+    """
     held = Held()
-    rules = [Rule(repeat(held), verb="watch", resource=name) for name in ("pods", "podgroups", "nodes")]
+    rules = [
+        Rule(repeat(held), verb="watch", resource=name) for name in ("pods", "podgroups", "nodes")
+    ]
 
     def then(site: Site) -> None:
         lists = site.lists()
@@ -137,7 +149,9 @@ def compacted(site: Site) -> Met:
         site.plane.start_component("kube-apiserver")
         site.proxy.rules.clear()
         held.release.set()
-        site.wait_until(lambda: site.lists() > lists, within_s=60.0, what="a list after the compaction")
+        site.wait_until(
+            lambda: site.lists() > lists, within_s=60.0, what="a list after the compaction"
+        )
 
     return Met(rules, then, reopens=True)
 

@@ -2,8 +2,9 @@
 
     Rule(verb="create", resource="pods", subresource="binding", faults=nth(3, Delay(2.0)))
 
-Invariant: a rule gives each matching request the next of its `faults`; None and what comes after the last lets it pass.
-The first rule that gives one wins. What a fault does with the request is written in it and nowhere else.
+Invariant: a rule gives each matching request the next of its `faults`; None and what comes after
+the last lets it pass. The first rule that gives one wins. What a fault does with the request is
+written in it and nowhere else.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Exchange(Protocol):
     asked: ApiRequest
 
     async def forward(self, *, limit: int | None = None) -> web.Response:
-        """Have it carried out; the server's answer. Not for watches, which do not end. `limit` is that of a list."""
+        """Have it carried out; the server's answer. Not for watches, which do not end. `limit` is
+        that of a list.
+        """
 
     async def stream(self, edit: Edit | None = None) -> web.StreamResponse:
         """Open a watch and pass it on to its end, edited. What `edit` raises ends it."""
@@ -41,7 +44,9 @@ class Exchange(Protocol):
         """Have it carried out, a watch opened; nobody gets the answer."""
 
     def later(self, delay_s: float) -> None:
-        """Have it carried out after `delay_s`, whatever becomes of the connection; nobody gets the answer."""
+        """Have it carried out after `delay_s`, whatever becomes of the connection; nobody gets the
+        answer.
+        """
 
 
 class Fault(Protocol):
@@ -65,7 +70,9 @@ class Closed(Exception):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The request arrives `seconds` late, or with `applied` in time and its answer is late; it is the server's."""
+    """The request arrives `seconds` late, or with `applied` in time and its answer is late; it is
+    the server's.
+    """
 
     seconds: float
     applied: bool = False
@@ -81,7 +88,9 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The connection is closed, with `reset` by RST; `applied`: after the server carried the request out."""
+    """The connection is closed, with `reset` by RST; `applied`: after the server carried the
+    request out.
+    """
 
     applied: bool = False
     reset: bool = False
@@ -94,7 +103,9 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class BlackHole:
-    """The connection stays open and silent for `seconds`; `applied`: the server carries the request out."""
+    """The connection stays open and silent for `seconds`; `applied`: the server carries the request
+    out.
+    """
 
     seconds: float = 3600.0
     applied: bool = False
@@ -120,7 +131,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """This answer instead of the server's; `applied_after_s`: the request is carried out all the same, later."""
+    """This answer instead of the server's; `applied_after_s`: the request is carried out all the
+    same, later.
+    """
 
     status: int
     body: str
@@ -133,7 +146,9 @@ class Answer:
             exchange.later(self.applied_after_s)
         headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
         body = self.body.encode()
-        return web.Response(status=self.status, body=body, content_type=self.content_type, headers=headers)
+        return web.Response(
+            status=self.status, body=body, content_type=self.content_type, headers=headers
+        )
 
 
 def nth(number: int, fault: Fault) -> Iterator[Fault | None]:
@@ -145,7 +160,8 @@ def nth(number: int, fault: Fault) -> Iterator[Fault | None]:
 class Rule:
     """Which requests, None for any, and what they meet; `struck` counts the faults given.
 
-    `next_page`: only lists that go on from a continue token. `where` says more of the requests meant.
+    `next_page`: only lists that go on from a continue token. `where` says more of the requests
+    meant.
     """
 
     faults: Iterable[Fault | None]
@@ -168,7 +184,9 @@ class Rule:
             (self.subresource, request.subresource),
             (self.next_page, request.is_next_page),
         )
-        if any(asked is not None and asked != given for asked, given in wanted) or not self.where(request):
+        if any(asked is not None and asked != given for asked, given in wanted) or not self.where(
+            request
+        ):
             return None
         fault = next(self._next, None)
         self.struck += fault is not None
@@ -178,5 +196,7 @@ class Rule:
 def reset(transport: asyncio.BaseTransport | None) -> None:
     """End a connection with RST."""
     if isinstance(transport, asyncio.Transport):
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
         transport.abort()

@@ -4,8 +4,8 @@
         site.create(objects)
         site.wait_until(lambda: site.is_whole(gang), within_s=30.0, what="the gang")
 
-Invariant: it judges by what the API server says: no node over-committed, no pod bound twice, no gang between none and
-its minimum at rest. It takes everything away that was created through it.
+Invariant: it judges by what the API server says: no node over-committed, no pod bound twice, no
+gang between none and its minimum at rest. It takes everything away that was created through it.
 """
 
 from __future__ import annotations
@@ -66,13 +66,16 @@ class Site:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.daemon.kill()
         self._stack.close()
         self.api.close()
 
-    # --- what is done -----------------------------------------------------------------------------------------------
+    # --- what is done ----------------------------------------------------------------------------
 
     def expect(self, gangs: dict[str, int]) -> None:
         """Gangs that are about to be created, with their minimum."""
@@ -97,7 +100,9 @@ class Site:
         self.plane.start_component(name)
 
     def clean(self) -> None:
-        """Let every request through again, take away what was created, and wait until it is gone."""
+        """Let every request through again, take away what was created, and wait until it
+        is gone.
+        """
         self.proxy.rules.clear()
         for body in reversed(self._created):
             self.api.delete(f"{self.api.path_of(body)}/{body['metadata']['name']}")
@@ -105,10 +110,12 @@ class Site:
         self._expected.clear()
         self.pods.wait_for(lambda left: not left, within_s=CLEAN_WITHIN_S, what="the pods to go")
 
-    # --- what is seen -----------------------------------------------------------------------------------------------
+    # --- what is seen ----------------------------------------------------------------------------
 
     def wait_until(self, holds: Callable[[], object], *, within_s: float, what: str) -> None:
-        """Look until it holds. Raises TimeoutError with where every pod is, or with the log of a daemon that died."""
+        """Look until it holds. Raises TimeoutError with where every pod is, or with the log of a
+        daemon that died.
+        """
         deadline_s = time.monotonic() + within_s
         while not holds():
             if time.monotonic() > deadline_s:
@@ -144,9 +151,14 @@ class Site:
             time.sleep(PAUSE_S)
 
     def hears_pod_groups(self) -> bool:
-        """Whether the daemon watches both kinds of PodGroups; a moment after its start it only lists them."""
+        """Whether the daemon watches both kinds of PodGroups; a moment after its start it only
+        lists them.
+        """
         asked = self.proxy.asked[self._started_at :]
-        return sum(each.verb == "watch" and each.resource == "podgroups" for each in asked) >= API_GROUPS
+        return (
+            sum(each.verb == "watch" and each.resource == "podgroups" for each in asked)
+            >= API_GROUPS
+        )
 
     def knows(self, name: str) -> bool:
         """Whether the daemon has heard of this PodGroup of the default namespace."""
@@ -163,7 +175,9 @@ class Site:
 
     def lists(self) -> int:
         """How often the daemon has listed pods."""
-        return sum(asked.verb == "list" and asked.resource == "pods" for asked in list(self.proxy.asked))
+        return sum(
+            asked.verb == "list" and asked.resource == "pods" for asked in list(self.proxy.asked)
+        )
 
     def told(self) -> list[str]:
         """One line for each pod: where it is and what it says."""
@@ -173,9 +187,15 @@ class Site:
         ]
 
     def wrongs(self) -> list[str]:
-        """What must not be: over-commits, pods bound twice, half gangs, and a state that does not agree with itself."""
+        """What must not be: over-commits, pods bound twice, half gangs, and a state that does not
+        agree with itself.
+        """
         with self._lock:
-            moved = [f"a pod was on {sorted(nodes)}" for nodes in self._nodes_of.values() if len(nodes) > 1]
+            moved = [
+                f"a pod was on {sorted(nodes)}"
+                for nodes in self._nodes_of.values()
+                if len(nodes) > 1
+            ]
         binds = Counter(
             f"{asked.namespace}/{asked.name}"
             for asked, status in list(self.proxy.answered)

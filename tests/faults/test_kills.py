@@ -1,8 +1,8 @@
 """kill -9 at every API call of scheduling a gang, and the process that follows.
 
-A few run with the other tests; `make kills` runs all: KILLS=file for a line of JSON each, KILL_SIZES=1,2,8,32,
-KILL_CALLS=binds,reads, KILL_FIRST=20 to go on at the 20th call, KILL_STRIDES={"32 other writes": 3} for every third of
-those only.
+A few run with the other tests; `make kills` runs all: KILLS=file for a line of JSON each,
+KILL_SIZES=1,2,8,32, KILL_CALLS=binds,reads, KILL_FIRST=20 to go on at the 20th call,
+KILL_STRIDES={"32 other writes": 3} for every third of those only.
 """
 
 from __future__ import annotations
@@ -53,12 +53,16 @@ CALLS: dict[str, Callable[[ApiRequest], bool]] = {
 }
 
 
-SORTS = [calls for calls in CALLS if calls in os.environ.get("KILL_CALLS", ",".join(CALLS)).split(",")]
+SORTS = [
+    calls for calls in CALLS if calls in os.environ.get("KILL_CALLS", ",".join(CALLS)).split(",")
+]
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill: at which call, what it was, what stood then, and how long the rest took from the restart on."""
+    """One kill: at which call, what it was, what stood then, and how long the rest took from the
+    restart on.
+    """
 
     size: int
     calls: str
@@ -68,7 +72,8 @@ class Kill:
     bound: int = 0
     ready_s: float = 0.0
     whole_s: float = 0.0
-    #: What the new process had spent of a core once the gang was whole and told so; it does not depend on the load.
+    #: What the new process had spent of a core once the gang was whole and told so; it does not
+    #: depend on the load.
     cpu_s: float = 0.0
 
     @property
@@ -78,7 +83,9 @@ class Kill:
 
     @property
     def is_late(self) -> bool:
-        """Whether the gang was completed too late after the new process was ready, for as busy as the machine is."""
+        """Whether the gang was completed too late after the new process was ready, for as busy as
+        the machine is.
+        """
         shared_by = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         return self.whole_s - self.ready_s > COMPLETE_WITHIN_S * shared_by
 
@@ -125,7 +132,9 @@ class Killing(Site):
         return self.is_whole(f"default/{name}") and self.is_told(f"default/{name}")
 
     def calls(self, size: int) -> dict[str, int]:
-        """How many calls of each sort one gang takes, from the start of a process until it has no more to say."""
+        """How many calls of each sort one gang takes, from the start of a process until it has no
+        more to say.
+        """
         gang = self.gang(size)
         self.daemon.kill()
         self._create(gang)
@@ -152,8 +161,11 @@ class Killing(Site):
             else:
                 if gang is not known:
                     make.create_all(self.api, gang.pod_groups, connections=1)
-                names = [each["metadata"]["name"] for each in gang.pod_groups]  # else the rival may be heard of first
-                self.wait_until(lambda: all(map(self.knows, names)), within_s=WITHIN_S, what="news of PodGroups")
+                # else the rival may be heard of first
+                names = [each["metadata"]["name"] for each in gang.pod_groups]
+                self.wait_until(
+                    lambda: all(map(self.knows, names)), within_s=WITHIN_S, what="news of PodGroups"
+                )
                 self.proxy.rules[:] = rules
                 self._create(gang)
             kill = self._after(Kill(size, calls, number, point.value), gang.name, hurt)
@@ -182,20 +194,27 @@ class Killing(Site):
         if not hurt.done.is_set():
             return kill
         # What was under way is carried out, as in a network; then the next process begins.
-        self.wait_until(lambda: not self.proxy.carrying, within_s=WITHIN_S, what="answers to the dead process")
+        self.wait_until(
+            lambda: not self.proxy.carrying, within_s=WITHIN_S, what="answers to the dead process"
+        )
         (call,) = hurt.met
         self.proxy.rules.clear()
         bound = sum(
-            each.asked.subresource == "binding" and each.status < 300 and each.asked.name.startswith(f"{name}-")
+            each.asked.subresource == "binding"
+            and each.status < 300
+            and each.asked.name.startswith(f"{name}-")
             for each in list(self.proxy.answered)
         )
-        # kopf, which hears of new PodGroups, starts last: those of the next trial are there before it.
+        # kopf, which hears of new PodGroups, starts last: those of the next trial are there before
+        # it.
         self._prepared = self.gang(kill.size)
         make.create_all(self.api, self._prepared.pod_groups, connections=1)
         began_s = time.monotonic()
         self.start()
         ready_s = time.monotonic() - began_s
-        self.wait_until(lambda: self.is_settled(name), within_s=WITHIN_S, what="the gang after the restart")
+        self.wait_until(
+            lambda: self.is_settled(name), within_s=WITHIN_S, what="the gang after the restart"
+        )
         cpu_s = self.cpu_s()
         whole_s = max(0.0, (self.checks.started_s(f"default/{name}") or 0.0) - began_s)
         return Kill(
@@ -216,7 +235,10 @@ def killing() -> Iterator[Killing]:
     """A daemon on a cluster with a room for each size of gang."""
     with plane_with_nodes(0, gpus=0) as plane, Killing(plane) as killing:
         for size, (nodes, gpus) in ROOMS.items():
-            made = [make.node(f"room{size}-{i}", gpus=gpus, labels={"room": str(size)}) for i in range(nodes)]
+            made = [
+                make.node(f"room{size}-{i}", gpus=gpus, labels={"room": str(size)})
+                for i in range(nodes)
+            ]
             make.create_all(killing.api, made)
         killing.start()
         yield killing
@@ -226,10 +248,15 @@ def killing() -> Iterator[Killing]:
 
 def summary(kills: list[Kill]) -> list[str]:
     """A Markdown table: one row for each size and sort of calls."""
-    lines = ["| pods | calls | kills | gangs halved | complete after, median | at most |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| pods | calls | kills | gangs halved | complete after, median | at most |",
+        "|---|---|---|---|---|---|",
+    ]
     for size, calls in itertools.product(ROOMS, CALLS):
         of_size = [
-            kill for kill in kills if (kill.size, kill.calls) == (size, calls) and not kill.call.startswith("none")
+            kill
+            for kill in kills
+            if (kill.size, kill.calls) == (size, calls) and not kill.call.startswith("none")
         ]
         halved = sorted(kill.whole_s for kill in of_size if kill.is_partial)
         if of_size:
@@ -252,8 +279,12 @@ SHORT = [
 
 @pytest.mark.skipif(bool(REPORT), reason="the long form has all of these")
 @pytest.mark.parametrize(("size", "calls", "number", "point"), SHORT)
-def test_a_kill_leaves_no_gang_halved(killing: Killing, size: int, calls: str, number: int, point: Point) -> None:
-    """B4: the next process completes the gang soon; its rival gets nothing, and nothing is bound twice."""
+def test_a_kill_leaves_no_gang_halved(
+    killing: Killing, size: int, calls: str, number: int, point: Point
+) -> None:
+    """B4: the next process completes the gang soon; its rival gets nothing, and nothing is bound
+    twice.
+    """
     kill = killing.trial(size, calls, number, point)
     print(kill)
     assert kill.call != Kill.call, "there were fewer calls"
@@ -262,30 +293,49 @@ def test_a_kill_leaves_no_gang_halved(killing: Killing, size: int, calls: str, n
 
 @pytest.mark.parametrize("point", [Point.BEFORE, Point.APPLIED])
 def test_a_kill_between_two_children_leaves_no_tree_halved(killing: Killing, point: Point) -> None:
-    """B3, B4: an older rival, which may start from then on, gets none of the room that the rest of the tree needs."""
+    """B3, B4: an older rival, which may start from then on, gets none of the room that the rest of
+    the tree needs.
+    """
     name, where = f"t{next(numbers)}", {"room": "tree"}
     nodes = [make.node(f"{name}-{at}", gpus=4, labels={"room": "tree"}) for at in range(2)]
     gates = {"schedulingGates": [{"name": "example.com/later"}]}
     rival = make.gang(f"{name}-rival", members=1, gpus=4, node_selector=where, spec=gates)
-    children = [make.gang(f"{name}-{child}", members=4, gpus=1, node_selector=where) for child in "ab"]
+    children = [
+        make.gang(f"{name}-{child}", members=4, gpus=1, node_selector=where) for child in "ab"
+    ]
     for group, *_ in children:
-        group["metadata"]["annotations"] = {"gangsched.dev/parent": name, "gangsched.dev/min-children": "2"}
+        group["metadata"]["annotations"] = {
+            "gangsched.dev/parent": name,
+            "gangsched.dev/min-children": "2",
+        }
     wholes = {f"default/{group['metadata']['name']}": 4 for group, *_ in children}
-    killing.wait_until(lambda: time.time() > guarded_since_s(killing) + 11, within_s=WITHIN_S, what="guarded stamps")
+    killing.wait_until(
+        lambda: time.time() > guarded_since_s(killing) + 11,
+        within_s=WITHIN_S,
+        what="guarded stamps",
+    )
     killing.expect({**wholes, f"default/{name}-rival": 1})
     killing.create([*nodes, *rival, *(group for group, *_ in children)])
     hurt = Hurt(lambda: killing.daemon.pid, point)
     try:
-        killing.wait_until(lambda: all(map(killing.knows, names_of(children))), within_s=WITHIN_S, what="PodGroups")
+        killing.wait_until(
+            lambda: all(map(killing.knows, names_of(children))), within_s=WITHIN_S, what="PodGroups"
+        )
         killing.proxy.rules[:] = at_call(5, hurt, CALLS["binds"])
         killing.create([pod for _, *pods in children for pod in pods])
         assert hurt.done.wait(WITHIN_S), "it was not killed"
-        killing.wait_until(lambda: not killing.proxy.carrying, within_s=WITHIN_S, what="answers to the dead process")
+        killing.wait_until(
+            lambda: not killing.proxy.carrying,
+            within_s=WITHIN_S,
+            what="answers to the dead process",
+        )
         killing.proxy.rules.clear()
         path = f"/api/v1/namespaces/default/pods/{name}-rival-0"
         killing.api.patch(path, {"spec": {"schedulingGates": None}})
         killing.start()
-        killing.wait_until(lambda: all(map(killing.is_whole, wholes)), within_s=WITHIN_S, what="the whole tree")
+        killing.wait_until(
+            lambda: all(map(killing.is_whole, wholes)), within_s=WITHIN_S, what="the whole tree"
+        )
         assert killing.checks.bound(f"default/{name}-rival") == 0
     finally:
         killing.clean()
@@ -310,12 +360,16 @@ def test_every_call(killing: Killing, size: int, calls: str) -> None:
     """Every call of a gang, at three points each."""
     last = killing.calls(size)[calls]
     numbers = range(FIRST, last + 1, STRIDES.get(f"{size} {calls}", 1))
-    print(f"{size} pods: {last} {calls}, killed at {len(numbers)} of them, thrice each; load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{size} pods: {last} {calls}, killed at {len(numbers)} of them, thrice each; load"
+        f" {os.getloadavg()[0]:.1f}"
+    )
     wrong: list[str] = []
     for number, point in itertools.product(numbers, Point):
         try:
             kill = killing.trial(size, calls, number, point)
-        except (AssertionError, TimeoutError, ControlPlaneError) as error:  # the other calls are tried all the same
+        # the other calls are tried all the same
+        except (AssertionError, TimeoutError, ControlPlaneError) as error:
             wrong.append(f"{number} {point.value}: {error}")
             print(wrong[-1], flush=True)
             killing.start()

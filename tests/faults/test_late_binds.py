@@ -1,4 +1,5 @@
-"""Binds whose answer says no, or that get none, and which the API server carries out all the same, or not.
+"""Binds whose answer says no, or that get none, and which the API server carries out all the same,
+or not.
 
 `make faults` runs the long form: FAULT_SEEDS=1,2,3 FAULT_HITS=50.
 """
@@ -64,7 +65,9 @@ class Crowd:
 
     def started(self) -> list[str]:
         """Gangs all of whose members are bound."""
-        return [name for name in self.gangs if self._checks.started_s(f"default/{name}") is not None]
+        return [
+            name for name in self.gangs if self._checks.started_s(f"default/{name}") is not None
+        ]
 
     def take_away(self, names: list[str]) -> None:
         """Delete gangs with all that belongs to them."""
@@ -98,12 +101,19 @@ def lost(rng: random.Random) -> Fault:
 def test_the_room_of_a_bind_is_never_given_away(
     plane: ControlPlane, kind: Callable[[random.Random], Fault], seed: int
 ) -> None:
-    """No node is over-committed, and no gang is half bound for longer than the fault and five seconds (B3)."""
+    """No node is over-committed, and no gang is half bound for longer than the fault and five
+    seconds (B3).
+    """
     rng = random.Random(seed)
     api, checks = Api.of(plane), Checks(limit_s=LATEST_S + RECOVERS_WITHIN_S)
     crowd = Crowd(api, checks, rng, f"{kind.__name__}{seed}")
     with FaultProxy(plane) as proxy:
-        rule = Rule(some_of(rng, HITS, lambda: kind(rng)), verb="create", resource="pods", subresource="binding")
+        rule = Rule(
+            some_of(rng, HITS, lambda: kind(rng)),
+            verb="create",
+            resource="pods",
+            subresource="binding",
+        )
         proxy.rules.append(rule)
         with (
             Daemon(plane, url=proxy.url) as daemon,
@@ -112,11 +122,16 @@ def test_the_room_of_a_bind_is_never_given_away(
         ):
             deadline_s = time.monotonic() + WITHIN_S
             while rule.struck < HITS or proxy.background:
-                assert time.monotonic() < deadline_s, f"only {rule.struck} of {HITS} binds met a fault"
+                assert time.monotonic() < deadline_s, (
+                    f"only {rule.struck} of {HITS} binds met a fault"
+                )
                 crowd.refill()
                 daemon.check()
-                # Started gangs run for a moment, others take their room, and what was answered late lands meanwhile.
-                started = pods.wait_for(lambda _: crowd.started() or None, within_s=60.0, what="a gang to start")
+                # Started gangs run for a moment, others take their room, and what was answered late
+                # lands meanwhile.
+                started = pods.wait_for(
+                    lambda _: crowd.started() or None, within_s=60.0, what="a gang to start"
+                )
                 time.sleep(rng.uniform(0.2, 1.0))
                 crowd.take_away(started)
             checks.look(time.monotonic())
@@ -131,11 +146,18 @@ def test_the_room_of_a_bind_is_never_given_away(
 
 
 def test_a_lost_bind_is_not_sent_to_a_node_that_is_gone(plane: ControlPlane) -> None:
-    """Its pod is read until the bind cannot be carried out any more, and then placed elsewhere (B2, B3)."""
+    """Its pod is read until the bind cannot be carried out any more, and then placed elsewhere (B2,
+    B3).
+    """
     api = Api.of(plane)
     make.create_all(api, [make.node("short-lived", labels={"room": "x"})])
     with FaultProxy(plane) as proxy:
-        rule = Rule(itertools.repeat(etcd_timeout(None)), verb="create", resource="pods", subresource="binding")
+        rule = Rule(
+            itertools.repeat(etcd_timeout(None)),
+            verb="create",
+            resource="pods",
+            subresource="binding",
+        )
         proxy.rules.append(rule)
         with Daemon(plane, url=proxy.url) as daemon, Following(api, "/api/v1/pods") as pods:
             api.post("/api/v1/namespaces/default/pods", make.pod("p", node_selector={"room": "x"}))
@@ -147,7 +169,11 @@ def test_a_lost_bind_is_not_sent_to_a_node_that_is_gone(plane: ControlPlane) -> 
             time.sleep(1.0)  # what must not be sent has this long to be sent
             assert rule.struck == struck
             proxy.rules.clear()
-            bound = pods.wait_for(lambda items: nodes_of(items, "p") or None, within_s=40.0, what="the pod to be bound")
+            bound = pods.wait_for(
+                lambda items: nodes_of(items, "p") or None,
+                within_s=40.0,
+                what="the pod to be bound",
+            )
             assert bound == {"p": "lasting"}
             api.delete("/api/v1/namespaces/default/pods/p")
     api.delete("/api/v1/nodes/lasting")

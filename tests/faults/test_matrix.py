@@ -1,7 +1,8 @@
-"""The fault matrix: whatever goes wrong, a gang of any kind starts, as a whole, and everybody is told.
+"""The fault matrix: whatever goes wrong, a gang of any kind starts, as a whole, and everybody is
+told.
 
-A diagonal of it runs with the other tests; `make fault-matrix` runs it all and writes a table: FAULT_MATRIX=file,
-FAULT_ROWS=a regular expression for the names of rows.
+A diagonal of it runs with the other tests; `make fault-matrix` runs it all and writes a table:
+FAULT_MATRIX=file, FAULT_ROWS=a regular expression for the names of rows.
 """
 
 from __future__ import annotations
@@ -38,9 +39,15 @@ SHORT = {
     "scheduler: kill -9 after a bind is applied": "preempting",
     "scheduler: SIGSTOP for 3 s": "annotations",
 }
-ALL = [(row, kind) for row in ROWS if re.search(os.environ.get("FAULT_ROWS", ""), row) for kind in KINDS]
+ALL = [
+    (row, kind)
+    for row in ROWS
+    if re.search(os.environ.get("FAULT_ROWS", ""), row)
+    for kind in KINDS
+]
 CELLS = ALL if TABLE else list(SHORT.items())
-#: The longest that any fault lasts: a silent watch is given up after 30 s, and a list of PodGroups comes each minute.
+#: The longest that any fault lasts: a silent watch is given up after 30 s, and a list of PodGroups
+#: comes each minute.
 WITHIN_S = 100.0
 
 numbers = itertools.count(1)
@@ -68,12 +75,22 @@ def table(found: dict[tuple[str, str], str]) -> list[str]:
     """A Markdown table of one row for each fault and one column for each kind of gang."""
     lines = [f"| fault | {' | '.join(KINDS)} |", f"|---|{'---|' * len(KINDS)}"]
     rows = [row for row in ROWS if any(name == row for name, _ in found)]
-    return [*lines, *(f"| {row} | {' | '.join(found.get((row, kind), '') for kind in KINDS)} |" for row in rows)]
+    return [
+        *lines,
+        *(
+            f"| {row} | {' | '.join(found.get((row, kind), '') for kind in KINDS)} |"
+            for row in rows
+        ),
+    ]
 
 
 @pytest.mark.parametrize(("row", "kind"), CELLS, ids=lambda each: str(each).replace(" ", "-"))
-def test_a_gang_starts_as_a_whole(site: Site, times: dict[tuple[str, str], str], row: str, kind: str) -> None:
-    """It is bound wholly and told so, its rival has nothing and is told why, nothing was bound twice or too much."""
+def test_a_gang_starts_as_a_whole(
+    site: Site, times: dict[tuple[str, str], str], row: str, kind: str
+) -> None:
+    """It is bound wholly and told so, its rival has nothing and is told why, nothing was bound
+    twice or too much.
+    """
     name = f"g{next(numbers)}"
     cast, rival, reopened = KINDS[kind](name), gang_kinds.rival(name), False
     try:
@@ -81,7 +98,11 @@ def test_a_gang_starts_as_a_whole(site: Site, times: dict[tuple[str, str], str],
         if cast.before:
             site.expect({f"default/{name}-victim": len(cast.before) - 1})
             site.create(cast.before)
-            site.wait_until(lambda: site.is_whole(f"default/{name}-victim"), within_s=WITHIN_S, what="the start before")
+            site.wait_until(
+                lambda: site.is_whole(f"default/{name}-victim"),
+                within_s=WITHIN_S,
+                what="the start before",
+            )
         site.wait_until(site.hears_pod_groups, within_s=WITHIN_S, what="watches of PodGroups")
         site.quiet_for(0.2)
         met = ROWS[row](site)
@@ -90,12 +111,16 @@ def test_a_gang_starts_as_a_whole(site: Site, times: dict[tuple[str, str], str],
         if reopened:
             site.proxy.cut_watches()
             site.wait_until(
-                lambda: site.have_struck(met.rules[:1]), within_s=WITHIN_S, what="watches to be opened again"
+                lambda: site.have_struck(met.rules[:1]),
+                within_s=WITHIN_S,
+                what="watches to be opened again",
             )
         began_s = time.monotonic()
         site.create([*cast.gang, *rival])
         met.then(site)
-        site.wait_until(lambda: all(map(site.is_whole, cast.expects)), within_s=WITHIN_S, what="the whole gang")
+        site.wait_until(
+            lambda: all(map(site.is_whole, cast.expects)), within_s=WITHIN_S, what="the whole gang"
+        )
         whole_s = max(site.checks.started_s(gang) or 0.0 for gang in cast.expects) - began_s
         site.wait_until(
             lambda: all(map(site.is_told, cast.pod_groups())) and site.are_refused(rival),
@@ -103,7 +128,9 @@ def test_a_gang_starts_as_a_whole(site: Site, times: dict[tuple[str, str], str],
             what="everybody to be told",
         )
         told_s = time.monotonic() - began_s
-        site.wait_until(lambda: site.have_struck(met.rules), within_s=WITHIN_S, what="the faults to strike")
+        site.wait_until(
+            lambda: site.have_struck(met.rules), within_s=WITHIN_S, what="the faults to strike"
+        )
         assert site.wrongs() == []
         assert site.checks.bound(f"default/{name}-rival") == 0
         assert not cast.before or site.bound_now(f"{name}-victim-") == 0

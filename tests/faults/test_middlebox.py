@@ -1,7 +1,7 @@
 """Connections that are dead and do not end: a middlebox takes everything and passes nothing on.
 
-No packet is missing for the kernel, whose keepalives are answered; what notices is time alone. The long form is
-`make dead-connections`, twenty trials.
+No packet is missing for the kernel, whose keepalives are answered; what notices is time alone. The
+long form is `make dead-connections`, twenty trials.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ WITHIN_S = 45.0
 
 @pytest.mark.e2e
 def test_gangs_start_although_every_connection_is_dead() -> None:
-    """A gang that is created when nothing passes any more, with its PodGroup, is bound within 45 s."""
+    """A gang that is created when nothing passes any more, with its PodGroup, is bound within
+    45 s.
+    """
     took_s: list[float] = []
     rng = random.Random(1)
     with plane_with_nodes(1, gpus=8) as plane, Middlebox(_port(plane)) as middlebox:

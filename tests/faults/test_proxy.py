@@ -1,4 +1,6 @@
-"""The fault proxy itself: each fault does to a request on a real API server what it says, and nothing else."""
+"""The fault proxy itself: each fault does to a request on a real API server what it says, and
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,12 @@ PODS = "/api/v1/namespaces/default/pods"
 @pytest.mark.parametrize(
     ("method", "path", "watch", "request_"),
     [
-        ("POST", f"{PODS}/p/binding", False, ApiRequest("create", "pods", "binding", "default", "p")),
+        (
+            "POST",
+            f"{PODS}/p/binding",
+            False,
+            ApiRequest("create", "pods", "binding", "default", "p"),
+        ),
         ("GET", "/api/v1/pods", False, ApiRequest("list", "pods", "", "", "")),
         ("GET", "/api/v1/pods", True, ApiRequest("watch", "pods", "", "", "")),
         ("GET", f"{PODS}/p", False, ApiRequest("get", "pods", "", "default", "p")),
@@ -47,7 +54,9 @@ PODS = "/api/v1/namespaces/default/pods"
         ("GET", "/version", False, ApiRequest("get", "/version", "", "", "")),
     ],
 )
-def test_requests_are_read_as_kubernetes_names_them(method: str, path: str, watch: bool, request_: ApiRequest) -> None:
+def test_requests_are_read_as_kubernetes_names_them(
+    method: str, path: str, watch: bool, request_: ApiRequest
+) -> None:
     """Verb, resource, subresource, namespace and name of a request."""
     assert ApiRequest.of(method, path, watch=watch) == request_
 
@@ -88,7 +97,12 @@ async def bind(proxy: FaultProxy, client: ApiClient, name: str, fault: Fault) ->
 
 def binding_of(name: str) -> bytes:
     """The body of a bind to the node n."""
-    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name},
+        "target": {"kind": "Node", "name": "n"},
+    }
     return json.dumps(body).encode()
 
 
@@ -108,7 +122,9 @@ def binding_of(name: str) -> bytes:
 async def test_answers_that_do_not_come(
     proxy: FaultProxy, client: ApiClient, name: str, fault: Fault, is_bound: bool
 ) -> None:
-    """The client is left without an answer, and only the server knows whether the bind was carried out."""
+    """The client is left without an answer, and only the server knows whether the bind was carried
+    out.
+    """
     with pytest.raises(Unreachable):
         await bind(proxy, client, name, fault)
     assert bool(node_of(proxy, name)) is is_bound
@@ -116,8 +132,12 @@ async def test_answers_that_do_not_come(
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(("fault", "status"), [(etcd_timeout(0.3), 409), (gateway_page(502, 0.3), 502)], ids=str)
-async def test_answers_that_come_too_early(proxy: FaultProxy, client: ApiClient, fault: Fault, status: int) -> None:
+@pytest.mark.parametrize(
+    ("fault", "status"), [(etcd_timeout(0.3), 409), (gateway_page(502, 0.3), 502)], ids=str
+)
+async def test_answers_that_come_too_early(
+    proxy: FaultProxy, client: ApiClient, fault: Fault, status: int
+) -> None:
     """The answer says no, and the bind is carried out afterwards."""
     name = f"q{status}"
     with pytest.raises(ApiFault) as caught:
@@ -131,7 +151,9 @@ async def test_answers_that_come_too_early(proxy: FaultProxy, client: ApiClient,
 
 @pytest.mark.e2e
 async def test_delays_and_what_passes(proxy: FaultProxy, client: ApiClient) -> None:
-    """A delayed request is carried out; rules count, and what they do not match is left alone, watches too."""
+    """A delayed request is carried out; rules count, and what they do not match is left alone,
+    watches too.
+    """
     began_s = time.monotonic()
     await bind(proxy, client, "r", Delay(0.5))
     assert time.monotonic() - began_s >= 0.5
@@ -164,14 +186,23 @@ async def test_answers_that_are_late_slow_or_cut(proxy: FaultProxy, client: ApiC
 @pytest.mark.e2e
 @pytest.mark.parametrize("code", REASONS)
 async def test_refusals(proxy: FaultProxy, client: ApiClient, code: int) -> None:
-    """A Status of the code comes instead, with its reason and when to come again; nothing is carried out."""
+    """A Status of the code comes instead, with its reason and when to come again; nothing is
+    carried out.
+    """
     fault = refusal(code, retry_after_s=7)
     # The client asks once more after a 401.
     proxy.rules[:] = [Rule([fault, fault], verb="create", resource="configmaps")]
     with pytest.raises(ApiFault) as caught:
-        await client.request("POST", "/api/v1/namespaces/default/configmaps", b'{"metadata":{"name":"c"}}')
+        await client.request(
+            "POST", "/api/v1/namespaces/default/configmaps", b'{"metadata":{"name":"c"}}'
+        )
     said = caught.value
-    assert (said.status, said.reason, said.is_status, said.retry_after_s) == (code, REASONS[code], True, 7.0)
+    assert (said.status, said.reason, said.is_status, said.retry_after_s) == (
+        code,
+        REASONS[code],
+        True,
+        7.0,
+    )
 
 
 @pytest.mark.e2e
@@ -194,7 +225,9 @@ async def test_small_pages_and_a_token_that_expires(proxy: FaultProxy, client: A
 async def lines_of(client: ApiClient, silence_s: float = 1.0) -> AsyncIterator[bytes]:
     """The lines of a watch of namespaces, of which there are always a few."""
     splitter = LineSplitter()
-    async with aclosing(client.chunks("/api/v1/namespaces?watch=true", silence_s=silence_s)) as chunks:  # type: ignore[type-var]
+    async with aclosing(
+        client.chunks("/api/v1/namespaces?watch=true", silence_s=silence_s)
+    ) as chunks:  # type: ignore[type-var]
         async for chunk in chunks:
             for line in splitter.feed(chunk):
                 yield line
@@ -211,7 +244,9 @@ def type_of(line: bytes) -> str:
 def kind_of(line: bytes) -> str:
     """The type of a line of a watch, and what it is about."""
     event = json.loads(line)
-    return f"{event['type']} {event['object'].get('code', '') or event['object']['metadata']['name']}"
+    return (
+        f"{event['type']} {event['object'].get('code', '') or event['object']['metadata']['name']}"
+    )
 
 
 @pytest.mark.e2e
@@ -230,7 +265,11 @@ def kind_of(line: bytes) -> str:
     ids=str,
 )
 async def test_watches_that_end(
-    proxy: FaultProxy, client: ApiClient, fault: Fault, first: list[str], ends_with: type[Exception] | None
+    proxy: FaultProxy,
+    client: ApiClient,
+    fault: Fault,
+    first: list[str],
+    ends_with: type[Exception] | None,
 ) -> None:
     """A watch goes well for so many lines, and then it does what the fault says."""
     proxy.rules[:] = [Rule([fault], verb="watch")]
@@ -271,7 +310,8 @@ async def test_watches_can_be_cut_from_outside(proxy: FaultProxy, client: ApiCli
     with pytest.raises(Unreachable):
         await asyncio.wait_for(watching, 5.0)
     held, seen = Held(), []
-    proxy.rules[:] = [Rule([held, held], verb="watch")]  # aiohttp asks once more where a kept connection ends
+    # aiohttp asks once more where a kept connection ends
+    proxy.rules[:] = [Rule([held, held], verb="watch")]
     watching = asyncio.create_task(follow())
     done, _ = await asyncio.wait([watching], timeout=0.3)
     assert not done
@@ -283,8 +323,12 @@ async def test_watches_can_be_cut_from_outside(proxy: FaultProxy, client: ApiCli
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("point", Point)
-async def test_a_process_dies_at_its_call(proxy: FaultProxy, client: ApiClient, point: Point) -> None:
-    """The second of three binds is the last; it is carried out or not, as the point says, and the third never is."""
+async def test_a_process_dies_at_its_call(
+    proxy: FaultProxy, client: ApiClient, point: Point
+) -> None:
+    """The second of three binds is the last; it is carried out or not, as the point says, and the
+    third never is.
+    """
     process = await asyncio.create_subprocess_exec("sleep", "60")
     hurt = Hurt(lambda: process.pid, point)
     names = [f"{point.name.lower()}-{i}" for i in range(3)]
@@ -299,5 +343,7 @@ async def test_a_process_dies_at_its_call(proxy: FaultProxy, client: ApiClient, 
             answered.append(name)
     assert await process.wait() == -signal.SIGKILL
     assert answered == names[: 2 if point is Point.ANSWERED else 1]
-    assert [name for name in names if node_of(proxy, name)] == names[: 1 if point is Point.BEFORE else 2]
+    assert [name for name in names if node_of(proxy, name)] == names[
+        : 1 if point is Point.BEFORE else 2
+    ]
     assert [asked.name for asked in hurt.met] == names[1:2]

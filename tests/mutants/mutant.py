@@ -1,7 +1,8 @@
-"""What a planted bug is: a function or a constant of the package by its name, and what behaves wrongly in its place.
+"""What a planted bug is: a function or a constant of the package by its name, and what behaves
+wrongly in its place.
 
-Naming the behaviour instead of a line lets the code around it be written again. Only a bug that cannot be reached from
-outside a function wraps a helper of it, or hides part of what it is given.
+Naming the behaviour instead of a line lets the code around it be written again. Only a bug that
+cannot be reached from outside a function wraps a helper of it, or hides part of what it is given.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ MUTANTS: list[Mutant] = []
 class Mutant:
     """One planted bug.
 
-    `target` is "module:function", "module:Class.method" or "module:CONSTANT" below `gangsched`. `make` takes what is
-    there and returns what is put there. In `tests`, a path below the folder of tests, some test must fail then.
+    `target` is "module:function", "module:Class.method" or "module:CONSTANT" below `gangsched`.
+    `make` takes what is there and returns what is put there. In `tests`, a path below the folder of
+    tests, some test must fail then.
     """
 
     name: str
@@ -35,7 +37,9 @@ class Mutant:
     tests: str
 
     def place(self) -> tuple[Any, str]:
-        """The module or class that is patched, and the name in it. Raises ImportError or AttributeError."""
+        """The module or class that is patched, and the name in it. Raises ImportError or
+        AttributeError.
+        """
         module, _, path = self.target.partition(":")
         *owners, name = path.split(".")
         owner: Any = importlib.import_module(f"gangsched.{module}")
@@ -52,8 +56,11 @@ class Mutant:
         if hasattr(planted, "__set_name__"):
             planted.__set_name__(owner, name)
         setattr(owner, name, planted)
-        # A function or table of another module is meant as this one uses it; one of its own as everybody does.
-        if getattr(found, "__module__", owner.__name__) != owner.__name__ or isinstance(found, (int, float, str)):
+        # A function or table of another module is meant as this one uses it; one of its own as
+        # everybody does.
+        if getattr(found, "__module__", owner.__name__) != owner.__name__ or isinstance(
+            found, (int, float, str)
+        ):
             return
         for module in [each for key, each in sys.modules.items() if key.startswith("gangsched.")]:
             for key in [key for key, value in vars(module).items() if value is found]:
@@ -61,7 +68,9 @@ class Mutant:
 
 
 def bug(rule: str, target: str, tests: str) -> Callable[[Make], Make]:
-    """Plant what the decorated function makes of `target`; its name says how the package behaves then."""
+    """Plant what the decorated function makes of `target`; its name says how the package behaves
+    then.
+    """
 
     def known(make: Make) -> Make:
         assert isinstance(make, FunctionType)

@@ -16,7 +16,9 @@ MAP, DOCTOR = "unit/kubectl/test_gpu_map.py", "unit/kubectl/doctor/test_command.
 def a_gang_has_started_once_its_binds_are_ordered(ordered: Any) -> Any:
     def hasty(self: Any, actions: Any) -> None:
         ordered(self, actions)
-        for gang in {self._gang_of_pod(action.uid) for action in actions if isinstance(action, Bind)}:
+        for gang in {
+            self._gang_of_pod(action.uid) for action in actions if isinstance(action, Bind)
+        }:
             self.history.note(gang, Happening.STARTED, "started")
 
     return hasty

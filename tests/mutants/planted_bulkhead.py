@@ -1,4 +1,6 @@
-"""Planted bugs in the bulkhead around each group: what is raised for one reaches others, or nobody is told."""
+"""Planted bugs in the bulkhead around each group: what is raised for one reaches others, or nobody
+is told.
+"""
 
 from __future__ import annotations
 

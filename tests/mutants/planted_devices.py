@@ -1,4 +1,6 @@
-"""Planted bugs in what decides about devices: selectors, their bounds, and what is remembered of them."""
+"""Planted bugs in what decides about devices: selectors, their bounds, and what is remembered of
+them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def members_of_one_shape_need_no_place_in_their_claim(_: Any) -> Any:
 @bug("A4", f"{CEL}.programs:_chained", PROGRAMS)
 def an_error_wins_over_a_term_that_decides(_: Any) -> Any:
     def strict(terms: Any, *, decides: bool) -> Any:
-        return lambda frame: decides if any(term(frame) is decides for term in terms) else not decides
+        return lambda frame: (
+            decides if any(term(frame) is decides for term in terms) else not decides
+        )
 
     return strict
 
@@ -284,7 +288,11 @@ def claims_hold_their_devices_on_the_empty_cluster(_: Any) -> Any:
     return lambda index: index
 
 
-@bug("A16", "kube.write.volume_binder:VolumeBinder._sleep_without_slot", "unit/kube/write/test_volume_binder.py")
+@bug(
+    "A16",
+    "kube.write.volume_binder:VolumeBinder._sleep_without_slot",
+    "unit/kube/write/test_volume_binder.py",
+)
 def who_waits_for_another_try_keeps_a_connection(_: Any) -> Any:
     async def with_slot(self: Any, seconds: float) -> None:
         await self._sleep(seconds)
@@ -292,7 +300,11 @@ def who_waits_for_another_try_keeps_a_connection(_: Any) -> Any:
     return with_slot
 
 
-@bug("A22", "core.filter.volumes.claim_devices:ClaimDevices.come", "unit/core/devices/test_device_use.py")
+@bug(
+    "A22",
+    "core.filter.volumes.claim_devices:ClaimDevices.come",
+    "unit/core/devices/test_device_use.py",
+)
 def devices_of_a_pod_that_a_plan_takes_back_are_free(come: Any) -> Any:
     def forgotten(self: Any, pod: Any, node: int) -> None:
         come(self, pod, node)

@@ -1,4 +1,6 @@
-"""Planted bugs in what is remembered between plans: members, gangs, groups, the queue, and what is reported of them."""
+"""Planted bugs in what is remembered between plans: members, gangs, groups, the queue, and what is
+reported of them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from gangsched.state.reporting import reports
 from gangsched.state.reporting.conditions import FACTS_S, NO_NODE, PodCondition
 from tests.mutants.mutant import bug, swapped
 
-STATE, QUEUEING, REPORTS = "unit/state", "unit/state/queueing", "unit/state/reporting/test_reports.py"
+STATE, QUEUEING, REPORTS = (
+    "unit/state",
+    "unit/state/queueing",
+    "unit/state/reporting/test_reports.py",
+)
 VALIDATE = "unit/state/test_validate.py"
 
 
@@ -29,7 +35,7 @@ def with_row(table: Any, state: State, **goes: State) -> Any:
     return {**table, state: {**table[state], **{Change[change]: to for change, to in goes.items()}}}
 
 
-# --- members ----------------------------------------------------------------------------------------------------------
+# --- members ------------------------------------------------------------------------------------
 
 
 @bug("R3", "state.members:TABLE", f"{STATE}/test_groups.py")
@@ -177,7 +183,7 @@ def terms_of_pods_stay_when_their_node_leaves_the_pool(drop_node: Any) -> Any:
     return forgetful
 
 
-# --- gangs and groups -------------------------------------------------------------------------------------------------
+# --- gangs and groups ---------------------------------------------------------------------------
 
 
 @bug("P1", "state.gang_view:gang_view", f"{STATE}/test_claim_binding.py")
@@ -194,8 +200,16 @@ def quorum_counts_terminating_pods(gang_view: Any) -> Any:
 def what_failed_to_start_goes_alone(gang_view: Any) -> Any:
     def apart(record: Any, policy: Any) -> Any:
         view = gang_view(record, policy)
-        failed = [member.pod for member in record.of(State.RETRY)] if not view.satisfied else [*view.retry]
-        return replace(view, pending=tuple(each for each in view.pending if each not in failed), retry=tuple(failed))
+        failed = (
+            [member.pod for member in record.of(State.RETRY)]
+            if not view.satisfied
+            else [*view.retry]
+        )
+        return replace(
+            view,
+            pending=tuple(each for each in view.pending if each not in failed),
+            retry=tuple(failed),
+        )
 
     return apart
 
@@ -207,7 +221,9 @@ def a_timed_out_gang_goes_on_until_its_marks_are_seen(_: Any) -> Any:
 
 @bug("I4", "state.gangs:GangRecord._living", f"{STATE}/test_gangs.py")
 def a_gang_that_has_ended_declares_nothing(living: Any) -> Any:
-    return lambda record: [pod for pod in living(record) if not (pod.deleting or pod.phase in TERMINAL)]
+    return lambda record: [
+        pod for pod in living(record) if not (pod.deleting or pod.phase in TERMINAL)
+    ]
 
 
 @bug("I4", "state.groups:Registry._consents", f"{STATE}/test_gangs.py")
@@ -231,7 +247,11 @@ def the_generation_of_a_group_is_not_checked(commit: Any) -> Any:
         self.refresh(now_s, in_turn=False)
         groups = self.registry.groups
         verdicts = [
-            replace(each, generation=groups[each.group].generation) if each.group in groups else each
+            (
+                replace(each, generation=groups[each.group].generation)
+                if each.group in groups
+                else each
+            )
             for each in plan.verdicts
         ]
         return commit(self, replace(plan, verdicts=tuple(verdicts)), snapshot, now_s=now_s)
@@ -259,7 +279,7 @@ def rejecting_nodes_are_not_avoided(rejection: Any) -> Any:
     return at_home
 
 
-# --- the queue --------------------------------------------------------------------------------------------------------
+# --- the queue ----------------------------------------------------------------------------------
 
 
 @bug("Q3", "state.queueing.queue:Queue.__init__", f"{QUEUEING}/test_queue.py")
@@ -348,7 +368,7 @@ def what_was_told_of_the_room_is_not_examined_again(_: Any) -> Any:
     return lambda self, snapshot, most: []
 
 
-# --- what is reported -------------------------------------------------------------------------------------------------
+# --- what is reported ---------------------------------------------------------------------------
 
 
 @bug("E1", "state.reporting.conditions:_of_member", REPORTS)
@@ -372,7 +392,9 @@ def gang_scheduled_is_said_when_the_binds_are_sent(_: Any) -> Any:
 
 @bug("E1", "state.reporting.reports:Reports._tell_pod", REPORTS)
 def told_text_is_not_deduplicated(tell_pod: Any) -> Any:
-    def afresh(self: Any, group_id: str, gang: Any, pod: Any, wanted: Any, told: Any, moment: Any) -> Any:
+    def afresh(
+        self: Any, group_id: str, gang: Any, pod: Any, wanted: Any, told: Any, moment: Any
+    ) -> Any:
         with swapped(reports, _stored=lambda pod, wanted: None):
             yield from tell_pod(self, group_id, gang, pod, wanted, {}, moment)
 
@@ -389,7 +411,7 @@ def a_yield_is_not_told(announce: Any) -> Any:
     return lambda self, record, verdict: announce(self, record, verdict) if verdict.expired else []
 
 
-# --- the loop ---------------------------------------------------------------------------------------------------------
+# --- the loop -----------------------------------------------------------------------------------
 
 
 @bug("B2", "loop:Loop.turn", "unit/test_loop.py")

@@ -1,4 +1,6 @@
-"""Planted bugs that the histories of `tests/sim` find: of lost answers, paused leaders and watches that end."""
+"""Planted bugs that the histories of `tests/sim` find: of lost answers, paused leaders and watches
+that end.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,9 @@ def rollback_forgets_one_resource(take_back: Any) -> Any:
 
 @bug("V10", "core.reserve:Ledger._shift", "unit/core/test_reserve.py")
 def claims_of_a_nominated_pod_stay_in_use(shift: Any) -> Any:
-    return lambda self, pods, where, amounts, sign, claiming=(): shift(self, pods, where, amounts, sign)
+    return lambda self, pods, where, amounts, sign, claiming=(): shift(
+        self, pods, where, amounts, sign
+    )
 
 
 @bug("B1", "model.gang:Gang.counted", "unit/core/test_rounds.py")
@@ -102,7 +104,11 @@ def a_nonstrict_gang_larger_than_the_cluster_sleeps_when_a_full_node_comes(arith
     return needs_room
 
 
-@bug("P4", "core.filter.volumes.storage_use:StorageUse._obtainable", "unit/core/filter/volumes/test_volume_binding.py")
+@bug(
+    "P4",
+    "core.filter.volumes.storage_use:StorageUse._obtainable",
+    "unit/core/filter/volumes/test_volume_binding.py",
+)
 def a_shared_claim_is_provisioned_again_for_each_members_node(obtainable: Any) -> Any:
     def forgetful(self: Any, claim: Any, picked: Any) -> Any:
         taken = self._taken.volume_of
@@ -130,7 +136,11 @@ def a_pod_that_would_fit_once_others_end_is_told_that_it_never_does(never: Any) 
 def a_gated_member_is_missing_as_well(waiting_for_members: Any) -> Any:
     def twice(gang: Any) -> Any:
         refusal = waiting_for_members(gang)
-        return replace(refusal, now=f"{refusal.now}; {gang.gated} is missing") if gang.gated else refusal
+        return (
+            replace(refusal, now=f"{refusal.now}; {gang.gated} is missing")
+            if gang.gated
+            else refusal
+        )
 
     return twice
 
@@ -154,7 +164,9 @@ def a_slice_is_split_on_healing(_: Any) -> Any:
 def a_minimum_is_rounded_down_to_whole_slices(needed: Any) -> Any:
     def down(found: Any, lack: int) -> Any:
         made = needed(found, lack)
-        made.number = min(made.number, lack // max(1, len(made.of[0].pods))) if made.of else made.number
+        made.number = (
+            min(made.number, lack // max(1, len(made.of[0].pods))) if made.of else made.number
+        )
         return made
 
     return down
@@ -170,7 +182,11 @@ def jobs_that_exclude_each_other_share_a_rack(_: Any) -> Any:
     return lambda firsts, sizes, families, ledger: set()
 
 
-@bug("R1", "core.filter.replica_counts:ReplicaCounts.follow", "unit/core/filter/test_replica_counts.py")
+@bug(
+    "R1",
+    "core.filter.replica_counts:ReplicaCounts.follow",
+    "unit/core/filter/test_replica_counts.py",
+)
 def replicas_that_this_plan_placed_do_not_count(_: Any) -> Any:
     return lambda self, moves: 0
 
@@ -218,7 +234,9 @@ def a_remainder_counts_as_refuted_where_work_ends(run: Any) -> Any:
 
 @bug("R2", "core.search.packing:PackingProblem.name", "unit/core/search/test_domains.py")
 def unequal_domains_are_taken_for_equal(_: Any) -> Any:
-    return cached_property(lambda problem: repr((problem.kinds, problem.start, problem.needs)).encode())
+    return cached_property(
+        lambda problem: repr((problem.kinds, problem.start, problem.needs)).encode()
+    )
 
 
 @bug("L17", "core.search.judging:Contents.of", "unit/core/search/test_judging.py")
@@ -242,7 +260,9 @@ def what_is_refuted_beside_others_of_a_plan_stays_refuted(_: Any) -> Any:
 @bug("R2", "core.search.region:_Builder.steps", "unit/core/search/test_slices.py")
 def unequal_blocks_are_taken_for_equal(steps: Any) -> Any:
     def alike(builder: Any, *args: Any) -> Any:
-        return [replace(step, like=-1) if step.layer >= 0 else step for step in steps(builder, *args)]
+        return [
+            replace(step, like=-1) if step.layer >= 0 else step for step in steps(builder, *args)
+        ]
 
     return alike
 
@@ -251,7 +271,10 @@ def unequal_blocks_are_taken_for_equal(steps: Any) -> Any:
 def members_that_an_exact_search_left_over_are_lost(completed: Any) -> Any:
     def least(found: Any, group: Any, gangs: Any, ledger: Any) -> Any:
         needed = {placement.pod.uid for placements in found.values() for placement in placements}
-        few = [replace(gang, pending=tuple(pod for pod in gang.pending if pod.uid in needed)) for gang in gangs]
+        few = [
+            replace(gang, pending=tuple(pod for pod in gang.pending if pod.uid in needed))
+            for gang in gangs
+        ]
         return completed(found, group, few, ledger)
 
     return least

@@ -1,4 +1,6 @@
-"""Planted bugs in preemption: who is chosen, what is promised meanwhile, and in which order it is written (rules V)."""
+"""Planted bugs in preemption: who is chosen, what is promised meanwhile, and in which order it is
+written (rules V).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from gangsched.state.preemption.nomination import Stage
 from gangsched.state.preemption.room import Room
 from tests.mutants.mutant import bug, swapped
 
-CORE, STATE, WRITE = "unit/core/preemption", "unit/state/preemption", "unit/kube/write/test_preemption.py"
+CORE, STATE, WRITE = (
+    "unit/core/preemption",
+    "unit/state/preemption",
+    "unit/kube/write/test_preemption.py",
+)
 WRITER = "kube.write.preemption:PreemptionWriter"
 
 
@@ -58,7 +64,9 @@ def room_that_is_free_in_ten_minutes_is_as_good_as_free(of: Any) -> Any:
     return timeless
 
 
-@bug("V10", "core.preemption.plan_preemptions:PlanPreemptions._nominated", f"{CORE}/test_budgets.py")
+@bug(
+    "V10", "core.preemption.plan_preemptions:PlanPreemptions._nominated", f"{CORE}/test_budgets.py"
+)
 def nominated_members_take_no_room_on_the_ledger(nominated: Any) -> Any:
     def roomless(self: Any, parts: Any, found: Any) -> Any:
         made = nominated(self, parts, found)
@@ -74,7 +82,9 @@ def one_member_lends_its_priority_to_all(preemptor_of: Any) -> Any:
         found = preemptor_of(group, *given)
         if found is None:
             return None
-        return replace(found, right=max(pod.priority for gang in found.group.gangs for pod in gang.pending))
+        return replace(
+            found, right=max(pod.priority for gang in found.group.gangs for pod in gang.pending)
+        )
 
     return lent
 
@@ -89,7 +99,9 @@ def young_victims_are_old_when_the_last_of_them_is(young: Any) -> Any:
     def last(regions: Any, settings: Any) -> Any:
         found, columns = young(regions, settings), regions.columns
         starts = np.unique(columns.start[columns.young & ~columns.foreign & ~columns.spared])
-        return replace(found, until_s=int(starts[-1]) + settings.min_run_s) if len(starts) else found
+        return (
+            replace(found, until_s=int(starts[-1]) + settings.min_run_s) if len(starts) else found
+        )
 
     return last
 
@@ -158,7 +170,11 @@ def whoever_has_the_name_of_a_victim_is_evicted(evict_request: Any) -> Any:
 @bug("V14", "kube.write.eviction:after", "unit/kube/write/test_eviction.py")
 def a_conflict_in_storage_counts_as_gone(after: Any) -> Any:
     def gone(fault: Any) -> Any:
-        return Said(str(fault), EvictionResult.GONE) if getattr(fault, "status", 0) == 409 else after(fault)
+        return (
+            Said(str(fault), EvictionResult.GONE)
+            if getattr(fault, "status", 0) == 409
+            else after(fault)
+        )
 
     return gone
 
@@ -189,10 +205,16 @@ def a_null_selector_covers_the_namespace(label_selector: Any) -> Any:
 @bug("V24", "kube.read.decode:_is_disruption_target", "unit/kube/read/test_decode.py")
 def victims_of_other_schedulers_are_taken_for_ours(_: Any) -> Any:
     said = (DISRUPTION_TARGET, "True", PREEMPTED_BY_SCHEDULER)
-    return lambda status: any((each.type, each.status, each.reason) == said for each in conditions(status))
+    return lambda status: any(
+        (each.type, each.status, each.reason) == said for each in conditions(status)
+    )
 
 
-@bug("V26", "state.preemption.disruption_budgets:DisruptionBudgets.snapshot", f"{STATE}/test_disruption_budgets.py")
+@bug(
+    "V26",
+    "state.preemption.disruption_budgets:DisruptionBudgets.snapshot",
+    f"{STATE}/test_disruption_budgets.py",
+)
 def budgets_that_nobody_can_read_forbid_nothing(snapshot: Any) -> Any:
     def shown(self: Any) -> Any:
         with swapped(self, _readable=True):
@@ -224,12 +246,16 @@ def a_group_that_is_gone_holds_others_back(_: Any) -> Any:
     return lambda self, group: None
 
 
-@bug("V25", "state.queueing.preemptors:Preemptors._pass_on", "unit/state/queueing/test_preemptors.py")
+@bug(
+    "V25", "state.queueing.preemptors:Preemptors._pass_on", "unit/state/queueing/test_preemptors.py"
+)
 def the_next_of_a_kind_sleeps_when_the_first_is_gone_before_its_turn(_: Any) -> Any:
     return lambda self, kind: None
 
 
-@bug("V27", "state.queueing.preemptors:Preemptors._helped", "unit/state/queueing/test_preemptors.py")
+@bug(
+    "V27", "state.queueing.preemptors:Preemptors._helped", "unit/state/queueing/test_preemptors.py"
+)
 def a_group_that_no_node_can_hold_any_more_holds_others_back(helped: Any) -> Any:
     def unwanted(self: Any, snapshot: Any, changed: Any) -> Any:
         with swapped(self, _wanted=dict.fromkeys(self._wanted, frozenset())):

@@ -1,4 +1,6 @@
-"""Planted bugs of what one tenant may do to others: bounds of reading, and names of other namespaces."""
+"""Planted bugs of what one tenant may do to others: bounds of reading, and names of other
+namespaces.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def extended_resources_are_sought_in_every_container(asks: Any) -> Any:
         found = asks(containers)
         for name in found:
             for each in containers:
-                sorted(((each.resources and each.resources.requests) or {}), key=lambda other: other == name)
+                sorted(
+                    ((each.resources and each.resources.requests) or {}),
+                    key=lambda other: other == name,
+                )
         return found
 
     return slow
@@ -44,7 +49,11 @@ def extended_resources_are_sought_in_every_container(asks: Any) -> Any:
 def members_to_come_are_pods_in_every_view(with_all: Any) -> Any:
     def made(gang: Any, policy: Any) -> Any:
         found = with_all(gang, policy)
-        return replace(found, pending=in_member_order(found.pending, policy)) if gang.to_come else found
+        return (
+            replace(found, pending=in_member_order(found.pending, policy))
+            if gang.to_come
+            else found
+        )
 
     return made
 
@@ -58,7 +67,9 @@ def members_to_come_cost_a_plan_nothing(_: Any) -> Any:
 def the_claim_of_a_rival_is_named_whoever_it_is(rival: Any) -> Any:
     def told(self: Any, claim: str, results: Any, pools: Any) -> str:
         others = [key for each in results for key in self._holders.get(each.id, {}) if key != claim]
-        return str(rival(self, claim, results, pools)).replace("another claim", min(others, default=""))
+        return str(rival(self, claim, results, pools)).replace(
+            "another claim", min(others, default="")
+        )
 
     return told
 

@@ -1,4 +1,6 @@
-"""Planted bugs at the API server: the Lease and its fence, watches, and binds whose answers are not certain."""
+"""Planted bugs at the API server: the Lease and its fence, watches, and binds whose answers are not
+certain.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ def not_held(free_s: Any) -> Any:
 
     def at_once(self: Any) -> Any:
         record = self._record
-        return free_s(self) if record is None or record.is_free or self._is_ours(record) else self._changed_s
+        return (
+            free_s(self)
+            if record is None or record.is_free or self._is_ours(record)
+            else self._changed_s
+        )
 
     return at_once
 
@@ -138,7 +144,11 @@ def a_watch_that_ends_again_and_again_is_resumed_in_a_storm(_: Any) -> Any:
     return at_once
 
 
-@bug("decision 57", "kube.read.podgroup_store:PodGroupStore.replace", "unit/kube/read/test_podgroup_store.py")
+@bug(
+    "decision 57",
+    "kube.read.podgroup_store:PodGroupStore.replace",
+    "unit/kube/read/test_podgroup_store.py",
+)
 def podgroups_of_a_watch_behind_the_last_list_count(replace: Any) -> Any:
     def forgetful(self: Any, *given: Any) -> None:
         replace(self, *given)
@@ -154,7 +164,9 @@ def a_watch_that_an_overloaded_api_server_ended_is_resumed_a_second_later(init: 
 
 @bug("B3", "kube.write.binder:Binder.undecided", BINDER)
 def binds_that_were_sent_are_forgotten_with_the_lease(undecided: Any) -> Any:
-    return lambda self: tuple(each for each in undecided(self) if self._pending[each.bind.uid].fault is not None)
+    return lambda self: tuple(
+        each for each in undecided(self) if self._pending[each.bind.uid].fault is not None
+    )
 
 
 @bug("B3", "kube.write.binder:REFUSALS", BINDER)
@@ -166,7 +178,9 @@ def a_conflict_counts_as_a_proof_of_refusal(refusals: Any) -> Any:
 def a_bind_is_sent_again_to_a_node_that_is_gone(send: Any) -> Any:
     async def again(self: Any, attempt: Any) -> Any:
         objection = self._objection
-        with swapped(self, _objection=lambda bind: "" if attempt.fault is not None else objection(bind)):
+        with swapped(
+            self, _objection=lambda bind: "" if attempt.fault is not None else objection(bind)
+        ):
             return await send(self, attempt)
 
     return again

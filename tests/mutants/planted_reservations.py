@@ -41,7 +41,9 @@ def a_hold_counts_as_started(_: Any) -> Any:
 
 @bug("H1", "state.event_handlers:_same", "unit/state/test_gang_view.py")
 def what_an_earlier_version_of_a_pod_stated_counts(same: Any) -> Any:
-    return lambda old, new: same(old, msgspec.structs.replace(new, run_time_metadata=old.run_time_metadata))
+    return lambda old, new: same(
+        old, msgspec.structs.replace(new, run_time_metadata=old.run_time_metadata)
+    )
 
 
 @bug("H1", "api.run_time:run_time", "unit/api/test_run_time.py")
@@ -67,7 +69,11 @@ def groups_of_other_namespaces_are_named(when: Any) -> Any:
     return lambda waits_for, own: when([each._replace(namespace=own) for each in waits_for], own)
 
 
-@bug("H13", "state.reporting.reserved:Told.is_out_of_date", "unit/state/reporting/test_reservation_reports.py")
+@bug(
+    "H13",
+    "state.reporting.reserved:Told.is_out_of_date",
+    "unit/state/reporting/test_reservation_reports.py",
+)
 def every_small_move_of_a_time_is_told(is_out_of_date: Any) -> Any:
     def at_once(told: Any, now: Any, *, wall_s: float) -> bool:
         return bool(is_out_of_date(told, now, wall_s=wall_s) or now.at_s != told.reserved.at_s)
@@ -80,12 +86,20 @@ def a_latest_start_is_rounded_down(moment: Any) -> Any:
     return lambda at_s, *, wall_s: moment(at_s // 60 * 60, wall_s=wall_s)
 
 
-@bug("H13", "state.reporting.reservation_reports:OVER", "unit/state/reporting/test_reservation_reports.py")
+@bug(
+    "H13",
+    "state.reporting.reservation_reports:OVER",
+    "unit/state/reporting/test_reservation_reports.py",
+)
 def the_end_of_a_gang_replaces_that_it_has_started(over: Any) -> Any:
     return over - {STARTED}
 
 
-@bug("H5", "state.reserving.reservations:StandingReservations._look_again", f"{RESERVING}/test_reservations.py")
+@bug(
+    "H5",
+    "state.reserving.reservations:StandingReservations._look_again",
+    f"{RESERVING}/test_reservations.py",
+)
 def a_closed_node_keeps_its_reservation(look_again: Any) -> Any:
     def blind(self: Any, now_s: float, wall_s: float) -> None:
         snapshot = self._cluster.snapshot()
@@ -102,19 +116,29 @@ def a_node_that_flaps_has_every_gang_compared_that_is_larger_than_the_cluster(_:
 
 @bug("H3", "state.reserving.news:_takes", f"{RESERVING}/test_ineligible.py")
 def a_node_that_none_of_their_pods_fits_on_makes_gangs_possible(takes: Any) -> Any:
-    return lambda shape, free, nodes, snapshot: takes(shape, np.full_like(free, 2**50), nodes, snapshot)
+    return lambda shape, free, nodes, snapshot: takes(
+        shape, np.full_like(free, 2**50), nodes, snapshot
+    )
 
 
-@bug("H6", "core.reservations.new_reservation:_without_time", f"{RESERVATIONS}/test_new_reservation.py")
+@bug(
+    "H6",
+    "core.reservations.new_reservation:_without_time",
+    f"{RESERVATIONS}/test_new_reservation.py",
+)
 def a_group_that_waited_for_a_fence_in_vain_is_planned_all_the_time(without_time: Any) -> Any:
     def always(head: Any, limits: Any, wall_s: float) -> Any:
-        return replace(without_time(head, limits, wall_s), until_s=head.since_s + limits.fence_after_s)
+        return replace(
+            without_time(head, limits, wall_s), until_s=head.since_s + limits.fence_after_s
+        )
 
     return always
 
 
 @bug(
-    "H11", "core.preemption.plan_preemptions:PlanPreemptions._overdue", "unit/core/preemption/test_plan_preemptions.py"
+    "H11",
+    "core.preemption.plan_preemptions:PlanPreemptions._overdue",
+    "unit/core/preemption/test_plan_preemptions.py",
 )
 def overruns_go_for_groups_that_they_did_not_pass(overdue: Any) -> Any:
     def for_anybody(self: Any, group: Any, preemptor: Any) -> Any:
@@ -133,7 +157,9 @@ def who_overran_is_evicted_at_once(_: Any) -> Any:
 @bug("H11", "state.reserving.overdue:Overdue.committed", f"{RESERVING}/test_overdue.py")
 def who_passed_beside_a_reservation_may_be_evicted_for_it(committed: Any) -> Any:
     def any_way(self: Any, verdict: Any, standing: Any) -> None:
-        committed(self, verdict if verdict.how is None else replace(verdict, how=How.SHORT), standing)
+        committed(
+            self, verdict if verdict.how is None else replace(verdict, how=How.SHORT), standing
+        )
 
     return any_way
 
@@ -166,7 +192,11 @@ def a_fence_is_not_kept_over_a_plan(take: Any) -> Any:
     return timed_only
 
 
-@bug("H12", "state.reserving.reservations:StandingReservations.gone", f"{RESERVING}/test_reservations.py")
+@bug(
+    "H12",
+    "state.reserving.reservations:StandingReservations.gone",
+    f"{RESERVING}/test_reservations.py",
+)
 def a_reservation_is_kept_for_a_group_that_is_gone(gone: Any) -> Any:
     def unnoticed(self: Any, groups: Any) -> None:
         before = self._gone
@@ -176,7 +206,9 @@ def a_reservation_is_kept_for_a_group_that_is_gone(gone: Any) -> Any:
     return unnoticed
 
 
-@bug("H6", "core.reservations.new_reservation:find_fence", f"{RESERVATIONS}/test_new_reservation.py")
+@bug(
+    "H6", "core.reservations.new_reservation:find_fence", f"{RESERVATIONS}/test_new_reservation.py"
+)
 def a_fence_is_chosen_again_in_every_plan(find_fence: Any) -> Any:
     return lambda *given, kept: find_fence(*given, kept=frozenset())
 

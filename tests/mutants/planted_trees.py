@@ -1,4 +1,6 @@
-"""Planted bugs in what decides about trees of gangs: choices of children, their minimums and their group."""
+"""Planted bugs in what decides about trees of gangs: choices of children, their minimums and their
+group.
+"""
 
 from __future__ import annotations
 
@@ -208,7 +210,9 @@ def children_do_not_wait_for_the_minimum_of_a_new_parent(_: Any) -> Any:
     return lambda self, parent, now_s: None
 
 
-@bug("I9", "core.search.packing:PackingProblem.opening_needs", "properties/test_tree_alternatives.py")
+@bug(
+    "I9", "core.search.packing:PackingProblem.opening_needs", "properties/test_tree_alternatives.py"
+)
 def two_alternatives_for_one_minimum_are_opened(_: Any) -> Any:
     return cached_property(lambda problem: tuple((-1,) * len(kinds) for kinds in problem.opening))
 

@@ -1,4 +1,6 @@
-"""Planted bugs in what verifies verdicts before their commit, each of which lets something wrong pass."""
+"""Planted bugs in what verifies verdicts before their commit, each of which lets something wrong
+pass.
+"""
 
 from __future__ import annotations
 

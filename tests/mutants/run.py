@@ -1,9 +1,10 @@
-"""Plant each bug in the processes of its tests, and see that one fails: `python -m tests.mutants.run [WORD]`.
+"""Plant each bug in the processes of its tests, and see that one fails: `python -m
+tests.mutants.run [WORD]`.
 
 Exit status 1 when a mutant survives, or when the tests fail without any. With WORD only mutants
-whose name contains it. `--part 2/5` plants the second fifth; what was found is kept in `.cache/mutants.json` until a
-first part begins anew. When all were planted the table of README.md is written, which says by what kind of test each
-was found; nothing else of the checkout is changed.
+whose name contains it. `--part 2/5` plants the second fifth; what was found is kept in
+`.cache/mutants.json` until a first part begins anew. When all were planted the table of README.md
+is written, which says by what kind of test each was found; nothing else of the checkout is changed.
 """
 
 from __future__ import annotations
@@ -44,8 +45,12 @@ LONGEST_S = 120.0
 
 def main() -> int:
     """Run all, print the table mutant → failing test."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants.run", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("word", nargs="?", default="", help="plant only bugs whose name contains it")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants.run", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "word", nargs="?", default="", help="plant only bugs whose name contains it"
+    )
     parser.add_argument("--part", default="1/1", help="the second fifth is 2/5")
     asked = parser.parse_args()
     number, parts = map(int, asked.part.split("/"))
@@ -53,7 +58,9 @@ def main() -> int:
     if not chosen:
         parser.error(f"no planted bug has {asked.word!r} in its name")
     console = Console(width=150)
-    table = Table("rule", "planted bug", "kind", "found by", "s", title=f"{len(chosen)} planted bugs")
+    table = Table(
+        "rule", "planted bug", "kind", "found by", "s", title=f"{len(chosen)} planted bugs"
+    )
     survived, rows = list[str](), list[Row]()
     if (failing := first_failure(*sorted({mutant.tests for mutant in chosen}))) is not None:
         console.print(f"[red]without any planted bug {failing} fails[/]")
@@ -94,20 +101,25 @@ def page(rows: Sequence[Row]) -> str:
     """The page with the table of rule, planted bug, kind of test and test."""
     kinds = Counter(kind for _, _, kind, _ in rows if kind)
     found = ", ".join(f"{number} by {kind}" for kind, number in kinds.most_common())
-    lines = [f"| {rule} | {name} | {kind} | {f'`{test}`' if kind else 'nothing'} |" for rule, name, kind, test in rows]
+    lines = [
+        f"| {rule} | {name} | {kind} | {f'`{test}`' if kind else 'nothing'} |"
+        for rule, name, kind, test in rows
+    ]
     return (
-        "# Planted bugs\n\n"
-        "A planted bug puts something that behaves wrongly in the place of one function or constant, which it names;\n"
-        "how it behaves then is its own name (`mutant.py`, `planted_*.py`). `make mutants` plants one at a time into\n"
-        "the processes of the tests beside it, and writes this table: the first test that fails. A bug is looked for\n"
-        "only where it must be found, so that others may find it as well.\n\n"
-        f"{sum(kinds.values())} of {len(rows)} are found: {found}.\n\n"
-        "| rule | planted bug | kind | found by |\n|---|---|---|---|\n" + "\n".join(lines) + "\n"
+        "# Planted bugs\n\nA planted bug puts something that behaves wrongly in the place of one"
+        " function or constant, which it names;\nhow it behaves then is its own name (`mutant.py`,"
+        " `planted_*.py`). `make mutants` plants one at a time into\nthe processes of the tests"
+        " beside it, and writes this table: the first test that fails. A bug is looked for\nonly"
+        f" where it must be found, so that others may find it as well.\n\n{sum(kinds.values())} of"
+        f" {len(rows)} are found: {found}.\n\n| rule | planted bug | kind | found by"
+        " |\n|---|---|---|---|\n" + "\n".join(lines) + "\n"
     )
 
 
 def first_failure(*tests: str, mutant: str = "") -> str | None:
-    """The first of these tests that fails, or ends too late, beside this mutant; None when all pass."""
+    """The first of these tests that fails, or ends too late, beside this mutant; None when all
+    pass.
+    """
     path = os.pathsep.join((str(SITE), str(ROOT)))
     env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "", "MUTANT": mutant}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]

@@ -1,4 +1,6 @@
-"""Each planted bug still has its place in the package; whether the tests find it is `make mutants`."""
+"""Each planted bug still has its place in the package; whether the tests find it is
+`make mutants`.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,24 @@ def test_planted_bug_applies(mutant: Mutant) -> None:
 
 
 def test_a_planted_bug_is_in_every_process_of_its_tests() -> None:
-    """Whoever imported the function by its name has the bug as well, in children too; an unknown bug ends them."""
+    """Whoever imported the function by its name has the bug as well, in children too; an unknown
+    bug ends them.
+    """
     ask = "import sys; from gangsched.core import cycle, permit, rounds; "
     ask += "print(rounds.missing is permit.missing, permit.missing.__module__.partition('.')[0])"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(SITE), str(ROOT)))}
     for name, printed in (("gangs start one member short", "True tests"), ("", "True gangsched")):
         done = subprocess.run(
-            [sys.executable, "-c", ask], env={**env, "MUTANT": name}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", ask],
+            env={**env, "MUTANT": name},
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert done.stdout.strip() == printed
-    unknown = subprocess.run([sys.executable, "-c", ""], env={**env, "MUTANT": "?"}, capture_output=True, check=False)
+    unknown = subprocess.run(
+        [sys.executable, "-c", ""], env={**env, "MUTANT": "?"}, capture_output=True, check=False
+    )
     assert unknown.returncode == 3
 
 
@@ -51,7 +61,13 @@ def test_every_planted_bug_is_looked_for_by_a_kind_of_test_with_a_name() -> None
 
 def test_the_page_says_what_was_found_by_what_and_what_was_not() -> None:
     """One line for each planted bug; one that survives counts as not found."""
-    text = page([("R2", "a", "unit", "test_a"), ("R3", "b", "properties", "test_b"), ("R4", "c", "", "nothing")])
+    text = page(
+        [
+            ("R2", "a", "unit", "test_a"),
+            ("R3", "b", "properties", "test_b"),
+            ("R4", "c", "", "nothing"),
+        ]
+    )
     assert "2 of 3 are found: 1 by unit, 1 by properties." in text
     assert "| R2 | a | unit | `test_a` |\n" in text
     assert text.endswith("| R4 | c |  | nothing |\n")

@@ -1,4 +1,6 @@
-"""Write what is said in each case, or in those that are named, into the page: `make docs-messages`."""
+"""Write what is said in each case, or in those that are named, into the page:
+`make docs-messages`.
+"""
 
 from __future__ import annotations
 

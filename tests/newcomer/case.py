@@ -1,7 +1,8 @@
 """What a newcomer may meet: the form of one case, and words to write one with.
 
-Invariant: a case says what is done; what is said then stands in `docs/troubleshooting.md` and nowhere else. Everything
-is in the namespace `default`; the gang is `training`, and its pods are `training-0` ….
+Invariant: a case says what is done; what is said then stands in `docs/troubleshooting.md` and
+nowhere else. Everything is in the namespace `default`; the gang is `training`, and its pods are
+`training-0` ….
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ COLLECTIONS = {
 class Case:
     """One thing that a newcomer meets; `slug` names it in the page.
 
-    `nodes` are there first, then the deeds `before` are done. Of `applied`, PodGroups are created last, once the pods
-    are known, so that what is said first is what stays; or first, with `group_first`, so that Events are on them.
-    `starts_first` pods are bound before the `deeds` are done. `mend` ends it: then `starts` pods are bound; nothing for
-    what has not to be mended or cannot be.
+    `nodes` are there first, then the deeds `before` are done. Of `applied`, PodGroups are created
+    last, once the pods are known, so that what is said first is what stays; or first, with
+    `group_first`, so that Events are on them. `starts_first` pods are bound before the `deeds` are
+    done. `mend` ends it: then `starts` pods are bound; nothing for what has not to be mended or
+    cannot be.
     """
 
     slug: str
@@ -60,7 +62,7 @@ def until(holds: Callable[[], object], what: str) -> float:
     return time.monotonic() - began_s
 
 
-# --- what is applied ------------------------------------------------------------------------------------------------
+# --- what is applied ----------------------------------------------------------------------------
 
 
 def nodes(number: int, **options: Any) -> list[Object]:
@@ -69,13 +71,20 @@ def nodes(number: int, **options: Any) -> list[Object]:
 
 
 def gang(members: int, *, needs: int | None = None, gpus: int = 8, **options: Any) -> list[Object]:
-    """PodGroup `training` and its pods; `needs` is its minMember, all of them unless told otherwise."""
+    """PodGroup `training` and its pods; `needs` is its minMember, all of them unless told
+    otherwise.
+    """
     return make.gang(GANG, members=members, min_member=needs, gpus=gpus, **options)
 
 
-def pods(members: int, *, first: int = 0, group: str = GANG, gpus: int = 8, **options: Any) -> list[Object]:
+def pods(
+    members: int, *, first: int = 0, group: str = GANG, gpus: int = 8, **options: Any
+) -> list[Object]:
     """Pods `training-0` … that name a PodGroup, "" for none."""
-    return [make.pod(f"{GANG}-{first + index}", gang=group, gpus=gpus, **options) for index in range(members)]
+    return [
+        make.pod(f"{GANG}-{first + index}", gang=group, gpus=gpus, **options)
+        for index in range(members)
+    ]
 
 
 def koordinator(**values: str) -> dict[str, str]:
@@ -88,7 +97,7 @@ def on(node: str, name: str, gpus: int) -> Object:
     return make.pod(name, gpus=gpus, scheduler_name="default-scheduler", spec={"nodeName": node})
 
 
-# --- deeds ----------------------------------------------------------------------------------------------------------
+# --- deeds --------------------------------------------------------------------------------------
 
 
 def create(*bodies: Object) -> Deed:
@@ -103,16 +112,22 @@ def create(*bodies: Object) -> Deed:
 
 def refused(body: Object, fragment: str) -> Deed:
     """Try to create this until the API server refuses it for a reason that has `fragment`."""
-    return lambda api: _tried(api, body, lambda reason: fragment in reason, f"is refused: {fragment}")
+    return lambda api: _tried(
+        api, body, lambda reason: fragment in reason, f"is refused: {fragment}"
+    )
 
 
 def accepted(body: Object) -> Deed:
-    """Try to create this until the API server would take it: its admission reads quotas through a cache."""
+    """Try to create this until the API server would take it: its admission reads quotas through a
+    cache.
+    """
     return lambda api: _tried(api, body, lambda reason: not reason, "is accepted")
 
 
 def _tried(api: Api, body: Object, holds: Callable[[str], bool], what: str) -> None:
-    """Create this as a dry run until what the API server says to it holds; "" is said where it takes it."""
+    """Create this as a dry run until what the API server says to it holds; "" is said where it
+    takes it.
+    """
 
     def said() -> str:
         try:
@@ -156,7 +171,9 @@ def delete(kind: str, *names: str) -> Deed:
 
 
 def replace_pods(*bodies: Object) -> Deed:
-    """Delete the pods of these names and create these in their stead, as a job that is applied anew."""
+    """Delete the pods of these names and create these in their stead, as a job that is applied
+    anew.
+    """
 
     def deed(api: Api) -> None:
         # Nothing else is asked of the API server between: a longer gap would be told as a loss.

@@ -23,7 +23,12 @@ from tests.newcomer.case import (
 
 GATE = {"schedulingGates": [{"name": "example.com/budget"}]}
 NO_GATE: Object = {"spec": {"schedulingGates": []}}
-QUOTA = {"metadata": {"name": "two-pods"}, "spec": {"hard": {"pods": "2"}}, "apiVersion": "v1", "kind": "ResourceQuota"}
+QUOTA = {
+    "metadata": {"name": "two-pods"},
+    "spec": {"hard": {"pods": "2"}},
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+}
 PAIR = '["default/training", "default/actors"]'
 FOREIGN = '["default/training", "team-b/actors"]'
 
@@ -83,7 +88,11 @@ CASES = (
         nodes=nodes(4),
         applied=gang(2, needs=4),
         deeds=[create(QUOTA), refused(pods(1, first=2)[0], "exceeded quota")],
-        mend=[delete("ResourceQuota", "two-pods"), accepted(pods(1, first=2)[0]), create(*pods(2, first=2))],
+        mend=[
+            delete("ResourceQuota", "two-pods"),
+            accepted(pods(1, first=2)[0]),
+            create(*pods(2, first=2)),
+        ],
         starts=4,
     ),
     Case(
@@ -108,7 +117,13 @@ CASES = (
         mend=[patch("PodGroup", GANG, {"spec": {"minMember": 3}})],
         starts=3,
     ),
-    Case(slug="min-zero", nodes=nodes(1), applied=gang(2, needs=0), mend=[create(make.node("gpu-2"))], starts=2),
+    Case(
+        slug="min-zero",
+        nodes=nodes(1),
+        applied=gang(2, needs=0),
+        mend=[create(make.node("gpu-2"))],
+        starts=2,
+    ),
     Case(
         slug="min-negative",
         nodes=nodes(2),
@@ -119,7 +134,10 @@ CASES = (
     Case(
         slug="min-is-no-number",
         nodes=nodes(2),
-        applied=[make.pod_group(GANG, min_member=2), *pods(2, annotations=koordinator(min_available="two"))],
+        applied=[
+            make.pod_group(GANG, min_member=2),
+            *pods(2, annotations=koordinator(min_available="two")),
+        ],
         group_first=True,
         mend=[annotate("Pod", "training-0", "training-1", min_available="2")],
         starts=2,
@@ -134,7 +152,10 @@ CASES = (
     Case(
         slug="pods-override-the-pod-group",
         nodes=nodes(3),
-        applied=[make.pod_group(GANG, min_member=3), *pods(3, annotations=koordinator(min_available="5"))],
+        applied=[
+            make.pod_group(GANG, min_member=3),
+            *pods(3, annotations=koordinator(min_available="5")),
+        ],
         mend=[annotate("Pod", "training-0", "training-1", "training-2", min_available=None)],
         starts=3,
     ),
@@ -149,7 +170,10 @@ CASES = (
     Case(
         slug="two-marks",
         nodes=nodes(2),
-        applied=[make.pod_group(GANG, min_member=3), *pods(2, annotations=koordinator(name="other", total_number="2"))],
+        applied=[
+            make.pod_group(GANG, min_member=3),
+            *pods(2, annotations=koordinator(name="other", total_number="2")),
+        ],
         mend=[
             annotate("Pod", "training-0", "training-1", name=None, total_number=None),
             patch("PodGroup", GANG, {"spec": {"minMember": 2}}),
@@ -167,7 +191,10 @@ CASES = (
     Case(
         slug="waiting-time-malformed",
         nodes=nodes(2),
-        applied=[make.pod_group(GANG, min_member=2, annotations=koordinator(waiting_time="ten minutes")), *pods(2)],
+        applied=[
+            make.pod_group(GANG, min_member=2, annotations=koordinator(waiting_time="ten minutes")),
+            *pods(2),
+        ],
         mend=[annotate("PodGroup", GANG, waiting_time="10m")],
         starts=2,
     ),
@@ -189,7 +216,10 @@ CASES = (
     Case(
         slug="group-that-another-gang-does-not-list",
         nodes=nodes(2),
-        applied=[*gang(2, annotations=koordinator(groups=PAIR)), make.pod_group("actors", min_member=2)],
+        applied=[
+            *gang(2, annotations=koordinator(groups=PAIR)),
+            make.pod_group("actors", min_member=2),
+        ],
         group_first=True,
         mend=[annotate("Pod", "training-0", "training-1", groups=None)],
         starts=2,

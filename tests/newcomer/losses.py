@@ -21,7 +21,10 @@ RUNNING = {"phase": "Running"}
 REJECTED = {
     "phase": "Failed",
     "reason": "OutOfnvidia.com/gpu",
-    "message": "Pod was rejected: Node didn't have enough resource: nvidia.com/gpu, requested: 8, used: 8, capacity: 8",
+    "message": (
+        "Pod was rejected: Node didn't have enough resource: nvidia.com/gpu, requested: 8, used: 8,"
+        " capacity: 8"
+    ),
 }
 
 CASES = (
@@ -30,14 +33,20 @@ CASES = (
         nodes=nodes(2),
         applied=gang(2),
         starts_first=2,
-        deeds=[patch("Pod", "training-0", RUNNING, status=True), patch("Pod", "training-1", PULLING, status=True)],
+        deeds=[
+            patch("Pod", "training-0", RUNNING, status=True),
+            patch("Pod", "training-1", PULLING, status=True),
+        ],
     ),
     Case(
         slug="kubelet-rejects-a-member",
         nodes=nodes(3),
         applied=gang(2),
         starts_first=2,
-        deeds=[patch("Pod", "training-0", RUNNING, status=True), patch("Pod", "training-1", REJECTED, status=True)],
+        deeds=[
+            patch("Pod", "training-0", RUNNING, status=True),
+            patch("Pod", "training-1", REJECTED, status=True),
+        ],
         mend=[delete("Pod", "training-1"), create(*pods(1, first=1))],
         starts=2,
     ),

@@ -1,7 +1,7 @@
 """The page of the cases, `docs/troubleshooting.md`: what stands in it, and how it is written anew.
 
-Invariant: under each `<!-- case: slug -->` stands what a real API server says then, line by line; the rest is
-written by hand.
+Invariant: under each `<!-- case: slug -->` stands what a real API server says then, line by line;
+the rest is written by hand.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ def write(said: Mapping[str, list[str]]) -> None:
 
     def block(found: re.Match[str]) -> str:
         lines = said.get(found[2])
-        return found[0] if lines is None else found[1] + "".join(f"{line}\n" for line in lines) + found[4]
+        return (
+            found[0]
+            if lines is None
+            else found[1] + "".join(f"{line}\n" for line in lines) + found[4]
+        )
 
     PAGE.write_text(_BLOCK.sub(block, PAGE.read_text()))

@@ -16,21 +16,30 @@ REVIEW = {
     "kind": "SubjectAccessReview",
     "spec": {
         "user": "system:serviceaccount:gangsched-system:gangsched",
-        "resourceAttributes": {"verb": "create", "resource": "pods", "subresource": "binding", "namespace": "default"},
+        "resourceAttributes": {
+            "verb": "create",
+            "resource": "pods",
+            "subresource": "binding",
+            "namespace": "default",
+        },
     },
 }
 
 
 def may_bind(api: Api) -> bool:
     """Whether the daemon's account may bind pods now."""
-    return bool(api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", REVIEW)["status"]["allowed"])
+    return bool(
+        api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", REVIEW)["status"]["allowed"]
+    )
 
 
 def without(*resources: str) -> Deed:
     """Take every rule of the daemon's role away that names one of these."""
 
     def deed(api: Api) -> None:
-        kept = [rule for rule in api.get(ROLE)["rules"] if not set(resources) & set(rule["resources"])]
+        kept = [
+            rule for rule in api.get(ROLE)["rules"] if not set(resources) & set(rule["resources"])
+        ]
         api.patch(ROLE, {"rules": kept})
         if "pods/binding" in resources:
             until(lambda: not may_bind(api), "the right is gone")
@@ -48,7 +57,10 @@ def no_definitions(api: Api) -> None:
     """Delete the definitions of PodGroups, and wait until the API server has forgotten them."""
     for name in NAMES:
         api.delete(f"{DEFINITIONS}/{name}")
-    until(lambda: not any(api.healthy(f"{DEFINITIONS}/{name}") for name in NAMES), "the definitions are gone")
+    until(
+        lambda: not any(api.healthy(f"{DEFINITIONS}/{name}") for name in NAMES),
+        "the definitions are gone",
+    )
 
 
 CASES = (

@@ -7,7 +7,18 @@ from typing import Any
 from control_plane import objects as make
 from control_plane.api import Object
 
-from tests.newcomer.case import GANG, Case, create, delete, gang, nodes, on, patch, pods, replace_pods
+from tests.newcomer.case import (
+    GANG,
+    Case,
+    create,
+    delete,
+    gang,
+    nodes,
+    on,
+    patch,
+    pods,
+    replace_pods,
+)
 
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 TOLERATION = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
@@ -15,20 +26,32 @@ APART = {
     "affinity": {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
-                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": GANG}}}
+                {
+                    "topologyKey": "kubernetes.io/hostname",
+                    "labelSelector": {"matchLabels": {"app": GANG}},
+                }
             ]
         }
     }
 }
 RACK = {"gangsched.dev/topology": "example.com/rack"}
-HIGH = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
+HIGH = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "high"},
+    "value": 1000,
+}
 CORDON = {"spec": {"unschedulable": True}}
 UNCORDON = {"spec": {"unschedulable": None}}
 
 
 def asking(resource: str, amount: str) -> dict[str, Any]:
     """The spec of a pod that asks for this and nothing else."""
-    return {"containers": [{"name": "main", "image": make.IMAGE, "resources": {"limits": {resource: amount}}}]}
+    return {
+        "containers": [
+            {"name": "main", "image": make.IMAGE, "resources": {"limits": {resource: amount}}}
+        ]
+    }
 
 
 def in_racks(first: str, second: str) -> list[Object]:
@@ -50,7 +73,10 @@ CASES = (
     Case(
         slug="fragmented",
         nodes=nodes(4),
-        applied=[*(on(f"gpu-{number}", f"notebook-{number}", 4) for number in (1, 2, 3, 4)), *gang(2)],
+        applied=[
+            *(on(f"gpu-{number}", f"notebook-{number}", 4) for number in (1, 2, 3, 4)),
+            *gang(2),
+        ],
         mend=[delete("Pod", "notebook-1", "notebook-3")],
         starts=2,
     ),
@@ -61,7 +87,13 @@ CASES = (
         mend=[replace_pods(*pods(2))],
         starts=2,
     ),
-    Case(slug="more-members-than-nodes", nodes=nodes(2), applied=gang(3), mend=[create(make.node("gpu-3"))], starts=3),
+    Case(
+        slug="more-members-than-nodes",
+        nodes=nodes(2),
+        applied=gang(3),
+        mend=[create(make.node("gpu-3"))],
+        starts=3,
+    ),
     Case(
         slug="another-resource-runs-out",
         nodes=nodes(2, cpu="32"),
@@ -94,7 +126,10 @@ CASES = (
         slug="node-selector-matches-nothing",
         nodes=nodes(2, labels={"pool": "a100"}),
         applied=gang(2, node_selector={"pool": "h100"}),
-        mend=[patch("Node", f"gpu-{number}", {"metadata": {"labels": {"pool": "h100"}}}) for number in (1, 2)],
+        mend=[
+            patch("Node", f"gpu-{number}", {"metadata": {"labels": {"pool": "h100"}}})
+            for number in (1, 2)
+        ],
         starts=2,
     ),
     Case(
@@ -122,7 +157,10 @@ CASES = (
     Case(
         slug="min-resources-never-free",
         nodes=nodes(1),
-        applied=[make.pod_group(GANG, min_member=2, min_resources={"nvidia.com/gpu": "16"}), *pods(2, gpus=4)],
+        applied=[
+            make.pod_group(GANG, min_member=2, min_resources={"nvidia.com/gpu": "16"}),
+            *pods(2, gpus=4),
+        ],
         mend=[patch("PodGroup", GANG, {"spec": {"minResources": None}})],
         starts=2,
     ),
@@ -131,7 +169,9 @@ CASES = (
         nodes=nodes(1),
         applied=[make.pod("earlier", gpus=8), make.pod_group(GANG, min_member=2)],
         starts_first=1,
-        deeds=[create(*pods(1, gpus=4, spec={"priorityClassName": "high"}), *pods(1, first=1, gpus=4))],
+        deeds=[
+            create(*pods(1, gpus=4, spec={"priorityClassName": "high"}), *pods(1, first=1, gpus=4))
+        ],
         mend=[delete("Pod", "earlier")],
         starts=2,
     ),

@@ -1,7 +1,8 @@
 """A real API server on which the cases are played, and what objects say there.
 
-Invariant: one case after the other, under the same names; each leaves nothing behind, and the next begins once the
-daemon has forgotten it. What is said is read from the API server, as `kubectl` would.
+Invariant: one case after the other, under the same names; each leaves nothing behind, and the next
+begins once the daemon has forgotten it. What is said is read from the API server, as `kubectl`
+would.
 """
 
 from __future__ import annotations
@@ -48,19 +49,24 @@ class Stage:
     def __init__(self, plane: ControlPlane, api: Api, daemon: Daemon) -> None:
         self.plane, self.api, self.daemon = plane, api, daemon
 
-    # --- playing ------------------------------------------------------------------------------------------------------
+    # --- playing ---------------------------------------------------------------------------------
 
     def play(self, case: Case) -> None:
         """Do everything of a case up to its mend."""
         make.create_all(self.api, case.nodes, connections=1)
-        until(lambda: self.daemon.metrics().get("gangsched_nodes") == len(case.nodes), "its nodes are known")
+        until(
+            lambda: self.daemon.metrics().get("gangsched_nodes") == len(case.nodes),
+            "its nodes are known",
+        )
         for deed in case.before:
             deed(self.api)
         last = [body for body in case.applied if body["kind"] == "PodGroup"]
         first = [body for body in case.applied if body["kind"] != "PodGroup"]
         for part in (last, first) if case.group_first else (first,):
             make.create_all(self.api, part, connections=1)
-        ours = sum(body["kind"] == "Pod" and body["spec"]["schedulerName"] == "gangsched" for body in first)
+        ours = sum(
+            body["kind"] == "Pod" and body["spec"]["schedulerName"] == "gangsched" for body in first
+        )
         until(lambda: self._known() >= ours, "its pods are known")
         if not case.group_first:
             make.create_all(self.api, last, connections=1)
@@ -70,20 +76,34 @@ class Stage:
             deed(self.api)
 
     def wait_bound(self, number: int) -> float:
-        """Until so many pods of ours are bound and nothing is said against any; returns how long that took."""
-        return until(lambda: self._bound() >= number and not self._complaints(), f"{number} pods are bound")
+        """Until so many pods of ours are bound and nothing is said against any; returns how long
+        that took.
+        """
+        return until(
+            lambda: self._bound() >= number and not self._complaints(), f"{number} pods are bound"
+        )
 
     def clear(self) -> None:
-        """Take everything away, until it is gone (a claim may stay a while) and the daemon knows of nothing."""
+        """Take everything away, until it is gone (a claim may stay a while) and the daemon knows of
+        nothing.
+        """
         delete_all(self.api, *LEFT_BY_A_CASE)
-        until(lambda: not any(self.api.list(path).items for path in LEFT_BY_A_CASE), "everything is gone")
-        until(lambda: not self._gangs() and not self.daemon.metrics().get("gangsched_nodes"), "everything is forgotten")
+        until(
+            lambda: not any(self.api.list(path).items for path in LEFT_BY_A_CASE),
+            "everything is gone",
+        )
+        until(
+            lambda: not self._gangs() and not self.daemon.metrics().get("gangsched_nodes"),
+            "everything is forgotten",
+        )
         delete_all(self.api, EVENTS)
 
-    # --- what is said -------------------------------------------------------------------------------------------------
+    # --- what is said ----------------------------------------------------------------------------
 
     def said(self) -> list[str]:
-        """What pods, PodGroups and Events say, one line each; Events of what is over are left out."""
+        """What pods, PodGroups and Events say, one line each; Events of what is over are
+        left out.
+        """
         pods = [pod for pod in self._list("Pod") if not _elsewhere(pod)]
         groups = self._list("PodGroup")
         lines = _of_pods(pods)
@@ -92,7 +112,7 @@ class Stage:
         lines += _of_events(self.api.list(EVENTS).items, pods, groups)
         return [normal(line) for line in lines]
 
-    # --- inside -------------------------------------------------------------------------------------------------------
+    # --- inside ----------------------------------------------------------------------------------
 
     def _list(self, kind: str) -> list[Object]:
         try:
@@ -104,23 +124,31 @@ class Stage:
         return sorted(found, key=lambda body: str(body["metadata"]["name"]))
 
     def _gangs(self) -> list[Object]:
-        found: list[Object] = json.loads(self.daemon.http("/debug/gangs", port=self.daemon.debug_port)[1])["gangs"]
+        found: list[Object] = json.loads(
+            self.daemon.http("/debug/gangs", port=self.daemon.debug_port)[1]
+        )["gangs"]
         return found
 
     def _known(self) -> int:
-        """How many pods of ours the daemon knows; of a plain pod it tells no more once it is bound."""
+        """How many pods of ours the daemon knows; of a plain pod it tells no more once it
+        is bound.
+        """
         told = self._gangs()
         members = sum(sum(gang["counts"].values()) for gang in told if not gang["plain"])
         plain = {gang["gang"].removeprefix("pod:") for gang in told if gang["plain"]}
         plain |= {
             f"default/{pod['metadata']['name']}"
             for pod in self._list("Pod")
-            if pod["spec"].get("nodeName") and pod["spec"]["schedulerName"] == "gangsched" and not gang_of(pod)
+            if pod["spec"].get("nodeName")
+            and pod["spec"]["schedulerName"] == "gangsched"
+            and not gang_of(pod)
         }
         return members + len(plain)
 
     def _bound(self) -> int:
-        return sum(bool(pod["spec"].get("nodeName")) and not _elsewhere(pod) for pod in self._list("Pod"))
+        return sum(
+            bool(pod["spec"].get("nodeName")) and not _elsewhere(pod) for pod in self._list("Pod")
+        )
 
     def _complaints(self) -> list[str]:
         """What PodGroups still say against themselves."""
@@ -134,7 +162,9 @@ class Stage:
 
 @contextmanager
 def stage() -> Iterator[Stage]:
-    """A control plane with the manifests, and the daemon once it hears of PodGroups as they come."""
+    """A control plane with the manifests, and the daemon once it hears of PodGroups as
+    they come.
+    """
     with ControlPlane(kcm=True) as plane:
         api = Api.of(plane)
         apply_manifests(api)
@@ -155,7 +185,9 @@ def normal(line: str) -> str:
 
 
 def shortened(line: str, before: list[str]) -> str:
-    """A PodGroup's line, with "the same" for the text that it begins with and that its pods have as well."""
+    """A PodGroup's line, with "the same" for the text that it begins with and that its pods have as
+    well.
+    """
     head, scheduled, text = line.partition(": Scheduled=False, ")
     for pods in before:
         said = pods.partition(": PodScheduled=False, ")[2].partition("; see PodGroup")[0]
@@ -174,7 +206,9 @@ def _of_pods(pods: list[Object]) -> list[str]:
     by_text: dict[str, list[str]] = {}
     for pod in pods:
         by_text.setdefault(_scheduled(pod), []).append(pod["metadata"]["name"])
-    return [f"Pod{'s' * (len(names) > 1)} {', '.join(names)}: {text}" for text, names in by_text.items()]
+    return [
+        f"Pod{'s' * (len(names) > 1)} {', '.join(names)}: {text}" for text, names in by_text.items()
+    ]
 
 
 def _scheduled(pod: Object) -> str:
@@ -197,7 +231,8 @@ def _of_group(group: Object) -> list[str]:
 
 
 def _of_events(events: list[Object], pods: list[Object], groups: list[Object]) -> list[str]:
-    """Our Events about gangs, without what no condition says any more, and without what is said of single pods.
+    """Our Events about gangs, without what no condition says any more, and without what is said of
+    single pods.
 
     Whether one is on the PodGroup or on the oldest pod depends on which was there first.
     """

@@ -1,4 +1,6 @@
-"""Every message of the page for newcomers, on a real API server: said as it stands there, and gone with its cause."""
+"""Every message of the page for newcomers, on a real API server: said as it stands there, and gone
+with its cause.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def cluster() -> Iterator[Stage]:
 
 @pytest.mark.parametrize("slug", CASES)
 def test_what_the_page_says_is_said(slug: str, cluster: Stage) -> None:
-    """E1, E2, E3: word for word on the pods, on the PodGroup and in Events; gone once the cause is gone."""
+    """E1, E2, E3: word for word on the pods, on the PodGroup and in Events; gone once the cause is
+    gone.
+    """
     case, wanted = CASES[slug], documented()[slug]
     try:
         cluster.play(case)
@@ -54,7 +58,9 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("resource", REFUSALS)
-def test_a_start_without_a_right_is_refused_as_the_page_says(resource: str, cluster: Stage, tmp_path: Path) -> None:
+def test_a_start_without_a_right_is_refused_as_the_page_says(
+    resource: str, cluster: Stage, tmp_path: Path
+) -> None:
     """Exit code 2 and one sentence, which the page has."""
     kubeconfig = cluster.plane.write_kubeconfig(
         tmp_path / "config", token=cluster.plane.service_account_token(NAMESPACE, ACCOUNT)
@@ -62,7 +68,16 @@ def test_a_start_without_a_right_is_refused_as_the_page_says(resource: str, clus
     without(resource)(cluster.api)
     try:
         ran = subprocess.run(
-            [COMMAND, "run", "--health-port", "0", "--debug-port", "0", "--kubeconfig", str(kubeconfig)],
+            [
+                COMMAND,
+                "run",
+                "--health-port",
+                "0",
+                "--debug-port",
+                "0",
+                "--kubeconfig",
+                str(kubeconfig),
+            ],
             capture_output=True,
             text=True,
             timeout=60,

@@ -51,16 +51,31 @@ def volume(storage: str, zone: str = "") -> Object:
     if zone:
         here = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [here]}}
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "shared"}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "shared"},
+        "spec": spec,
+    }
 
 
 def available(api: Api) -> None:
-    """Wait until the volume may be taken: before that, one would be provisioned for a claim that waits."""
-    until(lambda: api.get("/api/v1/persistentvolumes/shared").get("status", {}).get("phase") == "Available", "a volume")
+    """Wait until the volume may be taken: before that, one would be provisioned for a claim that
+    waits.
+    """
+    until(
+        lambda: (
+            api.get("/api/v1/persistentvolumes/shared").get("status", {}).get("phase")
+            == "Available"
+        ),
+        "a volume",
+    )
 
 
 def offered(api: Api) -> None:
-    """Wait until the volume may be taken, and let the controller look at the claim again, as it does every 15 s."""
+    """Wait until the volume may be taken, and let the controller look at the claim again, as it
+    does every 15 s.
+    """
     available(api)
     patch("PersistentVolumeClaim", "data", {"metadata": {"labels": {"looked-at": "again"}}})(api)
 
@@ -75,7 +90,11 @@ CASES = (
         slug="claim-missing",
         nodes=nodes(2),
         applied=gang(2, spec=DATA),
-        mend=[create(storage_class("shared"), volume("shared")), available, create(claim("shared"))],
+        mend=[
+            create(storage_class("shared"), volume("shared")),
+            available,
+            create(claim("shared")),
+        ],
         starts=2,
     ),
     Case(

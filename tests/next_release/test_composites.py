@@ -1,4 +1,6 @@
-"""CompositePodGroups of Kubernetes 1.37 (KEP-6012) on its API server: trees of native PodGroups start (I9)."""
+"""CompositePodGroups of Kubernetes 1.37 (KEP-6012) on its API server: trees of native PodGroups
+start (I9).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ SCHEDULED = "CompositePodGroupInitiallyScheduled"
 def plane() -> Iterator[ControlPlane]:
     """A control plane of 1.37 that serves composites, with gangsched's manifests."""
     runtime = [f"{VERSION}=true", "scheduling.k8s.io/v1beta1=true"]
-    with ControlPlane(release="1.37", feature_gates=dict.fromkeys(GATES, True), runtime_config=runtime) as plane:
+    with ControlPlane(
+        release="1.37", feature_gates=dict.fromkeys(GATES, True), runtime_config=runtime
+    ) as plane:
         apply_manifests(Api.of(plane))
         yield plane
 
@@ -53,17 +57,24 @@ def api(plane: ControlPlane) -> Iterator[Api]:
 
 def racks(api: Api, number: int, gpus: int = 4) -> None:
     """So many racks of one node each."""
-    make.create_all(api, [make.node(f"n{n:02}", gpus=gpus, labels={RACK: f"r{n:02}"}) for n in range(number)])
+    make.create_all(
+        api, [make.node(f"n{n:02}", gpus=gpus, labels={RACK: f"r{n:02}"}) for n in range(number)]
+    )
 
 
 def template(name: str) -> Object:
-    """The reference to a template of a Workload that composites and their children must have; it need not exist."""
+    """The reference to a template of a Workload that composites and their children must have; it
+    need not exist.
+    """
     return {"workloadName": "service", "templateName": name}
 
 
 def composite(name: str, least: int, *, parent: str = "", rack: bool = False) -> Object:
     """A CompositePodGroup that needs `least` of its children, in one rack or anywhere."""
-    spec: Object = {"schedulingPolicy": {"gang": {"minGroupCount": least}}, "workloadRef": template("replica")}
+    spec: Object = {
+        "schedulingPolicy": {"gang": {"minGroupCount": least}},
+        "workloadRef": template("replica"),
+    }
     if parent:
         spec["parentCompositePodGroupName"] = parent
     if rack:
@@ -89,7 +100,9 @@ def gang(name: str, parent: str, members: int, gpus: int = 1) -> list[Object]:
 
 
 def replica(name: str, parent: str) -> list[Object]:
-    """A leader and three workers in one rack, both groups of a composite, which fill a node of 4 GPUs."""
+    """A leader and three workers in one rack, both groups of a composite, which fill a node of 4
+    GPUs.
+    """
     return [
         composite(name, 2, parent=parent, rack=True),
         *gang(f"{name}-leader", name, 1),
@@ -114,7 +127,9 @@ def in_order(api: Api, bodies: Sequence[Object]) -> None:
 def condition(items: Mapping[str, Object], name: str) -> tuple[str, str, str]:
     """Status, reason and message of the condition of a composite; nothing yet if it has none."""
     for item in items.values():
-        for entry in item.get("status", {}).get("conditions", ()) if item["metadata"]["name"] == name else ():
+        for entry in (
+            item.get("status", {}).get("conditions", ()) if item["metadata"]["name"] == name else ()
+        ):
             if entry["type"] == SCHEDULED:
                 return entry["status"], entry["reason"], entry["message"]
     return "", "", ""
@@ -125,22 +140,36 @@ def reasons(items: Mapping[str, Object], prefix: str) -> set[str]:
     return {refusal(pod)[0] for pod in items.values() if pod["metadata"]["name"].startswith(prefix)}
 
 
-def test_the_minimum_of_a_tree_starts_each_replica_in_its_rack(plane: ControlPlane, api: Api) -> None:
-    """Two of three replicas have room; the third waits whole, says why, and starts in the rack that comes."""
+def test_the_minimum_of_a_tree_starts_each_replica_in_its_rack(
+    plane: ControlPlane, api: Api
+) -> None:
+    """Two of three replicas have room; the third waits whole, says why, and starts in the rack that
+    comes.
+    """
     racks(api, 2)
-    with Daemon(plane) as daemon, Following(api, PODS) as pods, Following(api, COMPOSITES) as composites:
+    with (
+        Daemon(plane) as daemon,
+        Following(api, PODS) as pods,
+        Following(api, COMPOSITES) as composites,
+    ):
         in_order(api, service("svc", 2, 3))
         found = pods.wait_for(
-            lambda items: nodes if len(nodes := nodes_of(items, "svc-")) == 8 else None, within_s=WITHIN_S, what="two"
+            lambda items: nodes if len(nodes := nodes_of(items, "svc-")) == 8 else None,
+            within_s=WITHIN_S,
+            what="two",
         )
         where = {name.split("-")[1]: node for name, node in found.items()}
         assert len(where) == len(set(where.values())) == 2
         composites.wait_for(
-            lambda items: condition(items, "svc")[0] == "True", within_s=WITHIN_S, what="the tree's condition"
+            lambda items: condition(items, "svc")[0] == "True",
+            within_s=WITHIN_S,
+            what="the tree's condition",
         )
         (left,) = {"0", "1", "2"} - set(where)
         said = composites.wait_for(
-            lambda items: found if (found := condition(items, f"svc-{left}"))[0] == "False" else None,
+            lambda items: (
+                found if (found := condition(items, f"svc-{left}"))[0] == "False" else None
+            ),
             within_s=WITHIN_S,
             what="a reason for the third",
         )
@@ -158,9 +187,15 @@ def test_the_minimum_of_a_tree_starts_each_replica_in_its_rack(plane: ControlPla
         )
         assert set(found.values()) == {"n99"}
         composites.wait_for(
-            lambda items: condition(items, f"svc-{left}")[0] == "True", within_s=WITHIN_S, what="its condition"
+            lambda items: condition(items, f"svc-{left}")[0] == "True",
+            within_s=WITHIN_S,
+            what="its condition",
         )
-        assert not [line for line in daemon.log_lines() if line.get("level") in {"warning", "error", "critical"}]
+        assert not [
+            line
+            for line in daemon.log_lines()
+            if line.get("level") in {"warning", "error", "critical"}
+        ]
 
 
 def test_a_tree_without_its_minimum_leaves_everything_free(plane: ControlPlane, api: Api) -> None:
@@ -175,7 +210,11 @@ def test_a_tree_without_its_minimum_leaves_everything_free(plane: ControlPlane, 
         )
         assert said[1] == "Unschedulable", said
         make.create_all(api, [make.pod("after", gpus=4)])
-        pods.wait_for(lambda items: nodes_of(items, "after") or None, within_s=WITHIN_S, what="a pod beside it")
+        pods.wait_for(
+            lambda items: nodes_of(items, "after") or None,
+            within_s=WITHIN_S,
+            what="a pod beside it",
+        )
         assert not nodes_of(pods.objects(), "svc-")
 
 
@@ -184,12 +223,20 @@ def test_a_gang_waits_until_its_composite_exists(plane: ControlPlane, api: Api) 
     racks(api, 2)
     with Daemon(plane), Following(api, PODS) as pods:
         in_order(api, gang("early", "late", 2))
-        pods.wait_for(lambda items: reasons(items, "early-") == {"WaitingForGang"}, within_s=WITHIN_S, what="a reason")
+        pods.wait_for(
+            lambda items: reasons(items, "early-") == {"WaitingForGang"},
+            within_s=WITHIN_S,
+            what="a reason",
+        )
         in_order(api, [composite("late", 1)])
-        pods.wait_for(lambda items: len(nodes_of(items, "early-")) == 2, within_s=WITHIN_S, what="the gang")
+        pods.wait_for(
+            lambda items: len(nodes_of(items, "early-")) == 2, within_s=WITHIN_S, what="the gang"
+        )
 
 
-def test_twenty_trees_start_whole_though_the_scheduler_is_killed(plane: ControlPlane, api: Api) -> None:
+def test_twenty_trees_start_whole_though_the_scheduler_is_killed(
+    plane: ControlPlane, api: Api
+) -> None:
     """Each replica rests at none or all of its pods, and each tree at none or its two replicas."""
     racks(api, 2 * NUMBER)
     daemon = Daemon(plane)

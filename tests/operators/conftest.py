@@ -1,4 +1,6 @@
-"""What the tests of operators share: a control plane with the real Job controller, a node, the daemon."""
+"""What the tests of operators share: a control plane with the real Job controller, a node, the
+daemon.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ READY_WITHIN_S = 120.0
 
 @pytest.fixture(scope="module")
 def both(request: pytest.FixtureRequest) -> Iterator[tuple[ControlPlane, Daemon]]:
-    """A control plane with one node of 4 GPUs, on which pods run, and gangsched of the module's `SCHEDULER_NAMES`."""
+    """A control plane with one node of 4 GPUs, on which pods run, and gangsched of the module's
+    `SCHEDULER_NAMES`.
+    """
     names = getattr(request.module, "SCHEDULER_NAMES", ["gangsched"])
     with ControlPlane(kcm=True, kwok=True) as plane:
         api = Api.of(plane)
@@ -59,7 +63,9 @@ def pods(request: pytest.FixtureRequest, api: Api) -> Iterator[Following]:
     with Following(api, PODS) as pods:
         yield pods
         for job in api.list(jobs).items:
-            api.call("DELETE", f"{jobs}/{job['metadata']['name']}", {"propagationPolicy": "Background"})
+            api.call(
+                "DELETE", f"{jobs}/{job['metadata']['name']}", {"propagationPolicy": "Background"}
+            )
         for pod in pods.objects().values():
             if not pod["metadata"].get("ownerReferences"):
                 api.delete(f"{PODS}/{pod['metadata']['name']}")

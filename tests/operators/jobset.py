@@ -1,4 +1,6 @@
-"""JobSet as its manifests install it, with its webhooks: by itself, and under those who make JobSets or admit them."""
+"""JobSet as its manifests install it, with its webhooks: by itself, and under those who make
+JobSets or admit them.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,8 @@ def jobset_installed(plane: ControlPlane) -> Iterator[None]:
     install(api, source("jobset") / "config" / "default", webhooks)
     argv = ["--kubeconfig=@KUBECONFIG@", f"--config={webhooks.write_configuration(CONFIGURATION)}"]
     with Operator(plane, "jobset", account="jobset-system/jobset-controller-manager", argv=argv):
-        webhooks.await_answer(api, JOBS, example("JobSet"), lambda stored: "network" in stored["spec"])
+        webhooks.await_answer(
+            api, JOBS, example("JobSet"), lambda stored: "network" in stored["spec"]
+        )
         yield
     api.close()

@@ -1,4 +1,6 @@
-"""Kueue as its manifests install it, with its webhooks, and plain pods and JobSets among what it manages."""
+"""Kueue as its manifests install it, with its webhooks, and plain pods and JobSets among what it
+manages.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,19 @@ def kueue_installed(plane: ControlPlane, *, ready_within: str = "20s") -> Iterat
     api = Api.of(plane)
     with jobset_installed(plane):
         webhooks = Webhooks(
-            plane, "kueue-system/kueue-webhook-service", secret="kueue-system/kueue-webhook-server-cert"
+            plane,
+            "kueue-system/kueue-webhook-service",
+            secret="kueue-system/kueue-webhook-server-cert",
         )
         install(api, source("kueue") / "config" / "default", webhooks)
         configuration = CONFIGURATION.replace("@READY@", ready_within)
-        argv = ["--kubeconfig=@KUBECONFIG@", f"--config={webhooks.write_configuration(configuration)}"]
-        with Operator(plane, "kueue", account="kueue-system/kueue-controller-manager", argv=argv) as started:
+        argv = [
+            "--kubeconfig=@KUBECONFIG@",
+            f"--config={webhooks.write_configuration(configuration)}",
+        ]
+        with Operator(
+            plane, "kueue", account="kueue-system/kueue-controller-manager", argv=argv
+        ) as started:
             webhooks.mount(api)
             job = example("Job", file=QUEUES)
             webhooks.await_answer(api, JOBS, job, lambda stored: stored["spec"]["suspend"])

@@ -1,4 +1,6 @@
-"""How the tests of operators wait for a gang's members, and the one thing all operators have to pass."""
+"""How the tests of operators wait for a gang's members, and the one thing all operators have to
+pass.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def await_told(api: Api, group: str, message: str) -> None:
         for each in items.values():
             if each["metadata"]["name"] == group:
                 conditions = each.get("status", {}).get("conditions", ())
-                return any((one["type"], one["message"]) == ("Scheduled", message) for one in conditions)
+                return any(
+                    (one["type"], one["message"]) == ("Scheduled", message) for one in conditions
+                )
         return False
 
     with Following(api, GROUPS) as groups:
@@ -67,9 +71,16 @@ def give_them_back(api: Api) -> None:
 
 
 def starts_whole(
-    api: Api, pods: Following, create: Callable[[], object], *, prefix: str, number: int = 3, lacks_gpus: int = 1
+    api: Api,
+    pods: Following,
+    create: Callable[[], object],
+    *,
+    prefix: str,
+    number: int = 3,
+    lacks_gpus: int = 1,
 ) -> list[Object]:
-    """Create a gang that lacks GPUs, see that none of it is bound, and give the GPUs back: all are bound.
+    """Create a gang that lacks GPUs, see that none of it is bound, and give the GPUs back: all are
+    bound.
 
     Returns the members as they waited. Raises TimeoutError.
     """

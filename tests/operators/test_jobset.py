@@ -1,4 +1,6 @@
-"""The real JobSet, with its webhooks: a gang of all its jobs, and what of JobSet keeps such a gang from starting."""
+"""The real JobSet, with its webhooks: a gang of all its jobs, and what of JobSet keeps such a gang
+from starting.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def create(api: Api, body: Object) -> None:
 def test_the_guides_jobset_waits_whole_and_starts_whole(api: Api, pods: Following) -> None:
     """Driver and workers are one gang: none is bound before all have room."""
     waiting = starts_whole(api, pods, lambda: create(api, jobset()), prefix="training-")
-    jobs = sorted(pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] for pod in waiting)
+    jobs = sorted(
+        pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] for pod in waiting
+    )
     assert jobs == ["driver", "worker", "worker"]
 
 
@@ -76,7 +80,9 @@ DEPENDS["spec"]["replicatedJobs"][1]["dependsOn"] = [{"name": "driver", "status"
 
 
 @pytest.mark.parametrize("body", [IN_ORDER, DEPENDS], ids=["InOrder", "dependsOn"])
-def test_a_gang_of_jobs_that_start_in_order_waits_for_itself(body: Object, api: Api, pods: Following) -> None:
+def test_a_gang_of_jobs_that_start_in_order_waits_for_itself(
+    body: Object, api: Api, pods: Following
+) -> None:
     """The workers come once the driver is ready, and the driver starts once they are there."""
     create(api, body)
     await_refused(pods, 1, "WaitingForMembers")
@@ -102,16 +108,22 @@ def test_a_gang_for_each_job_starts_in_order(body: Object, api: Api, pods: Follo
     await_bound(pods, "training-worker-", 2)
 
 
-def test_exclusive_topology_keeps_all_but_the_first_pods_from_being_made(api: Api, pods: Following) -> None:
+def test_exclusive_topology_keeps_all_but_the_first_pods_from_being_made(
+    api: Api, pods: Following
+) -> None:
     """JobSet's webhook refuses a job's second pod until its first one has a node."""
     body = jobset()
-    body["metadata"]["annotations"] = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "kubernetes.io/hostname"}
+    body["metadata"]["annotations"] = {
+        "alpha.jobset.sigs.k8s.io/exclusive-topology": "kubernetes.io/hostname"
+    }
     with Following(api, EVENTS) as events:
         create(api, body)
         await_refused(pods, 2, "WaitingForMembers")
         await_told(api, "training", LACKS_ONE)
         events.wait_for(
-            lambda items: any("follower pod node selector not set" in each["message"] for each in items.values()),
+            lambda items: any(
+                "follower pod node selector not set" in each["message"] for each in items.values()
+            ),
             within_s=WITHIN_S,
             what="JobSet's refusal of the third pod",
         )
@@ -119,7 +131,9 @@ def test_exclusive_topology_keeps_all_but_the_first_pods_from_being_made(api: Ap
 
 
 def test_a_jobset_that_starts_anew_is_a_whole_gang_again(api: Api, pods: Following) -> None:
-    """A failed Job makes JobSet replace all pods; where room for one was lost meanwhile, all wait."""
+    """A failed Job makes JobSet replace all pods; where room for one was lost meanwhile,
+    all wait.
+    """
     body = jobset(failurePolicy={"maxRestarts": 1})
     body["spec"]["replicatedJobs"][1]["template"]["spec"]["backoffLimit"] = 0
     create(api, body)
@@ -130,7 +144,9 @@ def test_a_jobset_that_starts_anew_is_a_whole_gang_again(api: Api, pods: Followi
     api.patch(f"{PODS}/{worker}/status", {"status": {"phase": "Failed"}})
     await_bound(pods, IN_THE_WAY, 1)
     waiting = await_refused(pods, 3)
-    assert {pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] for pod in waiting} == {"1"}
+    assert {pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] for pod in waiting} == {
+        "1"
+    }
     assert not nodes_of(pods.objects(), "training-")
     give_them_back(api)
     await_bound(pods, "training-", 3)

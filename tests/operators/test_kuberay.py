@@ -1,4 +1,6 @@
-"""The real KubeRay, with `--batch-scheduler=scheduler-plugins` and without: which of its clusters start as a gang."""
+"""The real KubeRay, with `--batch-scheduler=scheduler-plugins` and without: which of its clusters
+start as a gang.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,10 @@ def left(api: Api, pods: Following) -> Iterator[None]:
 
 def templates(spec: Object) -> list[Object]:
     """The pod templates of a RayCluster's spec."""
-    return [spec["headGroupSpec"]["template"], *(group["template"] for group in spec["workerGroupSpecs"])]
+    return [
+        spec["headGroupSpec"]["template"],
+        *(group["template"] for group in spec["workerGroupSpecs"]),
+    ]
 
 
 def essence(pod: Object) -> tuple[Any, ...]:
@@ -88,7 +93,9 @@ def essence(pod: Object) -> tuple[Any, ...]:
 
 
 def test_its_own_rights_are_not_enough(plane: ControlPlane, api: Api, pods: Following) -> None:
-    """With the rights of its manifests alone it makes neither PodGroup nor pods. (The next tests grant more.)"""
+    """With the rights of its manifests alone it makes neither PodGroup nor pods. (The next tests
+    grant more.)
+    """
     with kuberay(plane, BATCHING) as operator:
         api.post(JOBS, example("RayCluster"))
         operator.said("podgroups.scheduling.x-k8s.io is forbidden", within_s=WITHIN_S)
@@ -96,22 +103,30 @@ def test_its_own_rights_are_not_enough(plane: ControlPlane, api: Api, pods: Foll
         assert not pods.objects()
 
 
-def test_the_guides_cluster_waits_whole_and_starts_whole(batching: Operator, api: Api, pods: Following) -> None:
+def test_the_guides_cluster_waits_whole_and_starts_whole(
+    batching: Operator, api: Api, pods: Following
+) -> None:
     """Its PodGroup and pods are those of `examples/kuberay-head-workers.yaml`."""
     body = example("RayCluster")
-    waiting = starts_whole(api, pods, lambda: api.post(JOBS, body), prefix="raycluster-", lacks_gpus=3)
+    waiting = starts_whole(
+        api, pods, lambda: api.post(JOBS, body), prefix="raycluster-", lacks_gpus=3
+    )
     group, *shown = load_yaml(ROOT / "examples" / "kuberay-head-workers.yaml")
     assert api.get(f"{GROUPS}/raycluster")["spec"] == group["spec"]
     assert sorted(map(essence, waiting)) == sorted(map(essence, shown))
 
 
-def test_a_cluster_that_grows_is_a_gang_of_its_first_size(batching: Operator, api: Api, pods: Following) -> None:
+def test_a_cluster_that_grows_is_a_gang_of_its_first_size(
+    batching: Operator, api: Api, pods: Following
+) -> None:
     """A third worker is placed by itself, and the PodGroup stays as it is."""
     body = example("RayCluster")
     api.post(JOBS, body)
     await_bound(pods, "raycluster-", 3)
     body["spec"]["workerGroupSpecs"][0]["replicas"] = 3
-    api.patch(f"{JOBS}/raycluster", {"spec": {"workerGroupSpecs": body["spec"]["workerGroupSpecs"]}})
+    api.patch(
+        f"{JOBS}/raycluster", {"spec": {"workerGroupSpecs": body["spec"]["workerGroupSpecs"]}}
+    )
     await_bound(pods, "raycluster-", 4)
     assert api.get(f"{GROUPS}/raycluster")["spec"]["minMember"] == 3
 
@@ -120,8 +135,15 @@ def test_a_ray_service_is_a_gang(batching: Operator, api: Api, pods: Following) 
     """The label of a RayService is the label of its RayCluster."""
     body = example("RayCluster")
     spec = {"rayClusterConfig": body["spec"], "serveConfigV2": "applications: []"}
-    service = {**body, "kind": "RayService", "metadata": {**body["metadata"], "name": "served"}, "spec": spec}
-    starts_whole(api, pods, lambda: api.post(f"{RAY}/rayservices", service), prefix="served-", lacks_gpus=3)
+    service = {
+        **body,
+        "kind": "RayService",
+        "metadata": {**body["metadata"], "name": "served"},
+        "spec": spec,
+    }
+    starts_whole(
+        api, pods, lambda: api.post(f"{RAY}/rayservices", service), prefix="served-", lacks_gpus=3
+    )
 
 
 def ray_job(spec: Object) -> Object:
@@ -130,7 +152,9 @@ def ray_job(spec: Object) -> Object:
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "pi"}, "spec": job}
 
 
-def test_a_ray_job_is_refused_with_the_batch_scheduler(batching: Operator, api: Api, pods: Following) -> None:
+def test_a_ray_job_is_refused_with_the_batch_scheduler(
+    batching: Operator, api: Api, pods: Following
+) -> None:
     """It has no RayCluster and no pods, and only the operator's log says why."""
     body = ray_job(example("RayCluster")["spec"])
     body["metadata"]["labels"] = {"ray.io/gang-scheduling-enabled": "true"}
@@ -140,7 +164,9 @@ def test_a_ray_job_is_refused_with_the_batch_scheduler(batching: Operator, api: 
     assert not pods.objects()
 
 
-def test_a_ray_job_is_a_gang_by_its_templates_without_it(plain: Operator, api: Api, pods: Following) -> None:
+def test_a_ray_job_is_a_gang_by_its_templates_without_it(
+    plain: Operator, api: Api, pods: Following
+) -> None:
     """A PodGroup, its label and our name in every template: KubeRay leaves all of it as it is."""
 
     def create() -> None:

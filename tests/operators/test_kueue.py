@@ -1,4 +1,6 @@
-"""The real Kueue, with its webhooks: what it admits waits whole and starts whole, also after an eviction."""
+"""The real Kueue, with its webhooks: what it admits waits whole and starts whole, also after an
+eviction.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def of_the_page(kind: str) -> Object:
 
 @pytest.fixture(scope="module", autouse=True)
 def operator(plane: ControlPlane) -> Iterator[Operator]:
-    """Kueue, installed as its manifests say, with plain pods among what it manages, and the guide's queue."""
+    """Kueue, installed as its manifests say, with plain pods among what it manages, and the guide's
+    queue.
+    """
     api = Api.of(plane)
     with kueue_installed(plane) as started:
         for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue"):
@@ -63,7 +67,9 @@ def held(api: Api, pods: Following) -> Iterator[None]:
 
 
 def stop(api: Api, policy: str) -> None:
-    """Set whether the queue admits (`None`), admits nothing more (`Hold`), or evicts as well (`HoldAndDrain`)."""
+    """Set whether the queue admits (`None`), admits nothing more (`Hold`), or evicts as well
+    (`HoldAndDrain`).
+    """
     api.patch(QUEUE, {"spec": {"stopPolicy": policy}})
 
 
@@ -71,7 +77,9 @@ def await_workload(api: Api, condition: str, status: str = "True") -> None:
     """Wait until the one Workload has a condition."""
 
     def there(items: Mapping[str, Object]) -> bool:
-        conditions = [one for item in items.values() for one in item.get("status", {}).get("conditions", ())]
+        conditions = [
+            one for item in items.values() for one in item.get("status", {}).get("conditions", ())
+        ]
         return any((one["type"], one["status"]) == (condition, status) for one in conditions)
 
     with Following(api, WORKLOADS) as workloads:
@@ -111,8 +119,12 @@ def test_a_jobset_comes_whole(api: Api, pods: Following) -> None:
     api.delete(f"{JOBSETS}/training")
 
 
-def test_plain_pods_are_gated_until_the_group_is_admitted_and_start_whole(api: Api, pods: Following) -> None:
-    """`examples/kueue-pod-group.yaml` with a queue: nobody tells its pods anything while Kueue's gates are there."""
+def test_plain_pods_are_gated_until_the_group_is_admitted_and_start_whole(
+    api: Api, pods: Following
+) -> None:
+    """`examples/kueue-pod-group.yaml` with a queue: nobody tells its pods anything while Kueue's
+    gates are there.
+    """
     for body in load_yaml(ROOT / "examples" / "kueue-pod-group.yaml"):
         body["metadata"]["labels"][QUEUE_NAME] = "research"
         body["spec"]["containers"][0]["resources"]["limits"] = {make.GPU: "2"}
@@ -123,8 +135,12 @@ def test_plain_pods_are_gated_until_the_group_is_admitted_and_start_whole(api: A
     starts_whole(api, pods, lambda: stop(api, "None"), prefix="kueue-", number=2)
 
 
-def test_a_gang_larger_than_what_is_admitted_in_part_never_starts(api: Api, pods: Following) -> None:
-    """Kueue admits as many of a job with a minimum as its quota holds; the gang's minimum must be that one."""
+def test_a_gang_larger_than_what_is_admitted_in_part_never_starts(
+    api: Api, pods: Following
+) -> None:
+    """Kueue admits as many of a job with a minimum as its quota holds; the gang's minimum must be
+    that one.
+    """
     stop(api, "None")
     api.post(GROUPS, make.pod_group("bert", min_member=3))
     body = of_the_page("Job")
@@ -132,14 +148,18 @@ def test_a_gang_larger_than_what_is_admitted_in_part_never_starts(api: Api, pods
     body["spec"] |= {"parallelism": 3, "completions": 3}
     api.post(JOBS, body)
     await_refused(pods, 2, "WaitingForMembers")
-    await_told(api, "bert", "waiting for members of gang default/bert: 2 of 3 are ready; 1 is missing")
+    await_told(
+        api, "bert", "waiting for members of gang default/bert: 2 of 3 are ready; 1 is missing"
+    )
     assert api.get(f"{JOBS}/bert")["spec"]["parallelism"] == 2
     api.patch(f"{GROUPS}/bert", {"spec": {"minMember": 1}})
     await_bound(pods, "bert-", 2)
 
 
 def admit_without_room(api: Api, pods: Following) -> list[Object]:
-    """Have the page's job admitted while a GPU is taken that it needs; its pods, once they wait for room."""
+    """Have the page's job admitted while a GPU is taken that it needs; its pods, once they wait for
+    room.
+    """
     take_gpus(api, pods)
     stop(api, "None")
     api.post(GROUPS, of_the_page("PodGroup"))
@@ -154,17 +174,27 @@ def starts_with_room(api: Api, pods: Following) -> None:
     await_bound(pods, "bert-", 2)
 
 
-def test_quota_for_more_than_the_nodes_hold_lets_a_gang_in_that_waits(api: Api, pods: Following) -> None:
+def test_quota_for_more_than_the_nodes_hold_lets_a_gang_in_that_waits(
+    api: Api, pods: Following
+) -> None:
     """Kueue counts quota, not room: the job is admitted, and its gang says what it lacks."""
     admit_without_room(api, pods)
     await_workload(api, "Admitted")
     starts_with_room(api, pods)
 
 
-def test_a_gang_that_waits_too_long_is_taken_back_and_comes_again(api: Api, pods: Following) -> None:
-    """`waitForPodsReady` evicts a job that waits for room, whole, and admits it again; it is the same gang."""
+def test_a_gang_that_waits_too_long_is_taken_back_and_comes_again(
+    api: Api, pods: Following
+) -> None:
+    """`waitForPodsReady` evicts a job that waits for room, whole, and admits it again; it is the
+    same gang.
+    """
     first = {pod["metadata"]["uid"] for pod in admit_without_room(api, pods)}
     await_workload(api, "Evicted")
-    pods.wait_for(lambda items: not first & set(items), within_s=WITHIN_S, what="the end of the first two pods")
+    pods.wait_for(
+        lambda items: not first & set(items),
+        within_s=WITHIN_S,
+        what="the end of the first two pods",
+    )
     await_refused(pods, 2)
     starts_with_room(api, pods)

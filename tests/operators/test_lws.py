@@ -1,4 +1,6 @@
-"""The real LeaderWorkerSet with its webhooks: each group is a gang, by a PodGroup of Volcano or by opt-in."""
+"""The real LeaderWorkerSet with its webhooks: each group is a gang, by a PodGroup of Volcano or by
+opt-in.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ STARTS = 20
 
 @pytest.fixture(scope="module")
 def webhooks(plane: ControlPlane) -> Iterator[Webhooks]:
-    """Installed as its chart says with gang provider Volcano, of which there is the definition alone."""
+    """Installed as its chart says with gang provider Volcano, of which there is the definition
+    alone.
+    """
     api = Api.of(plane)
     definitions.install(api, definitions.VOLCANO)
     webhooks = Webhooks(plane, "lws/lws-webhook-service")
@@ -63,7 +67,10 @@ def manager(plane: ControlPlane, api: Api, webhooks: Webhooks) -> Iterator[None]
 
 def managed(plane: ControlPlane, webhooks: Webhooks, provider: str = "") -> Operator:
     """Its manager until the end of the block."""
-    argv = [f"--config={webhooks.write_configuration(CONFIGURATION + provider)}", "--kubeconfig=@KUBECONFIG@"]
+    argv = [
+        f"--config={webhooks.write_configuration(CONFIGURATION + provider)}",
+        "--kubeconfig=@KUBECONFIG@",
+    ]
     return Operator(plane, "lws", account="lws/lws-controller-manager", argv=argv)
 
 
@@ -86,17 +93,25 @@ def delete(api: Api, pods: Following) -> None:
 
 def test_every_field_of_volcanos_pod_groups_is_known() -> None:
     """A2: a field that a later release adds is honoured, refused or told, not left out."""
-    (version,) = re.findall(r"volcano\.sh/apis (v\S+)", (ROOT / "hack" / "tools" / "lws" / "go.mod").read_text())
+    (version,) = re.findall(
+        r"volcano\.sh/apis (v\S+)", (ROOT / "hack" / "tools" / "lws" / "go.mod").read_text()
+    )
     module = source("lws").parents[1] / "volcano.sh" / f"apis@{version}"
     types = (module / "pkg" / "apis" / "scheduling" / "v1beta1" / "types.go").read_text()
     spec = types.split("type PodGroupSpec struct {", 1)[1].split("\n}", 1)[0]
     fields = set(re.findall(r'json:"(\w+)', spec))
-    assert {"minMember", "queue"} < fields <= {field.alias for field in VolcanoSpec.model_fields.values()}
+    assert (
+        {"minMember", "queue"}
+        < fields
+        <= {field.alias for field in VolcanoSpec.model_fields.values()}
+    )
 
 
 @pytest.mark.usefixtures("manager")
 def test_twenty_of_twenty_groups_wait_whole_and_start_whole(api: Api, pods: Following) -> None:
-    """The guide's manifest, unchanged: no member is bound before all three have room, and then all are."""
+    """The guide's manifest, unchanged: no member is bound before all three have room, and then all
+    are.
+    """
     for number in range(STARTS):
         starts_whole(api, pods, lambda: api.post(JOBS, workers()), prefix="serve-", lacks_gpus=2)
         (group,) = api.list(GROUPS).items
@@ -128,8 +143,8 @@ def test_groups_of_one_set_are_gangs_of_their_own(api: Api, pods: Following) -> 
 def test_twenty_of_twenty_leaders_start_with_room_for_their_workers(
     body: Object, daemon: Daemon, api: Api, pods: Following
 ) -> None:
-    """B8: no leader is bound before all three members have room. Small pods that come before the workers, every other
-    time while gangsched is killed and started again, do not take that room.
+    """B8: no leader is bound before all three members have room. Small pods that come before the
+    workers, every other time while gangsched is killed and started again, do not take that room.
     """
     for number in range(STARTS):
         take_gpus(api, pods, 2)
@@ -137,7 +152,11 @@ def test_twenty_of_twenty_leaders_start_with_room_for_their_workers(
         await_refused(pods, 1)
         assert not nodes_of(pods.objects(), "serve-")
         give_them_back(api)
-        pods.wait_for(lambda items: "serve-0" in nodes_of(items, "serve-"), within_s=WITHIN_S, what="the leader")
+        pods.wait_for(
+            lambda items: "serve-0" in nodes_of(items, "serve-"),
+            within_s=WITHIN_S,
+            what="the leader",
+        )
         if number % 2:
             daemon.kill()
         for each in range(4):
@@ -156,7 +175,9 @@ def test_a_group_that_opts_in_is_a_gang_without_a_provider(
 ) -> None:
     """By its labels and its size alone; no PodGroup is made."""
     body = workers()
-    body["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"] = {"labels": {"gangsched.dev/gang": "owner"}}
+    body["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"] = {
+        "labels": {"gangsched.dev/gang": "owner"}
+    }
     with managed(plane, webhooks):
         webhooks.await_answer(api, JOBS, body)
         starts_whole(api, pods, lambda: api.post(JOBS, body), prefix="serve-", lacks_gpus=2)

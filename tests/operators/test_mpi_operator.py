@@ -1,4 +1,6 @@
-"""The real mpi-operator with `--gang-scheduling=gangsched`: what it emits is scheduled as a gang, unchanged."""
+"""The real mpi-operator with `--gang-scheduling=gangsched`: what it emits is scheduled as a gang,
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,25 @@ from control_plane.api import Api, Object
 from control_plane.applying import ROOT, load_yaml
 from control_plane.following import Following
 
-from tests.operators.members import GROUP_LABEL, GROUPS, await_bound, await_none, await_refused, starts_whole
+from tests.operators.members import (
+    GROUP_LABEL,
+    GROUPS,
+    await_bound,
+    await_none,
+    await_refused,
+    starts_whole,
+)
 from tests.operators.operator import Operator, example, install, source
 
 pytestmark = pytest.mark.e2e
 
 JOBS = "/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs"
-ARGV = ["-kubeConfig=@KUBECONFIG@", "-gang-scheduling=gangsched", "-lock-namespace=mpi-operator", "-monitoring-port=0"]
+ARGV = [
+    "-kubeConfig=@KUBECONFIG@",
+    "-gang-scheduling=gangsched",
+    "-lock-namespace=mpi-operator",
+    "-monitoring-port=0",
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,7 +54,12 @@ def essence(pod: Object) -> tuple[object, ...]:
     """What the scheduler reads of a member: its role, its gang, its scheduler, its requests."""
     labels = pod["metadata"]["labels"]
     requests = [container.get("resources") for container in pod["spec"]["containers"]]
-    return labels["training.kubeflow.org/job-role"], labels[GROUP_LABEL], pod["spec"]["schedulerName"], requests
+    return (
+        labels["training.kubeflow.org/job-role"],
+        labels[GROUP_LABEL],
+        pod["spec"]["schedulerName"],
+        requests,
+    )
 
 
 def with_requests(pod: Object) -> Object:
@@ -52,15 +71,21 @@ def with_requests(pod: Object) -> Object:
 
 
 def test_the_guides_job_waits_whole_and_starts_whole(api: Api, pods: Following) -> None:
-    """What it makes is what `examples/mpi-launcher-workers.yaml` shows; none is bound before all have room."""
+    """What it makes is what `examples/mpi-launcher-workers.yaml` shows; none is bound before all
+    have room.
+    """
     waiting = starts_whole(api, pods, lambda: api.post(JOBS, example("MPIJob")), prefix="pi-")
     group, *shown = load_yaml(ROOT / "examples" / "mpi-launcher-workers.yaml")
     assert api.get(f"{GROUPS}/pi")["spec"] == group["spec"]
-    assert sorted(map(essence, waiting), key=repr) == sorted(map(essence, map(with_requests, shown)), key=repr)
+    assert sorted(map(essence, waiting), key=repr) == sorted(
+        map(essence, map(with_requests, shown)), key=repr
+    )
 
 
 def test_it_overwrites_the_templates_scheduler(api: Api, pods: Following) -> None:
-    """A template that says another scheduler is served all the same: the flag's value is what pods say."""
+    """A template that says another scheduler is served all the same: the flag's value is what pods
+    say.
+    """
     body = job("other")
     for replica in body["spec"]["mpiReplicaSpecs"].values():
         replica["template"]["spec"]["schedulerName"] = "default-scheduler"
@@ -69,8 +94,12 @@ def test_it_overwrites_the_templates_scheduler(api: Api, pods: Following) -> Non
     assert {pod["spec"]["schedulerName"] for pod in pods.objects().values()} == {"gangsched"}
 
 
-def test_a_launcher_that_waits_for_workers_needs_a_smaller_minimum(api: Api, pods: Following) -> None:
-    """`WaitForWorkersReady` alone waits for ever for its launcher; with `minAvailable` = workers it starts."""
+def test_a_launcher_that_waits_for_workers_needs_a_smaller_minimum(
+    api: Api, pods: Following
+) -> None:
+    """`WaitForWorkersReady` alone waits for ever for its launcher; with `minAvailable` = workers it
+    starts.
+    """
     late = {"launcherCreationPolicy": "WaitForWorkersReady"}
     api.post(JOBS, job("never", **late))
     await_refused(pods, 2, "WaitingForMembers")
@@ -81,4 +110,7 @@ def test_a_launcher_that_waits_for_workers_needs_a_smaller_minimum(api: Api, pod
     await_bound(pods, "starts-", 3)
     by_name = {pod["metadata"]["name"]: pod for pod in pods.objects().values()}
     launcher = next(pod for name, pod in by_name.items() if "launcher" in name)
-    assert launcher["metadata"]["creationTimestamp"] >= by_name["starts-worker-1"]["metadata"]["creationTimestamp"]
+    assert (
+        launcher["metadata"]["creationTimestamp"]
+        >= by_name["starts-worker-1"]["metadata"]["creationTimestamp"]
+    )

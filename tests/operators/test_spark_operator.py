@@ -1,6 +1,8 @@
-"""The real spark-operator, its controller and its webhook, from its chart: the PodGroup and the pods of an application.
+"""The real spark-operator, its controller and its webhook, from its chart: the PodGroup and the
+pods of an application.
 
-Spark itself is played: `spark-submit` only writes down what it is told, and the tests make the pods that it would.
+Spark itself is played: `spark-submit` only writes down what it is told, and the tests make the pods
+that it would.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ pytestmark = pytest.mark.e2e
 
 RELEASE = "spark-operator"
 JOBS = "/apis/sparkoperator.k8s.io/v1beta2/namespaces/default/sparkapplications"
-SETTINGS = ["controller.batchScheduler.enable=true", "controller.batchScheduler.kubeSchedulerNames={gangsched}"]
+SETTINGS = [
+    "controller.batchScheduler.enable=true",
+    "controller.batchScheduler.kubeSchedulerNames={gangsched}",
+]
 FLAGS = ["--namespaces=default", "--leader-election=false", "--health-probe-bind-address=0"]
 SUBMIT = """\
 #!/bin/sh
@@ -73,13 +78,30 @@ def webhook(plane: ControlPlane) -> Iterator[Operator]:
     api = Api.of(plane)
     service = f"{RELEASE}/{RELEASE}-webhook-svc"
     webhooks = Webhooks(plane, service, secret=f"{RELEASE}/{RELEASE}-webhook-certs")
-    install_chart(api, source(RELEASE) / "charts" / "spark-operator-chart", webhooks, RELEASE, *SETTINGS)
+    install_chart(
+        api, source(RELEASE) / "charts" / "spark-operator-chart", webhooks, RELEASE, *SETTINGS
+    )
     webhooks.folder.mkdir()
-    names = f"--mutating-webhook-name={RELEASE}-webhook", f"--validating-webhook-name={RELEASE}-webhook"
-    secret = f"--webhook-secret-name={RELEASE}-webhook-certs", f"--webhook-secret-namespace={RELEASE}"
+    names = (
+        f"--mutating-webhook-name={RELEASE}-webhook",
+        f"--validating-webhook-name={RELEASE}-webhook",
+    )
+    secret = (
+        f"--webhook-secret-name={RELEASE}-webhook-certs",
+        f"--webhook-secret-namespace={RELEASE}",
+    )
     served = f"--webhook-svc-name={RELEASE}-webhook-svc", f"--webhook-svc-namespace={RELEASE}"
     place = f"--webhook-port={webhooks.port}", f"--webhook-cert-dir={webhooks.folder}"
-    argv = ["webhook", "start", "--kubeconfig=@KUBECONFIG@", *FLAGS, *names, *secret, *served, *place]
+    argv = [
+        "webhook",
+        "start",
+        "--kubeconfig=@KUBECONFIG@",
+        *FLAGS,
+        *names,
+        *secret,
+        *served,
+        *place,
+    ]
     account = f"{RELEASE}/{RELEASE}-webhook"
     with Operator(plane, RELEASE, account=account, argv=argv, part="-webhook") as started:
         webhooks.await_answer(api, JOBS, example("SparkApplication"))
@@ -97,7 +119,13 @@ def controller(plane: ControlPlane, home: Path) -> Operator:
     }
     batching = "--enable-batch-scheduler=true", "--kube-scheduler-names=gangsched"
     argv = ["controller", "start", "--kubeconfig=@KUBECONFIG@", *FLAGS, *batching]
-    return Operator(plane, RELEASE, account=f"{RELEASE}/{RELEASE}-controller", argv=argv, environment=environment)
+    return Operator(
+        plane,
+        RELEASE,
+        account=f"{RELEASE}/{RELEASE}-controller",
+        argv=argv,
+        environment=environment,
+    )
 
 
 @pytest.fixture
@@ -135,8 +163,14 @@ def told(home: Path) -> dict[str, str]:
 def spark_pod(name: str, role: str, properties: dict[str, str], *, cpu: str) -> Object:
     """The pod that Spark makes of properties, with requests as it has them."""
     prefix = f"spark.kubernetes.{role}.label."
-    labels = {key.removeprefix(prefix): value for key, value in properties.items() if key.startswith(prefix)}
-    body = make.pod(name, cpu=cpu, scheduler_name="default-scheduler", labels={**labels, "spark-role": role})
+    labels = {
+        key.removeprefix(prefix): value
+        for key, value in properties.items()
+        if key.startswith(prefix)
+    }
+    body = make.pod(
+        name, cpu=cpu, scheduler_name="default-scheduler", labels={**labels, "spark-role": role}
+    )
     body["spec"]["containers"][0]["name"] = f"spark-kubernetes-{role}"
     return body
 
@@ -156,7 +190,9 @@ def test_its_own_rights_are_not_enough(plane: ControlPlane, api: Api, home: Path
         assert not api.list(GROUPS).items
 
 
-def test_the_driver_waits_for_room_for_all(operator: Operator, api: Api, home: Path, pods: Following) -> None:
+def test_the_driver_waits_for_room_for_all(
+    operator: Operator, api: Api, home: Path, pods: Following
+) -> None:
     """It would fit, but not with its executors; they are placed one by one when it makes them."""
     api.post(PODS, make.pod(IN_THE_WAY, cpu="10"))
     await_bound(pods, IN_THE_WAY, 1)
@@ -170,7 +206,9 @@ def test_the_driver_waits_for_room_for_all(operator: Operator, api: Api, home: P
     give_them_back(api)
     await_bound(pods, "spark-pi-driver", 1)
     for number in range(1, 4):
-        stored = api.post(PODS, spark_pod(f"spark-pi-exec-{number}", "executor", properties, cpu="20"))
+        stored = api.post(
+            PODS, spark_pod(f"spark-pi-exec-{number}", "executor", properties, cpu="20")
+        )
         assert (stored["spec"]["schedulerName"], stored["metadata"]["labels"][GROUP_LABEL]) == (
             "gangsched",
             "spark-pi-pg",
@@ -188,8 +226,12 @@ def test_memory_in_small_letters_is_not_counted(operator: Operator, api: Api, ho
     assert group_spec(api)["minResources"] == {"cpu": "61"}
 
 
-def test_a_pod_group_of_ones_own_counts_gpus(operator: Operator, api: Api, home: Path, pods: Following) -> None:
-    """Without the batch scheduler, labels and names of the application reach the pods all the same."""
+def test_a_pod_group_of_ones_own_counts_gpus(
+    operator: Operator, api: Api, home: Path, pods: Following
+) -> None:
+    """Without the batch scheduler, labels and names of the application reach the pods all
+    the same.
+    """
     body = example("SparkApplication")
     del body["spec"]["batchScheduler"]
     for role in ("driver", "executor"):
@@ -203,5 +245,8 @@ def test_a_pod_group_of_ones_own_counts_gpus(operator: Operator, api: Api, home:
     give_them_back(api)
     await_bound(pods, "spark-pi-driver", 1)
     stored = api.post(PODS, spark_pod("spark-pi-exec-1", "executor", properties, cpu="20"))
-    assert (stored["spec"]["schedulerName"], stored["metadata"]["labels"][GROUP_LABEL]) == ("gangsched", "pi")
+    assert (stored["spec"]["schedulerName"], stored["metadata"]["labels"][GROUP_LABEL]) == (
+        "gangsched",
+        "pi",
+    )
     await_bound(pods, "spark-pi-exec-", 1)

@@ -1,9 +1,11 @@
-"""Kueue's own topology scheduling and JobSet's exclusive placement: twenty of each start whole, each job in one rack.
+"""Kueue's own topology scheduling and JobSet's exclusive placement: twenty of each start whole,
+each job in one rack.
 
-Both are the real controllers with their webhooks: JobSet's write the affinity of a job's first pod and the node
-selectors of the others, Kueue's suspend, and its controllers write the host into each pod. The API server calls them
-on loopback by the Service that their manifests name (`webhooks.py`); the manifests are those of the guides, with the
-annotations that ask for topology, and this many of them.
+Both are the real controllers with their webhooks: JobSet's write the affinity of a job's first pod
+and the node selectors of the others, Kueue's suspend, and its controllers write the host into each
+pod. The API server calls them on loopback by the Service that their manifests name (`webhooks.py`);
+the manifests are those of the guides, with the annotations that ask for topology, and this many of
+them.
 """
 
 from __future__ import annotations
@@ -29,21 +31,39 @@ RACK, JOB_KEY = "topology.kubernetes.io/rack", "jobset.sigs.k8s.io/job-key"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 NUMBER, RACKS, GPUS = 20, 40, 4
-"""Workloads of each kind; racks of two nodes, and the GPUs of one: a JobSet of two jobs takes two racks."""
+"""Workloads of each kind; racks of two nodes, and the GPUs of one: a JobSet of two jobs takes two
+racks.
+"""
 ALL_WITHIN_S = 240.0
 API = "kueue.x-k8s.io/v1beta2"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def operators(plane: ControlPlane) -> Iterator[None]:
-    """Racks, both operators, and a queue whose flavour has the racks and their hosts as its topology."""
+    """Racks, both operators, and a queue whose flavour has the racks and their hosts as its
+    topology.
+    """
     api = Api.of(plane)
     names = [(f"r{rack:02}", f"r{rack:02}-{n}") for rack in range(RACKS) for n in range(2)]
-    make.create_all(api, [make.node(name, gpus=GPUS, labels={RACK: rack, "pool": "racks"}) for rack, name in names])
+    make.create_all(
+        api,
+        [make.node(name, gpus=GPUS, labels={RACK: rack, "pool": "racks"}) for rack, name in names],
+    )
     with kueue_installed(plane, ready_within="5m"):
         levels = [{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]
-        apply(api, {"apiVersion": API, "kind": "Topology", "metadata": {"name": "racks"}, "spec": {"levels": levels}})
-        flavour, queue = example("ResourceFlavor", file=QUEUES), example("ClusterQueue", file=QUEUES)
+        apply(
+            api,
+            {
+                "apiVersion": API,
+                "kind": "Topology",
+                "metadata": {"name": "racks"},
+                "spec": {"levels": levels},
+            },
+        )
+        flavour, queue = (
+            example("ResourceFlavor", file=QUEUES),
+            example("ClusterQueue", file=QUEUES),
+        )
         apply(api, {**flavour, "spec": {"nodeLabels": {"pool": "racks"}, "topologyName": "racks"}})
         for resource in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
             if resource["name"] == make.GPU:
@@ -60,11 +80,15 @@ def groups(api: Api, pods: Following) -> Iterator[None]:
     yield
     for path in (JOBSETS, GROUPS):
         for each in api.list(path).items:
-            api.call("DELETE", f"{path}/{each['metadata']['name']}", {"propagationPolicy": "Background"})
+            api.call(
+                "DELETE", f"{path}/{each['metadata']['name']}", {"propagationPolicy": "Background"}
+            )
 
 
 def racks_by(pods: Following, number: int, job_of: Any) -> dict[str, list[str]]:
-    """By job the racks of its pods, one entry a pod, once so many pods are bound. Raises TimeoutError."""
+    """By job the racks of its pods, one entry a pod, once so many pods are bound. Raises
+    TimeoutError.
+    """
 
     def bound(items: Mapping[str, Object]) -> list[Object] | None:
         found = [pod for pod in items.values() if pod["spec"].get("nodeName")]
@@ -76,8 +100,12 @@ def racks_by(pods: Following, number: int, job_of: Any) -> dict[str, list[str]]:
     return found
 
 
-def test_twenty_exclusive_jobsets_start_whole_in_a_rack_for_each_job(api: Api, pods: Following) -> None:
-    """JobSet creates the first pod of each job, which is a gang; when it has a node the others follow to its rack."""
+def test_twenty_exclusive_jobsets_start_whole_in_a_rack_for_each_job(
+    api: Api, pods: Following
+) -> None:
+    """JobSet creates the first pod of each job, which is a gang; when it has a node the others
+    follow to its rack.
+    """
     for number in range(NUMBER):
         body = example("JobSet")
         name = body["metadata"]["name"] = f"training-{number:02}"
@@ -95,8 +123,12 @@ def test_twenty_exclusive_jobsets_start_whole_in_a_rack_for_each_job(api: Api, p
     assert len({own[0] for own in racks.values()}) == 2 * NUMBER
 
 
-def test_twenty_jobs_that_kueue_has_given_a_rack_start_whole_there(api: Api, pods: Following) -> None:
-    """Kueue chooses the rack and a host for each pod and opens its gate; the gang starts whole on those hosts."""
+def test_twenty_jobs_that_kueue_has_given_a_rack_start_whole_there(
+    api: Api, pods: Following
+) -> None:
+    """Kueue chooses the rack and a host for each pod and opens its gate; the gang starts whole on
+    those hosts.
+    """
     for number in range(NUMBER):
         body = example("Job", file=QUEUES)
         name = body["metadata"]["name"] = f"bert-{number:02}"
@@ -107,7 +139,9 @@ def test_twenty_jobs_that_kueue_has_given_a_rack_start_whole_there(api: Api, pod
         assert body["metadata"]["labels"][QUEUE_NAME] == "research"
         api.post(GROUPS, make.pod_group(name, min_member=2))
         api.post(JOBS, body)
-    racks = racks_by(pods, 2 * NUMBER, lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-name"])
+    racks = racks_by(
+        pods, 2 * NUMBER, lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]
+    )
     assert len(racks) == NUMBER
     assert all(len(own) == 2 and len(set(own)) == 1 for own in racks.values()), racks
     for pod in pods.objects().values():

@@ -1,4 +1,6 @@
-"""The real Kubeflow trainer (v2) above the real JobSet, both with webhooks: a TrainJob's gang, and its initializers."""
+"""The real Kubeflow trainer (v2) above the real JobSet, both with webhooks: a TrainJob's gang, and
+its initializers.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from control_plane.applying import apply
 from control_plane.following import Following
 
 from tests.operators.jobset import jobset_installed
-from tests.operators.members import GROUP_LABEL, GROUPS, await_bound, await_refused, await_told, starts_whole
+from tests.operators.members import (
+    GROUP_LABEL,
+    GROUPS,
+    await_bound,
+    await_refused,
+    await_told,
+    starts_whole,
+)
 from tests.operators.operator import Operator, example, install, source
 from tests.operators.webhooks import Webhooks
 
@@ -39,7 +48,9 @@ certManagement: {enable: false}
 
 @pytest.fixture(scope="module", autouse=True)
 def operator(plane: ControlPlane) -> Iterator[Operator]:
-    """trainer as `overlays/manager` installs it, but above the JobSet that is there, not one of another address."""
+    """trainer as `overlays/manager` installs it, but above the JobSet that is there, not one of
+    another address.
+    """
     api = Api.of(plane)
     temporary = plane.workdir / "trainer"
     served = temporary / "k8s-webhook-server" / "serving-certs"  # trainer knows no other place
@@ -47,12 +58,22 @@ def operator(plane: ControlPlane) -> Iterator[Operator]:
     with jobset_installed(plane):
         webhooks = Webhooks(plane, f"{NAMESPACE}/{ACCOUNT}", folder=served)
         base = source("trainer") / "manifests" / "base"
-        resources = [os.path.relpath(base / name, temporary) for name in ("crds", "rbac", "webhook", "manager")]
-        (temporary / "kustomization.yaml").write_text(yaml.safe_dump({"namespace": NAMESPACE, "resources": resources}))
+        resources = [
+            os.path.relpath(base / name, temporary)
+            for name in ("crds", "rbac", "webhook", "manager")
+        ]
+        (temporary / "kustomization.yaml").write_text(
+            yaml.safe_dump({"namespace": NAMESPACE, "resources": resources})
+        )
         install(api, temporary, webhooks)
-        argv = ["--kubeconfig=@KUBECONFIG@", f"--config={webhooks.write_configuration(CONFIGURATION)}"]
+        argv = [
+            "--kubeconfig=@KUBECONFIG@",
+            f"--config={webhooks.write_configuration(CONFIGURATION)}",
+        ]
         account = f"{NAMESPACE}/{ACCOUNT}"
-        with Operator(plane, "trainer", account=account, argv=argv, environment={"TMPDIR": str(temporary)}) as started:
+        with Operator(
+            plane, "trainer", account=account, argv=argv, environment={"TMPDIR": str(temporary)}
+        ) as started:
             webhooks.await_answer(api, RUNTIMES, example("TrainingRuntime"))
             yield started
     api.close()
@@ -60,7 +81,9 @@ def operator(plane: ControlPlane) -> Iterator[Operator]:
 
 @pytest.fixture(autouse=True)
 def left(api: Api, pods: Following) -> Iterator[None]:
-    """Jobs, runtimes and PodGroups of the test go, in this order: a runtime that a job uses stays."""
+    """Jobs, runtimes and PodGroups of the test go, in this order: a runtime that a job
+    uses stays.
+    """
     yield
     for path in (JOBS, RUNTIMES, GROUPS):
         for item in api.list(path).items:
@@ -96,16 +119,22 @@ def test_the_guides_job_waits_whole_and_starts_whole(api: Api, pods: Following) 
 
 
 def test_a_job_with_an_initializer_waits_for_itself(api: Api, pods: Following) -> None:
-    """The initializer is a member, too: the nodes come when it has ended, and it starts when they are there."""
+    """The initializer is a member, too: the nodes come when it has ended, and it starts when they
+    are there.
+    """
     api.post(RUNTIMES, with_initializer(example("TrainingRuntime")))
     api.post(JOBS, example("TrainJob"))
     await_refused(pods, 1, "WaitingForMembers")
-    await_told(api, "llm", "waiting for members of gang default/llm: 1 of 3 are ready; 2 are missing")
+    await_told(
+        api, "llm", "waiting for members of gang default/llm: 1 of 3 are ready; 2 are missing"
+    )
     assert len(pods.objects()) == 1
 
 
 def test_a_gang_of_the_nodes_alone_starts_after_the_initializer(api: Api, pods: Following) -> None:
-    """Without the policy, with a PodGroup of one's own and its label in the template of the nodes."""
+    """Without the policy, with a PodGroup of one's own and its label in the template of
+    the nodes.
+    """
     runtime = with_initializer(example("TrainingRuntime"))
     del runtime["spec"]["podGroupPolicy"]
     node = runtime["spec"]["template"]["spec"]["replicatedJobs"][1]

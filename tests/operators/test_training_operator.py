@@ -1,4 +1,6 @@
-"""The real training-operator, `--gang-scheduler-name=gangsched`: its PyTorchJob is scheduled as a gang, unchanged."""
+"""The real training-operator, `--gang-scheduler-name=gangsched`: its PyTorchJob is scheduled as a
+gang, unchanged.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,17 @@ ARGV = [
 
 @pytest.fixture(scope="module", autouse=True)
 def operator(plane: ControlPlane) -> Iterator[Operator]:
-    """training-operator, installed as its manifests say; it makes its webhook's certificate itself."""
+    """training-operator, installed as its manifests say; it makes its webhook's
+    certificate itself.
+    """
     api = Api.of(plane)
     webhooks = Webhooks(plane, "kubeflow/training-operator", secret=SECRET, folder=CERTIFICATES)
     install(api, source("training-operator") / "manifests" / "overlays" / "standalone", webhooks)
     argv = [*ARGV, f"--webhook-server-port={webhooks.port}"]
     try:
-        with Operator(plane, "training-operator", account="kubeflow/training-operator", argv=argv) as started:
+        with Operator(
+            plane, "training-operator", account="kubeflow/training-operator", argv=argv
+        ) as started:
             webhooks.mount(api)
             webhooks.await_answer(api, JOBS, example("PyTorchJob"))
             yield started
@@ -63,7 +69,9 @@ def job(name: str) -> Object:
 
 
 def test_the_guides_job_waits_whole_and_starts_whole(api: Api, pods: Following) -> None:
-    """Its PodGroup counts all replicas, its pods name the scheduler; none is bound before all have room."""
+    """Its PodGroup counts all replicas, its pods name the scheduler; none is bound before all have
+    room.
+    """
     waiting = starts_whole(api, pods, lambda: api.post(JOBS, example("PyTorchJob")), prefix="bert-")
     assert {pod["spec"]["schedulerName"] for pod in waiting} == {"gangsched"}
     assert {pod["metadata"]["labels"][GROUP_LABEL] for pod in waiting} == {"bert"}
@@ -73,7 +81,9 @@ def test_the_guides_job_waits_whole_and_starts_whole(api: Api, pods: Following) 
 def test_its_webhook_is_asked(api: Api) -> None:
     """What it refuses is refused: a job without a container of the name that PyTorchJobs have."""
     body = job("refused")
-    body["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["name"] = "other"
+    body["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["name"] = (
+        "other"
+    )
     with pytest.raises(ApiError, match=r"validator\.pytorchjob\.training-operator\.kubeflow\.org"):
         api.post(JOBS, body)
 
@@ -87,11 +97,15 @@ def test_a_templates_scheduler_stays_with_a_warning(api: Api, pods: Following) -
         api.post(JOBS, body)
         pods.wait_for(lambda items: len(items) == 3 or None, within_s=WITHIN_S, what="its pods")
         events.wait_for(
-            lambda items: any(event["reason"] == "SetPodTemplateSchedulerName" for event in items.values()),
+            lambda items: any(
+                event["reason"] == "SetPodTemplateSchedulerName" for event in items.values()
+            ),
             within_s=WITHIN_S,
             what="the operator's warning",
         )
-    assert {pod["spec"]["schedulerName"] for pod in pods.objects().values()} == {"default-scheduler"}
+    assert {pod["spec"]["schedulerName"] for pod in pods.objects().values()} == {
+        "default-scheduler"
+    }
 
 
 def test_the_minimum_may_be_less_than_all(api: Api, pods: Following) -> None:

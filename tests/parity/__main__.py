@@ -1,7 +1,7 @@
 """`python -m tests.parity --number 300 --seed 1`: prints every difference, then the figures.
 
-`--case SEED/NUMBER` shows one case, its objects first. Exit code 1 if one side placed a pod where the other would not;
-`docs/parity.md` says which other differences are known.
+`--case SEED/NUMBER` shows one case, its objects first. Exit code 1 if one side placed a pod where
+the other would not; `docs/parity.md` says which other differences are known.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ from tests.parity.kube_scheduler import ADMISSION_OFF
 
 def main() -> int:
     """Compare and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.parity", description="Do we say what kube-scheduler says?")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.parity", description="Do we say what kube-scheduler says?"
+    )
     parser.add_argument("--number", type=int, default=300, help="probes to compare (default 300)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--case", metavar="SEED/NUMBER", help="compare only this case, and print its objects")
+    parser.add_argument(
+        "--case", metavar="SEED/NUMBER", help="compare only this case, and print its objects"
+    )
     asked = parser.parse_args()
     chosen = cases(asked.seed)
     if asked.case:

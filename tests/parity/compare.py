@@ -1,8 +1,8 @@
 """Give cases to both schedulers and count where they agree.
 
-Invariant: the run follows our own placements, so that members that depend on each other are tested step by step: if
-kube-scheduler chose another node, it must also accept ours when that is the only one with room. A difference counts
-only if it is there after asking again.
+Invariant: the run follows our own placements, so that members that depend on each other are tested
+step by step: if kube-scheduler chose another node, it must also accept ours when that is the only
+one with room. A difference counts only if it is there after asking again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Difference:
 class Figures:
     """What was compared: probes, those refused by both, and all differences by kind.
 
-    `said` and `agreed` are probes by reason: kube-scheduler gave it, and we gave it for as many nodes.
+    `said` and `agreed` are probes by reason: kube-scheduler gave it, and we gave it for as many
+    nodes.
     """
 
     probes: int = 0
@@ -81,17 +82,31 @@ class Figures:
 
     def __str__(self) -> str:
         placed = self.probes - self.refused - len(self.fate)
-        rows = [f"  {self.agreed[text]:5} of {total:5}  {text}" for text, total in self.said.most_common()]
+        rows = [
+            f"  {self.agreed[text]:5} of {total:5}  {text}"
+            for text, total in self.said.most_common()
+        ]
         return "\n".join(
             (
-                f"{self.probes} probes: {_share(self.probes, len(self.fate))} agree on bound or not",
-                f"{placed} bound: {_share(placed, len(self.node))} on a node that kube-scheduler accepts, "
-                f"{self.same_node} of them on the one it chose",
-                f"{self.refused} refused: {_share(self.refused, len(self.reasons))} in the same sentence; "
-                f"of {self.said.total()} reasons {_share(self.said.total(), self.said.total() - self.agreed.total())} "
-                "for as many nodes:",
+                (
+                    f"{self.probes} probes: {_share(self.probes, len(self.fate))} agree on bound"
+                    " or not"
+                ),
+                (
+                    f"{placed} bound: {_share(placed, len(self.node))} on a node that"
+                    f" kube-scheduler accepts, {self.same_node} of them on the one it chose"
+                ),
+                (
+                    f"{self.refused} refused: {_share(self.refused, len(self.reasons))} in the same"
+                    f" sentence; of {self.said.total()} reasons"
+                    f" {_share(self.said.total(), self.said.total() - self.agreed.total())} for as"
+                    " many nodes:"
+                ),
                 *rows,
-                f"kube-scheduler was asked again {self.asked_again} times, when it might not have seen everything yet",
+                (
+                    f"kube-scheduler was asked again {self.asked_again} times, when it might not"
+                    " have seen everything yet"
+                ),
             )
         )
 
@@ -133,7 +148,9 @@ def _batches(probes: list[Object]) -> Iterator[list[Object]]:
         yield list(batch)
 
 
-def _decided(batch: list[Object], scheduler: KubeScheduler, ours: Ours) -> list[tuple[Object, Answer]]:
+def _decided(
+    batch: list[Object], scheduler: KubeScheduler, ours: Ours
+) -> list[tuple[Object, Answer]]:
     """Our answers, in the order of the plan."""
     ours.look()
     stored = [scheduler.create(probe, dry_run=True) for probe in batch]
@@ -141,7 +158,9 @@ def _decided(batch: list[Object], scheduler: KubeScheduler, ours: Ours) -> list[
     return [(by_name[name], answer) for name, answer in ours.decide(stored)]
 
 
-def _follow(probe: Object, mine: Answer, case: Case, figures: Figures, scheduler: KubeScheduler) -> bool:
+def _follow(
+    probe: Object, mine: Answer, case: Case, figures: Figures, scheduler: KubeScheduler
+) -> bool:
     """Give one probe to kube-scheduler and leave it on our node; False if that is not possible."""
     name = probe["metadata"]["name"]
     theirs = _asked(probe, scheduler, figures, lambda answer: _agrees(mine, answer))
@@ -167,8 +186,12 @@ def _follow(probe: Object, mine: Answer, case: Case, figures: Figures, scheduler
     return theirs.node == mine.node
 
 
-def _asked(probe: Object, scheduler: KubeScheduler, figures: Figures, expected: Callable[[Answer], bool]) -> Answer:
-    """kube-scheduler's answer; an unexpected one is asked for again once its caches are up to date."""
+def _asked(
+    probe: Object, scheduler: KubeScheduler, figures: Figures, expected: Callable[[Answer], bool]
+) -> Answer:
+    """kube-scheduler's answer; an unexpected one is asked for again once its caches are up
+    to date.
+    """
     answer = scheduler.ask(probe)
     for attempt in range(1, ATTEMPTS):
         if expected(answer):

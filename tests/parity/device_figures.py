@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Figures:
-    """What was compared, of which `joint` had pools of several nodes. `refused` cases were not accepted by the API
-    server, `unsupported` ones not by gangsched; of `silent` ones kube-scheduler said nothing, `elsewhere` it named a
-    pool of another node, and `unmapped` it did not bind, since 1.36 fails for pods with claims whose extended resources
-    are all offered by the node. `recharged` ones it did not bind since 1.36, unlike 1.37, takes counters again for a
-    further share of a device of which a claim has a share without capacity.
+    """What was compared, of which `joint` had pools of several nodes. `refused` cases were not
+    accepted by the API server, `unsupported` ones not by gangsched; of `silent` ones kube-scheduler
+    said nothing, `elsewhere` it named a pool of another node, and `unmapped` it did not bind, since
+    1.36 fails for pods with claims whose extended resources are all offered by the node.
+    `recharged` ones it did not bind since 1.36, unlike 1.37, takes counters again for a further
+    share of a device of which a claim has a share without capacity.
     """
 
     compared: int = 0
@@ -31,11 +32,14 @@ class Figures:
         rows = [f"  {number:5}  {text}" for text, number in self.said.most_common()]
         return "\n".join(
             (
-                f"{self.compared} compared, {self.joint} with pools of several nodes, {self.bound} bound by both, "
-                f"{len(self.differences)} differ; "
-                f"{self.refused} refused by the API server, {self.unsupported} by gangsched as unsupported, "
-                f"{self.silent} of which kube-scheduler said nothing, {self.elsewhere} because of a pool elsewhere, "
-                f"{self.unmapped} that it failed to bind, {self.recharged} whose counters it took twice",
+                (
+                    f"{self.compared} compared, {self.joint} with pools of several nodes,"
+                    f" {self.bound} bound by both, {len(self.differences)} differ; {self.refused}"
+                    f" refused by the API server, {self.unsupported} by gangsched as unsupported,"
+                    f" {self.silent} of which kube-scheduler said nothing, {self.elsewhere} because"
+                    f" of a pool elsewhere, {self.unmapped} that it failed to bind,"
+                    f" {self.recharged} whose counters it took twice"
+                ),
                 *rows,
             )
         )

@@ -1,12 +1,14 @@
 """Single pods with claims under gangsched and under kube-scheduler, both on one control plane.
 
-`python -m tests.parity.devices --number 400 --seed 1` takes the random pools and claims of `tests.device_answers`; each
-case is there twice, with a node, slices, classes and allocated claims of its own for each scheduler. Compared are
-whether the pod is bound, the devices of each of its claims and the nodes that can use them, and otherwise the reason.
-Two of five pods request extended resources that the classes serve, some of which the node offers by itself; then the
-claim that the scheduler has made is compared as well. In half of the cases pools are for nodes with a label, or each
-device states its nodes; in the others each pool is for one node. Cases that the API server refuses are counted, and so
-are those in which gangsched refuses a field that it does not support. Exit code 1 if any differ.
+`python -m tests.parity.devices --number 400 --seed 1` takes the random pools and claims of
+`tests.device_answers`; each case is there twice, with a node, slices, classes and allocated claims
+of its own for each scheduler. Compared are whether the pod is bound, the devices of each of its
+claims and the nodes that can use them, and otherwise the reason. Two of five pods request extended
+resources that the classes serve, some of which the node offers by itself; then the claim that the
+scheduler has made is compared as well. In half of the cases pools are for nodes with a label, or
+each device states its nodes; in the others each pool is for one node. Cases that the API server
+refuses are counted, and so are those in which gangsched refuses a field that it does not support.
+Exit code 1 if any differ.
 """
 
 from __future__ import annotations
@@ -85,9 +87,13 @@ class Twin:
         classes: list[Any] = self._drawn.classes
         for each in classes:
             name = each["metadata"]["name"]
-            yield _resource("DeviceClass", self.tag + name, each["spec"] | self._extended.served(name))
+            yield _resource(
+                "DeviceClass", self.tag + name, each["spec"] | self._extended.served(name)
+            )
         for each in self._drawn.slices:
-            yield _resource("ResourceSlice", self.tag + each["metadata"]["name"], self._slice(each["spec"]))
+            yield _resource(
+                "ResourceSlice", self.tag + each["metadata"]["name"], self._slice(each["spec"])
+            )
         yield from self.claims
         held = self._held()
         if held is not None:
@@ -100,7 +106,9 @@ class Twin:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a pool is incomplete or invalid, which kube-scheduler 1.36 holds against pods on all nodes."""
+        """Whether a pool is incomplete or invalid, which kube-scheduler 1.36 holds against pods on
+        all nodes.
+        """
         slices = [decode_slice(each) for each in self.objects() if each["kind"] == "ResourceSlice"]
         pools = [pool for name in ("n0", "n1") for pool in self._pools(slices, name)]
         return any(pool.incomplete or pool.invalid for pool in pools)
@@ -108,7 +116,11 @@ class Twin:
     @property
     def has_joint_pools(self) -> bool:
         """Whether a slice or device is for more than one node."""
-        return any("nodeName" not in each["spec"] for each in self.objects() if each["kind"] == "ResourceSlice")
+        return any(
+            "nodeName" not in each["spec"]
+            for each in self.objects()
+            if each["kind"] == "ResourceSlice"
+        )
 
     @property
     def recharges(self) -> bool:
@@ -140,12 +152,21 @@ class Twin:
     def pod(self) -> Object:
         """The pod that has all claims."""
         claims = [
-            {"name": f"c{n}", "resourceClaimName": each["metadata"]["name"]} for n, each in enumerate(self.claims)
+            {"name": f"c{n}", "resourceClaimName": each["metadata"]["name"]}
+            for n, each in enumerate(self.claims)
         ]
         containers = [
-            {"name": "main", "image": make.IMAGE, "resources": {"claims": [{"name": each["name"]} for each in claims]}}
+            {
+                "name": "main",
+                "image": make.IMAGE,
+                "resources": {"claims": [{"name": each["name"]} for each in claims]},
+            }
         ]
-        spec = {"resourceClaims": claims, "containers": containers, "nodeSelector": {PLACE: self.tag[:-1]}}
+        spec = {
+            "resourceClaims": claims,
+            "containers": containers,
+            "nodeSelector": {PLACE: self.tag[:-1]},
+        }
         containers += self._extended.containers
         spec |= {"initContainers": self._extended.inits} if self._extended.inits else {}
         return make.pod(f"{self.tag}p", NAMESPACE, scheduler_name=self._scheduler, spec=spec)
@@ -157,7 +178,11 @@ class Twin:
         if self._is_joint:
             made |= self._scope(spec)
         else:
-            pool = (each["spec"] for each in self._drawn.slices if each["spec"]["pool"]["name"] == spec["pool"]["name"])
+            pool = (
+                each["spec"]
+                for each in self._drawn.slices
+                if each["spec"]["pool"]["name"] == spec["pool"]["name"]
+            )
             made["nodeName"] = self.tag + next(pool).get("nodeName", "n0")
         if "devices" in spec:
             made["devices"] = [self._device(each) for each in spec["devices"]]
@@ -181,7 +206,11 @@ class Twin:
         for term in drawn.get("nodeSelector", {}).get("nodeSelectorTerms", ()):
             parts += term["matchExpressions"][0]["values"]
         expression = {"key": PART, "operator": "In", "values": [self.tag + part for part in parts]}
-        return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}} if parts else {}
+        return (
+            {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+            if parts
+            else {}
+        )
 
     def _claim(self, claim: Mapping[str, Any]) -> Object:
         devices = json.loads(json.dumps(claim["spec"]["devices"]))
@@ -189,12 +218,15 @@ class Twin:
             for each in (request.get("exactly"), *request.get("firstAvailable", ())):
                 if each is not None:
                     each["deviceClassName"] = self.tag + each["deviceClassName"]
-        return _resource("ResourceClaim", self.tag + claim["metadata"]["name"], {"devices": devices})
+        return _resource(
+            "ResourceClaim", self.tag + claim["metadata"]["name"], {"devices": devices}
+        )
 
     def _held(self) -> Object | None:
         (held,) = self._drawn.allocated
         results = [
-            {**each, "pool": self.tag + each["pool"]} for each in held["status"]["allocation"]["devices"]["results"]
+            {**each, "pool": self.tag + each["pool"]}
+            for each in held["status"]["allocation"]["devices"]["results"]
         ]
         if not results:
             return None
@@ -210,14 +242,28 @@ class Extended:
         rng = Random(f"extended {seed}")
         self.is_any = rng.random() < 0.4
         self.is_alone = self.is_any and rng.random() < 0.6
-        self._explicit = {name: f"example.com/{tag}{name}" for name in classes if rng.random() < 0.5}
-        names = [self._explicit.get(name, f"deviceclass.resource.kubernetes.io/{tag}{name}") for name in classes]
-        self.offered = {name: str(rng.choice([1, 2, 4])) for name in names if self.is_any and rng.random() < 0.25}
+        self._explicit = {
+            name: f"example.com/{tag}{name}" for name in classes if rng.random() < 0.5
+        }
+        names = [
+            self._explicit.get(name, f"deviceclass.resource.kubernetes.io/{tag}{name}")
+            for name in classes
+        ]
+        self.offered = {
+            name: str(rng.choice([1, 2, 4]))
+            for name in names
+            if self.is_any and rng.random() < 0.25
+        }
         numbers = [1, 1, 1, 2, 2, 3]
         self.containers, self.inits = (
             [
-                self._container(f"{kind}{number}", {name: rng.choice(numbers) for name in names if rng.random() < 0.7})
-                for number in range(rng.choice([1, 1, 2]) if self.is_any and rng.random() < chance else 0)
+                self._container(
+                    f"{kind}{number}",
+                    {name: rng.choice(numbers) for name in names if rng.random() < 0.7},
+                )
+                for number in range(
+                    rng.choice([1, 1, 2]) if self.is_any and rng.random() < chance else 0
+                )
             ]
             for kind, chance in (("main", 1.0), ("init", 0.4))
         )
@@ -231,7 +277,11 @@ class Extended:
     @staticmethod
     def _container(name: str, amounts: Mapping[str, int]) -> Object:
         texts = {resource: str(amount) for resource, amount in amounts.items()}
-        return {"name": name, "image": make.IMAGE, "resources": {"requests": {"cpu": "1"} | texts, "limits": texts}}
+        return {
+            "name": name,
+            "image": make.IMAGE,
+            "resources": {"requests": {"cpu": "1"} | texts, "limits": texts},
+        }
 
 
 def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
@@ -247,14 +297,24 @@ def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
 def run(plane: ControlPlane, seeds: Sequence[int], *, progress: bool = False) -> Figures:
     """Compare the cases of these seeds, some at a time."""
     figures = Figures()
-    with closing(Api.of(plane)) as api, ThreadPoolExecutor(8) as pool, Daemon(plane, extra_args=("--devices", "all")):
+    with (
+        closing(Api.of(plane)) as api,
+        ThreadPoolExecutor(8) as pool,
+        Daemon(plane, extra_args=("--devices", "all")),
+    ):
         labels = {"resource.kubernetes.io/admin-access": "true"}
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+        namespace = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": NAMESPACE, "labels": labels},
+        }
         api.post("/api/v1/namespaces", namespace)
         with Following(api, PODS) as pods:
             alone = [seed for seed in seeds if Twin(seed, SCHEDULERS[0]).is_broken]
             together = [seed for seed in seeds if seed not in alone]
-            batches = [together[first : first + AT_ONCE] for first in range(0, len(together), AT_ONCE)]
+            batches = [
+                together[first : first + AT_ONCE] for first in range(0, len(together), AT_ONCE)
+            ]
             done = 0
             for batch in (*batches, *([seed] for seed in alone)):
                 _some(api, pool, pods, batch, figures)
@@ -264,13 +324,16 @@ def run(plane: ControlPlane, seeds: Sequence[int], *, progress: bool = False) ->
     return figures
 
 
-def _some(api: Api, pool: ThreadPoolExecutor, pods: Following, seeds: Sequence[int], figures: Figures) -> None:
+def _some(
+    api: Api, pool: ThreadPoolExecutor, pods: Following, seeds: Sequence[int], figures: Figures
+) -> None:
     twins = {seed: [Twin(seed, scheduler) for scheduler in SCHEDULERS] for seed in seeds}
     accepted = pool.map(lambda pair: all(_created(api, each) for each in pair), twins.values())
     asked = [seed for seed, is_accepted in zip(seeds, accepted, strict=True) if is_accepted]
     figures.refused += len(seeds) - len(asked)
     _clear(api, pool, (twin for seed in seeds if seed not in asked for twin in twins[seed]))
-    time.sleep(QUIET_S)  # until both have seen all slices: a refusal is not told anew at once when they change
+    # until both have seen all slices: a refusal is not told anew at once when they change
+    time.sleep(QUIET_S)
     list(
         pool.map(
             lambda each: api.post(api.path_of(each, namespace=NAMESPACE), each),
@@ -288,7 +351,9 @@ def _some(api: Api, pool: ThreadPoolExecutor, pods: Following, seeds: Sequence[i
         figures.silent += len(silent)
     found = dict(_named(pods.objects()))
     for seed in asked:
-        ours, theirs = (_answer(api, twin, found[twin.pod()["metadata"]["name"]]) for twin in twins[seed])
+        ours, theirs = (
+            _answer(api, twin, found[twin.pod()["metadata"]["name"]]) for twin in twins[seed]
+        )
         _count(seed, ours, theirs, figures, twins[seed][1])
     _clear(api, pool, (twin for seed in asked for twin in twins[seed]))
 
@@ -296,7 +361,11 @@ def _some(api: Api, pool: ThreadPoolExecutor, pods: Following, seeds: Sequence[i
 def _clear(api: Api, pool: ThreadPoolExecutor, twins: Iterable[Twin]) -> None:
     """Delete the slices of these cases, so that no other case meets them."""
     slices = [each for twin in twins for each in twin.objects() if each["kind"] == "ResourceSlice"]
-    list(pool.map(lambda each: _deleted(api, f"{api.path_of(each)}/{each['metadata']['name']}"), slices))
+    list(
+        pool.map(
+            lambda each: _deleted(api, f"{api.path_of(each)}/{each['metadata']['name']}"), slices
+        )
+    )
 
 
 def _deleted(api: Api, path: str) -> None:
@@ -340,9 +409,16 @@ def _answer(api: Api, twin: Twin, pod: Object) -> Answer:
     made = pod["status"].get("extendedResourceClaimStatus")
     claims += [api.get(f"{HERE}/{made['resourceClaimName']}")] if made else []
     results = [each["status"]["allocation"]["devices"].get("results") or () for each in claims]
-    told = [_NAMES.sub("", json.dumps(each, sort_keys=True)) for each in made["requestMappings"]] if made else []
+    told = (
+        [_NAMES.sub("", json.dumps(each, sort_keys=True)) for each in made["requestMappings"]]
+        if made
+        else []
+    )
     asked = [_NAMES.sub("", json.dumps(claims[-1]["spec"], sort_keys=True))] if made else []
-    places = [json.dumps(each["status"]["allocation"].get("nodeSelector"), sort_keys=True) for each in claims]
+    places = [
+        json.dumps(each["status"]["allocation"].get("nodeSelector"), sort_keys=True)
+        for each in claims
+    ]
     told += [_NAMES.sub("", each) for each in places]
     return Answer((*(tuple(map(_device, each)) for each in results), (*told, *asked)), bound=True)
 
@@ -350,9 +426,15 @@ def _answer(api: Api, twin: Twin, pod: Object) -> Answer:
 def _device(result: Mapping[str, Any]) -> str:
     told = {"admin": True} if result.get("adminAccess") else {}
     # 1.36 rounds what is consumed up to whole units, which 1.37 corrects.
-    told |= {name: ceil(parse_nanos(amount) / NANOS) for name, amount in result.get("consumedCapacity", {}).items()}
+    told |= {
+        name: ceil(parse_nanos(amount) / NANOS)
+        for name, amount in result.get("consumedCapacity", {}).items()
+    }
     pool = _NAMES.sub("", result["pool"])
-    return f"{result['request']}: {result['driver']}/{pool}/{result['device']} {json.dumps(told, sort_keys=True)}"
+    return (
+        f"{result['request']}: {result['driver']}/{pool}/{result['device']}"
+        f" {json.dumps(told, sort_keys=True)}"
+    )
 
 
 def _count(seed: int, ours: Answer, theirs: Answer, figures: Figures, twin: Twin) -> None:
@@ -377,14 +459,19 @@ def _count(seed: int, ours: Answer, theirs: Answer, figures: Figures, twin: Twin
     else:
         figures.said[other] += 1
     if (ours.bound, ours.devices, mine) != (theirs.bound, theirs.devices, other):
-        told = [" ".join(map(str, each.devices)) if each.bound else each.said for each in (ours, theirs)]
-        figures.differences.append(f"case {seed}\n  ours           {told[0]}\n  kube-scheduler {told[1]}")
+        told = [
+            " ".join(map(str, each.devices)) if each.bound else each.said for each in (ours, theirs)
+        ]
+        figures.differences.append(
+            f"case {seed}\n  ours           {told[0]}\n  kube-scheduler {told[1]}"
+        )
 
 
 def reason(said: str) -> str:
     """Why the pod's own node is refused, without names of the case; of other nodes nothing is said.
 
-    Of an error in a claim, the error: gangsched names the device as well, and 1.36 says less than 1.37 and gangsched.
+    Of an error in a claim, the error: gangsched names the device as well, and 1.36 says less than
+    1.37 and gangsched.
     """
     text = _NAMES.sub("", said)
     if found := re.search(r"no such key: \w+|exceeds the claim limit of \d+", text):
@@ -408,10 +495,15 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--case", type=int, help="only this case; its objects are printed")
     asked = parser.parse_args(None if arguments is None else list(arguments))
     seeds = (
-        [asked.case] if asked.case is not None else list(range(asked.seed * 10_000, asked.seed * 10_000 + asked.number))
+        [asked.case]
+        if asked.case is not None
+        else list(range(asked.seed * 10_000, asked.seed * 10_000 + asked.number))
     )
     if asked.case is not None:
-        for each in (*Twin(asked.case, SCHEDULERS[1]).objects(), Twin(asked.case, SCHEDULERS[1]).pod()):
+        for each in (
+            *Twin(asked.case, SCHEDULERS[1]).objects(),
+            Twin(asked.case, SCHEDULERS[1]).pod(),
+        ):
             print(json.dumps(each))
     with ControlPlane(kcm=True, scheduler=True) as plane:
         with closing(Api.of(plane)) as api:

@@ -1,7 +1,8 @@
-"""Clusters and probes from a seed: small, crowded and unusual, so that every filter has something to refuse.
+"""Clusters and probes from a seed: small, crowded and unusual, so that every filter has something
+to refuse.
 
-Invariant: plain JSON of the API; the same seed gives the same case; the API server accepts every object. Names are new
-in every case, so that cases cannot be confused.
+Invariant: plain JSON of the API; the same seed gives the same case; the API server accepts every
+object. Names are new in every case, so that cases cannot be confused.
 """
 
 from __future__ import annotations
@@ -9,7 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.parity.pods import FOO, GPU, HOSTNAME, RACK, TASTES, ZONE, Object, Taste, bound_pod, probe, resized
+from tests.parity.pods import (
+    FOO,
+    GPU,
+    HOSTNAME,
+    RACK,
+    TASTES,
+    ZONE,
+    Object,
+    Taste,
+    bound_pod,
+    probe,
+    resized,
+)
 from tests.parity.volumes import Storage
 
 LARGE = {"cpu": "32", "memory": "64Gi", "pods": "110", "ephemeral-storage": "1Ti", GPU: "8"}
@@ -19,7 +32,8 @@ LARGE = {"cpu": "32", "memory": "64Gi", "pods": "110", "ephemeral-storage": "1Ti
 class Case:
     """Nodes, storage, pods that are bound to nodes, and probes: pods to place one after the other.
 
-    `ended` and `leaving` name bound pods that have Succeeded or are terminating; `resized` has statuses to patch in.
+    `ended` and `leaving` name bound pods that have Succeeded or are terminating; `resized` has
+    statuses to patch in.
     """
 
     seed: str
@@ -40,10 +54,14 @@ def case(seed: int, number: int) -> Case:
     count = 0 if rng.random() < 0.01 else rng.randint(1, 6)
     nodes = [_node(f"{prefix}-n{index}", rng, tight=tight) for index in range(count)]
     names = [node["metadata"]["name"] for node in nodes]
-    made = Case(f"{seed}/{number}", Storage(prefix, names if taste.volumes > 0.1 else [], rng), nodes)
+    made = Case(
+        f"{seed}/{number}", Storage(prefix, names if taste.volumes > 0.1 else [], rng), nodes
+    )
     for index in range(rng.randint(0, 9)):
         pod = bound_pod(f"{prefix}-b{index}", taste, rng)
-        pod["spec"]["nodeName"] = rng.choice(names) if names and rng.random() < 0.97 else f"{prefix}-gone"
+        pod["spec"]["nodeName"] = (
+            rng.choice(names) if names and rng.random() < 0.97 else f"{prefix}-gone"
+        )
         _mount(pod, taste, made, rng)
         made.bound.append(pod)
         _settle(pod, made, rng)
@@ -52,7 +70,9 @@ def case(seed: int, number: int) -> Case:
         _mount(first, taste, made, rng)
         made.probes.append(first)
         for twin in range(1, rng.choice((1, 1, 1, 2, 4, 7))):
-            made.probes.append({**first, "metadata": {**first["metadata"], "name": f"{prefix}-p{index}-{twin}"}})
+            made.probes.append(
+                {**first, "metadata": {**first["metadata"], "name": f"{prefix}-p{index}-{twin}"}}
+            )
     return made
 
 

@@ -1,8 +1,8 @@
 """The real kube-scheduler, asked one pod at a time.
 
-Invariant: a probe is a pod for the default scheduler; the answer is its PodScheduled condition. The scheduler sees
-nodes and pods by its own watches, a moment after we wrote them: an unexpected answer must be asked for again
-(`compare`).
+Invariant: a probe is a pod for the default scheduler; the answer is its PodScheduled condition. The
+scheduler sees nodes and pods by its own watches, a moment after we wrote them: an unexpected answer
+must be asked for again (`compare`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tests.parity.generate import Case
 from tests.parity.pods import NAMESPACES, RUNTIME_CLASS, Object
 from tests.parity.volumes import CLASSES
 
-#: As a control plane without a controller manager has it, and claims and volumes go when they are deleted.
+#: As a control plane without a controller manager has it, and claims and volumes go when they are
+#: deleted.
 ADMISSION_OFF = ("TaintNodesByCondition", "ServiceAccount", "StorageObjectInUseProtection")
 PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"
@@ -44,11 +45,19 @@ class KubeScheduler:
         self.api = Api.of(plane)
         self._pool = ThreadPoolExecutor(8)
         for name, labels in NAMESPACES.items():
-            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+            body = {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": name, "labels": labels},
+            }
             self.api.post("/api/v1/namespaces", body)
         for storage_class in CLASSES:
             self.api.post(self.api.path_of(storage_class), storage_class)
-        heavy = {"metadata": {"name": RUNTIME_CLASS}, "handler": "heavy", "overhead": {"podFixed": {"cpu": "250m"}}}
+        heavy = {
+            "metadata": {"name": RUNTIME_CLASS},
+            "handler": "heavy",
+            "overhead": {"podFixed": {"cpu": "250m"}},
+        }
         self.api.post("/apis/node.k8s.io/v1/runtimeclasses", heavy)
         self._answers: queue.Queue[tuple[str, Answer]] = queue.Queue()
         self._watch = self.api.watch(PODS, self.api.list(PODS).resource_version)
@@ -60,7 +69,9 @@ class KubeScheduler:
         self._pool.shutdown()
 
     def build(self, case: Case) -> None:
-        """Create the storage, the nodes and the bound pods of a case, in the states they should be in."""
+        """Create the storage, the nodes and the bound pods of a case, in the states they should be
+        in.
+        """
         self._each(lambda item: self.api.post(self.api.path_of(item), item), case.storage.objects)
         for claim in _claims(case, case.storage.lost):
             self.api.patch(f"{self._path_of(claim)}/status", {"status": {"phase": "Lost"}})
@@ -109,7 +120,9 @@ class KubeScheduler:
         self.api.delete(_path(pod))
 
     def close_nodes(self, case: Case, but: str) -> None:
-        """Leave no room on any node but one. Only resources change, so that no other filter is affected."""
+        """Leave no room on any node but one. Only resources change, so that no other filter is
+        affected.
+        """
         self._set_pods([(node, "0") for node in case.nodes if node["metadata"]["name"] != but])
 
     def open_nodes(self, case: Case, but: str) -> None:
@@ -123,7 +136,9 @@ class KubeScheduler:
     def _set_pods(self, changes: Sequence[tuple[Object, str | None]]) -> None:
         def change(pair: tuple[Object, str | None]) -> None:
             path = f"{NODES}/{pair[0]['metadata']['name']}/status"
-            self.api.patch(path, {"status": {"allocatable": {"pods": pair[1]}}}, content_type=STRATEGIC_PATCH)
+            self.api.patch(
+                path, {"status": {"allocatable": {"pods": pair[1]}}}, content_type=STRATEGIC_PATCH
+            )
 
         self._each(change, changes)
 
@@ -135,7 +150,9 @@ class KubeScheduler:
             if kind == "DELETED":
                 continue
             for condition in pod.get("status", {}).get("conditions") or ():
-                if condition["type"] == "PodScheduled" and (pod["spec"].get("nodeName") or condition.get("message")):
+                if condition["type"] == "PodScheduled" and (
+                    pod["spec"].get("nodeName") or condition.get("message")
+                ):
                     answer = Answer(pod["spec"].get("nodeName", ""), condition.get("message", ""))
                     self._answers.put((pod["metadata"]["uid"], answer))
 

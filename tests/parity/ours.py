@@ -1,7 +1,8 @@
-"""What gangsched decides about the same objects, without a daemon: store, state and plan in this process.
+"""What gangsched decides about the same objects, without a daemon: store, state and plan in this
+process.
 
-Invariant: everything is decoded from the API server's own bytes. One state is kept for a case, so that what it
-remembers between plans is tested too.
+Invariant: everything is decoded from the API server's own bytes. One state is kept for a case, so
+that what it remembers between plans is tested too.
 """
 
 from __future__ import annotations
@@ -49,23 +50,39 @@ class Ours:
             each.add_page(json.dumps(self._api.get(each.resource.path)).encode())
 
     def decide(self, stored: Sequence[Object]) -> list[tuple[str, Answer]]:
-        """The node of each of these pods, by name, in the order of their one plan; nothing is committed."""
+        """The node of each of these pods, by name, in the order of their one plan; nothing is
+        committed.
+        """
         pods: dict[str, Pod] = {}
         for body in stored:
-            pod = self._pods.resource.convert(self._pods.resource.item.decode(json.dumps(body).encode()))
+            pod = self._pods.resource.convert(
+                self._pods.resource.item.decode(json.dumps(body).encode())
+            )
             assert pod is not None
             pods[f"pod:{pod.key}"] = pod
             self._apply(Applied(pod))
         self._state.refresh(NOW_S)
-        ready = [group for group in self._state.ready(NOW_S) if any(gang.pending for gang in group.gangs)]
+        ready = [
+            group for group in self._state.ready(NOW_S) if any(gang.pending for gang in group.gangs)
+        ]
         proposal = plan(self._state.snapshot(), ready, now_s=NOW_S)
         nodes = {p.pod.uid: p.node for verdict in proposal.verdicts for p in verdict.binds}
-        said = {uid: told.now or told.message for verdict in proposal.verdicts for uid, told in verdict.notes}
+        said = {
+            uid: told.now or told.message
+            for verdict in proposal.verdicts
+            for uid, told in verdict.notes
+        }
         decided = [pods[verdict.group] for verdict in proposal.verdicts]
-        answers = [(pod.name, Answer(nodes.get(pod.uid, ""), said.get(pod.uid, ""))) for pod in decided]
+        answers = [
+            (pod.name, Answer(nodes.get(pod.uid, ""), said.get(pod.uid, ""))) for pod in decided
+        ]
         # What the API server itself said when it created them stands.
         gated = [pod for pod in pods.values() if pod.gated and pod.condition is not None]
-        return answers + [(pod.name, Answer("", pod.condition.message)) for pod in gated if pod.condition is not None]
+        return answers + [
+            (pod.name, Answer("", pod.condition.message))
+            for pod in gated
+            if pod.condition is not None
+        ]
 
     def _apply(self, message: Message) -> None:
         self._state.apply(message, now_s=NOW_S)

@@ -11,7 +11,11 @@ from typing import Any
 
 Object = dict[str, Any]
 
-NAMESPACES: dict[str, dict[str, str]] = {"p-a": {"team": "x"}, "p-b": {"team": "y", "tier": "1"}, "p-c": {}}
+NAMESPACES: dict[str, dict[str, str]] = {
+    "p-a": {"team": "x"},
+    "p-b": {"team": "y", "tier": "1"},
+    "p-c": {},
+}
 RUNTIME_CLASS = "p-heavy"
 HOSTNAME, ZONE, RACK = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "rack"
 FOO = "example.com/foo"
@@ -68,9 +72,14 @@ def probe(name: str, taste: Taste, rng: Random, node_names: list[str]) -> Object
     if rng.random() < taste.nodes * 0.7:
         affinity["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": _node_terms(rng, node_names)}}
     if rng.random() < taste.nodes * 0.4:
-        spec["nodeSelector"] = dict([rng.choice(((ZONE, "x"), (ZONE, "y"), (RACK, "1"), ("size", "12")))])
+        spec["nodeSelector"] = dict(
+            [rng.choice(((ZONE, "x"), (ZONE, "y"), (RACK, "1"), ("size", "12")))]
+        )
     if rng.random() < taste.scores:
-        preferred = {"weight": rng.randint(1, 100), "preference": _node_term(rng, node_names, odd=False)}
+        preferred = {
+            "weight": rng.randint(1, 100),
+            "preference": _node_term(rng, node_names, odd=False),
+        }
         affinity.setdefault("nodeAffinity", {})[PREFERRED] = [preferred]
     spreads = _spreads(rng, pod["metadata"]["labels"]) if rng.random() < taste.spread else []
     if rng.random() < taste.scores:
@@ -96,7 +105,9 @@ def resized(pod: Object, rng: Random) -> Object:
         status["initContainerStatuses"] = [_container_status(sidecars[0], rng)]
     if rng.random() < 0.5:
         stands = rng.choice(("True", "False"))
-        status["conditions"] = [{"type": "PodResizePending", "status": stands, "reason": "Infeasible"}]
+        status["conditions"] = [
+            {"type": "PodResizePending", "status": stands, "reason": "Infeasible"}
+        ]
     return status
 
 
@@ -121,19 +132,25 @@ def _pod(name: str, taste: Taste, rng: Random) -> Object:
     _ask_for_more(spec, taste, rng)
     affinity: Object = {}
     if rng.random() < taste.away:
-        affinity["podAntiAffinity"] = {REQUIRED: [_term(labels, rng) for _ in range(rng.choice((1, 1, 2)))]}
+        affinity["podAntiAffinity"] = {
+            REQUIRED: [_term(labels, rng) for _ in range(rng.choice((1, 1, 2)))]
+        }
     if rng.random() < taste.near:
-        affinity["podAffinity"] = {REQUIRED: [_term(labels, rng) for _ in range(rng.choice((1, 1, 2)))]}
+        affinity["podAffinity"] = {
+            REQUIRED: [_term(labels, rng) for _ in range(rng.choice((1, 1, 2)))]
+        }
     if rng.random() < taste.scores:
         preferred = {"weight": rng.randint(1, 100), "podAffinityTerm": _term(labels, rng)}
-        affinity.setdefault(rng.choice(("podAffinity", "podAntiAffinity")), {})[PREFERRED] = [preferred]
+        affinity.setdefault(rng.choice(("podAffinity", "podAntiAffinity")), {})[PREFERRED] = [
+            preferred
+        ]
     if affinity:
         spec["affinity"] = affinity
     metadata = {"name": name, "namespace": rng.choice(list(NAMESPACES)), "labels": labels}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-# --- resources and ports ----------------------------------------------------------------------------------------------
+# --- resources and ports ------------------------------------------------------------------------
 
 
 def _containers(taste: Taste, rng: Random) -> list[Object]:
@@ -150,7 +167,8 @@ def _ask_for_more(spec: Object, taste: Taste, rng: Random) -> None:
     """Add overhead, pod-level amounts, init containers and the host's network to a spec."""
     if rng.random() < taste.resources * 0.3:
         spec["runtimeClassName"] = RUNTIME_CLASS
-    if rng.random() < taste.resources * 0.2:  # pod-level amounts must not be below what the containers ask for
+    # pod-level amounts must not be below what the containers ask for
+    if rng.random() < taste.resources * 0.2:
         requests = rng.choice(({"cpu": "1200m", "memory": "1Gi"}, {"memory": "3Gi"}, {"cpu": "2"}))
         spec["resources"] = {"requests": requests}
         for container in spec["containers"]:
@@ -165,7 +183,11 @@ def _ask_for_more(spec: Object, taste: Taste, rng: Random) -> None:
 
 
 def _init_containers(taste: Taste, rng: Random) -> list[Object]:
-    plain: Object = {"name": "i0", "image": "i", "resources": {"requests": {"cpu": rng.choice(("100m", "3"))}}}
+    plain: Object = {
+        "name": "i0",
+        "image": "i",
+        "resources": {"requests": {"cpu": rng.choice(("100m", "3"))}},
+    }
     sidecar: Object = {
         "name": "s0",
         "image": "i",
@@ -205,11 +227,13 @@ def _port(base: int, rng: Random) -> Object:
     return port
 
 
-# --- other pods -------------------------------------------------------------------------------------------------------
+# --- other pods ---------------------------------------------------------------------------------
 
 
 def _selector(rng: Random, own: dict[str, str]) -> Object | None:
-    """A label selector; one that selects the pod itself is common, as with replicas. None selects nothing."""
+    """A label selector; one that selects the pod itself is common, as with replicas. None selects
+    nothing.
+    """
     if "app" in own and rng.random() < 0.5:
         return {"matchLabels": {"app": own["app"]}}
     return rng.choice(
@@ -217,8 +241,16 @@ def _selector(rng: Random, own: dict[str, str]) -> Object | None:
             {"matchLabels": {"app": rng.choice(APPS)}},
             {"matchLabels": {"app": rng.choice(APPS)}},
             {"matchExpressions": [{"key": "app", "operator": "In", "values": rng.sample(APPS, 2)}]},
-            {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [rng.choice(APPS)]}]},
-            {"matchExpressions": [{"key": "rev", "operator": rng.choice(("Exists", "DoesNotExist"))}]},
+            {
+                "matchExpressions": [
+                    {"key": "app", "operator": "NotIn", "values": [rng.choice(APPS)]}
+                ]
+            },
+            {
+                "matchExpressions": [
+                    {"key": "rev", "operator": rng.choice(("Exists", "DoesNotExist"))}
+                ]
+            },
             {},
             None,
         )
@@ -228,11 +260,15 @@ def _selector(rng: Random, own: dict[str, str]) -> Object | None:
 def _term(labels: dict[str, str], rng: Random) -> Object:
     """An inter-pod affinity term."""
     selector = _selector(rng, labels)
-    term: Object = {"topologyKey": rng.choice((HOSTNAME, HOSTNAME, HOSTNAME, ZONE, ZONE, ZONE, RACK, "nowhere"))}
+    term: Object = {
+        "topologyKey": rng.choice((HOSTNAME, HOSTNAME, HOSTNAME, ZONE, ZONE, ZONE, RACK, "nowhere"))
+    }
     if selector is not None:
         term["labelSelector"] = selector
         if rng.random() < 0.15:
-            term[rng.choice(("matchLabelKeys", "mismatchLabelKeys"))] = ["rev" if "rev" not in str(selector) else "v"]
+            term[rng.choice(("matchLabelKeys", "mismatchLabelKeys"))] = [
+                "rev" if "rev" not in str(selector) else "v"
+            ]
     if rng.random() < 0.25:
         term["namespaces"] = rng.sample(list(NAMESPACES), rng.randint(1, 2))
     if rng.random() < 0.3:
@@ -249,7 +285,10 @@ def _term(labels: dict[str, str], rng: Random) -> Object:
 
 
 def _spreads(rng: Random, labels: dict[str, str], *, hard: bool = True) -> list[Object]:
-    return [_spread(key, rng, labels, hard=hard) for key in rng.sample((HOSTNAME, ZONE, RACK), rng.choice((1, 1, 2)))]
+    return [
+        _spread(key, rng, labels, hard=hard)
+        for key in rng.sample((HOSTNAME, ZONE, RACK), rng.choice((1, 1, 2)))
+    ]
 
 
 def _spread(key: str, rng: Random, labels: dict[str, str], *, hard: bool) -> Object:
@@ -271,7 +310,7 @@ def _spread(key: str, rng: Random, labels: dict[str, str], *, hard: bool) -> Obj
     return constraint
 
 
-# --- nodes ------------------------------------------------------------------------------------------------------------
+# --- nodes --------------------------------------------------------------------------------------
 
 
 def _node_terms(rng: Random, node_names: list[str]) -> list[Object]:
@@ -279,16 +318,25 @@ def _node_terms(rng: Random, node_names: list[str]) -> list[Object]:
     return [_node_term(rng, node_names, named=named) for _ in range(rng.choice((1, 1, 2, 3)))]
 
 
-def _node_term(rng: Random, node_names: list[str], *, named: bool = False, odd: bool = True) -> Object:
-    """A term; `odd` ones compare with a non-number, which makes kube-scheduler fail for a preference."""
+def _node_term(
+    rng: Random, node_names: list[str], *, named: bool = False, odd: bool = True
+) -> Object:
+    """A term; `odd` ones compare with a non-number, which makes kube-scheduler fail for a
+    preference.
+    """
     term: Object = {}
     if rng.random() < 0.75:
-        term["matchExpressions"] = [_node_requirement(rng, odd=odd) for _ in range(rng.choice((1, 1, 2)))]
+        term["matchExpressions"] = [
+            _node_requirement(rng, odd=odd) for _ in range(rng.choice((1, 1, 2)))
+        ]
     if named or rng.random() < 0.2:
         names = [*node_names, "c-none"]
-        operators = ["In"] if named else rng.choice((["In"], ["NotIn"], ["In", "In"], ["In", "NotIn"]))
+        operators = (
+            ["In"] if named else rng.choice((["In"], ["NotIn"], ["In", "In"], ["In", "NotIn"]))
+        )
         term["matchFields"] = [
-            {"key": "metadata.name", "operator": operator, "values": [rng.choice(names)]} for operator in operators
+            {"key": "metadata.name", "operator": operator, "values": [rng.choice(names)]}
+            for operator in operators
         ]
     return term
 
@@ -312,8 +360,16 @@ def _toleration(rng: Random) -> Object:
             {"key": "k1", "operator": "Exists"},
             {"key": "k2", "operator": "Equal", "value": "u", "effect": "NoSchedule"},
             {"key": "k3", "value": "v"},
-            {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
-            {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoExecute"},
+            {
+                "key": "node.kubernetes.io/unschedulable",
+                "operator": "Exists",
+                "effect": "NoSchedule",
+            },
+            {
+                "key": "node.kubernetes.io/unschedulable",
+                "operator": "Exists",
+                "effect": "NoExecute",
+            },
             {"operator": "Exists", "effect": "NoExecute"},
         )
     )

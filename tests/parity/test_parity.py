@@ -14,7 +14,9 @@ SEED = 20_260
 
 @pytest.mark.e2e
 def test_agrees_with_kube_scheduler() -> None:
-    """Filter agrees with kube-scheduler: bound or not, our node accepted, the same reasons and counts."""
+    """Filter agrees with kube-scheduler: bound or not, our node accepted, the same reasons and
+    counts.
+    """
     with ControlPlane(scheduler=True, disable_admission=ADMISSION_OFF) as plane:
         figures = run(plane, cases(SEED), 100)
     assert not figures.differences, "\n".join(map(str, figures.differences))
@@ -32,12 +34,23 @@ def test_cases_come_from_the_seed() -> None:
 def test_only_the_counts_are_compared() -> None:
     """What kube-scheduler adds about preemption is not part of the comparison."""
     first = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-    assert reasons(f"{first} no new claims to deallocate, preemption: 0/1 nodes are available.") == reasons(first)
+    assert reasons(
+        f"{first} no new claims to deallocate, preemption: 0/1 nodes are available."
+    ) == reasons(first)
 
 
 def test_reasons_are_counted_one_by_one() -> None:
-    """A reason that is given for another number of nodes is seen as such, whatever the other reasons say."""
-    said = by_reason("0/12 nodes are available: 3 Insufficient cpu, 9 node(s) were unschedulable. preemption: none.")
+    """A reason that is given for another number of nodes is seen as such, whatever the other
+    reasons say.
+    """
+    said = by_reason(
+        "0/12 nodes are available: 3 Insufficient cpu, 9 node(s) were unschedulable. preemption:"
+        " none."
+    )
     assert said == {"Insufficient cpu": 3, "node(s) were unschedulable": 9}
-    assert by_reason("0/3 nodes are available: pod affinity terms conflict.") == {"pod affinity terms conflict": 1}
-    assert by_reason("no nodes available to schedule pods") == {"no nodes available to schedule pods": 1}
+    assert by_reason("0/3 nodes are available: pod affinity terms conflict.") == {
+        "pod affinity terms conflict": 1
+    }
+    assert by_reason("no nodes available to schedule pods") == {
+        "no nodes available to schedule pods": 1
+    }

@@ -1,7 +1,8 @@
-"""Claims and volumes of generated pods: bound ones that restrict a pod to nodes, and ones that exclude all nodes.
+"""Claims and volumes of generated pods: bound ones that restrict a pod to nodes, and ones that
+exclude all nodes.
 
-Invariant: as `generate`. Claims that wait for their first consumer have no volume to wait for, since kube-scheduler
-binds a pod with such a claim only when a controller has bound the claim.
+Invariant: as `generate`. Claims that wait for their first consumer have no volume to wait for,
+since kube-scheduler binds a pod with such a claim only when a controller has bound the claim.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ CLASSES: tuple[Object, ...] = tuple(
 
 
 class Storage:
-    """The claims, volumes and CSINodes of one case; `leaving` are names of claims to delete, `lost` of lost ones."""
+    """The claims, volumes and CSINodes of one case; `leaving` are names of claims to delete, `lost`
+    of lost ones.
+    """
 
     def __init__(self, prefix: str, node_names: list[str], rng: Random) -> None:
         self.objects: list[Object] = []
@@ -37,12 +40,22 @@ class Storage:
         self._claims: list[tuple[str, str]] = []
         for name in node_names:
             if rng.random() < 0.5:
-                driver = {"name": DRIVER, "nodeID": name, "allocatable": {"count": rng.randint(1, 2)}}
-                body = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}}
+                driver = {
+                    "name": DRIVER,
+                    "nodeID": name,
+                    "allocatable": {"count": rng.randint(1, 2)},
+                }
+                body = {
+                    "apiVersion": "storage.k8s.io/v1",
+                    "kind": "CSINode",
+                    "metadata": {"name": name},
+                }
                 self.objects.append({**body, "spec": {"drivers": [driver]}})
 
     def give(self, pod: Object) -> None:
-        """Let the pod mount one or two claims of its namespace, which it may share with pods before it."""
+        """Let the pod mount one or two claims of its namespace, which it may share with pods before
+        it.
+        """
         namespace = pod["metadata"]["namespace"]
         names = {self._claim(namespace) for _ in range(self._rng.choice((1, 1, 2)))}
         pod["spec"]["volumes"] = [
@@ -57,7 +70,9 @@ class Storage:
             return rng.choice(shared)
         name = f"{self._prefix}-c{len(self._claims)}"
         self._claims.append((namespace, name))
-        kind = rng.choices(("bound", "now", "local", "missing", "gone", "leaving", "lost"), (80, 4, 4, 3, 3, 3, 3))[0]
+        kind = rng.choices(
+            ("bound", "now", "local", "missing", "gone", "leaving", "lost"), (80, 4, 4, 3, 3, 3, 3)
+        )[0]
         if kind == "missing":
             return name
         mode = "ReadWriteOncePod" if rng.random() < 0.2 else "ReadWriteOnce"
@@ -75,7 +90,12 @@ class Storage:
             self.lost.add(name)
         if kind in {"bound", "leaving"}:
             self.objects.append(self._volume(f"{name}-v", metadata, mode))
-        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": metadata,
+            "spec": spec,
+        }
         self.objects.append(claim)
         return name
 
@@ -93,8 +113,12 @@ class Storage:
         else:
             spec["hostPath"] = {"path": "/v"}
         if rng.random() < 0.5:
-            near = rng.choice(((ZONE, ["x"]), (ZONE, ["x", "y"]), (HOSTNAME, self._nodes[:2] or ["none"])))
+            near = rng.choice(
+                ((ZONE, ["x"]), (ZONE, ["x", "y"]), (HOSTNAME, self._nodes[:2] or ["none"]))
+            )
             requirement = {"key": near[0], "operator": "In", "values": near[1]}
-            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}
+            spec["nodeAffinity"] = {
+                "required": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+            }
         metadata = {"name": name, "labels": labels}
         return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}

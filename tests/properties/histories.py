@@ -1,8 +1,9 @@
 """Random histories: what users, nodes, kubelets and the API server may do, as lists of small steps.
 
-Invariant: a step is a tuple of plain numbers and texts, so that hypothesis can shrink a history; steps that make no
-sense at their place do nothing. Others never over-commit a node by themselves: nodes do not shrink and pods of other
-schedulers go only where there is room, so that every over-commit found is ours.
+Invariant: a step is a tuple of plain numbers and texts, so that hypothesis can shrink a history;
+steps that make no sense at their place do nothing. Others never over-commit a node by themselves:
+nodes do not shrink and pods of other schedulers go only where there is room, so that every
+over-commit found is ours.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ kinds = st.fixed_dictionaries(
     {
         "min": st.integers(0, 4),
         "mode": st.sampled_from([Mode.STRICT, Mode.NON_STRICT, Mode.NON_STRICT]),
-        "policy": st.sampled_from([MatchPolicy.ONCE_SATISFIED, MatchPolicy.ONCE_SATISFIED, *MatchPolicy]),
+        "policy": st.sampled_from(
+            [MatchPolicy.ONCE_SATISFIED, MatchPolicy.ONCE_SATISFIED, *MatchPolicy]
+        ),
         "pod_group": st.booleans(),
         "present": st.sampled_from([2, 3, 4, 1, 0]),
         "gpus": st.sampled_from([1, 1, 2, 3]),
@@ -45,14 +48,21 @@ kinds = st.fixed_dictionaries(
 )
 """What one gang declares, and how many members it has to begin with."""
 
-pairs = st.sampled_from([(), (), ((0, 1), (1, 0)), ((0, 1), (1, 0), (2, 3), (3, 2)), ((0, 1),), ((4, 99),)])
+pairs = st.sampled_from(
+    [(), (), ((0, 1), (1, 0)), ((0, 1), (1, 0), (2, 3), (3, 2)), ((0, 1),), ((4, 99),)]
+)
 """Which gang lists which other one in its groups; most of them agree."""
 
 steps: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.just("members"), _gang, st.integers(1, 4), _gpus),
     st.tuples(st.just("members"), _gang, st.integers(1, 4), _gpus),
     st.tuples(st.just("plain"), _gpus),
-    st.tuples(st.just("node"), st.integers(0, NODES - 1), st.integers(0, 6), st.sampled_from([False, False, True])),
+    st.tuples(
+        st.just("node"),
+        st.integers(0, NODES - 1),
+        st.integers(0, 6),
+        st.sampled_from([False, False, True]),
+    ),
     st.tuples(st.just("node gone"), st.integers(0, NODES - 1)),
     st.tuples(st.just("foreign"), st.integers(0, NODES - 1), _gpus),
     st.tuples(st.just("delete"), _index),
@@ -63,9 +73,17 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.just("finish"), _index, st.sampled_from(["", "", "OutOfcpu"])),
     st.tuples(st.just("relabel"), _index, _gang),
     st.tuples(st.just("clear marks")),
-    st.tuples(st.just("declare"), _gang, st.integers(0, 4), st.sampled_from([Mode.STRICT, Mode.NON_STRICT])),
+    st.tuples(
+        st.just("declare"),
+        _gang,
+        st.integers(0, 4),
+        st.sampled_from([Mode.STRICT, Mode.NON_STRICT]),
+    ),
     st.tuples(st.just("withdraw"), _gang),
-    st.tuples(st.just("fate"), st.sampled_from(["bound", "bound", "bound", "failed", "gone", "later", "mixed"])),
+    st.tuples(
+        st.just("fate"),
+        st.sampled_from(["bound", "bound", "bound", "failed", "gone", "later", "mixed"]),
+    ),
     st.tuples(st.just("answer")),
     st.tuples(st.just("advance"), st.sampled_from([0.3, 1.0, 6.0, 31.0, 61.0])),
     st.tuples(st.just("restart")),
@@ -73,12 +91,16 @@ steps: st.SearchStrategy[Step] = st.one_of(
 
 
 RULES = Rules(preemption=PreemptionSettings(hold_back_s=2))
-"""Nobody is held back for as long as it takes until all are looked at anyway: its end must wake who was held back."""
+"""Nobody is held back for as long as it takes until all are looked at anyway: its end must wake who
+was held back.
+"""
 
 
 @dataclass(slots=True)
 class History:
-    """A world, and which gangs were meddled with so that all-or-nothing may not hold for them any more."""
+    """A world, and which gangs were meddled with so that all-or-nothing may not hold for them any
+    more.
+    """
 
     kinds: list[dict[str, Any]]
     partners: dict[int, int]
@@ -102,9 +124,13 @@ class History:
         """What members of a gang carry."""
         kind = self.kinds[number]
         name, other = f"g{number}", self.partners.get(number)
-        groups = sorted({f"{NAMESPACE}/{name}", f"{NAMESPACE}/g{other}"}) if other is not None else ()
+        groups = (
+            sorted({f"{NAMESPACE}/{name}", f"{NAMESPACE}/g{other}"}) if other is not None else ()
+        )
         if kind["pod_group"]:
-            return gang_metadata(name, pod_group=True, groups=groups, policy=kind["policy"], wait=f"{kind['wait']}s")
+            return gang_metadata(
+                name, pod_group=True, groups=groups, policy=kind["policy"], wait=f"{kind['wait']}s"
+            )
         return gang_metadata(
             name,
             min_member=kind["min"],
@@ -119,12 +145,17 @@ class History:
         named = dict(each.gang_metadata)
         return named.get(keys.NAME) or named.get("scheduling.x-k8s.io/pod-group", "")
 
-    # --- steps ------------------------------------------------------------------------------------------------------
+    # --- steps -----------------------------------------------------------------------------------
 
     def _members(self, gang: int, number: int, gpus: int) -> None:
         kind = self.kinds[gang]
         for _ in range(number):
-            self._create(f"g{gang}-{self.serial}", gpus, gang_metadata=self.gang_marks(gang), priority=kind["priority"])
+            self._create(
+                f"g{gang}-{self.serial}",
+                gpus,
+                gang_metadata=self.gang_marks(gang),
+                priority=kind["priority"],
+            )
 
     def _plain(self, gpus: int) -> None:
         self._create(f"plain-{self.serial}", gpus)
@@ -135,7 +166,13 @@ class History:
         index = picture.table.index.get(name)
         if index is None or picture.free[picture.resources[GPU], index] < gpus:
             return
-        self._create(f"foreign-{self.serial}", gpus, node_name=name, scheduler_name="other", phase=Phase.RUNNING)
+        self._create(
+            f"foreign-{self.serial}",
+            gpus,
+            node_name=name,
+            scheduler_name="other",
+            phase=Phase.RUNNING,
+        )
 
     def _node(self, number: int, gpus: int, closed: bool) -> None:
         name = f"n{number}"
@@ -192,7 +229,9 @@ class History:
         self.blemished.add(f"g{gang}")
         self.serial += 1
         annotations = ((keys.MODE[0], mode.value),) if mode is Mode.NON_STRICT else ()
-        self.world.declare(pod_group(f"g{gang}", min_member, gang_metadata=annotations, generation=self.serial))
+        self.world.declare(
+            pod_group(f"g{gang}", min_member, gang_metadata=annotations, generation=self.serial)
+        )
 
     def _withdraw(self, gang: int) -> None:
         self.blemished.add(f"g{gang}")
@@ -207,13 +246,19 @@ class History:
         if not isinstance(what, Bind):
             self.fate = what
             return None
-        fate = self.dice.choice(["bound", "bound", "failed", "gone", "later"]) if self.fate == "mixed" else self.fate
+        fate = (
+            self.dice.choice(["bound", "bound", "failed", "gone", "later"])
+            if self.fate == "mixed"
+            else self.fate
+        )
         if fate in {"failed", "gone"} and what.uid in self.world.pods:
             self._blemish(self.world.pods[what.uid])
         return fate
 
     def _fate_of_preemption(self, order: PreemptionOrder) -> str:
-        """A gang of which an eviction fails may lose a part of its members, and so may one that others meddle with."""
+        """A gang of which an eviction fails may lose a part of its members, and so may one that
+        others meddle with.
+        """
         if self.fate != "mixed":
             return "bound"
         fate = self.dice.choice(["bound", "bound", "bound", "failed", "later"])
@@ -237,11 +282,13 @@ class History:
         self.fate = "bound"
         self.world.restart()
 
-    # --- their tools ------------------------------------------------------------------------------------------------
+    # --- their tools -----------------------------------------------------------------------------
 
     def _create(self, name: str, gpus: int, **fields: Any) -> None:
         self.serial += 1
-        self.world.create(pod(name, gpus=gpus, uid=name, creation_s=100 + self.serial // 3, **fields))
+        self.world.create(
+            pod(name, gpus=gpus, uid=name, creation_s=100 + self.serial // 3, **fields)
+        )
 
     def _pick(self, index: int) -> Pod | None:
         pods = list(self.world.pods.values())
@@ -275,7 +322,9 @@ scripts = st.builds(
 
 
 def started(script: Script) -> History:
-    """A history at its beginning: two half occupied nodes, PodGroups, and the members the gangs begin with."""
+    """A history at its beginning: two half occupied nodes, PodGroups, and the members the gangs
+    begin with.
+    """
     history = History(script.kinds, dict(script.pairs))
     for number in range(2):
         history.do(("node", number, 4, False))

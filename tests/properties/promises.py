@@ -1,7 +1,7 @@
 """What must be true of a world at any moment, and when nothing is left to do.
 
-Invariant: the world's own pods and nodes are counted, as the API server has them, and not what the state believes of
-them.
+Invariant: the world's own pods and nodes are counted, as the API server has them, and not what the
+state believes of them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ from tests.world import World
 
 
 def used(world: World) -> dict[str, Counter[str]]:
-    """node → resource → amount taken by live bound pods, binds under way, holds and room kept for a retry."""
-    places = {pod.uid: (pod, pod.node_name) for pod in world.pods.values() if pod.live and pod.node_name}
+    """node → resource → amount taken by live bound pods, binds under way, holds and room kept for a
+    retry.
+    """
+    places = {
+        pod.uid: (pod, pod.node_name) for pod in world.pods.values() if pod.live and pod.node_name
+    }
     for bind in world.unanswered:
         if bind.uid in world.pods:
             places.setdefault(bind.uid, (world.pods[bind.uid], bind.node))
@@ -39,7 +43,11 @@ def never_over_committed(world: World) -> None:
     for name, taken in used(world).items():
         if name in world.nodes:
             offered = dict(world.nodes[name].allocatable)
-            over = {resource: amount for resource, amount in taken.items() if amount > offered.get(resource, 0)}
+            over = {
+                resource: amount
+                for resource, amount in taken.items()
+                if amount > offered.get(resource, 0)
+            }
             assert not over, f"node {name} is over-committed: {over}"
 
 
@@ -62,7 +70,9 @@ def columns_are_exact(world: World) -> None:
 
 
 def holds_are_sound(world: World) -> None:
-    """Only live, unbound, ungated members of ours that are not being deleted hold, and only on nodes that are there."""
+    """Only live, unbound, ungated members of ours that are not being deleted hold, and only on
+    nodes that are there.
+    """
     for member in world.state.members.all():
         if member.state is State.HELD:
             pod = world.pods[member.pod.uid]
@@ -74,7 +84,9 @@ def holds_are_sound(world: World) -> None:
 
 
 def all_or_nothing(history: History) -> None:
-    """No gang that nobody meddled with has some members bound or being bound, but fewer than its minimum."""
+    """No gang that nobody meddled with has some members bound or being bound, but fewer than its
+    minimum.
+    """
     world = history.world
     under_way = {bind.uid for bind in world.unanswered}
     placed: Counter[str] = Counter()
@@ -83,11 +95,15 @@ def all_or_nothing(history: History) -> None:
     for number, kind in enumerate(history.kinds):
         name = f"g{number}"
         if name not in history.blemished:
-            assert placed[name] == 0 or placed[name] >= kind["min"], f"{name}: {placed[name]} of {kind['min']}"
+            assert placed[name] == 0 or placed[name] >= kind["min"], (
+                f"{name}: {placed[name]} of {kind['min']}"
+            )
 
 
 def rounds_end(world: World) -> None:
-    """Every round closed in its plan: tried no more than there was, placed no more than it tried."""
+    """Every round closed in its plan: tried no more than there was, placed no more than
+    it tried.
+    """
     for proposal in world.plans:
         for verdict in proposal.verdicts:
             round_ = verdict.round
@@ -98,7 +114,9 @@ def rounds_end(world: World) -> None:
 
 
 def waiting(world: World) -> list[Pod]:
-    """The pods that gangsched must decide about: ours, live, unbound, ungated, not going, not bound just now."""
+    """The pods that gangsched must decide about: ours, live, unbound, ungated, not going, not bound
+    just now.
+    """
     gone = {member.pod.uid for member in world.state.members.all() if member.state is State.DELETED}
     under_way = {bind.uid for bind in world.unanswered}
     return [
@@ -112,7 +130,9 @@ def waiting(world: World) -> list[Pod]:
 
 
 def everyone_was_told(world: World) -> None:
-    """Every pending pod of ours carries a reason and a sentence, a second after its wait for a PodGroup (I2)."""
+    """Every pending pod of ours carries a reason and a sentence, a second after its wait for a
+    PodGroup (I2).
+    """
     world.advance(0.6)
     pod_groups_have_come(world)
     for pod in waiting(world):
@@ -123,16 +143,20 @@ def everyone_was_told(world: World) -> None:
 
 
 def pod_groups_have_come(world: World) -> None:
-    """Nothing is decided on a group that waits for a PodGroup, which is for a second at most (I2)."""
+    """Nothing is decided on a group that waits for a PodGroup, which is for a second at
+    most (I2).
+    """
     registry = world.state.registry
     if any(map(registry.awaits_pod_group, registry.groups)):
         world.advance(POD_GROUP_WAIT_S)
 
 
 def nobody_sleeps_wrongly(world: World) -> None:
-    """Looking at every group again, those that back off aside, changes nothing: what could go on was woken at once.
+    """Looking at every group again, those that back off aside, changes nothing: what could go on
+    was woken at once.
 
-    Those that wait for a PodGroup and those for whom others are held back have their time first (I2, V27).
+    Those that wait for a PodGroup and those for whom others are held back have their time first
+    (I2, V27).
     """
     world.settle()
     pod_groups_have_come(world)
@@ -156,16 +180,23 @@ def nobody_sleeps_wrongly(world: World) -> None:
 
 
 def nothing_is_lost(world: World) -> None:
-    """What is remembered is what is there: no member, assumption or yield outlives its pod or its group."""
+    """What is remembered is what is there: no member, assumption or yield outlives its pod or its
+    group.
+    """
     registry = world.state.registry
     known = {uid for record in registry.gangs.values() for uid in record.members}
     assert known <= set(world.pods), "members that are no pods"
     under_way = {bind.uid for bind in world.unanswered}
     for record in registry.gangs.values():
-        sent = {member.pod.uid for member in record.of(State.WAITING_FOR_CLAIMS, State.BINDING, State.WITHDRAWN)}
+        sent = {
+            member.pod.uid
+            for member in record.of(State.WAITING_FOR_CLAIMS, State.BINDING, State.WITHDRAWN)
+        }
         assert sent <= under_way, f"{record.id} assumes what nobody binds"
     for group_id, group in registry.groups.items():
-        assert not group.yielded_to or group.yielded_to in registry.groups, f"{group_id} waits for nobody"
+        assert not group.yielded_to or group.yielded_to in registry.groups, (
+            f"{group_id} waits for nobody"
+        )
         for gang_id in group.gangs:
             assert registry.group_of[gang_id] == group_id
     assert set(registry.group_of) == set(registry.gangs)

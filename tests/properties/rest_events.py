@@ -1,6 +1,8 @@
-"""What happens in the histories of `rests`: pods, gangs, nodes, volumes and budgets come, change and go.
+"""What happens in the histories of `rests`: pods, gangs, nodes, volumes and budgets come, change
+and go.
 
-Each name of `EVENTS` is drawn by chance, and what it does is drawn from the same dice, so that a seed is one history.
+Each name of `EVENTS` is drawn by chance, and what it does is drawn from the same dice, so that a
+seed is one history.
 """
 
 from __future__ import annotations
@@ -30,13 +32,17 @@ class Arrivals:
     """What users, kubelets and other schedulers do in `world`, by `dice`."""
 
     def __init__(self, world: World, dice: random.Random) -> None:
-        """With some of three features: claims, racks that gangs ask for, and pods that look at others."""
+        """With some of three features: claims, racks that gangs ask for, and pods that look at
+        others.
+        """
         self.world = world
         self.dice = dice
         self.kinds = dice.sample(list(EVENTS), dice.randint(6, len(EVENTS)))
         self._number = 0
         self._known = dice.choice((0.0, 0.5, 1.0))
-        self._features = frozenset(name for name in ("claims", "racks", "pods") if dice.random() < 0.4)
+        self._features = frozenset(
+            name for name in ("claims", "racks", "pods") if dice.random() < 0.4
+        )
         self.world.say(Applied(LOCAL), Applied(LATE))
         for number in range(dice.randint(2, 5)):
             self._node(number)
@@ -46,12 +52,16 @@ class Arrivals:
     def rest(self, seconds: float) -> None:
         """Time passes; kubelets start what was bound, and evicted pods end."""
         self.world.settle()
-        started = [each for each in self.world.pods.values() if each.node_name and each.live and not each.start_s]
+        started = [
+            each
+            for each in self.world.pods.values()
+            if each.node_name and each.live and not each.start_s
+        ]
         for each in started:
             self.world.update(each, start_s=self.world.wall_s(), phase=Phase.RUNNING)
         (self.world.advance if started else self.world.advance_settled)(seconds)
 
-    # --- what arrives -----------------------------------------------------------------------------------------------
+    # --- what arrives ----------------------------------------------------------------------------
 
     def _name(self) -> str:
         self._number += 1
@@ -61,7 +71,9 @@ class Arrivals:
         return self.dice.choice((1, 1, 2, 3, 4))
 
     def _shape(self) -> Any:
-        gpus, cpus = self.dice.choice(((8, 1), (8, 1), (4, 2), (4, 2), (2, 1), (1, 4), (0, 6), (0, 12)))
+        gpus, cpus = self.dice.choice(
+            ((8, 1), (8, 1), (4, 2), (4, 2), (2, 1), (1, 4), (0, 6), (0, 12))
+        )
         return shape(gpus, cpus * 1_000, **self._inter_pod())
 
     def _inter_pod(self) -> dict[str, Any]:
@@ -94,7 +106,9 @@ class Arrivals:
             "never_preempts": self.dice.random() < 0.05,
         }
         given |= fields
-        made = [pod(f"{name}-{n}", of=self._shape() if mixed else of, **given) for n in range(number)]
+        made = [
+            pod(f"{name}-{n}", of=self._shape() if mixed else of, **given) for n in range(number)
+        ]
         if "claims" in self._features and self.dice.random() < 0.4:
             made = [self._with_claim(each) for each in made]
         return made
@@ -144,34 +158,48 @@ class Arrivals:
         names = [f"g{self._number:03}a", f"g{self._number:03}b"]
         groups = tuple(f"{NAMESPACE}/{name}" for name in names)
         for name in names:
-            self.world.create(self._in_gang(self._pods(self._some(), namespace=NAMESPACE), name, groups))
+            self.world.create(
+                self._in_gang(self._pods(self._some(), namespace=NAMESPACE), name, groups)
+            )
 
     def _plain(self) -> None:
         self.world.create(self._pods(1))
 
     def _foreign(self) -> None:
         """A pod of another scheduler takes what is free, or more."""
-        (made,) = self._pods(1, scheduler_name="other", start_s=self.world.wall_s() - self.dice.choice((1, 1_000)))
+        (made,) = self._pods(
+            1, scheduler_name="other", start_s=self.world.wall_s() - self.dice.choice((1, 1_000))
+        )
         made = msgspec.structs.replace(made, claims=())
         if self.world.nodes:
             self.world.create(running(made, self.dice.choice(sorted(self.world.nodes))))
 
     def _nominee(self) -> None:
         """Another scheduler makes room for a pod of its own."""
-        (made,) = self._pods(1, scheduler_name="other", priority=self.dice.choice((5, 10, 100, 1000)))
+        (made,) = self._pods(
+            1, scheduler_name="other", priority=self.dice.choice((5, 10, 100, 1000))
+        )
         if self.world.nodes:
             name = self.dice.choice(sorted(self.world.nodes))
             self.world.create(msgspec.structs.replace(made, claims=(), nominated_node=name))
 
-    # --- what changes -----------------------------------------------------------------------------------------------
+    # --- what changes ----------------------------------------------------------------------------
 
     def _pick(self, **of: bool) -> Pod | None:
         pods = sorted(self.world.pods.values(), key=lambda each: each.name)
-        there = [each for each in pods if bool(each.node_name) is of["bound"] and each.live] if of else pods
+        there = (
+            [each for each in pods if bool(each.node_name) is of["bound"] and each.live]
+            if of
+            else pods
+        )
         return self.dice.choice(there) if there else None
 
     def _nominee_leaves(self) -> None:
-        found = [each for each in self.world.pods.values() if each.nominated_node and each.scheduler_name == "other"]
+        found = [
+            each
+            for each in self.world.pods.values()
+            if each.nominated_node and each.scheduler_name == "other"
+        ]
         if not found:
             return
         each = self.dice.choice(found)
@@ -181,7 +209,12 @@ class Arrivals:
         elif deed == 1:
             self.world.update(each, nominated_node="")
         else:
-            self.world.update(each, node_name=each.nominated_node, start_s=self.world.wall_s(), phase=Phase.RUNNING)
+            self.world.update(
+                each,
+                node_name=each.nominated_node,
+                start_s=self.world.wall_s(),
+                phase=Phase.RUNNING,
+            )
 
     def _deleted(self) -> None:
         if each := self._pick(bound=True):
@@ -221,7 +254,9 @@ class Arrivals:
         if found:
             old = self.dice.choice(found)
             minimum = self.dice.randint(1, 4)
-            self.world.declare(msgspec.structs.replace(old, min_member=minimum, generation=old.generation + 1))
+            self.world.declare(
+                msgspec.structs.replace(old, min_member=minimum, generation=old.generation + 1)
+            )
 
     def _node(self, number: int | None = None, *, gpus: int = 8) -> None:
         name = f"n{self.dice.randrange(5) if number is None else number}"
@@ -236,7 +271,9 @@ class Arrivals:
     def _resized(self) -> None:
         if self.world.nodes:
             old = self.world.nodes[self.dice.choice(sorted(self.world.nodes))]
-            new = node(old.name, self.dice.choice((4, 8, 12)), cpu_milli=self.dice.choice((8_000, 16_000)))
+            new = node(
+                old.name, self.dice.choice((4, 8, 12)), cpu_milli=self.dice.choice((8_000, 16_000))
+            )
             self.world.add_nodes(msgspec.structs.replace(old, allocatable=new.allocatable))
 
     def _lost(self) -> None:
@@ -253,7 +290,13 @@ class Arrivals:
             return
         selector = (Requirement("app", "In", (app,)),)
         allowed = self.dice.choice((0, 0, 1, 2, 9))
-        self.world.say(Applied(PodDisruptionBudget(namespace=namespace, name=app, selector=selector, allowed=allowed)))
+        self.world.say(
+            Applied(
+                PodDisruptionBudget(
+                    namespace=namespace, name=app, selector=selector, allowed=allowed
+                )
+            )
+        )
 
     def _volume(self) -> None:
         """A volume that one rack or node has."""

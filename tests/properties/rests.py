@@ -1,10 +1,12 @@
-"""Random histories with rests: all that can help a waiting group, mixed, and nothing that wakes everybody at times.
+"""Random histories with rests: all that can help a waiting group, mixed, and nothing that wakes
+everybody at times.
 
-Each seed draws a small cluster, the administrator's rules and a list of events: preemption, reservations, groups of
-gangs, NonStrict gangs, volumes, topology, other schedulers, PodDisruptionBudgets. After each event there is time for
-all that follows from it, and then a rest, in which nobody may sleep wrongly (`tests.rest_oracle`). A rest of minutes
-at the end shows how many plans are made for nothing. Run as `python -m tests.properties.rests --seeds 10000`; with
-`--of claims` and the like the histories are those of `start_histories`.
+Each seed draws a small cluster, the administrator's rules and a list of events: preemption,
+reservations, groups of gangs, NonStrict gangs, volumes, topology, other schedulers,
+PodDisruptionBudgets. After each event there is time for all that follows from it, and then a rest,
+in which nobody may sleep wrongly (`tests.rest_oracle`). A rest of minutes at the end shows how many
+plans are made for nothing. Run as `python -m tests.properties.rests --seeds 10000`; with `--of
+claims` and the like the histories are those of `start_histories`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ from tests.world import EPOCH_S, World
 
 STEPS = 14
 QUIET_S = 400.0
-"""In this time all that rules prescribe to wait for is over, but for what lasts longer than any history."""
+"""In this time all that rules prescribe to wait for is over, but for what lasts longer than any
+history.
+"""
 PLANS_A_MINUTE = 2
 MOST_MINUTES = 200
 """In each of so many something moves or ends where nothing ever rests."""
@@ -43,7 +47,9 @@ RESTS = "rests"
 
 
 class Rests:
-    """The history of one seed; `play` yields what does not hold, with the event after which it did not."""
+    """The history of one seed; `play` yields what does not hold, with the event after which it did
+    not.
+    """
 
     def __init__(self, seed: int) -> None:
         dice = random.Random(seed)
@@ -51,7 +57,8 @@ class Rests:
         self.world = World(rules=self._rules(), preempts=True)
         self.arrivals = Arrivals(self.world, dice)
         self.steps: list[str] = []
-        self._stood: set[tuple[str, tuple[str, ...]]] = set()  # what was reserved before the plans that are kept
+        # what was reserved before the plans that are kept
+        self._stood: set[tuple[str, tuple[str, ...]]] = set()
 
     def _rules(self) -> Rules:
         dice = self.dice
@@ -78,7 +85,7 @@ class Rests:
             unattended=True,
         )
 
-    # --- the history ------------------------------------------------------------------------------------------------
+    # --- the history -----------------------------------------------------------------------------
 
     def play(self) -> Iterator[str]:
         """Play it to its end."""
@@ -87,7 +94,10 @@ class Rests:
                 name = self.dice.choice(self.arrivals.kinds)
                 self.steps.append(name)
                 EVENTS[name](self.arrivals)
-            for wait_s in (self.dice.choice((0.0, 0.0, 0.5)), self.dice.choice((0.0, 4.0, 4.0, 35.0))):
+            for wait_s in (
+                self.dice.choice((0.0, 0.0, 0.5)),
+                self.dice.choice((0.0, 4.0, 4.0, 35.0)),
+            ):
                 self.arrivals.rest(wait_s)
                 for sentence in self._sleepers():
                     yield f"step {number} ({self.steps[-1]}, {self.world.now_s:.3f} s): {sentence}"
@@ -96,7 +106,9 @@ class Rests:
         storage = self.world.state.cluster.storage_cache.storage()
         self.world.restart()
         self.world.say(*map(Applied, storage.classes.values()))
-        self.world.say(*map(Applied, storage.volumes.values()), *map(Applied, storage.claims.values()))
+        self.world.say(
+            *map(Applied, storage.volumes.values()), *map(Applied, storage.claims.values())
+        )
         yield from self._quiet("swept")
 
     def _quiet(self, how: str) -> Iterator[str]:
@@ -112,14 +124,19 @@ class Rests:
                 self._begin_minute()
                 self.arrivals.rest(61.0)
             else:
-                yield f"{how}, minute {minute}: something moves or ends in each of {MOST_MINUTES} minutes"
+                yield (
+                    f"{how}, minute {minute}: something moves or ends in each of {MOST_MINUTES}"
+                    " minutes"
+                )
             self._begin_minute()
             self.arrivals.rest(60.0)
             if not self._has_moved() and len(self.world.plans) > PLANS_A_MINUTE:
                 yield f"{how}, minute {minute}: {len(self.world.plans)} plans"
 
     def _has_moved(self) -> bool:
-        """Whether anything moved in the plans that are kept; kubelets start it only now, and it ends later yet."""
+        """Whether anything moved in the plans that are kept; kubelets start it only now, and it
+        ends later yet.
+        """
         return any(map(moves, (verdict for each in self.world.plans for verdict in each.verdicts)))
 
     def _begin_minute(self) -> None:
@@ -127,22 +144,28 @@ class Rests:
         self._stood = _rooms(self.world.state.reservations.standing)
 
     def _has_reserved(self) -> bool:
-        """Whether any plan that is kept made, lost or moved a reservation: the next sweep may make another for it.
+        """Whether any plan that is kept made, lost or moved a reservation: the next sweep may make
+        another for it.
 
-        Where one plan makes what the next one drops, that is so in each of `MOST_MINUTES`, and told.
+        Where one plan makes what the next one drops, that is so in each of `MOST_MINUTES`, and
+        told.
         """
         answers = (made.reservations for made in self.world.plans)
         return any(_rooms(each.standing) != self._stood for each in answers if each is not None)
 
     def _ends_within(self, seconds: float) -> bool:
-        """Whether in this time a rule has anything end: each end is an event, after which others may be planned.
+        """Whether in this time a rule has anything end: each end is an event, after which others
+        may be planned.
 
-        A pod is expected to end (H2); it runs for so much longer than it states that nothing stated counts (H11);
-        somebody is entitled to a reservation (H3), or holds others back no more (V27).
+        A pod is expected to end (H2); it runs for so much longer than it states that nothing stated
+        counts (H11); somebody is entitled to a reservation (H3), or holds others back no more
+        (V27).
         """
         wall_s, reservations = self.world.wall_s(), self.world.state.reservations
         on = self.world.state.expected_ends.occupants(wall_s)
-        ends_s = {each.ends_s for there in on.values() for each in there} if reservations.on() else set()
+        ends_s = (
+            {each.ends_s for there in on.values() for each in there} if reservations.on() else set()
+        )
         groups = self.world.state.registry.groups.values()
         ends_s |= {each.not_reserved.until_s for each in groups if each.not_reserved is not None}
         ends_s |= {each.ineligible.why.until_s for each in groups if each.ineligible is not None}
@@ -158,13 +181,17 @@ class Rests:
 
     def _sleepers(self) -> list[str]:
         due_s = self.world.state.next_deadline_s(self.world.now_s)
-        assert due_s is None or due_s > self.world.now_s, f"a turn is due since {self.world.now_s - due_s} s"
+        assert due_s is None or due_s > self.world.now_s, (
+            f"a turn is due since {self.world.now_s - due_s} s"
+        )
         return sleepers(self.world.state, self.world.now_s, EPOCH_S + self.world.now_s)
 
 
 def moves(verdict: Verdict) -> bool:
     """Whether anything is bound, held, released or evicted by it."""
-    return bool(verdict.binds or verdict.holds or verdict.releases) or isinstance(verdict.preemption, Preemption)
+    return bool(verdict.binds or verdict.holds or verdict.releases) or isinstance(
+        verdict.preemption, Preemption
+    )
 
 
 def _rooms(standing: Iterable[Reserved]) -> set[tuple[str, tuple[str, ...]]]:
@@ -173,7 +200,9 @@ def _rooms(standing: Iterable[Reserved]) -> set[tuple[str, tuple[str, ...]]]:
 
 
 def played(seed: int, of: str = RESTS) -> list[str]:
-    """The first thing that does not hold in the history of a seed, if anything does not, and how to play it again."""
+    """The first thing that does not hold in the history of a seed, if anything does not, and how to
+    play it again.
+    """
     again = f"seed {seed} (python -m tests.properties.rests --of {of} --first {seed} --seeds 1)"
     history = Rests(seed) if of == RESTS else StartHistory(seed, MANNERS[of])
     try:
@@ -190,12 +219,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many histories")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--of", choices=(RESTS, *MANNERS), default=RESTS, help="what the histories are of")
+    parser.add_argument(
+        "--of", choices=(RESTS, *MANNERS), default=RESTS, help="what the histories are of"
+    )
     asked = parser.parse_args()
     began_s, seeds, violations = time.monotonic(), range(asked.first, asked.first + asked.seeds), 0
     print(f"{asked.of}: {asked.seeds} histories from seed {asked.first} on", flush=True)
     with ProcessPoolExecutor(asked.workers, mp_context=get_context("spawn")) as pool:
-        for number, found in enumerate(pool.map(partial(played, of=asked.of), seeds, chunksize=10), start=1):
+        for number, found in enumerate(
+            pool.map(partial(played, of=asked.of), seeds, chunksize=10), start=1
+        ):
             violations += len(found)
             for line in found:
                 print(line, flush=True)

@@ -1,7 +1,8 @@
 """Objects of the API with many entries in one place, made from the types that gangsched decodes.
 
-Invariant: a place is a list or map that is read, found in the types themselves (msgspec structs, models of dialects),
-so a field that is added is covered without a change here. Entries have distinct names, since equal ones may be cheap.
+Invariant: a place is a list or map that is read, found in the types themselves (msgspec structs,
+models of dialects), so a field that is added is covered without a change here. Entries have
+distinct names, since equal ones may be cheap.
 """
 
 from __future__ import annotations
@@ -43,7 +44,13 @@ ANY: Final[dict[str, dict[str, Any]]] = {
     "resourceclaims": {
         "devices": {
             "requests": [
-                {"name": "r", "exactly": {"deviceClassName": "c", "selectors": [{"cel": {"expression": "a"}}]}}
+                {
+                    "name": "r",
+                    "exactly": {
+                        "deviceClassName": "c",
+                        "selectors": [{"cel": {"expression": "a"}}],
+                    },
+                }
             ],
             "constraints": [{"matchAttribute": "a", "requests": ["r"]}],
         }
@@ -64,7 +71,10 @@ ANY: Final[dict[str, dict[str, Any]]] = {
         "sharedCounters": [{"name": "s", "counters": {"c": {"value": "2"}}}],
     },
     "deviceclasses": {"selectors": [SELECTOR], "config": [{"opaque": {"driver": "d"}}]},
-    "devicetaintrules": {"deviceSelector": {"driver": "d"}, "taint": {"key": "k", "effect": "NoSchedule"}},
+    "devicetaintrules": {
+        "deviceSelector": {"driver": "d"},
+        "taint": {"key": "k", "effect": "NoSchedule"},
+    },
 }
 """Specs that are decoded without a type, with an entry in each list and map that is read."""
 
@@ -97,11 +107,19 @@ def places(resource: Resource[Any, Any]) -> list[Place]:
 
 
 def sized(resource: Resource[Any, Any], place: Place, sizes: dict[Path, int]) -> dict[str, Any]:
-    """An object in which each list and map on the way to a place has as many entries as `sizes` says, else one."""
+    """An object in which each list and map on the way to a place has as many entries as `sizes`
+    says, else one.
+    """
     body: dict[str, Any] = _value(inspect.type_info(resource.wire), (), place.path, sizes, count())
     if resource.name in ANY:
         body["spec"] = ANY[resource.name]
-    metadata = {"name": "x", "namespace": "ns", "uid": "u-x", "resourceVersion": "2", **body.get("metadata", {})}
+    metadata = {
+        "name": "x",
+        "namespace": "ns",
+        "uid": "u-x",
+        "resourceVersion": "2",
+        **body.get("metadata", {}),
+    }
     return {**body, "metadata": metadata}
 
 
@@ -132,7 +150,9 @@ def places_in(value: Any, path: Path = ()) -> Iterator[Path]:
 def specs(api_group: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """A spec of a dialect for each example of each field, with the name of the field."""
     fields = FIELDS[api_group]
-    minimum: dict[str, Any] = {name: fields[name][0] for name in ("minMember", "podgroups") if name in fields}
+    minimum: dict[str, Any] = {
+        name: fields[name][0] for name in ("minMember", "podgroups") if name in fields
+    }
     for name, examples in fields.items():
         for example in examples:
             yield name, {**minimum, name: example}
@@ -143,7 +163,10 @@ def _many(value: Any, size: int) -> Any:
     if isinstance(value, list):
         return [_renamed(value[0], number) for number in range(size)]
     pattern = next(iter(value.values()), 1)
-    return {**value, **{f"k-{number}": _renamed(pattern, number) for number in range(size - len(value))}}
+    return {
+        **value,
+        **{f"k-{number}": _renamed(pattern, number) for number in range(size - len(value))},
+    }
 
 
 def _renamed(value: Any, number: int) -> Any:
@@ -168,28 +191,38 @@ def _places(of: inspect.Type, path: Path) -> Iterator[tuple[Path, int | None]]:
             yield path, most
             yield from _places(inner, (*path, ENTRY))
         case (
-            inspect.ListType(item_type=inner, max_length=most) | inspect.VarTupleType(item_type=inner, max_length=most)
+            inspect.ListType(item_type=inner, max_length=most)
+            | inspect.VarTupleType(item_type=inner, max_length=most)
         ):
             yield path, most
             yield from _places(inner, (*path, ENTRY))
 
 
-def _value(of: inspect.Type, path: Path, way: Path, sizes: dict[Path, int], serial: Iterator[int]) -> Any:
+def _value(
+    of: inspect.Type, path: Path, way: Path, sizes: dict[Path, int], serial: Iterator[int]
+) -> Any:
     """A value of a type, with what is on the `way` only, and required fields."""
     match of:
         case inspect.UnionType(types=types):
             return _value(types[0], path, way, sizes, serial)
         case inspect.StructType(fields=fields):
             return {
-                each.encode_name: _value(_typed(each), (*path, each.encode_name), way, sizes, serial)
+                each.encode_name: _value(
+                    _typed(each), (*path, each.encode_name), way, sizes, serial
+                )
                 for each in fields
                 if each.required or way[: len(path) + 1] == (*path, each.encode_name)
             }
         case inspect.DictType(value_type=inner):
             numbers = range(sizes.get(path, 1))
-            return {f"example.com/k{next(serial)}": _value(inner, (*path, ENTRY), way, sizes, serial) for _ in numbers}
+            return {
+                f"example.com/k{next(serial)}": _value(inner, (*path, ENTRY), way, sizes, serial)
+                for _ in numbers
+            }
         case inspect.ListType(item_type=inner) | inspect.VarTupleType(item_type=inner):
-            return [_value(inner, (*path, ENTRY), way, sizes, serial) for _ in range(sizes.get(path, 1))]
+            return [
+                _value(inner, (*path, ENTRY), way, sizes, serial) for _ in range(sizes.get(path, 1))
+            ]
         case inspect.IntType() | inspect.FloatType():
             return 1
         case inspect.BoolType():

@@ -1,10 +1,12 @@
-"""Random histories of starts: trees, groups of gangs and gangs on three to five nodes, of which nothing starts in part.
+"""Random histories of starts: trees, groups of gangs and gangs on three to five nodes, of which
+nothing starts in part.
 
-Each seed draws a few nodes in two racks and what comes and goes on them. A manner (`MANNERS`) adds what may go wrong:
-claims and devices, refused binds and kills, or preemption. After each event there is time for all that follows, and
-then every part of every group has nothing or its minimum, in the rack that it requires; no node is over-full; nobody
-sleeps who fits (`tests.rest_oracle`); and a new process that reads the API objects sees the same. They are played by
-`python -m tests.properties.rests --of claims`.
+Each seed draws a few nodes in two racks and what comes and goes on them. A manner (`MANNERS`) adds
+what may go wrong: claims and devices, refused binds and kills, or preemption. After each event
+there is time for all that follows, and then every part of every group has nothing or its minimum,
+in the rack that it requires; no node is over-full; nobody sleeps who fits (`tests.rest_oracle`);
+and a new process that reads the API objects sees the same. They are played by `python -m
+tests.properties.rests --of claims`.
 """
 
 from __future__ import annotations
@@ -78,7 +80,9 @@ MANNERS = {
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """A gang with `pods`, or what has `children`; `least` of them are needed. `top` is the part around all."""
+    """A gang with `pods`, or what has `children`; `least` of them are needed. `top` is the part
+    around all.
+    """
 
     name: str
     least: int
@@ -104,7 +108,9 @@ class Part:
 
 
 class StartWorld(World):
-    """A world whose API server and controllers also know devices, whose writes are refused, and which is killed."""
+    """A world whose API server and controllers also know devices, whose writes are refused, and
+    which is killed.
+    """
 
     def __init__(self, dice: random.Random, manner: Manner) -> None:
         self.dice, self.manner = dice, manner
@@ -112,19 +118,28 @@ class StartWorld(World):
         self.refuses = dice.choice((0.0, 0.1, 0.3)) if manner.kills else 0.0
         self.is_troubled = manner.kills
         self.unmade: set[str] = set()
-        rules = Rules(allocates=manner.claims, preemption=PreemptionSettings(min_run_s=0, hold_back_s=0))
+        rules = Rules(
+            allocates=manner.claims, preemption=PreemptionSettings(min_run_s=0, hold_back_s=0)
+        )
         super().__init__(rules=rules, preempts=manner.preempts)
         self.controller = False
         self.fate = self._fate_of
         if manner.claims:
-            self.say(Applied(LATE), *(Replaced(kind, ()) for kind in (ResourceSlice, DeviceTaintRule, ResourceClaim)))
+            self.say(
+                Applied(LATE),
+                *(Replaced(kind, ()) for kind in (ResourceSlice, DeviceTaintRule, ResourceClaim)),
+            )
             self.say(Replaced(DeviceClass, (DeviceClass("gpu"),)))
 
     def _fate_of(self, order: Any) -> str:
         is_bind = isinstance(order, Bind | BindClaims)
-        return "failed" if is_bind and self.is_troubled and self.dice.random() < self.refuses else "bound"
+        return (
+            "failed"
+            if is_bind and self.is_troubled and self.dice.random() < self.refuses
+            else "bound"
+        )
 
-    # --- the process ------------------------------------------------------------------------------------------------
+    # --- the process -----------------------------------------------------------------------------
 
     def answer(self) -> None:
         """As in a world; the process may be killed after any write, with others under way."""
@@ -137,7 +152,9 @@ class StartWorld(World):
             if self.dice.random() < 0.2:
                 self.kills -= 1
                 # Whatever is under way has reached the server, or has not.
-                self.unanswered = [each for each in waiting[number + 1 :] if self.dice.random() < 0.3]
+                self.unanswered = [
+                    each for each in waiting[number + 1 :] if self.dice.random() < 0.3
+                ]
                 self.restart()
                 return
         super().answer()
@@ -150,14 +167,21 @@ class StartWorld(World):
             self._carry_out(order)
         storage = self.state.cluster.storage_cache.storage()
         devices = self.state.cluster.storage_cache._kinds[ResourceSlice]
-        super().restart(guarded_since_s=0, **stated)  # stamps count, as an admission policy guards them
+        # stamps count, as an admission policy guards them
+        super().restart(guarded_since_s=0, **stated)
         if self.manner.claims:
-            self.say(Applied(LATE), Replaced(DeviceClass, (DeviceClass("gpu"),)), Replaced(DeviceTaintRule, ()))
+            self.say(
+                Applied(LATE),
+                Replaced(DeviceClass, (DeviceClass("gpu"),)),
+                Replaced(DeviceTaintRule, ()),
+            )
             self.say(Replaced(ResourceSlice, tuple(devices.values())))
-            self.say(*map(Applied, storage.volumes.values()), *map(Applied, storage.claims.values()))
+            self.say(
+                *map(Applied, storage.volumes.values()), *map(Applied, storage.claims.values())
+            )
             self.say(Replaced(ResourceClaim, tuple(storage.devices.values())))
 
-    # --- claims -----------------------------------------------------------------------------------------------------
+    # --- claims ----------------------------------------------------------------------------------
 
     def _carry_out(self, order: Bind | BindClaims) -> None:
         if isinstance(order, Bind):
@@ -170,7 +194,9 @@ class StartWorld(World):
         for each in order.claims:
             version = self._allocate(each, order.uid) if each.reserve else self._write(each)
             if version is None:
-                self.say(BindFailed(order.uid, order.node, "it has been allocated by another scheduler"))
+                self.say(
+                    BindFailed(order.uid, order.node, "it has been allocated by another scheduler")
+                )
                 return
             versions[each.volume or each.key] = version
         self.say(ClaimsWritten(order.uid, versions))
@@ -199,13 +225,25 @@ class StartWorld(World):
             is_written = claim.asks.results == each.allocation.results and uid in claim.reserved
             return claim.resource_version if is_written else None
         asks = msgspec.structs.replace(claim.asks, results=each.allocation.results)
-        return self._change(claim, allocated=True, asks=asks, required=each.required, reserved=(*claim.reserved, uid))
+        return self._change(
+            claim,
+            allocated=True,
+            asks=asks,
+            required=each.required,
+            reserved=(*claim.reserved, uid),
+        )
 
     def _bind(self, bind: Bind) -> None:
         for each in bind.claims:
             claim = self._resource_claim(each)
             if bind.uid not in claim.reserved and len(claim.reserved) >= MOST_CONSUMERS:
-                self.say(BindFailed(bind.uid, bind.node, "reservedFor: Too many: 257: must have at most 256 items"))
+                self.say(
+                    BindFailed(
+                        bind.uid,
+                        bind.node,
+                        "reservedFor: Too many: 257: must have at most 256 items",
+                    )
+                )
                 return
             if bind.uid not in claim.reserved:
                 self._change(claim, reserved=(*claim.reserved, bind.uid))
@@ -219,7 +257,9 @@ class StartWorld(World):
                 claim = self._resource_claim(each)
                 assert claim.asks is not None
                 asks = msgspec.structs.replace(claim.asks, results=None)
-                versions[each.key] = self._change(claim, allocated=False, asks=asks, required=None, reserved=())
+                versions[each.key] = self._change(
+                    claim, allocated=False, asks=asks, required=None, reserved=()
+                )
         if versions:
             self.say(ClaimsReleased(versions))
 
@@ -249,13 +289,19 @@ class StartHistory:
                 name = self.dice.choice(events)
                 self.steps.append(name)
                 getattr(self, f"_{name.replace(' ', '_')}")()
-            yield from (f"step {number} ({name if number else 'at first'}): {each}" for each in self._rested())
+            yield from (
+                f"step {number} ({name if number else 'at first'}): {each}"
+                for each in self._rested()
+            )
         before, there = self._seen(), self.world.bound()
         self.world.restart()
         self.world.state.refresh(self.world.now_s)
         after = self._seen()
         differing = [name for name in before if name in after and before[name] != after[name]]
-        yield from (f"after a restart gang {name} is {after[name]}, and was {before[name]}" for name in differing)
+        yield from (
+            f"after a restart gang {name} is {after[name]}, and was {before[name]}"
+            for name in differing
+        )
         yield from (f"after a restart: {each}" for each in self._rested())
         if not (self.manner.claims or self.manner.preempts) and self.world.bound() != there:
             yield f"after a restart {self.world.bound()} are bound, and were {there}"
@@ -273,7 +319,7 @@ class StartHistory:
             yield f"a turn is due since {self.world.now_s - due_s} s"
         yield from sleepers(self.world.state, self.world.now_s, EPOCH_S + self.world.now_s)
 
-    # --- what must hold ---------------------------------------------------------------------------------------------
+    # --- what must hold --------------------------------------------------------------------------
 
     def _placed(self, part: Part) -> list[Pod]:
         uids = [uid for leaf in part.leaves() for uid in leaf.pods]
@@ -290,7 +336,10 @@ class StartHistory:
             for part in root.every():
                 placed = self._placed(part)
                 if placed and not root.is_excused and not self._is_whole(part):
-                    yield f"{part.name} has {sorted(each.name for each in placed)}, and not its minimum of {part.least}"
+                    yield (
+                        f"{part.name} has {sorted(each.name for each in placed)}, and not its"
+                        f" minimum of {part.least}"
+                    )
                 racks = {self.world.nodes[each.node_name].labels.get(RACK) for each in placed}
                 if part.is_in_one_rack and (len(racks) > 1 or None in racks):
                     yield f"{part.name} must be in one rack, and has {sorted(map(str, racks))}"
@@ -304,7 +353,10 @@ class StartHistory:
             offered = dict(self.world.nodes[name].allocatable)
             for resource, amount in amounts.items():
                 if amount > offered.get(resource, 0):
-                    yield f"node {name} offers {offered.get(resource, 0)} of {resource}, and {amount} are used"
+                    yield (
+                        f"node {name} offers {offered.get(resource, 0)} of {resource}, and {amount}"
+                        " are used"
+                    )
 
     def _seen(self) -> dict[str, object]:
         """What the process knows of each gang of which nothing is under way."""
@@ -312,7 +364,7 @@ class StartHistory:
         at_rest = [each for each in registry.gangs.values() if not each.of(*UNDER_WAY)]
         return {each.id: _facts(registry.view(each.id)) for each in at_rest}
 
-    # --- what happens -----------------------------------------------------------------------------------------------
+    # --- what happens ----------------------------------------------------------------------------
 
     def _name(self, kind: str) -> str:
         self._serial += 1
@@ -323,11 +375,17 @@ class StartHistory:
         if len(self.world.nodes) >= 6:
             return
         rack = self.dice.choice(("r0", "r0", "r1", "r1", ""))
-        self.world.add_nodes(node(name, self.dice.choice((2, 4, 4, 8)), labels={RACK: rack} if rack else {}))
+        self.world.add_nodes(
+            node(name, self.dice.choice((2, 4, 4, 8)), labels={RACK: rack} if rack else {})
+        )
         if self.manner.claims:
             made = tuple(Device(name=f"d{at}") for at in range(self.dice.choice((0, 1, 2, 4))))
             self.world.say(
-                Applied(ResourceSlice(name=name, driver="d", pool=name, scope=NodeScope(name), devices=made))
+                Applied(
+                    ResourceSlice(
+                        name=name, driver="d", pool=name, scope=NodeScope(name), devices=made
+                    )
+                )
             )
 
     def _foreign(self) -> None:
@@ -338,7 +396,10 @@ class StartHistory:
         if free > 0:
             gpus = self.dice.randint(1, free)
             self.world.create(
-                running(pod(self._name("foreign"), gpus=gpus, scheduler_name="other", priority=1000), name)
+                running(
+                    pod(self._name("foreign"), gpus=gpus, scheduler_name="other", priority=1000),
+                    name,
+                )
             )
 
     def _room(self) -> None:
@@ -378,7 +439,9 @@ class StartHistory:
                 self.world.bind_claim(key)
 
     def _group(self) -> None:
-        """A tree, a group of gangs, a gang or a pod; the order of creation is not that of arrival."""
+        """A tree, a group of gangs, a gang or a pod; the order of creation is not that
+        of arrival.
+        """
         dice = self.dice
         common = {
             "priority": dice.choice((0, 0, 5, 10)) if self.manner.preempts else 0,
@@ -406,9 +469,13 @@ class StartHistory:
             child = f"{name}-{number}"
             is_deep = depth > 1 and self.dice.random() < 0.5
             children.append(
-                self._tree(child, name, common, depth=depth - 1) if is_deep else self._gang(child, common, parent=name)
+                self._tree(child, name, common, depth=depth - 1)
+                if is_deep
+                else self._gang(child, common, parent=name)
             )
-        least = self.dice.choice((len(children), len(children), self.dice.randint(0, len(children))))
+        least = self.dice.choice(
+            (len(children), len(children), self.dice.randint(0, len(children)))
+        )
         part = Part(name, least, children, is_in_one_rack=self.dice.random() < 0.25)
         stated = {keys.MIN_CHILDREN[0]: str(least), keys.PARENT[0]: parent}
         stated |= {keys.TOPOLOGY[0]: RACK} if part.is_in_one_rack else {}
@@ -441,7 +508,15 @@ class StartHistory:
             gpus = kind["gpus"] if not kind["other"] or len(leaf.pods) % 2 else 1
             fields = {key: kind[key] for key in ("priority", "creation_s")}
             uses = (self._claim(leaf, name),) if kind["claims"] else ()
-            made = pod(name, uid=name, of=shape(gpus), gang_metadata=leaf.marks, claims=uses, grace_s=1, **fields)
+            made = pod(
+                name,
+                uid=name,
+                of=shape(gpus),
+                gang_metadata=leaf.marks,
+                claims=uses,
+                grace_s=1,
+                **fields,
+            )
             leaf.pods.append(made.uid)
             self.world.create(made)
 
@@ -454,12 +529,21 @@ class StartHistory:
 
     def _shared(self, leaf: Part) -> None:
         others = tuple(f"other-{at}" for at in range(self.dice.choice((0, 0, 0, 254))))
-        self._make(f"{leaf.name}-c", is_device=leaf.kind["claims"] == "shared device", others=others)
+        self._make(
+            f"{leaf.name}-c", is_device=leaf.kind["claims"] == "shared device", others=others
+        )
 
     def _make(self, name: str, *, is_device: bool, others: tuple[str, ...] = ()) -> None:
         if not is_device:
             modes = ("ReadWriteMany",)
-            claim = Claim(NAMESPACE, name, uid=name, resource_version="5", storage_class="late", access_modes=modes)
+            claim = Claim(
+                NAMESPACE,
+                name,
+                uid=name,
+                resource_version="5",
+                storage_class="late",
+                access_modes=modes,
+            )
             self.world.say(Applied(claim))
             if self.dice.random() < 0.2:
                 self.world.unmade.add(claim.key)

@@ -1,4 +1,6 @@
-"""Objects with absurd values, and objects whose application raises: neither ends the process (semantics I8)."""
+"""Objects with absurd values, and objects whose application raises: neither ends the process
+(semantics I8).
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ GANG_KEYS = (
     "gangsched.dev/permitted",
 )
 
-quantity, integer, time, text = (st.sampled_from(each) for each in (QUANTITIES, INTEGERS, TIMES, TEXTS))
+quantity, integer, time, text = (
+    st.sampled_from(each) for each in (QUANTITIES, INTEGERS, TIMES, TEXTS)
+)
 int32 = st.sampled_from([0, 1, -1, 2**31 - 1, -(2**31)])
 amounts = st.dictionaries(st.sampled_from(NAMES), quantity, max_size=4)
 node_name = st.sampled_from(["", "", "n-0", "n-1", "unknown"])
@@ -78,11 +82,16 @@ marks = st.dictionaries(st.sampled_from(GANG_KEYS), text, max_size=4)
 
 def _meta(**more: Any) -> st.SearchStrategy[dict[str, Any]]:
     fields = {"name": name, "creationTimestamp": time, **more}
-    return st.fixed_dictionaries(fields).map(lambda m: {"namespace": "ns", "uid": f"uid-{m['name']}", **m})
+    return st.fixed_dictionaries(fields).map(
+        lambda m: {"namespace": "ns", "uid": f"uid-{m['name']}", **m}
+    )
 
 
 term = st.fixed_dictionaries(
-    {"topologyKey": st.sampled_from(["kubernetes.io/hostname", "zone", ""]), "labelSelector": st.just({})}
+    {
+        "topologyKey": st.sampled_from(["kubernetes.io/hostname", "zone", ""]),
+        "labelSelector": st.just({}),
+    }
 )
 pods = st.fixed_dictionaries(
     {
@@ -94,10 +103,13 @@ pods = st.fixed_dictionaries(
                 "priority": int32,
                 "terminationGracePeriodSeconds": integer,
                 "activeDeadlineSeconds": integer,
-                "containers": st.lists(amounts.map(lambda a: {"name": "c", "resources": {"requests": a}}), max_size=3),
+                "containers": st.lists(
+                    amounts.map(lambda a: {"name": "c", "resources": {"requests": a}}), max_size=3
+                ),
                 "overhead": amounts,
                 "volumes": st.lists(
-                    name.map(lambda n: {"name": n, "persistentVolumeClaim": {"claimName": n}}), max_size=2
+                    name.map(lambda n: {"name": n, "persistentVolumeClaim": {"claimName": n}}),
+                    max_size=2,
                 ),
                 "topologySpreadConstraints": st.lists(
                     st.fixed_dictionaries(
@@ -105,7 +117,9 @@ pods = st.fixed_dictionaries(
                             "maxSkew": int32,
                             "minDomains": int32,
                             "topologyKey": st.just("zone"),
-                            "whenUnsatisfiable": st.sampled_from(["DoNotSchedule", "ScheduleAnyway"]),
+                            "whenUnsatisfiable": st.sampled_from(
+                                ["DoNotSchedule", "ScheduleAnyway"]
+                            ),
                             "labelSelector": st.just({}),
                         }
                     ),
@@ -116,7 +130,10 @@ pods = st.fixed_dictionaries(
                         "podAntiAffinity": st.fixed_dictionaries(
                             {
                                 "preferredDuringSchedulingIgnoredDuringExecution": st.lists(
-                                    st.fixed_dictionaries({"weight": int32, "podAffinityTerm": term}), max_size=1
+                                    st.fixed_dictionaries(
+                                        {"weight": int32, "podAffinityTerm": term}
+                                    ),
+                                    max_size=1,
                                 )
                             }
                         )
@@ -125,7 +142,10 @@ pods = st.fixed_dictionaries(
             }
         ),
         "status": st.fixed_dictionaries(
-            {"phase": st.sampled_from(["Pending", "Running", "Running", "Failed"]), "startTime": time}
+            {
+                "phase": st.sampled_from(["Pending", "Running", "Running", "Failed"]),
+                "startTime": time,
+            }
         ),
     }
 )
@@ -140,7 +160,9 @@ budgets = st.fixed_dictionaries(
     {
         "metadata": _meta(generation=integer),
         "spec": st.just({"selector": {}}),
-        "status": st.fixed_dictionaries({"disruptionsAllowed": int32, "observedGeneration": integer}),
+        "status": st.fixed_dictionaries(
+            {"disruptionsAllowed": int32, "observedGeneration": integer}
+        ),
     }
 )
 claims = st.fixed_dictionaries(
@@ -150,7 +172,9 @@ claims = st.fixed_dictionaries(
             {
                 "storageClassName": st.sampled_from(["", "fast"]),
                 "accessModes": st.just(["ReadWriteOnce"]),
-                "resources": amounts.map(lambda a: {"requests": {"storage": next(iter(a.values()), "1")}}),
+                "resources": amounts.map(
+                    lambda a: {"requests": {"storage": next(iter(a.values()), "1")}}
+                ),
             }
         ),
         "status": st.just({"phase": "Pending"}),
@@ -159,7 +183,9 @@ claims = st.fixed_dictionaries(
 volumes = st.fixed_dictionaries(
     {
         "metadata": _meta(),
-        "spec": quantity.map(lambda q: {"capacity": {"storage": q}, "accessModes": ["ReadWriteOnce"]}),
+        "spec": quantity.map(
+            lambda q: {"capacity": {"storage": q}, "accessModes": ["ReadWriteOnce"]}
+        ),
         "status": st.just({"phase": "Available"}),
     }
 )
@@ -172,7 +198,9 @@ csi_nodes = st.fixed_dictionaries(
 devices = st.fixed_dictionaries(
     {
         "metadata": _meta(),
-        "status": st.just({"allocation": {"nodeSelector": {"nodeSelectorTerms": []}}, "reservedFor": []}),
+        "status": st.just(
+            {"allocation": {"nodeSelector": {"nodeSelectorTerms": []}}, "reservedFor": []}
+        ),
     }
 )
 namespaces = st.fixed_dictionaries({"metadata": _meta(labels=marks)})
@@ -209,7 +237,9 @@ lines = st.one_of(
 @given(st.lists(lines, max_size=30))
 @settings(max_examples=of_size(20, 4_000))
 def test_absurd_values_are_only_values(history: list[tuple[str, dict[str, Any]]]) -> None:
-    """I8: whatever numbers, times and texts objects hold, they are applied, planned with and told of."""
+    """I8: whatever numbers, times and texts objects hold, they are applied, planned with and told
+    of.
+    """
     rules = Rules(reservations=ReservationLimits(small_head_after_s=0.0))
     world = World(node("n-0", gpus=4), node("n-1", gpus=4), rules=rules, preempts=True)
     stores = {kind: Store(make(), world.say, lambda _: None) for kind, (make, _) in KINDS.items()}
@@ -225,14 +255,17 @@ def test_absurd_values_are_only_values(history: list[tuple[str, dict[str, Any]]]
             stores[kind].take_line(json.dumps({"type": "MODIFIED", "object": body}).encode())
             world.turn()
     world.advance(100.0)
-    world.say(Replaced(Node, (*world.nodes.values(), node("n-2", gpus=1))))  # every column is made again
+    # every column is made again
+    world.say(Replaced(Node, (*world.nodes.values(), node("n-2", gpus=1))))
     world.say(Applied(ours := pod("ours", gpus=1)))
     world.pods[ours.uid] = ours
     world.told()
 
 
 def test_pods_that_ask_for_more_than_int64_leave_a_full_node() -> None:
-    """I8: pods that name their node may ask any sum of it; it is full, and room comes back as they go."""
+    """I8: pods that name their node may ask any sum of it; it is full, and room comes back as they
+    go.
+    """
     world = World(node("n-0", gpus=4, cpu_milli=64_000), node("n-1", gpus=4, cpu_milli=64_000))
     greedy = [running(pod(f"g-{i}", gpus=0, cpu_milli=AMOUNT_LIMIT), "n-0") for i in range(40_000)]
     world.create(greedy)
@@ -261,7 +294,9 @@ PARTS = (
 )
 
 
-def test_a_member_whose_deletion_fails_halfway_is_of_no_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_whose_deletion_fails_halfway_is_of_no_gang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """I8: whatever else is lost of the change, a pod that is gone counts for no minimum."""
     world = World(node("n-0", gpus=4))
     world.sets_aside = True
@@ -277,12 +312,17 @@ def test_a_member_whose_deletion_fails_halfway_is_of_no_gang(monkeypatch: pytest
 @given(
     st.sampled_from(PARTS),
     st.integers(0, 12),
-    st.lists(st.tuples(st.sampled_from(["run", "wait", "delete", "relabel", "node"]), st.integers(0, 3)), max_size=12),
+    st.lists(
+        st.tuples(st.sampled_from(["run", "wait", "delete", "relabel", "node"]), st.integers(0, 3)),
+        max_size=12,
+    ),
 )
 def test_an_object_whose_application_raises_is_set_aside(
     part: tuple[type, str], good: int, history: list[tuple[str, int]]
 ) -> None:
-    """I8: wherever it raises, everything that is counted stays a recount, and the next gang is scheduled."""
+    """I8: wherever it raises, everything that is counted stays a recount, and the next gang is
+    scheduled.
+    """
     world = World(node("n-0", gpus=4), node("n-1", gpus=4), node("n-2", gpus=4))
     world.sets_aside = True
     of, method = part
@@ -299,11 +339,15 @@ def test_an_object_whose_application_raises_is_set_aside(
         for step, number in history:
             match step:
                 case "run":
-                    world.create(running(pod(f"r-{number}", gpus=1, uid=f"u-{number}"), f"n-{number % 2}"))
+                    world.create(
+                        running(pod(f"r-{number}", gpus=1, uid=f"u-{number}"), f"n-{number % 2}")
+                    )
                 case "wait":
                     world.create(*(members(f"g-{number}", 2)))
                 case "delete":
-                    world.delete(*[each for each in world.pods.values() if each.uid.endswith(str(number))])
+                    world.delete(
+                        *[each for each in world.pods.values() if each.uid.endswith(str(number))]
+                    )
                 case "relabel" if f"u-{number}" in world.pods:
                     world.update(world.pods[f"u-{number}"], labels={"a": str(number)})
                 case "node":
@@ -312,14 +356,19 @@ def test_an_object_whose_application_raises_is_set_aside(
     world.turn()
     world.add_nodes(node("spare", gpus=20))
     world.create(members("last", 2))
-    assert {name for name in world.settle().bound() if name.startswith("last")} == {"last-0", "last-1"}
+    assert {name for name in world.settle().bound() if name.startswith("last")} == {
+        "last-0",
+        "last-1",
+    }
     told = [message for _, _, message in world.events("SetAside")]
     assert len(told) <= 1
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_node_with_a_pod_that_is_set_aside_is_full(again: bool) -> None:
-    """I8: a pod on a node that cannot be applied takes all its room, until it can be or is gone; it is told of once."""
+    """I8: a pod on a node that cannot be applied takes all its room, until it can be or is gone; it
+    is told of once.
+    """
     world = World(node("n-0", gpus=4))
     world.sets_aside = True
     bad = running(pod("bad", gpus=1), "n-0")
@@ -336,7 +385,9 @@ def test_a_node_with_a_pod_that_is_set_aside_is_full(again: bool) -> None:
     ((about, _, message),) = world.events("SetAside")
     assert about == "Pod ns/bad"
     assert message.startswith("gangsched cannot process Pod ns/bad;")
-    assert "; until the object changes, node n-0 counts as full: OverflowError: too large" in message
+    assert (
+        "; until the object changes, node n-0 counts as full: OverflowError: too large" in message
+    )
     assert world.state.counts.set_aside == 2
     world.create(pod("p", gpus=2))
     assert "p" not in world.settle().bound()
@@ -345,14 +396,19 @@ def test_a_node_with_a_pod_that_is_set_aside_is_full(again: bool) -> None:
 
 
 def test_a_pod_that_cannot_be_decoded_takes_its_node() -> None:
-    """I8: so does one whose requests are no quantities, if no version of it was understood before."""
+    """I8: so does one whose requests are no quantities, if no version of it was
+    understood before.
+    """
     world = World(node("n-0", gpus=4))
     complaints: list[str] = []
     store = Store(resources.pods(ShapeTable()), world.say, complaints.append)
     store.resource_version = "1"
     body = {
         "metadata": {"name": "bad", "namespace": "ns", "uid": "u"},
-        "spec": {"nodeName": "n-0", "containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]},
+        "spec": {
+            "nodeName": "n-0",
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}],
+        },
         "status": {"phase": "Running"},
     }
     store.take_line(json.dumps({"type": "ADDED", "object": body}).encode())

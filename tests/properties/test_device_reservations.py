@@ -30,7 +30,10 @@ class Played:
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = Random(seed)
-        self.models = {f"n{n}": "".join(rng.choices("aab", k=rng.randint(2, 4))) for n in range(rng.randint(1, 3))}
+        self.models = {
+            f"n{n}": "".join(rng.choices("aab", k=rng.randint(2, 4)))
+            for n in range(rng.randint(1, 3))
+        }
         slices = [devices_of(name, models) for name, models in self.models.items()]
         rules = Rules(allocates=True, reservations=ReservationLimits(share=1.0))
         self.world = world_of([node(name, gpus=0) for name in self.models], slices, rules=rules)
@@ -44,7 +47,11 @@ class Played:
 
     def run_time(self) -> tuple[tuple[str, str], ...]:
         """Of a fifth of the pods nobody knows how long they run."""
-        return ((keys.EXPECTED_RUNTIME, f"{self.rng.randint(1, 20) * 30}s"),) if self.rng.random() < 0.8 else ()
+        return (
+            ((keys.EXPECTED_RUNTIME, f"{self.rng.randint(1, 20) * 30}s"),)
+            if self.rng.random() < 0.8
+            else ()
+        )
 
     def occupy(self) -> None:
         """Pods run that have some of the devices."""
@@ -53,10 +60,14 @@ class Played:
                 if self.rng.random() < 0.7:
                     self.number += 1
                     uid = f"r{self.number}"
-                    claim = claim_of(uid, uid, name, ((f"{model}{number}", "container-0-request-1"),))
+                    claim = claim_of(
+                        uid, uid, name, ((f"{model}{number}", "container-0-request-1"),)
+                    )
                     use = ClaimUse(claim.name, ephemeral=True, device=True, extended=True)
                     of = wanting(1) if model == "a" else wanting(0, 1)
-                    made = pod(uid, uid=uid, of=of, claims=(use,), run_time_metadata=self.run_time())
+                    made = pod(
+                        uid, uid=uid, of=of, claims=(use,), run_time_metadata=self.run_time()
+                    )
                     self.world.say(Applied(claim))
                     self.world.create([running(made, name)])
                     self.began(uid)
@@ -78,7 +89,8 @@ class Played:
                 had = tuple((each.id[2], each.request) for each in selection.allocation.results)
                 made = claim_of(order.name, order.uid, order.node, had)
                 self.world.say(Applied(made))
-                # As its status shows; else nobody would know that the devices are free when the pod ends.
+                # As its status shows; else nobody would know that the devices are free when the pod
+                # ends.
                 use = ClaimUse(made.name, ephemeral=True, device=True, extended=True)
                 self.world.update(self.world.pods[order.uid], claims=(use,))
                 self.world.say(ClaimsWritten(order.uid, {selection.key: "5"}))
@@ -101,14 +113,18 @@ class Played:
             del self.ends_s[uid]
             gone = self.world.pods[uid]
             self.world.delete(gone)
-            self.world.say(Gone(ResourceClaim, f"resourceclaims/ns/{gone.name}-extended-resources-{uid}"))
+            self.world.say(
+                Gone(ResourceClaim, f"resourceclaims/ns/{gone.name}-extended-resources-{uid}")
+            )
 
     def arrive(self) -> None:
         """Another pod, which comes after the gang."""
         self.number += 1
         uid = f"l{self.number}"
         of = wanting(*self.rng.choice([(1, 0), (2, 0), (0, 1), (1, 1)]))
-        self.world.create([pod(uid, uid=uid, of=of, creation_s=10**9, run_time_metadata=self.run_time())])
+        self.world.create(
+            [pod(uid, uid=uid, of=of, creation_s=10**9, run_time_metadata=self.run_time())]
+        )
 
 
 def claim_of(name: str, uid: str, on: str, devices: tuple[tuple[str, str], ...]) -> ResourceClaim:
@@ -117,7 +133,10 @@ def claim_of(name: str, uid: str, on: str, devices: tuple[tuple[str, str], ...])
     results = tuple(DeviceResult(request, ("d", on, device)) for device, request in devices)
     counts = Counter(request for _, request in devices)
     classes = {request: f"class-{device[0]}" for device, request in devices}
-    asked = tuple((DeviceRequest(name=each, class_name=classes[each], count=counts[each]),) for each in sorted(counts))
+    asked = tuple(
+        (DeviceRequest(name=each, class_name=classes[each], count=counts[each]),)
+        for each in sorted(counts)
+    )
     term = NodeSelectorTerm(fields=(Requirement(NODE_NAME_FIELD, "In", (on,)),))
     return ResourceClaim(
         namespace="ns",
@@ -128,7 +147,9 @@ def claim_of(name: str, uid: str, on: str, devices: tuple[tuple[str, str], ...])
         required=(term,),
         reserved=(uid,),
         owner_uid=uid,
-        asks=DeviceClaim(namespace="ns", name=full, uid=f"claim-{uid}", requests=asked, results=results),
+        asks=DeviceClaim(
+            namespace="ns", name=full, uid=f"claim-{uid}", requests=asked, results=results
+        ),
     )
 
 
@@ -137,19 +158,25 @@ def play(seed: int) -> tuple[bool, int]:
     played = Played(seed)
     world, rng = played.world, played.rng
     played.occupy()
-    world.create(gang_of(*(wanting(*rng.choice([(1, 0), (2, 0), (1, 1)])) for _ in range(rng.randint(1, 3)))))
+    world.create(
+        gang_of(*(wanting(*rng.choice([(1, 0), (2, 0), (1, 1)])) for _ in range(rng.randint(1, 3))))
+    )
     played.serve()
     promised_s, passed = float("inf"), set[str]()
     for _ in range(60):
         if world.pods["u0"].node_name:
             break
         standing = world.state.reservations.standing
-        promised_s = min([promised_s, *(each.promised_s for each in standing if each.group == "ns/g")])
+        promised_s = min(
+            [promised_s, *(each.promised_s for each in standing if each.group == "ns/g")]
+        )
         assert played.wall_s <= promised_s + LATE_S, f"seed {seed}: not started as promised"
         if rng.random() < 0.5:
             played.arrive()
             played.serve()
-            passed |= {uid for uid, each in world.pods.items() if uid.startswith("l") and each.node_name}
+            passed |= {
+                uid for uid, each in world.pods.items() if uid.startswith("l") and each.node_name
+            }
         next_s = min([*played.ends_s.values(), played.wall_s + 30.0])
         world.advance(max(0.5, next_s - played.wall_s))
         played.end()
@@ -159,7 +186,9 @@ def play(seed: int) -> tuple[bool, int]:
 
 @pytest.mark.long
 def test_a_promised_start_for_devices_is_kept() -> None:
-    """H5, H8, H13: whatever comes later, the first head has its devices in time, and no device is in two claims."""
+    """H5, H8, H13: whatever comes later, the first head has its devices in time, and no device is
+    in two claims.
+    """
     promised, passed, seeds = 0, 0, of_size(6, 160)
     for seed in range(seeds):
         is_promised, others = play(seed)

@@ -1,4 +1,6 @@
-"""Random objects of every dialect: each is read, and nothing that it may ask for is lost (A1, A2, A5)."""
+"""Random objects of every dialect: each is read, and nothing that it may ask for is lost (A1, A2,
+A5).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,16 @@ OBJECTS = of_size(1_500, 10_000)
 SEED = 34
 #: The fields of each kind; a value is one of its examples, or anything at all.
 FIELDS: dict[str, dict[str, list[Any]]] = {
-    "scheduling.x-k8s.io": {"minMember": [1, 0], "minResources": [{"cpu": 1}], "scheduleTimeoutSeconds": [5]},
-    "scheduling.sigs.k8s.io": {"minMember": [1, 0], "minResources": [{"cpu": 1}], "scheduleTimeoutSeconds": [5]},
+    "scheduling.x-k8s.io": {
+        "minMember": [1, 0],
+        "minResources": [{"cpu": 1}],
+        "scheduleTimeoutSeconds": [5],
+    },
+    "scheduling.sigs.k8s.io": {
+        "minMember": [1, 0],
+        "minResources": [{"cpu": 1}],
+        "scheduleTimeoutSeconds": [5],
+    },
     "scheduling.k8s.io": {
         "schedulingPolicy": [{"gang": {"minCount": 2}}, {"basic": {}}],
         "disruptionMode": ["Pod", {"all": {}}],
@@ -52,11 +62,23 @@ FIELDS: dict[str, dict[str, list[Any]]] = {
 FIELDS["scheduler.grove.io"] = {
     "podgroups": [
         [{"name": "a", "minReplicas": 1, "podReferences": []}],
-        [{"name": "a", "minReplicas": 1}, {"name": "b", "minReplicas": 0, "topologyConstraint": {"packConstraint": 1}}],
+        [
+            {"name": "a", "minReplicas": 1},
+            {"name": "b", "minReplicas": 0, "topologyConstraint": {"packConstraint": 1}},
+        ],
     ],
-    "topologyConstraint": [{"packConstraint": {"required": "rack"}}, {"packConstraint": {"preferred": "rack"}}],
+    "topologyConstraint": [
+        {"packConstraint": {"required": "rack"}},
+        {"packConstraint": {"preferred": "rack"}},
+    ],
     "topologyConstraintGroupConfigs": [
-        [{"name": "c", "podGroupNames": names, "topologyConstraint": {"packConstraint": {"required": "rack"}}}]
+        [
+            {
+                "name": "c",
+                "podGroupNames": names,
+                "topologyConstraint": {"packConstraint": {"required": "rack"}},
+            }
+        ]
         for names in (["a"], ["a", "b"], ["a", {}])
     ],
     "priorityClassName": ["high"],
@@ -87,7 +109,9 @@ def anything(rng: random.Random, depth: int = 2) -> Any:
         case "float":
             return rng.choice([0.5, -1.5, 1e300])
         case "text":
-            return rng.choice(["", "1", "hard", "soft", "x" * 5000, "\x00", "no label", "kubernetes.io/hostname"])
+            return rng.choice(
+                ["", "1", "hard", "soft", "x" * 5000, "\x00", "no label", "kubernetes.io/hostname"]
+            )
         case "list":
             return [anything(rng, depth - 1) for _ in range(rng.randrange(3))]
     words = ["mode", "key", "topology", "gang", "minCount", "name", "required", "packConstraint"]
@@ -99,13 +123,17 @@ def spec(rng: random.Random, fields: dict[str, list[Any]]) -> Any:
     if rng.random() < 0.02:
         return anything(rng)
     chosen = rng.sample(sorted(fields), rng.randrange(len(fields) + 1))
-    return {name: rng.choice(fields[name]) if rng.random() < 0.5 else anything(rng) for name in chosen}
+    return {
+        name: rng.choice(fields[name]) if rng.random() < 0.5 else anything(rng) for name in chosen
+    }
 
 
 def is_told(group: PodGroup, field: str) -> bool:
     """Whether the field has an effect, or somebody hears that it has none."""
     said = (*group.unsupported, *group.invalid, *group.not_used, *group.problems)
-    levels = [level for each in (group, *group.parts) for level in (*each.topology, *each.tree_topology)]
+    levels = [
+        level for each in (group, *group.parts) for level in (*each.topology, *each.tree_topology)
+    ]
     is_honoured = bool(levels) or (field == "resourceClaims" and bool(group.claims))
     is_honoured = is_honoured or (field == "subGroupPolicy" and len(group.parts) > 2)
     is_honoured = is_honoured or (field == "minTaskMember" and bool(group.of_tasks))
@@ -119,16 +147,27 @@ def test_random_objects_are_read_whole(api_group: str) -> None:
     """No exception; of a field that asks for a tree or a domain nothing is left out in silence."""
     print(f"seed {SEED}")
     rng = random.Random(f"{SEED}{api_group}")
-    metadata = {"namespace": "ns", "name": "g", "uid": "u", "creationTimestamp": "2024-05-01T12:00:01Z"}
+    metadata = {
+        "namespace": "ns",
+        "name": "g",
+        "uid": "u",
+        "creationTimestamp": "2024-05-01T12:00:01Z",
+    }
     told = 0
     for _ in range(OBJECTS):
         body = {"metadata": metadata, "spec": spec(rng, FIELDS[api_group])}
         group = parse_pod_group(body, api_group=api_group, version="v1")
         for part in group.parts:
-            assert (part.of_object, part.unsupported, part.invalid) == ("g", group.unsupported, group.invalid)
+            assert (part.of_object, part.unsupported, part.invalid) == (
+                "g",
+                group.unsupported,
+                group.invalid,
+            )
         asked = body["spec"] if isinstance(body["spec"], dict) else {}
         for field in BINDING & asked.keys():
-            if asked[field] and not (isinstance(asked[field], dict) and not any(asked[field].values())):
+            if asked[field] and not (
+                isinstance(asked[field], dict) and not any(asked[field].values())
+            ):
                 assert is_told(group, field), (field, asked[field])
                 told += 1
     print(f"{told} fields were honoured, refused or told")

@@ -1,4 +1,6 @@
-"""Rules about groups: groups with equal keys may use equal room, since they share what was refused."""
+"""Rules about groups: groups with equal keys may use equal room, since they share what
+was refused.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import closed, usable
 from gangsched.model.gang import Group
-from gangsched.model.gpu_policy import PRODUCT_LABEL, SHARED_RESOURCE, SHARING_LABEL, PlacementConstraints
+from gangsched.model.gpu_policy import (
+    PRODUCT_LABEL,
+    SHARED_RESOURCE,
+    SHARING_LABEL,
+    PlacementConstraints,
+)
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import RefusedNodes
 from tests import builders
@@ -42,7 +49,9 @@ def ledger_of(dice: random.Random) -> Ledger:
     if dice.random() < 0.5:
         ledger.scope = Scope(mask(dice), mask(dice), "node(s) are outside a domain")
     if dice.random() < 0.5:
-        change = snapshot.layout.sums([(f"n{dice.randrange(NODES)}", ((builders.GPU, -dice.randint(1, 8)),))])
+        change = snapshot.layout.sums(
+            [(f"n{dice.randrange(NODES)}", ((builders.GPU, -dice.randint(1, 8)),))]
+        )
         kept = Kept("ns/head", dice.randrange(4), -inf, np.arange(NODES), change)
         ledger.promises.reserved = Backfill([kept], ledger, wall_s=0.0)
     return ledger
@@ -57,7 +66,9 @@ def group_of(dice: random.Random, number: int) -> tuple[Group, Pod]:
     """A group of one pod, with few different values of all that a rule may read."""
     pod = builders.pod(f"p{number}", of=dice.choice(SHAPES), priority=dice.randrange(4))
     constraints = PlacementConstraints(allow_shared=dice.random() < 0.3)
-    gang = builders.gang(f"ns/g{number}", [pod], constraints=constraints, run_time_s=dice.choice([60.0, inf]))
+    gang = builders.gang(
+        f"ns/g{number}", [pod], constraints=constraints, run_time_s=dice.choice([60.0, inf])
+    )
     avoid = frozenset(f"n{node}" for node in range(NODES) if dice.random() < 0.15)
     return builders.group(gang, priority=pod.priority, avoid=avoid), pod
 
@@ -72,12 +83,17 @@ def contradictions(seed: int) -> Iterator[str]:
     for group, pod in groups:
         refused = sorted((why, nodes.tolist()) for why, nodes in closed(group, pod.shape, ledger))
         answer: object = (refused, usable(pod.shape, group, ledger).tolist())
-        judged.setdefault((id(pod.shape), rules_key(group, pod.shape, ledger)), []).append((group, answer))
+        judged.setdefault((id(pod.shape), rules_key(group, pod.shape, ledger)), []).append(
+            (group, answer)
+        )
 
     for alike in judged.values():
         for (first, answer), (second, other) in itertools.pairwise(alike):
             if answer != other:
-                yield f"seed {seed}: {first.id} and {second.id} have one key, but {answer} and {other}"
+                yield (
+                    f"seed {seed}: {first.id} and {second.id} have one key, but {answer} and"
+                    f" {other}"
+                )
 
 
 @pytest.mark.long
@@ -102,7 +118,9 @@ def test_groups_with_different_answers_are_tried() -> None:
 
 
 class OddGroupsOnly(ClosingRule):
-    """A rule as somebody may add it who forgets the key: groups with an odd number get no first node."""
+    """A rule as somebody may add it who forgets the key: groups with an odd number get no first
+    node.
+    """
 
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
         return None
@@ -114,7 +132,9 @@ class OddGroupsOnly(ClosingRule):
 
 
 def test_a_rule_without_its_part_of_the_key_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trap of two functions that had to agree: one of them was changed, and a gang that fits was refused."""
+    """The trap of two functions that had to agree: one of them was changed, and a gang that fits
+    was refused.
+    """
     monkeypatch.setattr(group_rules, "GROUP_RULES", (*group_rules.GROUP_RULES, OddGroupsOnly()))
     monkeypatch.setattr("gangsched.core.scopes.GROUP_RULES", group_rules.GROUP_RULES)
     assert any(text for seed in range(60) for text in contradictions(seed))

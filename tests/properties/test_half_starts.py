@@ -27,7 +27,9 @@ from tests.world import World
 def child(gang: str, *claims: str, **stated: Any) -> list[Pod]:
     """A child of `svc`, with a member for each of these claims."""
     metadata = gang_metadata(gang, min_member=len(claims), parent="svc", **stated)
-    return [pod(name, uid=name, claims=(ClaimUse(name),), gang_metadata=metadata) for name in claims]
+    return [
+        pod(name, uid=name, claims=(ClaimUse(name),), gang_metadata=metadata) for name in claims
+    ]
 
 
 def tree_of(*pods: Pod) -> World:
@@ -40,7 +42,9 @@ def tree_of(*pods: Pod) -> World:
 
 
 def test_a_child_waits_for_the_volumes_of_another() -> None:
-    """B7, I9: both children are needed; while the volumes of one are not made, none of the other is bound."""
+    """B7, I9: both children are needed; while the volumes of one are not made, none of the other is
+    bound.
+    """
     world = provision(tree_of(*child("a", "a0", "a1"), *child("b", "b0", "b1")), "a0", "a1")
     assert world.sent == []
     provision(world, "b0")
@@ -49,7 +53,9 @@ def test_a_child_waits_for_the_volumes_of_another() -> None:
 
 
 def test_a_child_whose_volumes_fail_ends_the_start_of_the_tree() -> None:
-    """B7, I9: without it the minimum is out of reach, so the other child gives its room back, too."""
+    """B7, I9: without it the minimum is out of reach, so the other child gives its room
+    back, too.
+    """
     world = provision(tree_of(*child("a", "a0", "a1"), *child("b", "b0", "b1")), "a0", "a1", "b0")
     give_up(world, "b1")
     assert world.sent == []
@@ -59,7 +65,9 @@ def test_a_child_whose_volumes_fail_ends_the_start_of_the_tree() -> None:
 
 
 def test_a_child_above_the_minimum_waits_for_its_own_volumes() -> None:
-    """B7, I9: one child is needed; the volumes of the second hold up only itself, and it starts whole."""
+    """B7, I9: one child is needed; the volumes of the second hold up only itself, and it starts
+    whole.
+    """
     pods = [*child("a", "a0", "a1", min_children=1), *child("b", "b0", "b1", min_children=1)]
     world = provision(tree_of(*pods), "a0", "a1", "b0")
     assert set(world.bound()) == {"a0", "a1"}
@@ -68,7 +76,9 @@ def test_a_child_above_the_minimum_waits_for_its_own_volumes() -> None:
 
 
 def test_a_child_waits_for_the_devices_of_another() -> None:
-    """B7, I9: as volumes, so devices: the claims of one child are written, and those of the other are not."""
+    """B7, I9: as volumes, so devices: the claims of one child are written, and those of the other
+    are not.
+    """
     names = ("p", "q")
     world = World(node("n0"), node("n1"), rules=Rules(allocates=True))
     world.controller = False
@@ -78,7 +88,9 @@ def test_a_child_waits_for_the_devices_of_another() -> None:
     world.say(Replaced(ResourceClaim, tuple(map(devices.claim, names))))
     uses = {name: (ClaimUse(name, ephemeral=True, device=True),) for name in names}
     metadata = {name: gang_metadata(f"of-{name}", min_member=1, parent="svc") for name in names}
-    world.create([pod(name, uid=name, claims=uses[name], gang_metadata=metadata[name]) for name in names])
+    world.create(
+        [pod(name, uid=name, claims=uses[name], gang_metadata=metadata[name]) for name in names]
+    )
     world.advance(MINIMUM_WAIT_S)
     devices.write(world, "p")
     assert world.sent == []
@@ -87,7 +99,9 @@ def test_a_child_waits_for_the_devices_of_another() -> None:
 
 
 def test_a_list_of_another_namespace_ends_no_wait_for_a_minimum() -> None:
-    """I4, I9: a pod of `bad` lists `ns/svc`; the first child of `ns/svc` waits for the second nevertheless."""
+    """I4, I9: a pod of `bad` lists `ns/svc`; the first child of `ns/svc` waits for the second
+    nevertheless.
+    """
     world = World(node("n", gpus=8))
     listed = gang_metadata("x", min_member=1, groups=["bad/x", "ns/svc"])
     world.create(pod("x", uid="x", namespace="bad", gang_metadata=listed))
@@ -110,11 +124,15 @@ def test_a_list_of_its_own_ends_no_wait_for_a_minimum() -> None:
 
 
 def test_a_fault_of_an_inner_composite_refuses_the_whole_tree() -> None:
-    """I9: its gangs are told the fault; they must not be bound with the others, or be in two groups."""
+    """I9: its gangs are told the fault; they must not be bound with the others, or be in two
+    groups.
+    """
     world = World(node("n", gpus=8))
     inner = ((keys.PARENT[0], "svc"), (keys.TOPOLOGY[0], "not a label"))
     world.declare(pod_group("svc", None), pod_group("in", None, gang_metadata=inner))
-    world.create(members("a", 1, parent="in"), members("b", 1, parent="in"), members("c", 1, parent="svc"))
+    world.create(
+        members("a", 1, parent="in"), members("b", 1, parent="in"), members("c", 1, parent="svc")
+    )
     assert world.advance(2).bound() == {}
     registry = world.state.registry
     for name in ("a", "b", "c"):
@@ -134,8 +152,12 @@ def counts(world: World) -> Counter[str]:
 @pytest.mark.parametrize("topology", ["", "rack"])
 @pytest.mark.parametrize("number", [564, 620])
 def test_hundreds_of_surplus_members_hold_up_no_sibling(topology: str, number: int) -> None:
-    """I9: both children start within a second, and what is above the minimum of one is placed after both."""
-    world = World(*(node(f"n{index:03}", 8, labels={"rack": f"r{index % 4}"}) for index in range(100)))
+    """I9: both children start within a second, and what is above the minimum of one is placed after
+    both.
+    """
+    world = World(
+        *(node(f"n{index:03}", 8, labels={"rack": f"r{index % 4}"}) for index in range(100))
+    )
     stated: dict[str, Any] = {"parent": "svc", "min_member": 4, "topology": topology}
     world.create(members("a", 4, **stated), members("b", number, **stated))
     world.advance(MINIMUM_WAIT_S)
@@ -144,12 +166,18 @@ def test_hundreds_of_surplus_members_hold_up_no_sibling(topology: str, number: i
 
 @pytest.mark.parametrize("topology", ["", "rack"])
 def test_out_of_work_between_two_children_starts_neither(topology: str) -> None:
-    """I9: whatever the work of a plan, none of them commits one child without the other, and both start in the end."""
+    """I9: whatever the work of a plan, none of them commits one child without the other, and both
+    start in the end.
+    """
     for work in range(300, 5_000, 50):
         nodes = (node(f"n{index:02}", 8, labels={"rack": f"r{index % 2}"}) for index in range(8))
         world = World(*nodes, limits=Limits(work=work))
         stated: dict[str, Any] = {"parent": "svc", "min_member": 4, "topology": topology}
-        world.create(members("a", 4, **stated, gpus=2), members("b", 3, **stated), members("b", 9, first=3, **stated))
+        world.create(
+            members("a", 4, **stated, gpus=2),
+            members("b", 3, **stated),
+            members("b", 9, first=3, **stated),
+        )
         world.advance(MINIMUM_WAIT_S)
         for plan in world.plans:
             binds = [bind.pod.name for verdict in plan.verdicts for bind in verdict.binds]
@@ -169,7 +197,9 @@ def racks(number: int, gpus: int = 2) -> list[Node]:
 
 
 def test_members_without_a_minimum_stay_in_the_rack_of_their_tree() -> None:
-    """I9: a gang with a minimum of 0 starts pod by pod, inside every level that is required around it."""
+    """I9: a gang with a minimum of 0 starts pod by pod, inside every level that is required around
+    it.
+    """
     world = World(*racks(6))
     world.declare(pod_group("svc", None, gang_metadata=((keys.TOPOLOGY[0], "rack"),)))
     world.create(members("z", 3, min_member=0, parent="svc"))
@@ -182,17 +212,28 @@ def test_members_without_a_minimum_stay_in_the_rack_of_their_tree() -> None:
 
 
 def test_members_without_a_minimum_stay_in_the_rack_of_their_gang() -> None:
-    """I9: as a gang beside the tree, so a child that requires the rack itself; its sibling goes first."""
+    """I9: as a gang beside the tree, so a child that requires the rack itself; its sibling goes
+    first.
+    """
     world = World(*racks(3))
-    world.create(members("z", 3, min_member=0, parent="svc", topology="rack"), members("a", 2, parent="svc"))
+    world.create(
+        members("z", 3, min_member=0, parent="svc", topology="rack"), members("a", 2, parent="svc")
+    )
     world.advance(2)
     assert counts(world)["a"] == 2
-    assert len({world.nodes[at].labels["rack"] for name, at in world.bound().items() if name[0] == "z"}) == 1
+    assert (
+        len(
+            {world.nodes[at].labels["rack"] for name, at in world.bound().items() if name[0] == "z"}
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize("least", [1, 2])
 def test_a_gang_whose_members_do_not_count_stops_no_plan(least: int) -> None:
-    """B1, I9: an `only-waiting` child has only bound members; it cannot start, and its sibling does if one suffices."""
+    """B1, I9: an `only-waiting` child has only bound members; it cannot start, and its sibling does
+    if one suffices.
+    """
     world = World(node("n0"), node("n1"))
     stated: dict[str, Any] = {"parent": "svc", "min_children": least}
     world.create([running(each, "n0") for each in members("z", 2, policy="only-waiting", **stated)])
@@ -205,12 +246,20 @@ def test_the_first_member_of_a_gang_without_a_minimum_decides_the_rack() -> None
     """I3: the first rack is full, so its members start in another one, all in the same."""
     world = World(*racks(6))
     world.create(
-        [running(each, at) for each, at in zip(members("x", 4, gpus=1), ("n0", "n0", "n3", "n3"), strict=True)]
+        [
+            running(each, at)
+            for each, at in zip(members("x", 4, gpus=1), ("n0", "n0", "n3", "n3"), strict=True)
+        ]
     )
     world.create(members("z", 6, min_member=0, topology="rack"))
     world.settle()
     assert counts(world)["z"] == 4
-    assert len({world.nodes[at].labels["rack"] for name, at in world.bound().items() if name[0] == "z"}) == 1
+    assert (
+        len(
+            {world.nodes[at].labels["rack"] for name, at in world.bound().items() if name[0] == "z"}
+        )
+        == 1
+    )
 
 
 AGED: dict[str, Any] = {"creation_s": 200}
@@ -222,7 +271,9 @@ TOGETHER = [
 
 
 def half_sent(stated: dict[str, Any], fate: str) -> World:
-    """The binds of `a` succeed and those of `b` do not; a rival, older than both, asks for the room of `b`."""
+    """The binds of `a` succeed and those of `b` do not; a rival, older than both, asks for the room
+    of `b`.
+    """
     world = World(node("n0", 4), node("n1", 4))
     world.fate = lambda bind: fate if bind.name[0] == "b" else "bound"
     world.create(members("a", 4, **stated), members("b", 4, **stated))
@@ -235,7 +286,9 @@ def half_sent(stated: dict[str, Any], fate: str) -> World:
 
 @pytest.mark.parametrize("stated", TOGETHER)
 def test_what_a_kill_left_of_a_start_goes_before_older_gangs(stated: dict[str, Any]) -> None:
-    """B3, B4: the process ends between the binds of two gangs; the next one completes the start first."""
+    """B3, B4: the process ends between the binds of two gangs; the next one completes the start
+    first.
+    """
     world = half_sent(stated, "later")
     world.unanswered.clear()
     world.fate = lambda _: "bound"
@@ -246,7 +299,9 @@ def test_what_a_kill_left_of_a_start_goes_before_older_gangs(stated: dict[str, A
 
 @pytest.mark.parametrize("stated", TOGETHER)
 def test_what_is_refused_of_a_start_keeps_its_room(stated: dict[str, Any]) -> None:
-    """B3: the API server refuses the binds of one gang; the rival gets none of its room until they are tried again."""
+    """B3: the API server refuses the binds of one gang; the rival gets none of its room until they
+    are tried again.
+    """
     world = half_sent(stated, "failed")
     assert counts(world.settle()) == {"a": 4}
     world.fate = lambda _: "bound"
@@ -267,11 +322,15 @@ def test_new_pods_are_not_the_rest_of_a_start(stated: dict[str, Any]) -> None:
 
 
 def test_a_minimum_that_is_raised_makes_no_rest() -> None:
-    """B5: one child has started alone; a second one that is needed since then waits in the order of age."""
+    """B5: one child has started alone; a second one that is needed since then waits in the order of
+    age.
+    """
     world = World(node("n0", 4), node("n1", 4))
     world.create(members("a", 4, parent="svc", min_children=1, **AGED))
     world.settle()
-    world.create(members("rival", 4, creation_s=150), members("b", 4, parent="svc", min_children=2, **AGED))
+    world.create(
+        members("rival", 4, creation_s=150), members("b", 4, parent="svc", min_children=2, **AGED)
+    )
     world.declare(pod_group("svc", None, gang_metadata=((keys.MIN_CHILDREN[0], "2"),)))
     world.restart(guarded_since_s=0)
     world.settle()
@@ -295,7 +354,9 @@ def test_the_rest_of_a_start_brings_no_further_child_forward() -> None:
 
 
 def test_a_child_that_is_lost_whole_is_replaced_first() -> None:
-    """B5, Q2: the tree is broken, though what is left of it is not; a pod of another shape replaces nobody."""
+    """B5, Q2: the tree is broken, though what is left of it is not; a pod of another shape replaces
+    nobody.
+    """
     for gpus in (1, 2):
         world = World(node("n0", 4), node("n1", 4))
         stated: dict[str, Any] = {"parent": "svc", "min_children": 2, **AGED}
@@ -310,17 +371,25 @@ def test_a_child_that_is_lost_whole_is_replaced_first() -> None:
         assert counts(world)["rival"] == (0 if gpus == 1 else 4)
 
 
-def sharing(number: int, *consumers: str, least: int | None = None, stated: dict[str, Any] | None = None) -> World:
-    """A gang of so many pods that share a claim with a device, which these consumers have already."""
+def sharing(
+    number: int, *consumers: str, least: int | None = None, stated: dict[str, Any] | None = None
+) -> World:
+    """A gang of so many pods that share a claim with a device, which these consumers
+    have already.
+    """
     world = World(*(node(f"n{index}", gpus=8, pods=300) for index in range(2)))
     world.controller = False
-    shared = msgspec.structs.replace(devices.claim("shared", 1, "g0", on="n0"), reserved=consumers, owner_uid="")
+    shared = msgspec.structs.replace(
+        devices.claim("shared", 1, "g0", on="n0"), reserved=consumers, owner_uid=""
+    )
     shared = msgspec.structs.replace(shared, required=None)
     world.say(Replaced(ResourceClaim, (shared,)))
     uses = (ClaimUse("shared", device=True),)
     metadata = gang_metadata("g", min_member=least or number, **(stated or {}))
     names = [f"g-{index}" for index in range(number)]
-    world.create([pod(name, uid=name, gpus=0, claims=uses, gang_metadata=metadata) for name in names])
+    world.create(
+        [pod(name, uid=name, gpus=0, claims=uses, gang_metadata=metadata) for name in names]
+    )
     return world.advance(1)
 
 
@@ -331,7 +400,9 @@ def others(number: int) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("stated", [{}, {"parent": "svc", "min_children": 1}], ids=["gang", "tree"])
 def test_a_gang_waits_for_consumers_of_its_claim_to_go(stated: dict[str, Any]) -> None:
-    """B1, B7: the API server takes 256 consumers of a claim; with 254 others, none of four members is bound."""
+    """B1, B7: the API server takes 256 consumers of a claim; with 254 others, none of four members
+    is bound.
+    """
     world = sharing(4, *others(254), stated=stated)
     assert world.sent == []
     assert "must share resourceclaim shared" in world.condition(world.pods["g-0"])[1]
@@ -342,7 +413,7 @@ def test_members_above_the_minimum_take_the_places_that_are_left() -> None:
     """B7: two of four are needed, and two find a place."""
     world = sharing(4, *others(254), least=2)
     assert len(world.bound()) == 2
-    (waiting, *_) = world.pending()
+    waiting, *_ = world.pending()
     assert "has 256 consumers, the maximum" in world.condition(world.pods[waiting])[1]
 
 
@@ -352,4 +423,7 @@ def test_a_gang_of_260_that_shares_one_claim_is_told_that_it_never_starts() -> N
     assert world.sent == []
     reason, message = world.condition(world.pods["g-0"])
     assert reason == "InvalidClaim"
-    assert "260 members must share resourceclaim shared, and at most 256 pods can use one claim" in message
+    assert (
+        "260 members must share resourceclaim shared, and at most 256 pods can use one claim"
+        in message
+    )

@@ -13,7 +13,9 @@ from tests.sizes import of_size
 @settings(max_examples=of_size(20, 4_000))
 @given(scripts)
 def test_every_moment_of_every_history_is_sound(script: Script) -> None:
-    """B1, B2, R2, R3: members counted right, never over-committed, holds sound, all-or-nothing, after every step."""
+    """B1, B2, R2, R3: members counted right, never over-committed, holds sound, all-or-nothing,
+    after every step.
+    """
     for history in played(script):
         history.world.check()
         promises.never_over_committed(history.world)
@@ -55,7 +57,9 @@ NON_STRICT_WITHOUT_ITS_POD_GROUP = Script(
 @example(NON_STRICT_WITHOUT_ITS_POD_GROUP)
 @given(scripts)
 def test_every_history_comes_to_rest_with_nobody_forgotten(script: Script) -> None:
-    """E1, Q3, R1, T1, I6: at rest everyone was told, nobody sleeps who could go on, and nothing stale is remembered."""
+    """E1, Q3, R1, T1, I6: at rest everyone was told, nobody sleeps who could go on, and nothing
+    stale is remembered.
+    """
     *_, history = played(script)
     world = history.world
     history.do(("fate", "bound"))

@@ -1,7 +1,8 @@
-"""Objects of all dialects with hostile values, from their JSON to what their pods are told (semantics A2, A5, I8, E1).
+"""Objects of all dialects with hostile values, from their JSON to what their pods are told
+(semantics A2, A5, I8, E1).
 
-A history declares a gang by one object, edits it, and deletes it, while two of its pods wait. No value raises, sets
-anything aside, or leaves a pod without a word.
+A history declares a gang by one object, edits it, and deletes it, while two of its pods wait. No
+value raises, sets anything aside, or leaves a pod without a word.
 """
 
 from __future__ import annotations
@@ -26,7 +27,21 @@ SEED = 48
 HISTORIES = of_size(100, 4_000)
 """For each of the dialects."""
 NUMBERS = (0, -1, 2**31, 2**63, -(2**63), 10**400, 1e308, -0.0, 1e-320, True)
-TEXTS = ("", " ", "0", "-1", "1e999", "\x00", "\ud7ff", "🜲" * 300, "x" * 70_000, "a/b/c", "g", "../../etc", "\u202e")
+TEXTS = (
+    "",
+    " ",
+    "0",
+    "-1",
+    "1e999",
+    "\x00",
+    "\ud7ff",
+    "🜲" * 300,
+    "x" * 70_000,
+    "a/b/c",
+    "g",
+    "../../etc",
+    "\u202e",
+)
 
 
 def hostile(rng: random.Random, value: Any) -> Any:
@@ -65,7 +80,9 @@ def spec(rng: random.Random, api_group: str) -> Any:
         return anything(rng)
     chosen = rng.sample(sorted(fields), rng.randrange(1, len(fields) + 1))
     valid = {name: rng.choice(fields[name]) for name in chosen}
-    return {name: hostile(rng, value) if rng.random() < 0.6 else value for name, value in valid.items()}
+    return {
+        name: hostile(rng, value) if rng.random() < 0.6 else value for name, value in valid.items()
+    }
 
 
 def member(api_group: str, index: int) -> Pod:
@@ -86,7 +103,9 @@ def member(api_group: str, index: int) -> Pod:
         case _:
             labels = {"scheduling.x-k8s.io/pod-group": "g"}
     metadata = keys.pod_gang_metadata(labels, annotations)
-    return pod(f"p-{index}", gpus=1, gang_metadata=metadata, labels=labels, native_group=native_group)
+    return pod(
+        f"p-{index}", gpus=1, gang_metadata=metadata, labels=labels, native_group=native_group
+    )
 
 
 def run(rng: random.Random, api_group: str) -> int:
@@ -104,13 +123,21 @@ def run(rng: random.Random, api_group: str) -> int:
     for version in range(2):
         metadata = {"namespace": "ns", "name": "g", "uid": "u", "resourceVersion": str(version + 1)}
         metadata["creationTimestamp"] = rng.choice(["2030-01-01T00:00:00Z", "never", ""])
-        annotations = {rng.choice(sorted(keys.VALUE_KEYS)): rng.choice(TEXTS)} if rng.random() < 0.3 else anything(rng)
+        annotations = (
+            {rng.choice(sorted(keys.VALUE_KEYS)): rng.choice(TEXTS)}
+            if rng.random() < 0.3
+            else anything(rng)
+        )
         body = {
             "apiVersion": f"{dialect.api_group}/v1",
             "kind": dialect.kind,
             "metadata": {**metadata, "annotations": annotations},
             "spec": spec(rng, api_group),
-            "status": anything(rng) if rng.random() < 0.5 else {"conditions": hostile(rng, [{"type": "Scheduled"}])},
+            "status": (
+                anything(rng)
+                if rng.random() < 0.5
+                else {"conditions": hostile(rng, [{"type": "Scheduled"}])}
+            ),
         }
         raw = msgspec.json.encode(body)
         store.applied(msgspec.json.decode(raw), "v1")
@@ -126,7 +153,9 @@ def run(rng: random.Random, api_group: str) -> int:
 
 
 def check(world: World) -> int:
-    """Fail if a pod waits without a word, or for an error of ours; the number of those that wait."""
+    """Fail if a pod waits without a word, or for an error of ours; the number of those
+    that wait.
+    """
     waiting = [each for each in world.pods.values() if not each.node_name]
     for each in waiting:
         reason, message = world.condition(each)

@@ -1,4 +1,6 @@
-"""Leader election: never two writers, whatever is late, lost, stopped or deleted, and soon one when all is well."""
+"""Leader election: never two writers, whatever is late, lost, stopped or deleted, and soon one when
+all is well.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ SPEEDS = (0.95, 1.08)
 
 @dataclass
 class Server:
-    """One Lease; requests are carried out at some moment, or never, and answered later, or never."""
+    """One Lease; requests are carried out at some moment, or never, and answered later,
+    or never.
+    """
 
     stored: Record | None = None
     version: int = 0
@@ -37,7 +41,9 @@ class Server:
 
 @dataclass
 class Process:
-    """A candidate with a clock of its own that looks and writes as the elector does, and may be stopped."""
+    """A candidate with a clock of its own that looks and writes as the elector does, and may be
+    stopped.
+    """
 
     name: str
     speed: float
@@ -55,7 +61,9 @@ class Process:
         return self.offset_s + self.speed * now_s
 
     def writes(self, now_s: float) -> bool:
-        """Whether its fence is open; it is the same when the process is stopped and goes on later."""
+        """Whether its fence is open; it is the same when the process is stopped and goes
+        on later.
+        """
         return self.clock_s(now_s) < self.fence_s
 
 
@@ -65,7 +73,10 @@ class World:
     def __init__(self, rng: Random, processes: int) -> None:
         self.rng, self.server, self.now_s = rng, Server(), 0.0
         names = ["twin-1", "twin-2", "c"] if rng.random() < 0.3 else ["a", "b", "c"]
-        self.processes = [Process(name, rng.uniform(*SPEEDS), rng.uniform(-1e6, 1e6)) for name in names[:processes]]
+        self.processes = [
+            Process(name, rng.uniform(*SPEEDS), rng.uniform(-1e6, 1e6))
+            for name in names[:processes]
+        ]
         self.trouble = True
         self.late: list[tuple[float, Record]] = []  # writes that the server carries out later
 
@@ -119,7 +130,9 @@ class World:
 
 @given(seed=st.integers(0, 2**32), processes=st.integers(1, 3))
 def test_never_two_writers_and_soon_one(seed: int, processes: int) -> None:
-    """Through ten minutes of trouble no two fences are open at once; then one is, after the longest lease."""
+    """Through ten minutes of trouble no two fences are open at once; then one is, after the longest
+    lease.
+    """
     world = World(Random(seed), processes)
     while world.now_s < TROUBLE_S:
         world.tick()

@@ -1,4 +1,6 @@
-"""B8 over histories: what is promised to members to come is theirs, whatever comes between, and it always ends."""
+"""B8 over histories: what is promised to members to come is theirs, whatever comes between, and it
+always ends.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ WAIT_S = 600.0
 
 
 class Service:
-    """One group of a LeaderWorkerSet as its controller makes it: the leader, and after it has a node the workers."""
+    """One group of a LeaderWorkerSet as its controller makes it: the leader, and after it has a
+    node the workers.
+    """
 
     def __init__(self, world: World, dice: random.Random, number: int) -> None:
         self.world, self.name, self.size = world, f"serve{number}-0-r", dice.randint(2, 5)
@@ -57,13 +61,16 @@ class Service:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(of_size(14, 1_000)))
 def test_workers_of_a_started_leader_always_start(seed: int) -> None:
-    """B8, scenario 29: storms of small pods of the same priority, restarts, other groups: workers that come within the
-    wait time start at once, in the rack of their leader if it is exclusive.
+    """B8, scenario 29: storms of small pods of the same priority, restarts, other groups: workers
+    that come within the wait time start at once, in the rack of their leader if it is exclusive.
     """
     print(f"seed {seed}")
     dice = random.Random(seed)
     racks = dice.randint(1, 3)
-    nodes = [node(f"n{n}", dice.randint(1, 8), labels={"rack": f"r{n % racks}"}) for n in range(dice.randint(2, 6))]
+    nodes = [
+        node(f"n{n}", dice.randint(1, 8), labels={"rack": f"r{n % racks}"})
+        for n in range(dice.randint(2, 6))
+    ]
     world = World(*nodes)
     world.restart(guarded_since_s=GUARDED_S)
     services: list[Service] = []
@@ -73,9 +80,13 @@ def test_workers_of_a_started_leader_always_start(seed: int) -> None:
             case 0 if len(services) < 5:
                 services.append(Service(world, dice, len(services)))
             case 1 | 2:
-                small += world.create(pod(f"small-{len(small)}-{n}", gpus=dice.randint(1, 2)) for n in range(4))
+                small += world.create(
+                    pod(f"small-{len(small)}-{n}", gpus=dice.randint(1, 2)) for n in range(4)
+                )
             case 3 if small:
-                world.delete(*(small.pop(dice.randrange(len(small))) for _ in range(min(len(small), 3))))
+                world.delete(
+                    *(small.pop(dice.randrange(len(small))) for _ in range(min(len(small), 3)))
+                )
             case 4:
                 world.restart(guarded_since_s=GUARDED_S)
             case _:
@@ -101,5 +112,9 @@ def _check(world: World, services: list[Service]) -> None:
     """A group has started with all its pods, or not at all."""
     for each in services:
         assert each.bound in {0, len(each.pods)}, (each.name, world.bound())
-        where = {world.nodes[world.pods[pod.uid].node_name].labels["rack"] for pod in each.pods if each.bound}
+        where = {
+            world.nodes[world.pods[pod.uid].node_name].labels["rack"]
+            for pod in each.pods
+            if each.bound
+        }
         assert not each.exclusive or len(where) <= 1, (each.name, where)

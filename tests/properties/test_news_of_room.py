@@ -1,8 +1,9 @@
 """What is not looked at again would have changed nothing (Q3, H5, H6).
 
-Whom an event cannot help is not tried, and a reservation that it cannot move is not made anew. Here both is done all
-the same: after each event of a random history every group that waits is tried, and of random clusters from which a pod
-goes all reservations are made with it and without it. A failure names its seed.
+Whom an event cannot help is not tried, and a reservation that it cannot move is not made anew. Here
+both is done all the same: after each event of a random history every group that waits is tried, and
+of random clusters from which a pod goes all reservations are made with it and without it. A failure
+names its seed.
 """
 
 from __future__ import annotations
@@ -33,13 +34,26 @@ HISTORIES = of_size(8, 400)
 STEPS = 30
 CASES = 20 * HISTORIES
 NOW_S = 100_000.0
-GANGS = ([(8, 1)], [(8, 1)] * 2, [(8, 1)] * 3, [(4, 2)] * 2, [(4, 2)] * 5, [(1, 4)] * 3, [(0, 6)] * 4, [(2, 1)] * 6)
+GANGS = (
+    [(8, 1)],
+    [(8, 1)] * 2,
+    [(8, 1)] * 3,
+    [(4, 2)] * 2,
+    [(4, 2)] * 5,
+    [(1, 4)] * 3,
+    [(0, 6)] * 4,
+    [(2, 1)] * 6,
+)
 MIXED = ([(4, 2), (1, 1), (1, 1)], [(8, 1), (0, 8)], [(2, 6), (2, 1), (0, 4)])
-"""Pods by GPUs and CPUs. Sums are exact for the former; a time of the latter is found by a bounded search (H5)."""
+"""Pods by GPUs and CPUs. Sums are exact for the former; a time of the latter is found by a bounded
+search (H5).
+"""
 
 
 class History:
-    """Random events; `play` yields who runs where after each, and the same after everybody was tried again."""
+    """Random events; `play` yields who runs where after each, and the same after everybody was
+    tried again.
+    """
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
@@ -62,7 +76,13 @@ class History:
 
     def play(self) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
         """`STEPS` events, each with the time to answer it."""
-        events = [self._gang] * 4 + [self._other] * 3 + [self._goes] * 5 + [self._ends] * 3 + [self._node, self._late]
+        events = (
+            [self._gang] * 4
+            + [self._other] * 3
+            + [self._goes] * 5
+            + [self._ends] * 3
+            + [self._node, self._late]
+        )
         for _ in range(STEPS):
             self._dice.choice(events)()
             self._world.advance(4.0)
@@ -87,8 +107,14 @@ class History:
     def _pods(self, asked: Collection[tuple[int, int]], **fields: Any) -> list[Pod]:
         self._number += 1
         name = f"p{self._number:03}"
-        fields |= {"run_time_metadata": self._states(), "creation_s": self._wall_s() - self._dice.choice((0, 0, 90))}
-        return [pod(f"{name}-{n}", of=shape(gpus, cpus * 1_000), **fields) for n, (gpus, cpus) in enumerate(asked)]
+        fields |= {
+            "run_time_metadata": self._states(),
+            "creation_s": self._wall_s() - self._dice.choice((0, 0, 90)),
+        }
+        return [
+            pod(f"{name}-{n}", of=shape(gpus, cpus * 1_000), **fields)
+            for n, (gpus, cpus) in enumerate(asked)
+        ]
 
     def _gang(self) -> None:
         asked = self._dice.choice(self._gangs)
@@ -103,19 +129,27 @@ class History:
 
     def _other(self) -> None:
         """A pod of another scheduler takes what is free, or more."""
-        (made,) = self._pods([(self._dice.choice((0, 0, 1, 8)), self._dice.choice((0, 1, 4)))], scheduler_name="other")
+        (made,) = self._pods(
+            [(self._dice.choice((0, 0, 1, 8)), self._dice.choice((0, 1, 4)))],
+            scheduler_name="other",
+        )
         self._world.create(running(made, f"n{self._dice.randrange(4):02}"))
 
     def _goes(self) -> None:
         """A pod ends whenever it likes."""
-        there = sorted((each for each in self._world.pods.values() if each.node_name), key=lambda each: each.name)
+        there = sorted(
+            (each for each in self._world.pods.values() if each.node_name),
+            key=lambda each: each.name,
+        )
         if there:
             self._world.delete(self._dice.choice(there))
 
     def _ends(self) -> None:
         """Time passes, and a pod that takes room ends when it was expected to."""
         on = self._world.state.expected_ends.occupants(self._wall_s())
-        ends_s = sorted((each.ends_s, each.pod.name, each.pod) for there in on.values() for each in there)
+        ends_s = sorted(
+            (each.ends_s, each.pod.name, each.pod) for there in on.values() for each in there
+        )
         if ends_s and ends_s[0][0] < 1e12:
             self._world.advance(max(0.0, ends_s[0][0] - self._wall_s()))
             self._world.delete(ends_s[0][2])
@@ -150,14 +184,19 @@ class Case:
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
         self._nodes = [node(f"n{n}", cpu_milli=16_000) for n in range(self._dice.randint(2, 6))]
-        self._limits = ReservationLimits(share=1.0, per_namespace=8, fence_after_s=self._dice.choice((0.0, 1e9)))
+        self._limits = ReservationLimits(
+            share=1.0, per_namespace=8, fence_after_s=self._dice.choice((0.0, 1e9))
+        )
         self.heads = [self._head(n) for n in range(self._dice.randint(1, 3))]
         self.occupants = [each for one in self._nodes for each in self._on(one.name)]
         self.leaver = self._dice.choice(self.occupants) if self.occupants else None
 
     def _head(self, number: int) -> Head:
         asked = self._dice.choice(GANGS)
-        pods = [pod(f"g{number}-{n}", of=shape(gpus, cpus * 1_000)) for n, (gpus, cpus) in enumerate(asked)]
+        pods = [
+            pod(f"g{number}-{n}", of=shape(gpus, cpus * 1_000))
+            for n, (gpus, cpus) in enumerate(asked)
+        ]
         waiting = group(gang(f"ns/g{number}", pods))
         gangs = needed(waiting)
         return Head(waiting, gangs, waiting_since_s(gangs), self._dice.choice((50.0, math.inf)))
@@ -169,7 +208,9 @@ class Case:
             if some[0] <= gpus and some[1] <= cpus:
                 gpus, cpus = gpus - some[0], cpus - some[1]
                 runs = running(pod(f"on-{name}-{number}", of=shape(some[0], some[1] * 1_000)), name)
-                ends_s = self._dice.choice((math.inf, *(NOW_S + 10 * self._dice.randint(1, 6) for _ in range(3))))
+                ends_s = self._dice.choice(
+                    (math.inf, *(NOW_S + 10 * self._dice.randint(1, 6) for _ in range(3)))
+                )
                 yield Occupant(runs, name, NOW_S - self._dice.randint(1, 9), ends_s)
 
     def without(self) -> list[Occupant]:
@@ -181,13 +222,17 @@ class Case:
         assert self.leaver is not None
         on = by_node(self.without())
         name, news = self.leaver.node, News()
-        news.note(name, by_node(self.occupants)[name], on.get(name, []), early_by_s=1.0, wall_s=NOW_S)
+        news.note(
+            name, by_node(self.occupants)[name], on.get(name, []), early_by_s=1.0, wall_s=NOW_S
+        )
         now = snapshot(self._nodes, [(each.pod, each.node) for each in self.without()])
         shapes = {each.shape for head in self.heads for one in head.gangs for each in one.pending}
         ends_known = any(each.ends_s < math.inf for each in self.without())
         return news, news.may_help(shapes, now, on, ends_known=ends_known)
 
-    def reserved(self, occupants: Sequence[Occupant], standing: Sequence[Reservation] = ()) -> list[Reservation]:
+    def reserved(
+        self, occupants: Sequence[Occupant], standing: Sequence[Reservation] = ()
+    ) -> list[Reservation]:
         """All reservations made anew, beside these occupants."""
         now = snapshot(self._nodes, [(each.pod, each.node) for each in occupants])
         ledger = Ledger(now)
@@ -216,7 +261,9 @@ def times(reservations: Sequence[Reservation]) -> list[tuple[str, float]]:
 
 
 def test_news_that_help_nobody_move_no_reservation() -> None:
-    """With the pod and without it, all reservations start at the same time; news that may help move many."""
+    """With the pod and without it, all reservations start at the same time; news that may help move
+    many.
+    """
     dismissed = moved = 0
     for seed in range(CASES):
         case = Case(seed)
@@ -224,7 +271,9 @@ def test_news_that_help_nobody_move_no_reservation() -> None:
             continue
         standing = case.reserved(case.occupants)
         news, may_help = case.news()
-        before, after = (times(case.reserved(each, standing)) for each in (case.occupants, case.without()))
+        before, after = (
+            times(case.reserved(each, standing)) for each in (case.occupants, case.without())
+        )
         if may_help or news.emptied:
             moved += before != after
         else:

@@ -44,10 +44,17 @@ gangs = st.lists(
 )
 
 
-def history_of(drawn: list[dict[str, Any]], nodes: list[tuple[int, int, bool]]) -> list[list[Message]]:
-    """For each object the messages about it, in their order: created, and for some changed or gone again."""
+def history_of(
+    drawn: list[dict[str, Any]], nodes: list[tuple[int, int, bool]]
+) -> list[list[Message]]:
+    """For each object the messages about it, in their order: created, and for some changed or gone
+    again.
+    """
     told: list[list[Message]] = [
-        [Applied(node(f"n{n}", gpus, cpu_milli=cpu_milli)), Applied(node(f"n{n}", gpus, unschedulable=closed))]
+        [
+            Applied(node(f"n{n}", gpus, cpu_milli=cpu_milli)),
+            Applied(node(f"n{n}", gpus, unschedulable=closed)),
+        ]
         for n, (gpus, cpu_milli, closed) in enumerate(nodes)
     ]
     paired = [f"{NAMESPACE}/g{n}" for n, each in enumerate(drawn) if each["paired"]]
@@ -85,7 +92,12 @@ def history_of(drawn: list[dict[str, Any]], nodes: list[tuple[int, int, bool]]) 
 
 def _gated(one: Pod) -> Pod:
     return pod(
-        one.name, uid=one.uid, of=one.shape, gang_metadata=one.gang_metadata, gated=True, creation_s=one.creation_s
+        one.name,
+        uid=one.uid,
+        of=one.shape,
+        gang_metadata=one.gang_metadata,
+        gated=True,
+        creation_s=one.creation_s,
     )
 
 
@@ -103,7 +115,9 @@ def interleaved(told: list[list[Message]], seed: int) -> list[Message]:
 def test_order_of_events_does_not_change_the_verdicts(
     drawn: list[dict[str, Any]], nodes: list[tuple[int, int, bool]], one: int, other: int
 ) -> None:
-    """Q1, I4, I5: the same objects, heard of in any order, come to the same verdicts, binds and holds."""
+    """Q1, I4, I5: the same objects, heard of in any order, come to the same verdicts, binds and
+    holds.
+    """
     told = history_of(drawn, nodes)
     ends = []
     for seed in (one, other):
@@ -117,7 +131,9 @@ def test_order_of_events_does_not_change_the_verdicts(
         world.settle()
         verdicts = {name: record.verdict for name, record in world.state.registry.groups.items()}
         told_of = {name: (each.told, each.notes) for name, each in verdicts.items() if each}
-        ends.append((told_of, world.bound(), world.held(), sorted(world.state.registry.group_of.items())))
+        ends.append(
+            (told_of, world.bound(), world.held(), sorted(world.state.registry.group_of.items()))
+        )
     assert ends[0] == ends[1]
 
 
@@ -135,9 +151,15 @@ steps = st.lists(
 
 @settings(max_examples=of_size(20, 4_000))
 @given(clusters, steps)
-def test_rollback_restores_exactly(nodes: list[tuple[int, int, bool]], taken: list[tuple[str, int, int, int]]) -> None:
-    """R2: whatever was reserved, released and rolled back in between, a rollback restores free room and rooms."""
-    picture = snapshot([node(f"n{n}", gpus, cpu_milli=cpu) for n, (gpus, cpu, _) in enumerate(nodes)])
+def test_rollback_restores_exactly(
+    nodes: list[tuple[int, int, bool]], taken: list[tuple[str, int, int, int]]
+) -> None:
+    """R2: whatever was reserved, released and rolled back in between, a rollback restores free room
+    and rooms.
+    """
+    picture = snapshot(
+        [node(f"n{n}", gpus, cpu_milli=cpu) for n, (gpus, cpu, _) in enumerate(nodes)]
+    )
     ledger = Ledger(picture)
     start = ledger.checkpoint()
     checkpoints: list[tuple[int, Any]] = [(start, picture.free.copy())]
@@ -145,7 +167,9 @@ def test_rollback_restores_exactly(nodes: list[tuple[int, int, bool]], taken: li
         index = where % len(nodes)
         match what:
             case "reserve":
-                ledger.reserve([pod("p", of=SHAPES[kind])] * number, np.array([index]), np.array([number]))
+                ledger.reserve(
+                    [pod("p", of=SHAPES[kind])] * number, np.array([index]), np.array([number])
+                )
             case "release":
                 ledger.release(pod("p", of=SHAPES[kind]), f"n{index}")
             case "mark":
@@ -180,7 +204,9 @@ arrivals = st.lists(
 
 
 def fits_alone(world: World, group: Group, beside: set[str]) -> bool:
-    """Whether the group would be permitted if only bound pods and the holds of `beside` took room."""
+    """Whether the group would be permitted if only bound pods and the holds of `beside`
+    took room.
+    """
     placed = [(one, one.node_name) for one in world.pods.values() if one.node_name]
     for other in world.state.registry.groups:
         if other in beside | {group.id}:
@@ -196,14 +222,17 @@ def deadlock_has_ended(world: World) -> None:
     holders = sorted((each for each in groups if each.holds), key=group_key)
     for rank, holder in enumerate(holders):
         ahead = {each.id for each in holders[:rank]}
-        assert not fits_alone(world, holder, ahead), f"{holder.id} could start if those behind it yielded"
+        assert not fits_alone(world, holder, ahead), (
+            f"{holder.id} could start if those behind it yielded"
+        )
 
 
 @settings(max_examples=of_size(20, 4_000))
 @given(arrivals, st.lists(st.integers(1, 4), min_size=1, max_size=3))
 def test_deadlocks_of_holds_always_end(drawn: list[dict[str, Any]], sizes: list[int]) -> None:
-    """D1, T2: NonStrict gangs come while room is freed bit by bit; at rest no holder is kept back by lower ranks, and
-    when all wait times are over every gang has started, timed out, or does not fit even alone."""
+    """D1, T2: NonStrict gangs come while room is freed bit by bit; at rest no holder is kept back
+    by lower ranks, and when all wait times are over every gang has started, timed out, or does not
+    fit even alone."""
     world = World(*[node(f"n{n}", gpus) for n, gpus in enumerate(sizes)])
     fillers = world.create(
         [

@@ -1,4 +1,6 @@
-"""Random labels and annotations of pods of LeaderWorkerSets, JobSets and Kueue: each is read whole (A1, A2, A5)."""
+"""Random labels and annotations of pods of LeaderWorkerSets, JobSets and Kueue: each is read whole
+(A1, A2, A5).
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,18 @@ ANYTHING = [
 LEVELS = [RACK, HOST, "a/b/c", "no label", "-rack"]
 
 Keys = Mapping[str, list[str]]
-#: By dialect: its labels, and its annotations, each with good values; a random value may be anything.
+#: By dialect: its labels, and its annotations, each with good values; a random value may be
+#: anything.
 LABELS: dict[str, Keys] = {
     "LeaderWorkerSet": {
         **{key: [value] for key, value in zip(keys.LWS_GROUP, ("serve", "0", "abc"), strict=True)},
         keys.OWNER_GANG: [keys.OWNER],
         "leaderworkerset.sigs.k8s.io/worker-index": ["0", "1"],
     },
-    "JobSet": {"jobset.sigs.k8s.io/jobset-name": ["train"], "batch.kubernetes.io/job-completion-index": ["0", "1"]},
+    "JobSet": {
+        "jobset.sigs.k8s.io/jobset-name": ["train"],
+        "batch.kubernetes.io/job-completion-index": ["0", "1"],
+    },
     "Kueue": {
         keys.KUEUE_NAME: ["g"],
         keys.KUEUE_ADMITTED[0]: ["main"],
@@ -121,13 +127,19 @@ def member(rng: random.Random, dialect: str, number: int, before: Pod | None) ->
 
 
 def read(pods: list[Pod], group: PodGroup | None, rng: random.Random) -> GangSpec | None:
-    """The specification of the gang of the first pod, the same in any order of its pods; None if it is in none."""
+    """The specification of the gang of the first pod, the same in any order of its pods; None if it
+    is in none.
+    """
     ref = gang_id(pods[0])
     if ref is None:
         return None
-    declared = list({each.gang_metadata: each for each in reversed(pods) if gang_id(each) == ref}.values())
+    declared = list(
+        {each.gang_metadata: each for each in reversed(pods) if gang_id(each) == ref}.values()
+    )
     found = [
-        gang_spec(ref.id, order, group, needs_pod_group=ref.needs_pod_group, defaults=GangDefaults())
+        gang_spec(
+            ref.id, order, group, needs_pod_group=ref.needs_pod_group, defaults=GangDefaults()
+        )
         for order in (declared, rng.sample(declared, len(declared)))
     ]
     assert found[0] == found[1]
@@ -135,7 +147,9 @@ def read(pods: list[Pod], group: PodGroup | None, rng: random.Random) -> GangSpe
 
 
 def unheard(key: str, spec: GangSpec, text: str) -> bool:
-    """Whether the value that a gang states has no effect, though it may start and nobody is told."""
+    """Whether the value that a gang states has no effect, though it may start and nobody
+    is told.
+    """
     is_refused = any((spec.waiting_for, spec.unsupported, spec.misplaced, spec.group_problem))
     if is_refused or any(key in problem.text for problem in spec.problems):
         return False
@@ -150,7 +164,8 @@ def unheard(key: str, spec: GangSpec, text: str) -> bool:
         return spec.min_member != int(text)
     if key == keys.LEADER_FIRST[0]:
         return (text == "true") and not spec.first and (spec.min_member or 0) > 1
-    # The others need nothing of a gang: subgroups without members to come, a Job whose first pod is its minimum.
+    # The others need nothing of a gang: subgroups without members to come, a Job whose first pod is
+    # its minimum.
     assert key in {keys.LWS_SUBGROUP_EXCLUSIVE, keys.JOBSET_EXCLUSIVE}
     return spec.first > 0 if key == keys.LWS_SUBGROUP_EXCLUSIVE else (spec.min_member or 0) > 1
 
@@ -158,7 +173,9 @@ def unheard(key: str, spec: GangSpec, text: str) -> bool:
 @pytest.mark.long
 @pytest.mark.parametrize("dialect", LABELS)
 def test_random_pods_are_read_whole(dialect: str) -> None:
-    """No exception, one answer in any order of the pods, bounded texts, and nothing is left out in silence."""
+    """No exception, one answer in any order of the pods, bounded texts, and nothing is left out in
+    silence.
+    """
     print(f"seed {SEED}")
     rng, heard, gangs = random.Random(f"{SEED}{dialect}"), 0, 0
     for _ in range(OBJECTS):
@@ -177,10 +194,15 @@ def test_random_pods_are_read_whole(dialect: str) -> None:
             continue
         gangs += 1
         assert all(len(each.text) < 1_500 for each in spec.problems)
-        if keys.JOBSET_NODE_SELECTOR in dict(first.gang_metadata):  # nodes are labelled for the Job before it starts
+        # nodes are labelled for the Job before it starts
+        if keys.JOBSET_NODE_SELECTOR in dict(first.gang_metadata):
             stated.pop(keys.JOBSET_EXCLUSIVE, None)
-        if any(first.labels.get(each) for each in keys.KUEUE_ADMITTED) and first.shape.node_selector:
-            stated = {key: text for key, text in stated.items() if key not in KUEUE_PLACES}  # Kueue has chosen
+        if (
+            any(first.labels.get(each) for each in keys.KUEUE_ADMITTED)
+            and first.shape.node_selector
+        ):
+            # Kueue has chosen
+            stated = {key: text for key, text in stated.items() if key not in KUEUE_PLACES}
         for key in stated.keys() - {keys.OWNER_GANG}:
             assert not unheard(key, spec, stated[key]), (key, stated, spec)
             heard += 1

@@ -1,4 +1,5 @@
-"""Preemption on random clusters: who is evicted, that nobody is in vain, and how near to the best choice it comes.
+"""Preemption on random clusters: who is evicted, that nobody is in vain, and how near to the best
+choice it comes.
 
 Cases are named by their seeds: `tests.preemption_oracle.case(seed)` makes one again.
 """
@@ -31,8 +32,8 @@ OPTIMAL = 0.95
 
 @pytest.mark.parametrize("draw", [case, racked_case])
 def test_nobody_is_evicted_in_vain(draw: Callable[[int], Case]) -> None:
-    """V3, V6, V7, V9, V18: victims are of lower priority than every member, whole units, within all budgets together;
-    the group starts without them, and with any unit of them it does not."""
+    """V3, V6, V7, V9, V18: victims are of lower priority than every member, whole units, within all
+    budgets together; the group starts without them, and with any unit of them it does not."""
     wrong = []
     for drawn in cases(range(CASES), draw):
         made = drawn.cluster.verdicts(drawn.group)["ns/high"].preemption
@@ -43,7 +44,9 @@ def test_nobody_is_evicted_in_vain(draw: Callable[[int], Case]) -> None:
 
 @pytest.mark.parametrize("draw", [case, racked_case])
 def test_choices_come_near_to_the_best(draw: Callable[[int], Case]) -> None:
-    """V8: by the highest priority of a victim and the gangs stopped, against every set of pods that the rules allow."""
+    """V8: by the highest priority of a victim and the gangs stopped, against every set of pods that
+    the rules allow.
+    """
     helped = best = 0
     for drawn in cases(range(CASES), draw):
         least = drawn.best()
@@ -60,7 +63,9 @@ def test_choices_come_near_to_the_best(draw: Callable[[int], Case]) -> None:
 
 
 def test_of_choices_that_are_otherwise_equal_the_soonest_is_taken() -> None:
-    """V4, V8: against every set of pods that does no more harm; where what ends anyway is enough, nobody is evicted."""
+    """V4, V8: against every set of pods that does no more harm; where what ends anyway is enough,
+    nobody is evicted.
+    """
     compared = soonest = waited = 0
     for drawn in map(with_waits, cases(range(CASES))):
         made = drawn.cluster.verdicts(drawn.group)["ns/high"].preemption
@@ -73,10 +78,12 @@ def test_of_choices_that_are_otherwise_equal_the_soonest_is_taken() -> None:
             continue
         cost = drawn.cost(victim.uid for victim in made.victims)
         assert made.harm is not None
-        assert (made.harm.highest_priority, made.harm.gangs_stopped, made.harm.victims, made.harm.wait_steps) == (
-            *cost[:2],
-            *cost[3:],
-        ), drawn.seed
+        assert (
+            made.harm.highest_priority,
+            made.harm.gangs_stopped,
+            made.harm.victims,
+            made.harm.wait_steps,
+        ) == (*cost[:2], *cost[3:]), drawn.seed
         if cost[:4] == costs[0][:4]:
             compared += 1
             soonest += cost == costs[0]
@@ -87,13 +94,15 @@ def test_of_choices_that_are_otherwise_equal_the_soonest_is_taken() -> None:
 
 
 def test_attempts_leave_the_ledger_as_it_was() -> None:
-    """V3: whatever comes of an attempt, free room, rooms and the journal are exactly as found; only a decision of the
-    plan takes room."""
+    """V3: whatever comes of an attempt, free room, rooms and the journal are exactly as found; only
+    a decision of the plan takes room."""
     for seed in range(CASES):
         drawn = case(seed)
         cluster, snapshot = drawn.cluster, drawn.cluster.snapshot()
         (verdict,) = plan(snapshot, [drawn.group], now_s=0.0).verdicts
-        preemptor = preemptor_of(drawn.group, verdict, snapshot.table) if not verdict.binds else None
+        preemptor = (
+            preemptor_of(drawn.group, verdict, snapshot.table) if not verdict.binds else None
+        )
         if preemptor is None:
             continue
         ledger, given = Ledger(snapshot), cluster.given()
@@ -129,4 +138,6 @@ def test_who_is_known_to_be_needed_is_found_needed(
 
     by_sums = decisions()
     monkeypatch.setattr(Region, "_needed_alone", lambda *_: set())
-    assert [seed for seed, (a, b) in enumerate(zip(by_sums, decisions(), strict=True)) if a != b] == []
+    assert [
+        seed for seed, (a, b) in enumerate(zip(by_sums, decisions(), strict=True)) if a != b
+    ] == []

@@ -1,4 +1,6 @@
-"""Nominations and reservations promise room in two ways (decision 0116), which leave others the same room."""
+"""Nominations and reservations promise room in two ways (decision 0116), which leave others the
+same room.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,18 @@ NODES, PRIORITIES = 6, 5
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(of_size(40, 4_000)))
 def test_a_nomination_leaves_as_much_room_as_a_reservation_without_a_start(seed: int) -> None:
-    """V10, H8: of those of at least its lowest priority, without its own, and without what leaving pods still use."""
+    """V10, H8: of those of at least its lowest priority, without its own, and without what leaving
+    pods still use.
+    """
     dice = random.Random(seed)
     nodes = [builders.node(f"n{number}", 8) for number in range(NODES)]
     empty = builders.snapshot(nodes)
     nominations = [
         Nomination(
             dice.choice(nodes).name,
-            builders.pod(f"p{number}", gpus=dice.randint(1, 4), priority=dice.randrange(PRIORITIES)),
+            builders.pod(
+                f"p{number}", gpus=dice.randint(1, 4), priority=dice.randrange(PRIORITIES)
+            ),
             f"ns/g{dice.randrange(4)}",
             ((builders.GPU, 1),) if dice.random() < 0.3 else (),
         )
@@ -37,11 +43,15 @@ def test_a_nomination_leaves_as_much_room_as_a_reservation_without_a_start(seed:
     ]
     promised = replace(empty, nominated=NominatedRoom.of(nominations, empty.layout))
     nominating, reserving = Ledger(promised), Ledger(empty)
-    for priority, name in ((priority, name) for priority in range(PRIORITIES) for name in ("ns/other", "ns/g0")):
+    for priority, name in (
+        (priority, name) for priority in range(PRIORITIES) for name in ("ns/other", "ns/g0")
+    ):
         pod = builders.pod("waits", gpus=dice.randint(1, 4), priority=priority)
         group = builders.group(builders.gang(name, [pod]), priority=priority)
         nominating.respect_nominations(priority, but=name)
-        others = [each for each in nominations if each.pod.priority >= priority and each.group != name]
+        others = [
+            each for each in nominations if each.pod.priority >= priority and each.group != name
+        ]
         change = empty.layout.sums((each.node, each.freed) for each in others)
         change -= empty.layout.sums((each.node, each.pod.shape.requests) for each in others)
         kept = [Kept("head", priority, -inf, np.arange(NODES), change)]

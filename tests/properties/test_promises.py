@@ -1,4 +1,6 @@
-"""Promises of reservations over many plans: exact run times, nothing of higher priority (H5, H8)."""
+"""Promises of reservations over many plans: exact run times, nothing of higher priority
+(H5, H8).
+"""
 
 from __future__ import annotations
 
@@ -34,20 +36,32 @@ def jobs(dice: random.Random, number: int) -> list[Job]:
     for n in range(number):
         count, gpus = dice.choice(sizes)
         made.append(
-            Job(f"j{n:03}", float(dice.randrange(1_000, 4_000)), count, gpus, round(dice.expovariate(1 / 400)) + 1)
+            Job(
+                f"j{n:03}",
+                float(dice.randrange(1_000, 4_000)),
+                count,
+                gpus,
+                round(dice.expovariate(1 / 400)) + 1,
+            )
         )
     return sorted(made, key=lambda job: job.at_s)
 
 
 def room_is_kept(there: World) -> None:
-    """At its time every reservation has its room beside those before it, counted here from pods and their ends."""
+    """At its time every reservation has its room beside those before it, counted here from pods and
+    their ends.
+    """
     placed = [each for each in there.pods.values() if each.node_name]
     before: list[Reserved] = []
     for each in there.state.reservations.standing:
         before = [other for other in before if other.at_s + other.run_time_s > each.at_s] + [each]
         for name in each.nodes:
-            there_then = [one for one in placed if one.node_name == name and _end_s(one) > each.at_s]
-            there_then += [one.pod for other in before for one in other.placements if one.node == name]
+            there_then = [
+                one for one in placed if one.node_name == name and _end_s(one) > each.at_s
+            ]
+            there_then += [
+                one.pod for other in before for one in other.placements if one.node == name
+            ]
             assert sum(_gpus(one) for one in there_then) <= 8, (each.group, name)
 
 
@@ -55,7 +69,9 @@ def room_is_kept(there: World) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(of_size(1, 8)))
 def test_nobody_starts_later_than_told_when_first(seed: int, reservations: int) -> None:
-    """Exact run times: a job starts at the latest when it was told on becoming the first head, whatever passes."""
+    """Exact run times: a job starts at the latest when it was told on becoming the first head,
+    whatever passes.
+    """
     limits = ReservationLimits(share=1.0, reservations=reservations, per_namespace=99)
     there = World(*(node(name) for name in "abcd"), rules=Rules(reservations=limits))
     queue = jobs(random.Random(seed), of_size(50, 80))
@@ -89,9 +105,13 @@ def arrive(there: World, job: Job) -> None:
     stated = ((keys.EXPECTED_RUNTIME, f"{job.run_s:g}s"),)
     now_s = int(EPOCH_S + there.now_s)
     if job.number == 1:
-        there.create(pod(f"{job.name}-0", gpus=job.gpus, creation_s=now_s, run_time_metadata=stated))
+        there.create(
+            pod(f"{job.name}-0", gpus=job.gpus, creation_s=now_s, run_time_metadata=stated)
+        )
     else:
-        there.create(members(job.name, job.number, gpus=job.gpus, creation_s=now_s, run_time_metadata=stated))
+        there.create(
+            members(job.name, job.number, gpus=job.gpus, creation_s=now_s, run_time_metadata=stated)
+        )
 
 
 def _job(name: str) -> str:

@@ -1,4 +1,6 @@
-"""Objects with many entries in one place: each is read quickly, or refused with a sentence (semantics I8)."""
+"""Objects with many entries in one place: each is read quickly, or refused with a sentence
+(semantics I8).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,18 @@ from gangsched.model.protocol import Applied, SetPodCondition
 from gangsched.model.storage import ResourceClaim
 from gangsched.turn import prepare
 from tests.builders import node, pod
-from tests.properties.sized_objects import ANY, RAW, RESOURCES, Path, Place, inflated, places, places_in, sized, specs
+from tests.properties.sized_objects import (
+    ANY,
+    RAW,
+    RESOURCES,
+    Path,
+    Place,
+    inflated,
+    places,
+    places_in,
+    sized,
+    specs,
+)
 from tests.properties.test_dialects import FIELDS
 from tests.sizes import of_size
 from tests.world import World
@@ -41,7 +54,9 @@ SIZES = (10, MANY, MANY + 1, 100_000)
 
 
 def variants(resource: Resource[Any, Any], place: Place, size: int) -> Iterator[dict[Path, int]]:
-    """Numbers of entries, of about `size` in all: in one list or map, or shared out with one around it."""
+    """Numbers of entries, of about `size` in all: in one list or map, or shared out with one around
+    it.
+    """
     yield {place.path: size}
     for each in places(resource):
         if each.path != place.path and each.path == place.path[: len(each.path)]:
@@ -97,7 +112,9 @@ def test_every_list_and_map_that_is_read_has_a_bound(name: str) -> None:
 def test_the_models_of_dialects_have_an_example_of_each_field() -> None:
     """So that none is left out below."""
     for api_group, dialect in DIALECTS.items():
-        assert {field.alias for field in dialect.spec.model_fields.values()} == FIELDS[api_group].keys()
+        assert {field.alias for field in dialect.spec.model_fields.values()} == FIELDS[
+            api_group
+        ].keys()
 
 
 @pytest.mark.long
@@ -143,7 +160,9 @@ def _limit() -> Iterator[None]:
 @pytest.mark.usefixtures("_limit")
 @pytest.mark.parametrize("field", ["managedFields", "labels"])
 def test_nesting_of_any_depth_ends_no_watch(field: str) -> None:
-    """I8: API servers accept 10,000 levels, also in fields that are not read; other objects go on."""
+    """I8: API servers accept 10,000 levels, also in fields that are not read; other objects
+    go on.
+    """
     deep = '{"f:a":' * MOST_NESTED + "1" + "}" * MOST_NESTED
     value = f"[{deep}]" if field == "managedFields" else deep
     body = f'{{"metadata":{{"name":"x","namespace":"ns","uid":"u","{field}":{value}}},"spec":{{}}}}'
@@ -152,13 +171,17 @@ def test_nesting_of_any_depth_ends_no_watch(field: str) -> None:
     store = Store(RESOURCES["pods"](), told.append, log.append)
     store.add_page(f'{{"metadata":{{"resourceVersion":"1"}},"items":[{body}]}}'.encode())
     store.take_line(f'{{"type":"MODIFIED","object":{body}}}'.encode())
-    store.take_line(b'{"type":"ADDED","object":{"metadata":{"name":"y","namespace":"ns","uid":"v"},"spec":{}}}')
+    store.take_line(
+        b'{"type":"ADDED","object":{"metadata":{"name":"y","namespace":"ns","uid":"v"},"spec":{}}}'
+    )
     assert [each.item.name for each in told if isinstance(each, Applied)][-1] == "y"
     assert bool(log) == (field == "labels")
 
 
 def groups() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Specs of all dialects with many entries in each list and map of each field, with the field's name."""
+    """Specs of all dialects with many entries in each list and map of each field, with the field's
+    name.
+    """
     for api_group in DIALECTS:
         for name, spec in specs(api_group):
             for path in places_in(spec[name]):
@@ -168,7 +191,12 @@ def groups() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def declared(api_group: str, spec: dict[str, Any]) -> PodGroup:
     """The PodGroup of a spec."""
-    metadata = {"namespace": "ns", "name": "g", "uid": "u", "creationTimestamp": "2030-01-01T00:00:00Z"}
+    metadata = {
+        "namespace": "ns",
+        "name": "g",
+        "uid": "u",
+        "creationTimestamp": "2030-01-01T00:00:00Z",
+    }
     return parse_pod_group({"metadata": metadata, "spec": spec}, api_group=api_group, version="v1")
 
 
@@ -180,7 +208,9 @@ def is_above(value: Any) -> bool:
 
 @pytest.mark.long
 def test_a_gang_of_any_size_is_read_quickly_or_refused() -> None:
-    """I8, A5: reading and applying the object takes 20 ms at most; what is above a bound refuses the gang."""
+    """I8, A5: reading and applying the object takes 20 ms at most; what is above a bound refuses
+    the gang.
+    """
     print(f"seed {SEED}")
     every = list(groups())
     chosen = random.Random(SEED).sample(every, of_size(80, len(every)))
@@ -199,7 +229,11 @@ def test_a_gang_of_any_size_is_read_quickly_or_refused() -> None:
                 break
         slowest = max(slowest, (least, f"{api_group} {name}"))
         refused += bool(found.invalid)
-        sentences = [each for each in found.invalid if f"spec.{name}" in each and "gangsched reads at most" in each]
+        sentences = [
+            each
+            for each in found.invalid
+            if f"spec.{name}" in each and "gangsched reads at most" in each
+        ]
         assert bool(sentences) or not is_above(spec[name]), (api_group, name, found.invalid)
         assert not found.parts or len(found.parts) <= MANY
 
@@ -208,7 +242,9 @@ def test_a_gang_of_any_size_is_read_quickly_or_refused() -> None:
 
 
 def test_a_pod_above_a_bound_is_told_which() -> None:
-    """I8: every place of a pod: the condition of the pending pod names the field and the bound, and its gang waits."""
+    """I8: every place of a pod: the condition of the pending pod names the field and the bound, and
+    its gang waits.
+    """
     resource = RESOURCES["pods"]()
     for place in places(resource):
         if place.path[0] == "status" or place.most is None:
@@ -225,7 +261,10 @@ def test_a_pod_above_a_bound_is_told_which() -> None:
         told = [each for each in world.reports if isinstance(each, SetPodCondition)]
         assert told, str(place)
         assert told[-1].reason == "Unsupported", str(place)
-        assert f"gangsched reads at most {place.most:,}" in told[-1].message, (str(place), told[-1].message)
+        assert f"gangsched reads at most {place.most:,}" in told[-1].message, (
+            str(place),
+            told[-1].message,
+        )
         assert f"{place.path[-1]} has more than" in told[-1].message, (str(place), told[-1].message)
 
 
@@ -236,22 +275,32 @@ def test_a_bound_pod_above_a_bound_takes_its_node() -> None:
     store.resource_version = "1"
     containers = [{"name": f"c-{number}"} for number in range(257)]
     spec = {"nodeName": "n-0", "schedulerName": "other", "containers": containers}
-    body = {"metadata": {"name": "x", "namespace": "ns", "uid": "u"}, "spec": spec, "status": {"phase": "Running"}}
+    body = {
+        "metadata": {"name": "x", "namespace": "ns", "uid": "u"},
+        "spec": spec,
+        "status": {"phase": "Running"},
+    }
     store.take_line(json.dumps({"type": "ADDED", "object": body}).encode())
     world.create(pod("p", gpus=1))
     assert "p" not in world.settle().bound()
 
 
 def test_pods_of_a_podgang_above_a_bound_are_told() -> None:
-    """A5: its podgroups are not known by name, and the pods are told what is wrong with the PodGang, in any order."""
+    """A5: its podgroups are not known by name, and the pods are told what is wrong with the
+    PodGang, in any order.
+    """
     entries = [{"name": f"c-{number}", "minReplicas": 1} for number in range(20_000)]
     labels = {keys.GROVE_GANG: "g", keys.GROVE_CLIQUE: "c-1"}
     metadata = keys.pod_gang_metadata(labels, {})
     for pod_comes_first in (False, True):
         world = World(node("n-0", gpus=4))
         steps = [
-            lambda world=world: world.say(Applied(declared("scheduler.grove.io", {"podgroups": entries}))),
-            lambda world=world: world.create(pod("p", gpus=1, labels=labels, gang_metadata=metadata)),
+            lambda world=world: world.say(
+                Applied(declared("scheduler.grove.io", {"podgroups": entries}))
+            ),
+            lambda world=world: world.create(
+                pod("p", gpus=1, labels=labels, gang_metadata=metadata)
+            ),
         ]
         for step in reversed(steps) if pod_comes_first else steps:
             step()
@@ -259,7 +308,10 @@ def test_pods_of_a_podgang_above_a_bound_are_told() -> None:
         (uid,) = world.pods
         reason, message = world.condition(world.pods[uid])
         assert reason == "InvalidGang"
-        assert "spec.podgroups of PodGang ns/g has 20,000 entries, and gangsched reads at most 1,024" in message
+        assert (
+            "spec.podgroups of PodGang ns/g has 20,000 entries, and gangsched reads at most 1,024"
+            in message
+        )
 
         world.say(Applied(declared("scheduler.grove.io", {"podgroups": entries[:2]})))
         reason, message = world.settle().advance_settled(1.0).condition(world.pods[uid])

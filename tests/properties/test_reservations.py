@@ -1,6 +1,8 @@
-"""Promises of reservations, through the real plan() and state on a virtual clock, whatever arrives (H5 to H8).
+"""Promises of reservations, through the real plan() and state on a virtual clock, whatever arrives
+(H5 to H8).
 
-`make properties` asks 5,000 promises, every run of the tests a few dozen. A failure names the seed of its case.
+`make properties` asks 5,000 promises, every run of the tests a few dozen. A failure names the seed
+of its case.
 """
 
 from __future__ import annotations
@@ -26,11 +28,28 @@ from tests.tuned import tuned
 
 pytestmark = pytest.mark.long
 PROMISES = of_size(12, 5_000)
-SIZES = ((1,), (1,), (2,), (1, 1), (4,), (4, 4), (8,), (8,), (8, 4), (8, 8), (8, 8, 8), (6, 6, 6), (8, 8, 8, 8))
+SIZES = (
+    (1,),
+    (1,),
+    (2,),
+    (1, 1),
+    (4,),
+    (4, 4),
+    (8,),
+    (8,),
+    (8, 4),
+    (8, 8),
+    (8, 8, 8),
+    (6, 6, 6),
+    (8, 8, 8, 8),
+)
 EVERY_KIND: tuple[tuple[Settings, dict[str, float]], ...] = (
     (Settings(reservations=1), {}),
     (Settings(reservations=3), {"small_head_after_s": 60.0}),
-    (Settings(reservations=8, reservations_per_namespace=8), {"share": 1.0, "small_head_after_s": 600.0}),
+    (
+        Settings(reservations=8, reservations_per_namespace=8),
+        {"share": 1.0, "small_head_after_s": 600.0},
+    ),
 )
 
 
@@ -47,7 +66,9 @@ def cluster(nodes: int) -> list[Node]:
 
 
 def jobs(dice: random.Random, *, known: float = 1.0) -> list[Job]:
-    """Jobs of every size, more than fit, `known` of which state their run time exactly; whole seconds."""
+    """Jobs of every size, more than fit, `known` of which state their run time exactly; whole
+    seconds.
+    """
     made = []
     for number in range(dice.randint(20, 70)):
         run_s = 1 + int(dice.lognormvariate(5.5, 1.2))
@@ -77,7 +98,9 @@ def test_nobody_starts_later_than_told_when_first() -> None:
         runs = simulator.run()
         errors = promise_errors_s(simulator.promises.told_s, runs)
         assert all(run.started_s is not None for run in runs), f"seed {seed}: a job never started"
-        assert max(errors, default=0) <= 0, f"seed {seed}: a start {max(errors)} s after its promise"
+        assert max(errors, default=0) <= 0, (
+            f"seed {seed}: a start {max(errors)} s after its promise"
+        )
         promises += len(errors)
         if promises >= PROMISES:
             break
@@ -85,12 +108,16 @@ def test_nobody_starts_later_than_told_when_first() -> None:
 
 
 def test_promises_hold_beside_jobs_that_state_nothing() -> None:
-    """A third states nothing: those never pass on reserved room, so what was told to others still holds."""
+    """A third states nothing: those never pass on reserved room, so what was told to others still
+    holds.
+    """
     promises = 0
     for seed, dice in cases():
         simulator = simulator_of(seed, jobs(dice, known=0.7))
         errors = promise_errors_s(simulator.promises.told_s, simulator.run())
-        assert max(errors, default=0) <= 0, f"seed {seed}: a start {max(errors)} s after its promise"
+        assert max(errors, default=0) <= 0, (
+            f"seed {seed}: a start {max(errors)} s after its promise"
+        )
         promises += len(errors)
         if promises >= PROMISES // 2:
             break
@@ -99,7 +126,9 @@ def test_promises_hold_beside_jobs_that_state_nothing() -> None:
 
 @pytest.mark.parametrize("seed", of_size([128], [5, 35, 95, 128]))
 def test_no_time_is_promised_that_was_found_before_an_older_group_started(seed: int) -> None:
-    """A plan that made the reservation of a later head, and then started an earlier one there, promised that time."""
+    """A plan that made the reservation of a later head, and then started an earlier one there,
+    promised that time.
+    """
     dice = random.Random(seed)
     simulator = simulator_of(seed, jobs(dice, known=0.7))
     errors = promise_errors_s(simulator.promises.told_s, simulator.run())
@@ -122,12 +151,19 @@ class Watched(Simulator):
         if group and group not in waiting:
             self.served += 1
         elif group:
-            assert len(self.emptied) < needs, f"{group} waits though {sorted(self.emptied)} have been empty"
-        first = next((each for each in self.promises.standing if each.first and each.is_fence), None)
+            assert len(self.emptied) < needs, (
+                f"{group} waits though {sorted(self.emptied)} have been empty"
+            )
+        first = next(
+            (each for each in self.promises.standing if each.first and each.is_fence), None
+        )
         if first is None or first.group not in waiting:
             self.fence = "", 0
         elif first.group != group:
-            self.fence, self.emptied = (first.group, len(first.nodes)), empty_nodes(self._state.snapshot())
+            self.fence, self.emptied = (
+                (first.group, len(first.nodes)),
+                empty_nodes(self._state.snapshot()),
+            )
 
 
 def empty_nodes(snapshot: Snapshot) -> frozenset[str]:
@@ -137,11 +173,17 @@ def empty_nodes(snapshot: Snapshot) -> frozenset[str]:
 
 
 def test_a_fence_starts_when_as_many_nodes_as_it_needs_have_emptied() -> None:
-    """H7: run times unknown; the first head of whole nodes waits for its number of nodes to empty, no longer."""
+    """H7: run times unknown; the first head of whole nodes waits for its number of nodes to empty,
+    no longer.
+    """
     served = 0
     for seed, dice in cases():
-        stream = [job for job in jobs(dice, known=0.0) if all(shape_gpus(job)) or len(job.pods) == 1]
-        simulator = Watched(cluster(4), stream, Settings(fence_after_s=dice.choice((0, 60, 600)), reservations=1))
+        stream = [
+            job for job in jobs(dice, known=0.0) if all(shape_gpus(job)) or len(job.pods) == 1
+        ]
+        simulator = Watched(
+            cluster(4), stream, Settings(fence_after_s=dice.choice((0, 60, 600)), reservations=1)
+        )
         try:
             simulator.run()
         except AssertionError as error:

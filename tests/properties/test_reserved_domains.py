@@ -1,5 +1,5 @@
-"""Reservations in one required domain, against every time and every rack (H5, H6): the earliest end at which a rack
-holds the head, and the fence whose nodes are empty soonest.
+"""Reservations in one required domain, against every time and every rack (H5, H6): the earliest end
+at which a rack holds the head, and the fence whose nodes are empty soonest.
 
 The answers are made from plain numbers alone. Cases are named by their seeds.
 """
@@ -48,29 +48,43 @@ class Case:
     @property
     def ends_s(self) -> list[float]:
         """Known ends, each once."""
-        return sorted({each.ends_s for there in self.occupants.values() for each in there} - {math.inf})
+        return sorted(
+            {each.ends_s for there in self.occupants.values() for each in there} - {math.inf}
+        )
 
     def racks(self, at_s: float) -> Iterator[list[tuple[str, int]]]:
         """Of each rack its nodes and their free GPUs, once all that end by then are gone."""
         for rack in sorted({node.labels["rack"] for node in self.nodes}):
-            yield [(node.name, self._free(node, at_s)) for node in self.nodes if node.labels["rack"] == rack]
+            yield [
+                (node.name, self._free(node, at_s))
+                for node in self.nodes
+                if node.labels["rack"] == rack
+            ]
 
     def fits(self, at_s: float) -> bool:
         """Whether a rack holds the gang then."""
-        return any(_fits(self.asks, tuple(sorted(free for _, free in rack))) for rack in self.racks(at_s))
+        return any(
+            _fits(self.asks, tuple(sorted(free for _, free in rack))) for rack in self.racks(at_s)
+        )
 
     def empties(self, node: str) -> tuple[bool, float]:
-        """Smaller for nodes that are expected to be empty sooner: an empty one, then by the latest start."""
+        """Smaller for nodes that are expected to be empty sooner: an empty one, then by the latest
+        start.
+        """
         there = self.occupants[node]
         return bool(there), -min((each.started_s for each in there), default=0.0)
 
     def soonest(self) -> tuple[bool, float] | None:
-        """The last node to be empty of the fence that is soonest; None if no rack ever holds the gang."""
+        """The last node to be empty of the fence that is soonest; None if no rack ever holds the
+        gang.
+        """
         found = []
         for rack in self.racks(math.inf):
             ordered = sorted(rack, key=lambda each: self.empties(each[0]))
             for length in range(1, len(ordered) + 1):
-                whole = [dict(self._node(name).allocatable)[builders.GPU] for name, _ in ordered[:length]]
+                whole = [
+                    dict(self._node(name).allocatable)[builders.GPU] for name, _ in ordered[:length]
+                ]
                 if _fits(self.asks, tuple(sorted(whole))):
                     found.append(self.empties(ordered[length - 1][0]))
                     break
@@ -78,9 +92,15 @@ class Case:
 
     def reserved(self) -> Reserved | None:
         """What one plan reserves."""
-        there = [(each.pod, each.node) for each in (o for on in self.occupants.values() for o in on)]
-        reserving = Reserving(limits=LIMITS, wall_s=NOW_S, waiting=(self.group,), occupants=lambda: self.occupants)
-        made = plan(builders.snapshot(self.nodes, there), [self.group], now_s=0.0, reserving=reserving).reservations
+        there = [
+            (each.pod, each.node) for each in (o for on in self.occupants.values() for o in on)
+        ]
+        reserving = Reserving(
+            limits=LIMITS, wall_s=NOW_S, waiting=(self.group,), occupants=lambda: self.occupants
+        )
+        made = plan(
+            builders.snapshot(self.nodes, there), [self.group], now_s=0.0, reserving=reserving
+        ).reservations
         assert made is not None
         return next(iter(made.standing), None)
 
@@ -100,7 +120,9 @@ def case(seed: int) -> Case:
     dice = random.Random(seed)
     unknown = dice.choice((0.0, 0.15, 1.0))
     nodes = [
-        builders.node(f"n{rack}-{n}", dice.choice((4, 6, 8)), labels={"rack": f"r{rack}", "zone": "z"})
+        builders.node(
+            f"n{rack}-{n}", dice.choice((4, 6, 8)), labels={"rack": f"r{rack}", "zone": "z"}
+        )
         for rack in range(dice.randint(2, 8))
         for n in range(dice.randint(1, 4))
     ]
@@ -110,7 +132,9 @@ def case(seed: int) -> Case:
         while left and len(there) < 2 and dice.random() < 0.85:
             gpus = dice.randint(1, left)
             left -= gpus
-            pod = builders.running(builders.pod(f"on-{node.name}-{len(there)}", gpus=gpus), node.name)
+            pod = builders.running(
+                builders.pod(f"on-{node.name}-{len(there)}", gpus=gpus), node.name
+            )
             ends_s = math.inf if dice.random() < unknown else NOW_S + 10 * dice.randint(1, 80)
             there.append(Occupant(pod, node.name, -float(dice.randint(1, 10**6)), ends_s))
         occupants[node.name] = tuple(there)
@@ -127,7 +151,9 @@ def waiting() -> Iterator[Case]:
 
 
 def test_the_earliest_time_of_any_rack_is_found() -> None:
-    """H5: the first expected end at which one rack holds the head, however fragmented the racks are before it."""
+    """H5: the first expected end at which one rack holds the head, however fragmented the racks are
+    before it.
+    """
     wrong, timed = [], 0
     for drawn in waiting():
         earliest = next((end_s for end_s in drawn.ends_s if drawn.fits(end_s)), None)
@@ -142,18 +168,26 @@ def test_the_earliest_time_of_any_rack_is_found() -> None:
 
 
 def test_a_fence_lies_in_the_rack_that_is_empty_soonest() -> None:
-    """H6: where no time is known, one rack is fenced: the one whose last node is empty before that of others."""
+    """H6: where no time is known, one rack is fenced: the one whose last node is empty before that
+    of others.
+    """
     wrong, fenced = [], 0
     for drawn in waiting():
         if any(drawn.fits(end_s) for end_s in drawn.ends_s):
             continue
         soonest, found = drawn.soonest(), drawn.reserved()
         if soonest is None or found is None:
-            wrong += [(drawn.seed, soonest, found)] if (soonest is None) is not (found is None) else []
+            wrong += (
+                [(drawn.seed, soonest, found)] if (soonest is None) is not (found is None) else []
+            )
             continue
         fenced += 1
         racks = {node.labels["rack"] for node in drawn.nodes if node.name in found.nodes}
-        if len(racks) > 1 or found.at_s != math.inf or max(map(drawn.empties, found.nodes)) != soonest:
+        if (
+            len(racks) > 1
+            or found.at_s != math.inf
+            or max(map(drawn.empties, found.nodes)) != soonest
+        ):
             wrong.append((drawn.seed, soonest, found))
     assert wrong == []
     assert fenced > CASES // 20
@@ -164,6 +198,8 @@ def _fits(asks: tuple[int, ...], free: tuple[int, ...]) -> bool:
     if not asks:
         return True
     rests = (
-        tuple(sorted((*free[:n], free[n] - asks[0], *free[n + 1 :]))) for n in range(len(free)) if free[n] >= asks[0]
+        tuple(sorted((*free[:n], free[n] - asks[0], *free[n + 1 :])))
+        for n in range(len(free))
+        if free[n] >= asks[0]
     )
     return any(_fits(asks[1:], rest) for rest in rests)

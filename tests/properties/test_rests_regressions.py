@@ -1,4 +1,6 @@
-"""What the histories of `rests` found: wake-ups that were lost (Q3, V11, V25), and plans without end; one test each."""
+"""What the histories of `rests` found: wake-ups that were lost (Q3, V11, V25), and plans without
+end; one test each.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,18 @@ from gangsched.state.group_record import QueueCause
 from gangsched.state.preemption.hold_back_times import HoldingBack
 from gangsched.state.reserving.reservations import _freed
 from gangsched.state.rule_set import Rules
-from tests.builders import Records, gang, group, members, node, pod, pod_group, running, shape, snapshot
+from tests.builders import (
+    Records,
+    gang,
+    group,
+    members,
+    node,
+    pod,
+    pod_group,
+    running,
+    shape,
+    snapshot,
+)
 from tests.world import EPOCH_S, World
 
 RULES = replace(
@@ -32,7 +45,9 @@ RULES = replace(
 
 
 def test_a_nominated_pod_starts_beside_those_who_leave_for_it() -> None:
-    """V11: its victim is gone, and another pod of the node has five minutes left; there is room for both."""
+    """V11: its victim is gone, and another pod of the node has five minutes left; there is room for
+    both.
+    """
     world = World(node("a", 8, cpu_milli=16_000), rules=RULES, preempts=True)
     stays = pod("stays", gpus=0, cpu_milli=6_000, priority=1000, scheduler_name="other")
     world.create(running(stays, "a"), running(pod("low", gpus=8, priority=-1), "a"))
@@ -46,7 +61,10 @@ def test_a_nominated_pod_starts_beside_those_who_leave_for_it() -> None:
 def test_a_nominated_gang_starts_where_a_node_comes_free_instead_of_the_one_it_waits_for() -> None:
     """V11: it has places on two nodes and has to wait for the third; a fourth one is enough."""
     world = World(*(node(name, 8) for name in "abcd"), rules=RULES, preempts=True)
-    leaves, taken = pod("leaves", gpus=8, scheduler_name="other"), pod("taken", gpus=8, priority=1000)
+    leaves, taken = (
+        pod("leaves", gpus=8, scheduler_name="other"),
+        pod("taken", gpus=8, priority=1000),
+    )
     world.create(running(leaves, "c"), running(taken, "d"))
     world.leaving[leaves.uid] = world.now_s + 300
     world.update(world.pods[leaves.uid], deleting=True, deletion_s=world.wall_s() + 300)
@@ -71,7 +89,9 @@ def test_a_hold_is_lost_when_somebody_else_takes_its_room(gpus: int) -> None:
 
 
 def test_a_node_that_is_avoided_is_looked_at_again_when_that_is_over() -> None:
-    """V12: the nomination expired, for its victim is stuck; its back-off ends sooner, and that is in vain."""
+    """V12: the nomination expired, for its victim is stuck; its back-off ends sooner, and that is
+    in vain.
+    """
     rules = replace(RULES, preemption=replace(RULES.preemption, max_wait_s=60), avoid_s=600.0)
     world = World(node("a", 8), rules=rules, preempts=True)
     (low,) = world.create(running(pod("low", gpus=8, priority=-1, grace_s=10_000), "a"))
@@ -102,7 +122,9 @@ def reserved(at_s: float, *nodes: str) -> Reserved:
 
 
 def test_who_was_kept_out_is_woken_where_a_reservation_keeps_less_of_the_same_nodes() -> None:
-    """Q3: an earlier reservation may want fewer pods of a node, and one with a time less than a fence."""
+    """Q3: an earlier reservation may want fewer pods of a node, and one with a time less than a
+    fence.
+    """
     old, new = reserved(200.0, "a", "a", "b"), reserved(100.0, "a", "b", "b")
     assert _freed([old], [new]) == {"a"}
     assert _freed([new], [new]) == set()
@@ -110,7 +132,9 @@ def test_who_was_kept_out_is_woken_where_a_reservation_keeps_less_of_the_same_no
 
 
 def test_a_hold_back_is_over_when_a_reservation_starts() -> None:
-    """H5, V27: what is made in the turn of its head is what a plan without the head makes, or one drops the other's."""
+    """H5, V27: what is made in the turn of its head is what a plan without the head makes, or one
+    drops the other's.
+    """
     limits = ReservationLimits(share=1.0)
     world = World(node("a", 8), rules=Rules(reservations=limits), preempts=True)
     states = {each: ((keys.EXPECTED_RUNTIME, f"{each}s"),) for each in (50, 100)}
@@ -130,7 +154,9 @@ def test_a_hold_back_is_over_when_a_reservation_starts() -> None:
 def test_what_is_known_of_heads_is_kept_where_a_plan_has_no_work_left_for_the_next() -> None:
     """H3: else each plan finds out the same of the first ones, and the next plan comes at once."""
     empty = empty_ledger(snapshot([node("a", 8), node("b", 8)]), work=Work(10_000))
-    groups = [group(gang(f"ns/{n}", [pod(f"{n}-{m}", gpus=8) for m in range(3)])) for n in range(40)]
+    groups = [
+        group(gang(f"ns/{n}", [pod(f"{n}-{m}", gpus=8) for m in range(3)])) for n in range(40)
+    ]
     heads = [head for each in groups if (head := head_of(each)) is not None]
     limits = ReservationLimits(per_namespace=99, reservations=99)
     _, others = find_heads(heads, empty, limits, wall_s=10_000.0, looks=99)
@@ -140,10 +166,14 @@ def test_what_is_known_of_heads_is_kept_where_a_plan_has_no_work_left_for_the_ne
 
 
 def test_who_was_kept_off_what_one_plan_reserved_and_gave_up_is_looked_at_again() -> None:
-    """H7, Q3: a younger gang has its time first, then the older one; all that the plan leaves is room for that one."""
+    """H7, Q3: a younger gang has its time first, then the older one; all that the plan leaves is
+    room for that one.
+    """
     limits = ReservationLimits(share=0.5, reservations=1, fence_after_s=1e9)
     world = World(*(node(name, 8) for name in "abc"), rules=replace(RULES, reservations=limits))
-    leaves, _ = world.create(running(pod("leaves", gpus=8), "a"), running(pod("stays", gpus=8), "c"))
+    leaves, _ = world.create(
+        running(pod("leaves", gpus=8), "a"), running(pod("stays", gpus=8), "c")
+    )
     world.create(members("young", 2, gpus=8, creation_s=world.wall_s()))
     world.settle()
     world.leaving[leaves.uid] = world.now_s + 30
@@ -154,11 +184,15 @@ def test_who_was_kept_off_what_one_plan_reserved_and_gave_up_is_looked_at_again(
 
 
 def test_room_beside_what_is_promised_goes_to_those_behind_whom_it_is_promised_to() -> None:
-    """Q3, V11: the nominated gang is woken for what comes free, and starts in its own part of that."""
+    """Q3, V11: the nominated gang is woken for what comes free, and starts in its own part
+    of that.
+    """
     world = World(node("a", 8), rules=RULES, preempts=True)
     low = pod("low", gpus=8, priority=-1, grace_s=30)
     world.create(running(low, "a"))
-    world.create(members("waits", 2, gpus=2, mode="NonStrict"), members("high", 3, gpus=2, priority=10))
+    world.create(
+        members("waits", 2, gpus=2, mode="NonStrict"), members("high", 3, gpus=2, priority=10)
+    )
     world.advance(31)
     assert world.bound() == {"high-0": "a", "high-1": "a", "high-2": "a"}
     assert set(world.held().values()) == {"a"}
@@ -166,7 +200,9 @@ def test_room_beside_what_is_promised_goes_to_those_behind_whom_it_is_promised_t
 
 @pytest.mark.parametrize("how", ["closed", "smaller", "gone"])
 def test_others_are_chosen_where_a_node_is_taken_away(how: str) -> None:
-    """V25: three pods of the lowest priority are too many; two of a higher one on another node are not."""
+    """V25: three pods of the lowest priority are too many; two of a higher one on another node are
+    not.
+    """
     rules = replace(RULES, preemption=replace(RULES.preemption, max_pods=2))
     world = World(node("a", 8), node("b", 8), rules=rules, preempts=True)
     world.create(running(each, "a") for each in members("three", 3, gpus=2, min_member=3))
@@ -174,7 +210,9 @@ def test_others_are_chosen_where_a_node_is_taken_away(how: str) -> None:
     world.create(running(pod(name, gpus=4, priority=5, grace_s=0), "b") for name in ("one", "two"))
     (high,) = world.create(pod("high", gpus=6, priority=10))
     world.advance(2)
-    assert not world.ordered, "the first choice is the one with the lowest priority, and that is not allowed"
+    assert not world.ordered, (
+        "the first choice is the one with the lowest priority, and that is not allowed"
+    )
     if how == "gone":
         world.remove_node("a")
     elif how == "closed":
@@ -186,13 +224,18 @@ def test_others_are_chosen_where_a_node_is_taken_away(how: str) -> None:
 
 
 def test_others_are_chosen_once_they_have_run_for_long_enough() -> None:
-    """V5, V25: three pods are too many, and two of a lower priority are too young for half a minute more."""
+    """V5, V25: three pods are too many, and two of a lower priority are too young for half a minute
+    more.
+    """
     rules = replace(RULES, preemption=replace(RULES.preemption, max_pods=2, min_run_s=60))
     world = World(node("a", 8), node("b", 8), rules=rules, preempts=True)
     old_s, young_s = world.wall_s() - 1000, world.wall_s() - 30
     world.create(running(each, "a") for each in members("three", 3, gpus=2, start_s=old_s))
     world.create(running(pod("beside", gpus=2, priority=1000), "a"))
-    world.create(running(pod(name, gpus=4, priority=-5, start_s=young_s, grace_s=0), "b") for name in ("one", "two"))
+    world.create(
+        running(pod(name, gpus=4, priority=-5, start_s=young_s, grace_s=0), "b")
+        for name in ("one", "two")
+    )
     world.create(pod("high", gpus=6, priority=10))
     world.advance(28)
     assert not world.ordered
@@ -202,11 +245,15 @@ def test_others_are_chosen_once_they_have_run_for_long_enough() -> None:
 
 
 def test_a_gang_is_looked_at_again_when_a_node_of_its_members_is_in_another_domain() -> None:
-    """L5, Q3: its rack is required to be one, and the node that it runs on has moved to one with room."""
+    """L5, Q3: its rack is required to be one, and the node that it runs on has moved to one with
+    room.
+    """
     rack = "example.com/rack"
     world = World(*(node(name, 8, labels={rack: f"r-{name}"}) for name in "ab"), rules=RULES)
     marked = [
-        msgspec.structs.replace(each, gang_metadata=tuple(sorted((*each.gang_metadata, (keys.TOPOLOGY[0], rack)))))
+        msgspec.structs.replace(
+            each, gang_metadata=tuple(sorted((*each.gang_metadata, (keys.TOPOLOGY[0], rack))))
+        )
         for each in members("g", 2, gpus=8, min_member=1)
     ]
     world.create(marked)
@@ -226,7 +273,9 @@ def test_a_lower_right_holds_fewer_back_from_the_same_nodes() -> None:
     holding_back, groups = HoldingBack(cluster, hold_back_s=60), Records()
     for at_s, group_id, right in ((0.0, "first", 100), (30.0, "second", 5)):
         group = groups[group_id]
-        holding_back.wait(group, {"ns"}, HeldBack(group_id, right, ("a",), (0, True, int(at_s), group_id)), at_s)
+        holding_back.wait(
+            group, {"ns"}, HeldBack(group_id, right, ("a",), (0, True, int(at_s), group_id)), at_s
+        )
         holding_back.look(at_s)
     assert cluster.take_freed() == set()
     holding_back.look(60.0)
@@ -234,16 +283,24 @@ def test_a_lower_right_holds_fewer_back_from_the_same_nodes() -> None:
 
 
 def test_a_reservation_stands_where_another_group_finds_no_time_for_one() -> None:
-    """H12, H17: that group had none, so nothing comes free; else each look at it would make all others anew."""
+    """H12, H17: that group had none, so nothing comes free; else each look at it would make all
+    others anew.
+    """
     limits = ReservationLimits(share=1.0, fence_after_s=1e9)
     world = World(node("a", 8), node("b", 8), rules=replace(RULES, reservations=limits))
     states = ((keys.EXPECTED_RUNTIME, "1000s"),)
-    world.create(running(pod("ends", gpus=8, run_time_metadata=states, start_s=world.wall_s()), "a"))
+    world.create(
+        running(pod("ends", gpus=8, run_time_metadata=states, start_s=world.wall_s()), "a")
+    )
     world.create(running(pod("stays", gpus=8), "b"))
     world.create(pod("head", gpus=8))
     world.settle()
     world.plans.clear()
-    world.create(each for name in ("two", "more") for each in members(name, 2, gpus=8, creation_s=world.wall_s()))
+    world.create(
+        each
+        for name in ("two", "more")
+        for each in members(name, 2, gpus=8, creation_s=world.wall_s())
+    )
     world.settle()
     (planned,) = world.plans
     assert planned.reservations is not None
@@ -252,11 +309,15 @@ def test_a_reservation_stands_where_another_group_finds_no_time_for_one() -> Non
 
 
 def test_nothing_is_reserved_while_room_is_being_made() -> None:
-    """H3: a NonStrict gang that is nominated was given a reservation in its turn, and each plan took it back."""
+    """H3: a NonStrict gang that is nominated was given a reservation in its turn, and each plan
+    took it back.
+    """
     rules = replace(RULES, reservations=ReservationLimits(share=1.0))
     world = World(node("a", 8), rules=rules, preempts=True)
     world.create(running(pod("low", gpus=8, priority=-1, grace_s=30), "a"))
-    world.create(members("high", 1, gpus=8, mode="NonStrict", priority=10), members("waits", 1, gpus=8))
+    world.create(
+        members("high", 1, gpus=8, mode="NonStrict", priority=10), members("waits", 1, gpus=8)
+    )
     world.settle()
     assert [each.group for each in world.state.preemptions.nominations.all()] == ["ns/high"]
     world.plans.clear()
@@ -268,21 +329,31 @@ def test_nothing_is_reserved_while_room_is_being_made() -> None:
     assert planned.reservations.replaced == ()
 
 
-def test_a_nominated_gang_starts_once_one_of_its_places_is_free_and_the_other_is_elsewhere() -> None:
-    """V11: room on another node was there all the time and is not enough; one of its two victims goes earlier."""
+def test_a_nominated_gang_starts_once_one_of_its_places_is_free_and_the_other_is_elsewhere() -> (
+    None
+):
+    """V11: room on another node was there all the time and is not enough; one of its two victims
+    goes earlier.
+    """
     world = World(node("a", 4), node("b", 4), rules=RULES, preempts=True)
     low = members("low", 2, gpus=2, priority=-1, min_member=2)
     world.create(
-        running(msgspec.structs.replace(each, grace_s=grace_s), "a") for each, grace_s in zip(low, (5, 30), strict=True)
+        running(msgspec.structs.replace(each, grace_s=grace_s), "a")
+        for each, grace_s in zip(low, (5, 30), strict=True)
     )
     world.create(running(pod("stays", gpus=2, priority=1000), "b"))
     world.create(members("high", 2, gpus=2, priority=10))
     world.advance(6)
-    assert {name: at for name, at in world.bound().items() if name.startswith("high")} == {"high-0": "a", "high-1": "b"}
+    assert {name: at for name, at in world.bound().items() if name.startswith("high")} == {
+        "high-0": "a",
+        "high-1": "b",
+    }
 
 
 def test_a_nominated_pair_starts_with_other_members_than_those_who_were_promised_room() -> None:
-    """V11: what is free first is too small for both places; a member that came later needs none of the GPUs."""
+    """V11: what is free first is too small for both places; a member that came later needs none of
+    the GPUs.
+    """
     world = World(node("a", 12), rules=RULES, preempts=True)
     world.create(
         running(pod(name, gpus=gpus, priority=-1, grace_s=grace_s), "a")
@@ -307,7 +378,8 @@ def test_a_nominated_gang_that_had_its_minimum_is_made_whole_member_by_member() 
     assert set(world.bound()) == {"high-0", "high-1", "high-2"}
     world.add_nodes(node("a", 8), node("b", 4))
     world.create(
-        running(pod(name, gpus=4, priority=-1, grace_s=grace_s), "a") for name, grace_s in (("soon", 5), ("late", 60))
+        running(pod(name, gpus=4, priority=-1, grace_s=grace_s), "a")
+        for name, grace_s in (("soon", 5), ("late", 60))
     )
     world.delete(*first[:2])
     world.create(members("high", 2, gpus=4, priority=10, first=3, min_member=3))
@@ -316,25 +388,41 @@ def test_a_nominated_gang_that_had_its_minimum_is_made_whole_member_by_member() 
 
 
 def test_a_nonstrict_gang_preempts_after_others_have_done_the_work_of_a_plan() -> None:
-    """V15, Q4: it has its turn at the end of a plan; there was no work left, and nothing woke it for the next one."""
+    """V15, Q4: it has its turn at the end of a plan; there was no work left, and nothing woke it
+    for the next one.
+    """
     nodes = "abc"
     world = World(
-        *(node(each, 8, cpu_milli=64_000) for each in nodes), rules=RULES, limits=Limits(work=6_000), preempts=True
+        *(node(each, 8, cpu_milli=64_000) for each in nodes),
+        rules=RULES,
+        limits=Limits(work=6_000),
+        preempts=True,
     )
     for each in nodes:
-        world.create(running(pod(f"low-{each}", gpus=7), each), running(pod(f"stays-{each}", gpus=1, priority=5), each))
+        world.create(
+            running(pod(f"low-{each}", gpus=7), each),
+            running(pod(f"stays-{each}", gpus=1, priority=5), each),
+        )
     world.settle()
     in_vain = [pod(f"in-vain-{n}", gpus=8, cpu_milli=1_000 * n, priority=1) for n in range(1, 4)]
-    world.create(*(members(f"high-{each}", 1, gpus=7, mode="NonStrict", priority=10) for each in nodes), in_vain)
+    world.create(
+        *(members(f"high-{each}", 1, gpus=7, mode="NonStrict", priority=10) for each in nodes),
+        in_vain,
+    )
     world.advance(60)
     assert {"high-a-0", "high-b-0", "high-c-0"} <= world.bound().keys()
 
 
 def test_a_hold_is_lost_when_what_is_left_beside_another_nomination_is_taken() -> None:
-    """F1, R3: the hold fits beside all that runs there, and not beside the pod that another scheduler nominated."""
+    """F1, R3: the hold fits beside all that runs there, and not beside the pod that another
+    scheduler nominated.
+    """
     world = World(node("a", 8), rules=RULES)
     nominee = pod("nominee", gpus=4, priority=5, scheduler_name="other")
-    world.create(msgspec.structs.replace(nominee, nominated_node="a"), members("holds", 2, gpus=4, mode="NonStrict"))
+    world.create(
+        msgspec.structs.replace(nominee, nominated_node="a"),
+        members("holds", 2, gpus=4, mode="NonStrict"),
+    )
     world.settle()
     assert len(world.held()) == 1
     world.create(running(pod("foreign", gpus=4, scheduler_name="other"), "a"))
@@ -343,13 +431,19 @@ def test_a_hold_is_lost_when_what_is_left_beside_another_nomination_is_taken() -
 
 
 def test_a_hold_stays_beside_members_who_hold_what_they_were_promised() -> None:
-    """V10, V16: others saw their room as taken twice, as what they hold and as what they were promised."""
+    """V10, V16: others saw their room as taken twice, as what they hold and as what they were
+    promised.
+    """
     sizes = {"a": (4, 16_000), "b": (2, 4_000), "c": (0, 16_000)}
     nodes = (node(name, gpus, cpu_milli=cpus) for name, (gpus, cpus) in sizes.items())
     world = World(*nodes, rules=RULES, preempts=True)
     world.create(running(pod("stays", gpus=0, cpu_milli=16_000, priority=1000), "c"))
     for where, gpus, grace_s in (("a", 4, 0), ("b", 2, 60)):
-        world.create(running(pod(f"low-{where}", gpus=gpus, cpu_milli=1_000, priority=-1, grace_s=grace_s), where))
+        world.create(
+            running(
+                pod(f"low-{where}", gpus=gpus, cpu_milli=1_000, priority=-1, grace_s=grace_s), where
+            )
+        )
     world.create(members("waits", 2, gpus=0, cpu_milli=13_000, mode="NonStrict"))
     world.settle()
     assert world.held() == {"waits-0": "a"}
@@ -364,12 +458,18 @@ def test_a_hold_stays_beside_members_who_hold_what_they_were_promised() -> None:
     assert world.held() == {"waits-0": "a", "high-0": "a", "high-1": "a"}
 
 
-def test_a_gang_whose_reservation_comes_before_the_one_that_kept_it_out_is_looked_at_again() -> None:
-    """H4, H8, Q3: the first gang in the queue reserves three nodes in its turn; the pods of the next one are older."""
+def test_a_gang_whose_reservation_comes_before_the_one_that_kept_it_out_is_looked_at_again() -> (
+    None
+):
+    """H4, H8, Q3: the first gang in the queue reserves three nodes in its turn; the pods of the
+    next one are older.
+    """
     limits = ReservationLimits(share=1.0, fence_after_s=1e9)
     world = World(*(node(name, 8) for name in "abc"), rules=replace(RULES, reservations=limits))
     stated = ((keys.EXPECTED_RUNTIME, "1000s"),)
-    world.create(running(pod("ends", gpus=1, run_time_metadata=stated, start_s=world.wall_s()), "a"))
+    world.create(
+        running(pod("ends", gpus=1, run_time_metadata=stated, start_s=world.wall_s()), "a")
+    )
     world.declare(pod_group("wide", 3))
     wide = members("wide", 3, gpus=8, pod_group=True, creation_s=world.wall_s())
     world.create(wide, members("old", 2, gpus=8, min_member=1, creation_s=world.wall_s() - 90))
@@ -378,40 +478,65 @@ def test_a_gang_whose_reservation_comes_before_the_one_that_kept_it_out_is_looke
     assert len(world.plans) <= 4
 
 
-def test_a_pod_preempts_on_one_node_where_the_cheapest_victim_is_the_one_that_it_must_run_beside() -> None:
-    """V3, V9: no number of the cheapest victims helps, since the first of them is the one beside whom it may run."""
+def test_a_pod_preempts_on_one_node_where_the_cheapest_victim_is_the_one_that_it_must_run_beside() -> (
+    None
+):
+    """V3, V9: no number of the cheapest victims helps, since the first of them is the one beside
+    whom it may run.
+    """
     rack = "example.com/rack"
     world = World(*(node(name, 8, labels={rack: "r"}) for name in "ab"), rules=RULES, preempts=True)
     young, old_s = world.wall_s(), world.wall_s() - 3_000
     beside = pod("beside", gpus=8, priority=-1, labels={"app": "y"}, start_s=young)
-    world.create(running(beside, "a"), running(pod("low", gpus=8, priority=-1, grace_s=0, start_s=old_s), "b"))
-    near = InterPodConstraints(affinity=(PodTerm(topology_key=rack, selector=(Requirement("app", "In", ("y",)),)),))
+    world.create(
+        running(beside, "a"),
+        running(pod("low", gpus=8, priority=-1, grace_s=0, start_s=old_s), "b"),
+    )
+    near = InterPodConstraints(
+        affinity=(PodTerm(topology_key=rack, selector=(Requirement("app", "In", ("y",)),)),)
+    )
     world.create(pod("high", of=shape(8, inter_pod=near), priority=10))
     world.advance(2)
     assert world.bound() == {"beside": "a", "high": "b"}
 
 
 def test_who_holds_the_place_of_another_member_leaves_it_its_own() -> None:
-    """V10, V16: two members hold on the node of the third, which is nominated to theirs; nobody else gets that room."""
-    world = World(node("a", 4, cpu_milli=16_000), node("b", 4, cpu_milli=4_000), rules=RULES, preempts=True)
+    """V10, V16: two members hold on the node of the third, which is nominated to theirs; nobody
+    else gets that room.
+    """
+    world = World(
+        node("a", 4, cpu_milli=16_000), node("b", 4, cpu_milli=4_000), rules=RULES, preempts=True
+    )
     for where, grace_s in (("a", 0), ("b", 60)):
-        world.create(running(pod(f"low-{where}", gpus=4, cpu_milli=1_000, priority=-1, grace_s=grace_s), where))
+        world.create(
+            running(
+                pod(f"low-{where}", gpus=4, cpu_milli=1_000, priority=-1, grace_s=grace_s), where
+            )
+        )
     world.create(members("high", 3, gpus=2, cpu_milli=1_000, mode="NonStrict", priority=10))
     world.advance(1)
     assert world.held() == {"high-0": "a", "high-1": "a"}
-    assert [each.nominated_node for each in world.pods.values() if each.name.startswith("high")] == ["", "", "b"]
+    assert [
+        each.nominated_node for each in world.pods.values() if each.name.startswith("high")
+    ] == ["", "", "b"]
     world.create(pod("late", gpus=4, cpu_milli=1_000, priority=10))
     world.advance(60)
     assert world.bound() == {"high-0": "a", "high-1": "a", "high-2": "b"}
 
 
 @pytest.mark.parametrize("work", range(100, 1_500, 100))
-def test_who_may_have_a_reservation_is_found_out_once(work: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H3: where that takes most of a plan's work, the next plan makes reservations instead of finding it out again."""
+def test_who_may_have_a_reservation_is_found_out_once(
+    work: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H3: where that takes most of a plan's work, the next plan makes reservations instead of
+    finding it out again.
+    """
     monkeypatch.setattr("gangsched.core.reservations.standing.WORK", work)
     monkeypatch.setattr("gangsched.core.reservations.heads.WORK", work * 3 // 4)
     limits = ReservationLimits(small_head_after_s=0.0, small_head_latest_s=0.0, fence_after_s=0.0)
-    rules = replace(RULES, preemption=PreemptionSettings(scope=VictimScope.OFF), reservations=limits)
+    rules = replace(
+        RULES, preemption=PreemptionSettings(scope=VictimScope.OFF), reservations=limits
+    )
     world = World(node("a", 8), node("b", 8), rules=rules)
     world.create(*(running(pod(f"r{name}", gpus=8, scheduler_name="other"), name) for name in "ab"))
     for number in range(5):

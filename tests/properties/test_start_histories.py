@@ -1,4 +1,6 @@
-"""Nothing starts in part, leaves its rack or sleeps though it fits: a few histories of each manner (B1, B3, B7, I9)."""
+"""Nothing starts in part, leaves its rack or sleeps though it fits: a few histories of each manner
+(B1, B3, B7, I9).
+"""
 
 from __future__ import annotations
 

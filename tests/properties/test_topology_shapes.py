@@ -1,6 +1,8 @@
-"""Shapes of topologies and gangs: one domain where one is asked for, whole slices, and the fewest domains (L4 to L6).
+"""Shapes of topologies and gangs: one domain where one is asked for, whole slices, and the fewest
+domains (L4 to L6).
 
-A table of clusters crossed with a table of gangs, without random numbers: each pair is planned once on empty nodes.
+A table of clusters crossed with a table of gangs, without random numbers: each pair is planned once
+on empty nodes.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Wish:
     slices: tuple[SliceLayer, ...] = ()
 
     def __str__(self) -> str:
-        layers = "+".join(f"{layer.size}/{layer.topology.rpartition('/')[2]}" for layer in self.slices)
+        layers = "+".join(
+            f"{layer.size}/{layer.topology.rpartition('/')[2]}" for layer in self.slices
+        )
         level = (self.required or self.preferred).rpartition("/")[2]
         kind = "required" if self.required else "preferred" if self.preferred else "slices"
         return f"{self.pods} {kind} {level}{layers}"
@@ -87,7 +91,9 @@ def room(nodes: Sequence[Node], level: str) -> Counter[str]:
 
 
 def copies(nodes: Sequence[Node], layers: Sequence[SliceLayer]) -> Counter[str]:
-    """By domain of the first layer how many whole slices it takes, each inner one in its own domain."""
+    """By domain of the first layer how many whole slices it takes, each inner one in its own
+    domain.
+    """
     (size, level), inner = layers[0], layers[1:]
     if not inner:
         return Counter({name: free // size for name, free in room(nodes, level).items()})
@@ -106,19 +112,24 @@ def fewest(numbers: Counter[str], needed: int) -> int | None:
 @pytest.mark.parametrize("wish", WISHES, ids=str)
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_shape(name: str, wish: Wish) -> None:
-    """L4, L5, L6: it starts exactly if it fits, in one domain, the fewest preferred ones, or by whole slices in the
-    fewest domains.
+    """L4, L5, L6: it starts exactly if it fits, in one domain, the fewest preferred ones, or by
+    whole slices in the fewest domains.
     """
     nodes = cluster(CLUSTERS[name])
     pods = [builders.pod(f"m-{index}", index=index) for index in range(wish.pods)]
     constraints = PlacementConstraints(
-        topology=(wish.required,) if wish.required else (), preferred=wish.preferred, slices=wish.slices
+        topology=(wish.required,) if wish.required else (),
+        preferred=wish.preferred,
+        slices=wish.slices,
     )
     gang = builders.gang("ns/g", pods, constraints=constraints, indexed=True)
     (verdict,) = plan(builders.snapshot(nodes), [builders.group(gang)], now_s=0.0).verdicts
     at = {placement.pod.index: placement.node for placement in verdict.binds}
     inside = (
-        [[each for each in nodes if domain(each.name, wish.required) == one] for one in room(nodes, wish.required)]
+        [
+            [each for each in nodes if domain(each.name, wish.required) == one]
+            for one in room(nodes, wish.required)
+        ]
         if wish.required
         else [nodes]
     )
@@ -126,7 +137,9 @@ def test_shape(name: str, wish: Wish) -> None:
         size = wish.slices[0].size
         numbers = [fewest(copies(part, wish.slices), wish.pods // size) for part in inside]
     else:
-        numbers = [fewest(room(part, wish.preferred or wish.required), wish.pods) for part in inside]
+        numbers = [
+            fewest(room(part, wish.preferred or wish.required), wish.pods) for part in inside
+        ]
     assert bool(at) == any(number is not None for number in numbers), verdict.told.text
     if not at:
         return
@@ -138,7 +151,9 @@ def test_shape(name: str, wish: Wish) -> None:
             assert len({domain(at[index], level) for index in members}) == 1
     level = wish.slices[0].topology if wish.slices else wish.preferred or wish.required
     if not (wish.required and wish.slices):
-        assert len({domain(node, level) for node in at.values()}) == min(n for n in numbers if n is not None)
+        assert len({domain(node, level) for node in at.values()}) == min(
+            n for n in numbers if n is not None
+        )
 
 
 def test_there_are_as_many_shapes_as_stated() -> None:

@@ -1,4 +1,6 @@
-"""Trees whose minimum can be reached in several ways, or needs nothing: one way is used, nobody is left out (I9)."""
+"""Trees whose minimum can be reached in several ways, or needs nothing: one way is used, nobody is
+left out (I9).
+"""
 
 from __future__ import annotations
 
@@ -18,30 +20,41 @@ from tests.world import World
 RACK = "example.com/rack"
 
 
-def composite(name: str, parent: str = "", least: int | None = None, topology: str = "") -> PodGroup:
+def composite(
+    name: str, parent: str = "", least: int | None = None, topology: str = ""
+) -> PodGroup:
     """A PodGroup that is a parent, and perhaps a child."""
     stated = [
         (keys.PARENT[0], parent),
         (keys.MIN_CHILDREN[0], "" if least is None else str(least)),
         (keys.TOPOLOGY[0], topology),
     ]
-    return pod_group(name, None, gang_metadata=tuple((key, value) for key, value in stated if value))
+    return pod_group(
+        name, None, gang_metadata=tuple((key, value) for key, value in stated if value)
+    )
 
 
 def child(name: str, parent: str, gpus: list[int], least: int, topology: str = "") -> list[Pod]:
     """The members of a gang, with so many GPUs each."""
     stated = gang_metadata(name, min_member=least, parent=parent, topology=topology)
-    return [pod(f"{name}-{index}", gpus=number, gang_metadata=stated) for index, number in enumerate(gpus)]
+    return [
+        pod(f"{name}-{index}", gpus=number, gang_metadata=stated)
+        for index, number in enumerate(gpus)
+    ]
 
 
 def racks(*gpus: int) -> World:
     """Nodes with so many GPUs each, in turn in two racks."""
-    return World(*(node(f"n{at}", number, labels={RACK: f"r{at % 2}"}) for at, number in enumerate(gpus)))
+    return World(
+        *(node(f"n{at}", number, labels={RACK: f"r{at % 2}"}) for at, number in enumerate(gpus))
+    )
 
 
 @pytest.mark.parametrize("topology", ["", RACK])
 def test_two_of_three_members_of_different_sizes_are_packed_once(topology: str) -> None:
-    """Each choice of two of 1, 1 and 2 GPUs is an alternative for the minimum, of which a packing opens one."""
+    """Each choice of two of 1, 1 and 2 GPUs is an alternative for the minimum, of which a packing
+    opens one.
+    """
     world = racks(1, 4, 2, 2)
     world.declare(composite("svc", least=2))
     world.create(child("x", "svc", [1, 1, 2], 2, RACK), child("y", "svc", [3, 1], 2, topology))
@@ -61,7 +74,11 @@ def test_a_part_that_needs_nothing_in_a_required_domain_is_packed_beside_others(
     """A composite with a minimum of 0 and a rack of its own, beside children that are packed."""
     world = racks(4, 4, 4, 4)
     world.declare(composite("svc", least=3), composite("z", "svc", 0, RACK))
-    world.create(child("a", "svc", [4, 4], 2, RACK), child("b", "svc", [3, 3], 2, RACK), child("c", "z", [1], 1))
+    world.create(
+        child("a", "svc", [4, 4], 2, RACK),
+        child("b", "svc", [3, 3], 2, RACK),
+        child("c", "z", [1], 1),
+    )
     assert set(world.advance(MINIMUM_WAIT_S).bound()) == {"a-0", "a-1", "b-0", "b-1", "c-0"}
 
 
@@ -80,7 +97,9 @@ def test_a_child_below_a_part_that_needs_nothing_is_told_its_own_reason() -> Non
 
 
 def test_room_for_another_child_wakes_a_tree_of_which_one_was_refused() -> None:
-    """The small child leaves its node to the refused one when it finds room elsewhere, without a sweep."""
+    """The small child leaves its node to the refused one when it finds room elsewhere, without a
+    sweep.
+    """
     world = racks(4, 1)
     other = running(pod("other", scheduler_name="default-scheduler"), "n1")
     world.create(other)
@@ -92,11 +111,15 @@ def test_room_for_another_child_wakes_a_tree_of_which_one_was_refused() -> None:
 
 
 def random_tree(dice: random.Random, world: World, parent: str, depth: int = 1) -> None:
-    """Declare one to three children of a parent, gangs or composites, with minimums of 0 and more."""
+    """Declare one to three children of a parent, gangs or composites, with minimums of 0
+    and more.
+    """
     for _ in range(dice.randint(1, 3)):
         name = f"p{len(world.pod_groups)}x{len(world.pods)}"
         if depth < 3 and dice.random() < 0.45:
-            world.declare(composite(name, parent, dice.choice([0, 1, 1, 2]), dice.choice(["", "", RACK])))
+            world.declare(
+                composite(name, parent, dice.choice([0, 1, 1, 2]), dice.choice(["", "", RACK]))
+            )
             random_tree(dice, world, name, depth + 1)
         else:
             gpus = [dice.choice([1, 1, 2, 3]) for _ in range(dice.randint(1, 3))]
@@ -112,7 +135,9 @@ def test_no_tree_raises_or_is_refused_by_the_verifier(part: int) -> None:
     for seed in range(part * number, (part + 1) * number):
         dice = random.Random(seed)
         world = racks(*(dice.choice([2, 3, 4, 6, 8]) for _ in range(dice.randint(2, 5))))
-        world.declare(composite("svc", least=dice.choice([0, 1, 2, 2, 3]), topology=dice.choice(["", RACK])))
+        world.declare(
+            composite("svc", least=dice.choice([0, 1, 2, 2, 3]), topology=dice.choice(["", RACK]))
+        )
         random_tree(dice, world, "svc")
         try:
             world.advance(MINIMUM_WAIT_S).advance(MINIMUM_WAIT_S)

@@ -1,4 +1,6 @@
-"""Random trees start where a search of all choices finds places for them, whole and in their racks (I9)."""
+"""Random trees start where a search of all choices finds places for them, whole and in their racks
+(I9).
+"""
 
 from __future__ import annotations
 

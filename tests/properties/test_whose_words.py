@@ -1,7 +1,7 @@
 """No text of one namespace has a name of another (semantics I4, E1).
 
-Random clusters with several namespaces. All names in a namespace, and its own, begin with a word that no text of
-another namespace may have. Exception: ids of gangs that a gang itself lists.
+Random clusters with several namespaces. All names in a namespace, and its own, begin with a word
+that no text of another namespace may have. Exception: ids of gangs that a gang itself lists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ import pytest
 
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import ClaimUse, Pod
-from gangsched.model.protocol import Applied, Bind, BindFailed, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
+from gangsched.model.protocol import (
+    Applied,
+    Bind,
+    BindFailed,
+    RecordEvent,
+    Report,
+    SetPodCondition,
+    SetPodGroupStatus,
+)
 from gangsched.model.reservation import ReservationLimits
 from gangsched.model.storage import Claim, StorageClass
 from gangsched.state.rule_set import Rules
@@ -43,7 +51,9 @@ def texts(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def foreign_words(namespace: str, text: str, listed: set[str]) -> list[str]:
-    """The words of other namespaces in a text, apart from ids that somebody in the namespace lists."""
+    """The words of other namespaces in a text, apart from ids that somebody in the
+    namespace lists.
+    """
     for each in sorted(listed, key=len, reverse=True):
         text = text.replace(each, "")
     return [word for word in WORDS if not namespace.startswith(word) and word in text]
@@ -55,7 +65,10 @@ class _History:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         rules = Rules(reservations=ReservationLimits(small_head_after_s=0.0))
-        nodes = [node(f"n-{i}", gpus=rng.choice([1, 2, 4]), labels={"rack": f"r-{i % 2}"}) for i in range(3)]
+        nodes = [
+            node(f"n-{i}", gpus=rng.choice([1, 2, 4]), labels={"rack": f"r-{i % 2}"})
+            for i in range(3)
+        ]
         self.world = World(*nodes, rules=rules, preempts=True)
         self.world.say(Applied(StorageClass(name="waits", waits=True, provisioner="p")))
         #: Ids that a gang of a namespace lists, by namespace.
@@ -100,14 +113,21 @@ class _History:
 
     def add(self, pods: list[Pod]) -> None:
         """Pods with uids that name nothing."""
-        self.world.create(msgspec.structs.replace(each, uid=f"u-{self.rng.random()}") for each in pods)
+        self.world.create(
+            msgspec.structs.replace(each, uid=f"u-{self.rng.random()}") for each in pods
+        )
 
     def gang(self, word: str) -> None:
         """A gang, perhaps of a PodGroup, in one rack, or with a run time."""
         name = self.name(word)
         if self.rng.random() < 0.3:
             self.world.declare(
-                pod_group(name, self.rng.randint(1, 4), namespace=f"{word}-ns", uid=f"pg-{self.rng.random()}")
+                pod_group(
+                    name,
+                    self.rng.randint(1, 4),
+                    namespace=f"{word}-ns",
+                    uid=f"pg-{self.rng.random()}",
+                )
             )
             self.create(word, name, pod_group=True)
         else:
@@ -121,7 +141,8 @@ class _History:
         ids = [f"{word}-ns/{name}", f"{other}-ns/{others}"]
         for each in (word, other):
             self.listed[f"{each}-ns"].update(ids)
-        # One side may wait for what the other one must not know, such as a claim that does not exist.
+        # One side may wait for what the other one must not know, such as a claim that does not
+        # exist.
         use = ClaimUse(f"{word}-claim-{name}")
         claims = {"claims": (use,)} if self.rng.random() < 0.4 else {}
         self.create(word, name, groups=json.dumps(ids), **claims)
@@ -138,7 +159,9 @@ class _History:
         """A pod of ours, or one of another scheduler that runs."""
         new = pod(self.name(word), gpus=1, namespace=f"{word}-ns", priority=self.rng.choice([0, 5]))
         if self.rng.random() < 0.4:
-            new = running(msgspec.structs.replace(new, scheduler_name="other"), f"n-{self.rng.randrange(3)}")
+            new = running(
+                msgspec.structs.replace(new, scheduler_name="other"), f"n-{self.rng.randrange(3)}"
+            )
         self.add([new])
 
     def claims(self, word: str) -> None:
@@ -158,7 +181,9 @@ class _History:
 
     def budget(self, word: str) -> None:
         """A budget that protects everything of its namespace."""
-        self.world.say(Applied(PodDisruptionBudget(f"{word}-ns", self.name(word), selector=(), allowed=0)))
+        self.world.say(
+            Applied(PodDisruptionBudget(f"{word}-ns", self.name(word), selector=(), allowed=0))
+        )
 
     def end(self, word: str) -> None:
         """A pod ends."""

@@ -1,9 +1,11 @@
-"""Random trees of gangs on three to five nodes in two racks, compared with a search of all choices (I9).
+"""Random trees of gangs on three to five nodes in two racks, compared with a search of all choices
+(I9).
 
-Each seed draws nodes of which other pods take some room, and a tree of up to three levels with minimums from none to
-all, some of whose parts require one rack. Some members come late, then a pod that is in the way goes. After each event
-no part has less than its minimum but something, each is in the rack that it requires, no node is over-full, and nobody
-waits who fits. Played by `python -m tests.properties.tree_gangs --trees 20000`.
+Each seed draws nodes of which other pods take some room, and a tree of up to three levels with
+minimums from none to all, some of whose parts require one rack. Some members come late, then a pod
+that is in the way goes. After each event no part has less than its minimum but something, each is
+in the rack that it requires, no node is over-full, and nobody waits who fits. Played by `python -m
+tests.properties.tree_gangs --trees 20000`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ Nodes: TypeAlias = frozenset[int]
 
 @dataclass(eq=False)
 class TreePart:
-    """A gang with the GPUs of its members, by name, or a composite with children. `least` of them are needed."""
+    """A gang with the GPUs of its members, by name, or a composite with children. `least` of them
+    are needed.
+    """
 
     name: str
     least: int
@@ -96,7 +100,9 @@ class TreeCase:
         for number in range(self.dice.randint(1, 3)):
             child = f"{name}-{number}"
             is_composite = depth < DEEPEST and self.dice.random() < 0.4
-            made.children.append(self._composite(child, depth + 1) if is_composite else self._gang(child))
+            made.children.append(
+                self._composite(child, depth + 1) if is_composite else self._gang(child)
+            )
         made.least = self.dice.randint(0, len(made.children))
         return made
 
@@ -111,7 +117,9 @@ class TreeCase:
         """The nodes on which a part may be: those of each rack, if it must be in one."""
         if not in_one_rack:
             return [nodes]
-        return [frozenset(n for n in nodes if self.racks[n] == rack) for rack in sorted({*self.racks})]
+        return [
+            frozenset(n for n in nodes if self.racks[n] == rack) for rack in sorted({*self.racks})
+        ]
 
 
 class Choices:
@@ -122,7 +130,9 @@ class Choices:
         self.known: dict[tuple[str, Free, Nodes], frozenset[Free]] = {}
 
     def after(self, part: TreePart, free: Free, nodes: Nodes, created: set[str]) -> frozenset[Free]:
-        """What may be free after the minimum of the part is placed on some of these nodes; empty if it does not fit."""
+        """What may be free after the minimum of the part is placed on some of these nodes; empty if
+        it does not fit.
+        """
         key = (part.name, free, nodes)
         if key not in self.known:
             found: set[Free] = set()
@@ -137,7 +147,9 @@ class Choices:
             for chosen in combinations(part.children, part.least):
                 states = {free}
                 for child in chosen:
-                    states = {left for each in states for left in self.after(child, each, nodes, created)}
+                    states = {
+                        left for each in states for left in self.after(child, each, nodes, created)
+                    }
                 found |= states
             return found
         sizes = sorted(gpus for name, gpus in part.members.items() if name in created)
@@ -161,7 +173,12 @@ class TreePlay:
 
     def __init__(self, seed: int) -> None:
         self.case = case = TreeCase.of(seed)
-        self.world = World(*(node(f"n{at}", gpus, labels={RACK: case.racks[at]}) for at, gpus in enumerate(case.gpus)))
+        self.world = World(
+            *(
+                node(f"n{at}", gpus, labels={RACK: case.racks[at]})
+                for at, gpus in enumerate(case.gpus)
+            )
+        )
         self.others: dict[str, Pod] = {}
         self.created: set[str] = set()
 
@@ -175,7 +192,9 @@ class TreePlay:
         self._declare(case.tree, "")
 
         # A gang exists, and counts, from its first member on.
-        late = {name for name in case.tree.pods() if not name.endswith(".0") and dice.random() < 0.2}
+        late = {
+            name for name in case.tree.pods() if not name.endswith(".0") and dice.random() < 0.2
+        }
         self._create(case.tree, "", but=late)
         yield from self._wrong("at first")
 
@@ -203,13 +222,15 @@ class TreePlay:
         topology = RACK if part.in_one_rack else ""
         for name, gpus in part.members.items():
             if name not in but and name not in self.created:
-                stated = gang_metadata(part.name, min_member=part.least, parent=parent, topology=topology)
+                stated = gang_metadata(
+                    part.name, min_member=part.least, parent=parent, topology=topology
+                )
                 self.world.create(pod(name, gpus=gpus, gang_metadata=stated))
                 self.created.add(name)
         for child in part.children:
             self._create(child, part.name, but=but)
 
-    # --- what is wrong ------------------------------------------------------------------------------------------------
+    # --- what is wrong ---------------------------------------------------------------------------
 
     def _wrong(self, when: str) -> Iterator[str]:
         self.world.advance(SETTLED_S)
@@ -245,14 +266,20 @@ class TreePlay:
         everywhere = frozenset(range(len(self.case.gpus)))
         yield from self._fits(self.case.tree, everywhere, bound, Choices(self.case))
 
-    def _fits(self, part: TreePart, nodes: Nodes, bound: dict[str, str], choices: Choices) -> Iterator[str]:
+    def _fits(
+        self, part: TreePart, nodes: Nodes, bound: dict[str, str], choices: Choices
+    ) -> Iterator[str]:
         domains = self.case.within(nodes, in_one_rack=part.in_one_rack)
         if part.in_one_rack and (racks := self._racks(part, bound)):
-            domains = [each & nodes for each in domains if {self.case.racks[n] for n in each} == racks]
+            domains = [
+                each & nodes for each in domains if {self.case.racks[n] for n in each} == racks
+            ]
         for domain in domains:
             yield from self._fits_in(part, domain, bound, choices)
 
-    def _fits_in(self, part: TreePart, nodes: Nodes, bound: dict[str, str], choices: Choices) -> Iterator[str]:
+    def _fits_in(
+        self, part: TreePart, nodes: Nodes, bound: dict[str, str], choices: Choices
+    ) -> Iterator[str]:
         free = self.free(bound)
         if not part.is_whole(bound):
             # A part that has started and lost its minimum is looked at by `_broken`.
@@ -282,7 +309,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trees", type=int, default=2_000)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--most-s", type=float, default=float("inf"), help="stop after so many seconds")
+    parser.add_argument(
+        "--most-s", type=float, default=float("inf"), help="stop after so many seconds"
+    )
     asked = parser.parse_args()
 
     begun_s = time.monotonic()

@@ -1,1 +1,3 @@
-"""Plays on real nodes: kubelets, containers, and the image as users install it (`make real-node`)."""
+"""Plays on real nodes: kubelets, containers, and the image as users install it
+(`make real-node`).
+"""

@@ -1,4 +1,6 @@
-"""What plays do: declare gangs, wait for what must become true, and report each step with its time."""
+"""What plays do: declare gangs, wait for what must become true, and report each step with
+its time.
+"""
 
 from __future__ import annotations
 
@@ -79,14 +81,20 @@ class Stage:
             try:
                 if found := holds():
                     return found
-            except (ApiError, OSError, ControlPlaneError):  # an API that is rolled, an object that is not there yet
+            # an API that is rolled, an object that is not there yet
+            except (ApiError, OSError, ControlPlaneError):
                 found = None
-            assert time.monotonic() < deadline_s, f"not within {within_s:g} s: {what}\n{self.told()}"
+            assert time.monotonic() < deadline_s, (
+                f"not within {within_s:g} s: {what}\n{self.told()}"
+            )
             time.sleep(0.2)
 
     def told(self) -> str:
         """Pods, their conditions and the scheduler's last lines, for a failure."""
-        lines = [f"{pod['metadata']['name']} {pod['status'].get('phase')} {refusal(pod)}" for pod in self.pods()]
+        lines = [
+            f"{pod['metadata']['name']} {pod['status'].get('phase')} {refusal(pod)}"
+            for pod in self.pods()
+        ]
         logs = self._logs()
         groups = self.cluster.kubectl("get", "podgroups.scheduling.x-k8s.io", "-A")
         replicas = self.cluster.kubectl("-n", NAMESPACE, "get", "pods", "-o", "wide")
@@ -94,7 +102,9 @@ class Stage:
 
     def _logs(self) -> str:
         try:
-            return self.cluster.kubectl("-n", NAMESPACE, "logs", "-l", LABEL, "--tail=15", "--prefix")
+            return self.cluster.kubectl(
+                "-n", NAMESPACE, "logs", "-l", LABEL, "--tail=15", "--prefix"
+            )
         except ControlPlaneError as error:
             return str(error)  # a node that is dead has none
 
@@ -106,7 +116,10 @@ class Stage:
 
     def condition(self, name: str, kind: str) -> Object:
         """A condition of a PodGroup; empty if it has none."""
-        return next((each for each in self.pod_group(name).get("conditions", ()) if each["type"] == kind), {})
+        return next(
+            (each for each in self.pod_group(name).get("conditions", ()) if each["type"] == kind),
+            {},
+        )
 
     def events(self, reason: str) -> list[str]:
         """The notes of Events with this reason."""
@@ -117,25 +130,37 @@ class Stage:
         """CPU of a node that no pod requests."""
         allocatable = milli(self.api.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]["cpu"])
         pods = self.api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}").items
-        containers = [each for pod in pods if "nodeName" in pod["spec"] for each in pod["spec"]["containers"]]
-        return allocatable - sum(milli(each["resources"].get("requests", {}).get("cpu", "0")) for each in containers)
+        containers = [
+            each for pod in pods if "nodeName" in pod["spec"] for each in pod["spec"]["containers"]
+        ]
+        return allocatable - sum(
+            milli(each["resources"].get("requests", {}).get("cpu", "0")) for each in containers
+        )
 
     def clear(self) -> None:
         """Delete all work, and wait until it is gone."""
         kinds = "jobs,deployments,pods,podgroups.scheduling.x-k8s.io"
-        self.cluster.kubectl("delete", kinds, "--all", "--grace-period=1", "--wait=true", "-n", "default")
+        self.cluster.kubectl(
+            "delete", kinds, "--all", "--grace-period=1", "--wait=true", "-n", "default"
+        )
         self.until(lambda: not self.pods(), "no pods")
 
     def replicas(self) -> list[Object]:
         """gangsched's live pods."""
-        return [pod for pod in self.pods(namespace=NAMESPACE) if "deletionTimestamp" not in pod["metadata"]]
+        return [
+            pod
+            for pod in self.pods(namespace=NAMESPACE)
+            if "deletionTimestamp" not in pod["metadata"]
+        ]
 
     def leader(self) -> Object:
         """The replica that holds the Lease; waits until one does."""
 
         def found() -> Object | None:
             holder = self.api.get(LEASE)["spec"].get("holderIdentity") or ""
-            return next((pod for pod in self.replicas() if holder.startswith(pod["metadata"]["name"])), None)
+            return next(
+                (pod for pod in self.replicas() if holder.startswith(pod["metadata"]["name"])), None
+            )
 
         leader: Object = self.until(found, "a replica that holds the Lease")
         return leader
@@ -210,7 +235,11 @@ def gang(name: str, members: int, code: str = "sleep 600", **spec: Any) -> list[
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": f"{name}-{number}", "namespace": "default", "labels": dict(labels(name))},
+            "metadata": {
+                "name": f"{name}-{number}",
+                "namespace": "default",
+                "labels": dict(labels(name)),
+            },
             "spec": pod_spec(code, **spec),
         }
         for number in range(members)
@@ -254,6 +283,11 @@ def deployment(name: str, replicas: int, spec: Object) -> Object:
 def on_a_lost_node(seconds: int) -> Sequence[Object]:
     """Tolerations with which a pod leaves a node that is away for so long."""
     return [
-        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+        {
+            "key": f"node.kubernetes.io/{key}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": seconds,
+        }
         for key in ("unreachable", "not-ready")
     ]

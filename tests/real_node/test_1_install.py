@@ -18,13 +18,16 @@ from tests.real_node.stage import INSTALL, NAMESPACE, Stage, container_id, gang,
 pytestmark = pytest.mark.real_node
 
 ROOT = Path(__file__).resolve().parents[2]
-#: In MB, of the image beside its base, and of a replica that has just started (docs/install.md has what is measured).
+#: In MB, of the image beside its base, and of a replica that has just started (docs/install.md has
+#: what is measured).
 MOST_BESIDE_THE_BASE, MOST_WORKING_SET = 110, 150
 SEEN_EVERY_S = 0.1
 
 
 class Starts:
-    """How long each replica takes from when it is first seen to when it is Ready, while the block runs."""
+    """How long each replica takes from when it is first seen to when it is Ready, while the block
+    runs.
+    """
 
     def __init__(self, stage: Stage) -> None:
         self._api = stage.cluster.api()
@@ -48,7 +51,9 @@ class Starts:
             for pod in self._api.list(f"/api/v1/namespaces/{NAMESPACE}/pods").items:
                 name, now_s = pod["metadata"]["name"], time.monotonic()
                 created_s = self._created_s.setdefault(name, now_s)
-                ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions(pod))
+                ready = any(
+                    each["type"] == "Ready" and each["status"] == "True" for each in conditions(pod)
+                )
                 if ready:
                     self.took_s.setdefault(name, now_s - created_s)
 
@@ -59,14 +64,21 @@ def conditions(pod: Object) -> list[Object]:
 
 
 def test_install_as_the_readme_says(stage: Stage, images: Images) -> None:
-    """Both replicas become ready, and a gang of a PodGroup starts: PodGroups are read in the shipped image."""
-    with step("kubectl apply -f install.yaml, until both replicas are ready"), Starts(stage) as starts:
+    """Both replicas become ready, and a gang of a PodGroup starts: PodGroups are read in the
+    shipped image.
+    """
+    with (
+        step("kubectl apply -f install.yaml, until both replicas are ready"),
+        Starts(stage) as starts,
+    ):
         stage.cluster.kubectl("apply", "--server-side", "-f", INSTALL)
         stage.rolled_out()
     with step("a gang of three runs"):
         stage.apply(*gang("first", 3))
         stage.until(lambda: len(stage.running("first-")) == 3, "three running members")
-    sets = [stage.cluster.rss_mb(pod["spec"]["nodeName"], container_id(pod)) for pod in stage.replicas()]
+    sets = [
+        stage.cluster.rss_mb(pod["spec"]["nodeName"], container_id(pod)) for pod in stage.replicas()
+    ]
     size_mb, base_mb = images.gangsched.size_mb, images.python.size_mb
     say(f"image {size_mb:.0f} MB, {size_mb - base_mb:.0f} MB of it beside the base")
     say(f"created to ready {', '.join(f'{took_s:.1f}' for took_s in starts.took_s.values())} s")
@@ -87,16 +99,26 @@ def test_the_scenes_of_the_demo(stage: Stage, tmp_path: Path) -> None:
     }
     with step("the scenes of hack/kind/demo.sh"):
         played = subprocess.run(
-            [ROOT / "hack/kind/demo.sh"], capture_output=True, text=True, timeout=400, check=False, env=environment
+            [ROOT / "hack/kind/demo.sh"],
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+            env=environment,
         )
     assert played.returncode == 0, f"{played.stdout[-2500:]}\n{played.stderr[-1500:]}"
     stage.clear()
 
 
 def test_the_api_of_gangs_is_installed(stage: Stage) -> None:
-    """Taken out and put back: no replica that leads serves the API then, and the rollout must end all the same."""
+    """Taken out and put back: no replica that leads serves the API then, and the rollout must end
+    all the same.
+    """
     apply = ("apply", "--server-side", "--force-conflicts")
-    stage.until(lambda: stage.cluster.kubectl("get", "gangs", "-A") is not None, "an answer to kubectl get gangs")
+    stage.until(
+        lambda: stage.cluster.kubectl("get", "gangs", "-A") is not None,
+        "an answer to kubectl get gangs",
+    )
     with step("kubectl apply -k overlays/no-gangs-api"):
         stage.cluster.kubectl("delete", "apiservice", "v1alpha1.visibility.gangsched.dev")
         stage.cluster.kubectl(*apply, "-k", ROOT / "overlays/no-gangs-api")
@@ -104,4 +126,7 @@ def test_the_api_of_gangs_is_installed(stage: Stage) -> None:
     with step("kubectl apply -f manifests/install.yaml"):
         stage.cluster.kubectl(*apply, "-f", ROOT / "manifests/install.yaml")
         stage.rolled_out()
-    stage.until(lambda: stage.cluster.kubectl("get", "gangs", "-A") is not None, "an answer to kubectl get gangs")
+    stage.until(
+        lambda: stage.cluster.kubectl("get", "gangs", "-A") is not None,
+        "an answer to kubectl get gangs",
+    )

@@ -8,7 +8,17 @@ import time
 import pytest
 from control_plane.api import Object
 
-from tests.real_node.stage import GANGS, LABEL, NAMESPACE, Stage, container_id, gang, pod_spec, say, step
+from tests.real_node.stage import (
+    GANGS,
+    LABEL,
+    NAMESPACE,
+    Stage,
+    container_id,
+    gang,
+    pod_spec,
+    say,
+    step,
+)
 
 pytestmark = pytest.mark.real_node
 
@@ -22,7 +32,8 @@ LEFT_MILLI = 100
 class Poller:
     """Asks for the gangs through the API server until the block ends, as several users at once.
 
-    The API server keeps its connections to replicas, so one user alone notices a replica that goes only where his goes.
+    The API server keeps its connections to replicas, so one user alone notices a replica that goes
+    only where his goes.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -68,7 +79,9 @@ def test_rolling_restarts_do_not_interrupt_the_api_of_gangs(stage: Stage) -> Non
 
 
 def test_a_leader_that_is_killed(stage: Stage) -> None:
-    """SIGKILL of its container: the standby takes over when the Lease has run out, and a new gang starts."""
+    """SIGKILL of its container: the standby takes over when the Lease has run out, and a new gang
+    starts.
+    """
     leader = stage.leader()
     with step("SIGKILL of the leader, until a gang that came after it runs"):
         stage.cluster.kill_container(leader["spec"]["nodeName"], container_id(leader))
@@ -88,14 +101,24 @@ def test_a_drain_evicts_nobody_for_a_standby(stage: Stage) -> None:
         stage.apply(*(filler(name, stage.free_cpu_milli(name) - LEFT_MILLI) for name in nodes))
         stage.until(lambda: len(stage.running("filler-")) == len(nodes), "full nodes")
         before = {pod["metadata"]["uid"] for pod in stage.pods("filler-")}
-        drain = ("drain", node, f"--pod-selector={LABEL}", "--delete-emptydir-data", "--timeout=60s")
+        drain = (
+            "drain",
+            node,
+            f"--pod-selector={LABEL}",
+            "--delete-emptydir-data",
+            "--timeout=60s",
+        )
         stage.cluster.kubectl(*drain, within_s=90.0)
         stage.until(lambda: waits(stage), "a replica that no node takes")
     with step("10 s of a waiting replica"):
         deadline_s = time.monotonic() + 10.0
         while time.monotonic() < deadline_s:
-            alive = [pod for pod in stage.pods("filler-") if "deletionTimestamp" not in pod["metadata"]]
-            assert {pod["metadata"]["uid"] for pod in alive} == before, "a pod was evicted for a standby"
+            alive = [
+                pod for pod in stage.pods("filler-") if "deletionTimestamp" not in pod["metadata"]
+            ]
+            assert {pod["metadata"]["uid"] for pod in alive} == before, (
+                "a pod was evicted for a standby"
+            )
             time.sleep(0.5)
         assert stage.leader()["metadata"]["name"] == leader
     stage.cluster.kubectl("uncordon", node)
@@ -115,4 +138,7 @@ def filler(node: str, cpu_milli: int) -> Object:
 
 def waits(stage: Stage) -> bool:
     """Whether a replica is told that there is no room for it."""
-    return any("nodeName" not in pod["spec"] and pod["status"].get("conditions") for pod in stage.replicas())
+    return any(
+        "nodeName" not in pod["spec"] and pod["status"].get("conditions")
+        for pod in stage.replicas()
+    )

@@ -8,7 +8,16 @@ from collections.abc import Callable
 import pytest
 from control_plane.api import Object
 
-from tests.real_node.stage import Stage, deployment, job, on_a_lost_node, pod_group, pod_spec, say, step
+from tests.real_node.stage import (
+    Stage,
+    deployment,
+    job,
+    on_a_lost_node,
+    pod_group,
+    pod_spec,
+    say,
+    step,
+)
 
 pytestmark = pytest.mark.real_node
 
@@ -21,27 +30,47 @@ ENDS_SOON = "sleep 1"
 
 
 def test_gangs_on_a_node_that_dies(stage: Stage) -> None:
-    """A Job's and a Deployment's members are replaced elsewhere; the dead ones are counted nowhere."""
+    """A Job's and a Deployment's members are replaced elsewhere; the dead ones are
+    counted nowhere.
+    """
     spec = pod_spec("sleep 600", cpu="600m") | {"tolerations": list(on_a_lost_node(3))}
     with step("a Job and a Deployment of two, spread over the nodes"):
         stage.apply(pod_group("train", 2), job("train", 2, spec))
         stage.apply(pod_group("serve", 2), deployment("serve", 2, spec))
-        stage.until(lambda: len(stage.running("train-")) == len(stage.running("serve-")) == 2, "both gangs")
+        stage.until(
+            lambda: len(stage.running("train-")) == len(stage.running("serve-")) == 2, "both gangs"
+        )
     leader = stage.leader()["spec"]["nodeName"]
-    lost = next(node for node in (*stage.running("train-"), *stage.running("serve-")) if node != leader)
-    dead = {pod["metadata"]["name"] for pod in (*stage.pods("train-"), *stage.pods("serve-")) if on(pod, lost)}
+    lost = next(
+        node for node in (*stage.running("train-"), *stage.running("serve-")) if node != leader
+    )
+    dead = {
+        pod["metadata"]["name"]
+        for pod in (*stage.pods("train-"), *stage.pods("serve-"))
+        if on(pod, lost)
+    }
     with step(f"{lost} dies: {len(dead)} members, until both gangs are whole elsewhere"):
         stage.cluster.kill_node(lost)
         stage.until(
-            lambda: healed(stage, "train", lost) and healed(stage, "serve", lost), "healed gangs", within_s=120.0
+            lambda: healed(stage, "train", lost) and healed(stage, "serve", lost),
+            "healed gangs",
+            within_s=120.0,
         )
     with step("the dead members are terminating, and counted nowhere"):
-        assert any(pod["metadata"]["name"] in dead for pod in stage.pods()), "a kubelet that is dead deleted a pod"
+        assert any(pod["metadata"]["name"] in dead for pod in stage.pods()), (
+            "a kubelet that is dead deleted a pod"
+        )
         for name in ("train", "serve"):
-            stage.until(lambda name=name: counts(stage, name) == (2, 2), f"two members in the status of {name}")  # type: ignore[misc]
+            stage.until(
+                lambda name=name: counts(stage, name) == (2, 2),
+                f"two members in the status of {name}",
+            )  # type: ignore[misc]
     with step(f"{lost} is back"):
         stage.cluster.revive_node(lost)
-        stage.until(lambda: not dead & {pod["metadata"]["name"] for pod in stage.pods()}, "an end of the dead members")
+        stage.until(
+            lambda: not dead & {pod["metadata"]["name"] for pod in stage.pods()},
+            "an end of the dead members",
+        )
     stage.clear()
 
 
@@ -68,7 +97,9 @@ def test_the_rest_of_a_job_starts(stage: Stage) -> None:
     with step("Jobs of four whose last index fails once"):
         all_complete(stage, "rest", lambda name: job(name, 4, spec, backoffLimitPerIndex=2))
     with step("Jobs of five completions, four at a time"):
-        all_complete(stage, "five", lambda name: job(name, 5, pod_spec(ENDS_SOON, cpu="10m"), parallelism=4))
+        all_complete(
+            stage, "five", lambda name: job(name, 5, pod_spec(ENDS_SOON, cpu="10m"), parallelism=4)
+        )
     with step("a Job made again under its name starts whole"):
         stage.cluster.kubectl("delete", "job", "five-0", "--wait=true")
         again = job("five-0", 4, pod_spec("sleep 600", cpu="1500m"))  # there is room for three
@@ -83,7 +114,11 @@ def all_complete(stage: Stage, prefix: str, make: Callable[[str], Object]) -> No
     for number in range(TRIALS):
         stage.apply(pod_group(f"{prefix}-{number}", 4), make(f"{prefix}-{number}"))
     try:
-        stage.until(lambda: complete(stage, f"{prefix}-") == TRIALS, "complete Jobs", within_s=60.0 + 10.0 * TRIALS)
+        stage.until(
+            lambda: complete(stage, f"{prefix}-") == TRIALS,
+            "complete Jobs",
+            within_s=60.0 + 10.0 * TRIALS,
+        )
     finally:
         say(f"{complete(stage, f'{prefix}-')} of {TRIALS} Jobs are complete")
 
@@ -98,7 +133,10 @@ def complete(stage: Stage, prefix: str) -> int:
     """How many Jobs are Complete."""
     jobs = stage.api.list("/apis/batch/v1/namespaces/default/jobs").items
     return sum(
-        any(each["type"] == "Complete" and each["status"] == "True" for each in found["status"].get("conditions", ()))
+        any(
+            each["type"] == "Complete" and each["status"] == "True"
+            for each in found["status"].get("conditions", ())
+        )
         for found in jobs
         if found["metadata"]["name"].startswith(prefix)
     )
@@ -110,6 +148,7 @@ def waiting(stage: Stage, prefix: str) -> list[Object]:
         pod
         for pod in stage.pods(prefix)
         if any(
-            each["type"] == "PodScheduled" and each["status"] == "False" for each in pod["status"].get("conditions", ())
+            each["type"] == "PodScheduled" and each["status"] == "False"
+            for each in pod["status"].get("conditions", ())
         )
     ]

@@ -27,9 +27,13 @@ def helm(stage: Stage, *words: str | Path) -> None:
 def test_helm(stage: Stage) -> None:
     """Pods that wait over the change of the installation are placed by the new one."""
     with step("uninstall what kubectl installed"):
-        stage.cluster.kubectl("delete", "apiservice", "v1alpha1.visibility.gangsched.dev", "--ignore-not-found")
+        stage.cluster.kubectl(
+            "delete", "apiservice", "v1alpha1.visibility.gangsched.dev", "--ignore-not-found"
+        )
         spared = ("-l", "app.kubernetes.io/component!=definition")
-        stage.cluster.kubectl("delete", "-f", ROOT / "manifests/install.yaml", "--ignore-not-found", *spared)
+        stage.cluster.kubectl(
+            "delete", "-f", ROOT / "manifests/install.yaml", "--ignore-not-found", *spared
+        )
         stage.apply(*gang("between", 2))
     with step("helm upgrade --install --wait"):
         helm(stage, *INSTALL, *WAIT)

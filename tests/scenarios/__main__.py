@@ -11,7 +11,9 @@ from tests.scenarios.table import TableError, by_rule, load
 def main() -> int:
     """Print the table; 1 when a rule has no scenario or a file cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m tests.scenarios", description=__doc__)
-    parser.add_argument("--rules", action="store_true", help="rule → scenarios (otherwise: file → scenarios)")
+    parser.add_argument(
+        "--rules", action="store_true", help="rule → scenarios (otherwise: file → scenarios)"
+    )
     arguments = parser.parse_args()
     try:
         scenarios = load()

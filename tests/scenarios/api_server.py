@@ -22,7 +22,11 @@ def rfc3339(wall_s: float) -> str:
 def key_of(body: Object) -> str:
     """`namespace/name`, or the name of an object that is in no namespace."""
     metadata = body["metadata"]
-    return f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else str(metadata["name"])
+    return (
+        f"{metadata['namespace']}/{metadata['name']}"
+        if "namespace" in metadata
+        else str(metadata["name"])
+    )
 
 
 def admit(pod: Object, wall: str) -> None:
@@ -33,7 +37,11 @@ def admit(pod: Object, wall: str) -> None:
     for container in pod["spec"]["containers"]:
         resources = container["resources"]
         resources["requests"] = {**resources.get("limits", {}), **resources.get("requests", {})}
-    pod["status"] |= {"phase": "Running", "startTime": wall} if pod["spec"].get("nodeName") else {"phase": "Pending"}
+    pod["status"] |= (
+        {"phase": "Running", "startTime": wall}
+        if pod["spec"].get("nodeName")
+        else {"phase": "Pending"}
+    )
 
 
 def merged(old: Any, patch: Any) -> Any:
@@ -52,7 +60,11 @@ def merged(old: Any, patch: Any) -> Any:
 def dialect_of(body: Object) -> str:
     """The dialect in which an object declares gangs; "" if it declares none."""
     api_group = body.get("apiVersion", "").partition("/")[0]
-    of = (name for name, each in DIALECTS.items() if (each.api_group, each.kind) == (api_group, body["kind"]))
+    of = (
+        name
+        for name, each in DIALECTS.items()
+        if (each.api_group, each.kind) == (api_group, body["kind"])
+    )
     return next(of, "")
 
 

@@ -1,9 +1,11 @@
-"""What preemption does in the virtual form: the writes, the Eviction API, and pods that take time to stop.
+"""What preemption does in the virtual form: the writes, the Eviction API, and pods that take time
+to stop.
 
-Invariant: it behaves as kube-apiserver 1.36 was measured to. An eviction overwrites the condition DisruptionTarget;
-again on a terminating pod it is accepted; a PodDisruptionBudget that allows none answers 429, two of them 500; pods in
-phase Pending pass. As on the real control plane of the tests no controller raises `disruptionsAllowed` again. Orders
-are carried out as `kube.write` does, one write at a time, and a crash may come after each.
+Invariant: it behaves as kube-apiserver 1.36 was measured to. An eviction overwrites the condition
+DisruptionTarget; again on a terminating pod it is accepted; a PodDisruptionBudget that allows none
+answers 429, two of them 500; pods in phase Pending pass. As on the real control plane of the tests
+no controller raises `disruptionsAllowed` again. Orders are carried out as `kube.write` does, one
+write at a time, and a crash may come after each.
 """
 
 from __future__ import annotations
@@ -104,7 +106,9 @@ class Evictions:
                 break
             pod = self._objects.named(member)
             if pod is None:
-                self._objects.tell(PreemptionPrepared(order.id, f"pod {member.namespace}/{member.name} is gone"))
+                self._objects.tell(
+                    PreemptionPrepared(order.id, f"pod {member.namespace}/{member.name} is gone")
+                )
                 return
             self._objects.change(pod, {"status": {"nominatedNodeName": member.node}})
             yield
@@ -133,7 +137,9 @@ class Evictions:
             self._objects.tell(Evicted(order.id, order.uid, EvictionResult.GONE, "pods not found"))
             return
         if "deletionTimestamp" not in pod["metadata"]:
-            budgets = [] if order.delete or pod["status"]["phase"] == "Pending" else self._budgets(pod)
+            budgets = (
+                [] if order.delete or pod["status"]["phase"] == "Pending" else self._budgets(pod)
+            )
             if refusal := _refusal(budgets):
                 self._try_again(order, refusal, again_s)
                 return
@@ -167,17 +173,32 @@ class Evictions:
 
     def _mark(self, pod: Object, told: dict[str, str]) -> None:
         """Set DisruptionTarget, beside the other conditions."""
-        others = [each for each in pod["status"].get("conditions", ()) if each["type"] != DISRUPTION_TARGET]
-        self._objects.change(pod, {"status": {"conditions": [*others, {"type": DISRUPTION_TARGET, **told}]}})
+        others = [
+            each
+            for each in pod["status"].get("conditions", ())
+            if each["type"] != DISRUPTION_TARGET
+        ]
+        self._objects.change(
+            pod, {"status": {"conditions": [*others, {"type": DISRUPTION_TARGET, **told}]}}
+        )
 
     def _budgets(self, pod: Object) -> list[Object]:
-        return [budget for budget in self._objects.of_kind("PodDisruptionBudget") if _covers(budget, pod)]
+        return [
+            budget
+            for budget in self._objects.of_kind("PodDisruptionBudget")
+            if _covers(budget, pod)
+        ]
 
 
 def _refusal(budgets: list[Object]) -> str:
-    """What the API server says of an eviction that these PodDisruptionBudgets concern; "" if they allow it."""
+    """What the API server says of an eviction that these PodDisruptionBudgets concern; "" if they
+    allow it.
+    """
     if len(budgets) > 1:
-        return "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        return (
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does"
+            " not support."
+        )
     if budgets and budgets[0]["status"]["disruptionsAllowed"] <= 0:
         return f"The disruption budget {budgets[0]['metadata']['name']} needs more healthy pods."
     return ""
@@ -185,6 +206,8 @@ def _refusal(budgets: list[Object]) -> str:
 
 def _covers(budget: Object, pod: Object) -> bool:
     selector = budget["spec"]["selector"]
-    equals = tuple(Requirement(key, "In", (value,)) for key, value in selector.get("matchLabels", {}).items())
+    equals = tuple(
+        Requirement(key, "In", (value,)) for key, value in selector.get("matchLabels", {}).items()
+    )
     same_namespace = budget["metadata"]["namespace"] == pod["metadata"]["namespace"]
     return same_namespace and selects(equals, pod["metadata"].get("labels", {}))

@@ -1,8 +1,8 @@
 """From the entries of a table to API objects.
 
-Invariant: the same entries make the same objects in both forms. Every namespaced name is in the scenario's namespace
-(`other/x` in a second one, `SLUG-other`), every node carries a label and every pod a node selector of its scenario, so
-that scenarios in one cluster are independent.
+Invariant: the same entries make the same objects in both forms. Every namespaced name is in the
+scenario's namespace (`other/x` in a second one, `SLUG-other`), every node carries a label and every
+pod a node selector of its scenario, so that scenarios in one cluster are independent.
 """
 
 from __future__ import annotations
@@ -35,14 +35,23 @@ CLASS: Final = "scenarios"
 #: Priority classes with preemptionPolicy Never, and those that an API server brings along.
 NEVER: Final = frozenset({"high-never"})
 BUILT_IN: Final = frozenset({"system-node-critical"})
-#: How a style names the gang and its minimum on pods: (kind, name key, min key); "" where a PodGroup says it.
+#: How a style names the gang and its minimum on pods: (kind, name key, min key); "" where a
+#: PodGroup says it.
 STYLES: Final = {
     "podgroup": ("labels", make.POD_GROUP_LABEL, ""),
     "sigs": ("labels", SIGS, ""),
     "legacy": ("labels", f"{SIGS}/name", f"{SIGS}/min-available"),
     "koordinator": ("annotations", f"{K}name", f"{K}min-available"),
-    "kube-batch": ("annotations", "scheduling.k8s.io/group-name", "scheduling.k8s.io/group-min-member"),
-    "group-pod-num": ("annotations", "scheduling.k8s.io/group-name", "scheduling.k8s.io/group-pod-num"),
+    "kube-batch": (
+        "annotations",
+        "scheduling.k8s.io/group-name",
+        "scheduling.k8s.io/group-min-member",
+    ),
+    "group-pod-num": (
+        "annotations",
+        "scheduling.k8s.io/group-name",
+        "scheduling.k8s.io/group-pod-num",
+    ),
     "kep": ("labels", "pod-group/name", "pod-group/min-available"),
 }
 VALUES: Final = {
@@ -88,12 +97,15 @@ _POD_WORDS: Final = frozenset(
         "deadline",
     }
 )
-#: What a pod's owner states that it will run, and after how many seconds its kubelet ends it (kwok reads that one).
+#: What a pod's owner states that it will run, and after how many seconds its kubelet ends it (kwok
+#: reads that one).
 _TIMES: Final = {"runtime": EXPECTED_RUNTIME, "runs": make.RUN_SECONDS}
 _GROUP_WORDS: Final = frozenset({"min", "min_resources", "timeout", "group_annotations", "style"})
 _BUDGET_WORDS: Final = frozenset({"of", "labels", "allowed"})
 _SERVICE_WORDS: Final = frozenset({"selector"})
-_NODE_WORDS: Final = frozenset({"count", "cpu", "memory", "gpus", "pods", "labels", "taints", "unschedulable"})
+_NODE_WORDS: Final = frozenset(
+    {"count", "cpu", "memory", "gpus", "pods", "labels", "taints", "unschedulable"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +165,26 @@ class Maker:
                 raise ValueError(f"create what? {kind!r}")
 
     def _gang(self, name: str, words: dict[str, Any]) -> list[Object]:
-        members, first, style = words.pop("members"), words.pop("from", 0), words.get("style", "podgroup")
+        members, first, style = (
+            words.pop("members"),
+            words.pop("from", 0),
+            words.get("style", "podgroup"),
+        )
         words.setdefault("min", members)
-        of_pod = {key: value for key, value in words.items() if key in _POD_WORDS | VALUES.keys() | {"min"}}
-        of_group = {key: value for key, value in words.items() if key in _GROUP_WORDS | VALUES.keys()}
+        of_pod = {
+            key: value
+            for key, value in words.items()
+            if key in _POD_WORDS | VALUES.keys() | {"min"}
+        }
+        of_group = {
+            key: value for key, value in words.items() if key in _GROUP_WORDS | VALUES.keys()
+        }
         _check(words, of_pod.keys() | of_group.keys())
         with_group = not STYLES[style][2]
-        pods = [self._pod(f"{name}-{index}", {"gang": bare(name), **of_pod}) for index in range(first, first + members)]
+        pods = [
+            self._pod(f"{name}-{index}", {"gang": bare(name), **of_pod})
+            for index in range(first, first + members)
+        ]
         return [self._pod_group(name, of_group), *pods] if with_group else pods
 
     def _pod_group(self, name: str, words: dict[str, Any]) -> Object:
@@ -227,14 +252,25 @@ class Maker:
         if words.get("owner"):
             kind = words.get("owner_kind", "Job")
             body["metadata"]["ownerReferences"] = [
-                {"apiVersion": "batch/v1", "kind": kind, "name": words["owner"], "uid": "1", "controller": True}
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": kind,
+                    "name": words["owner"],
+                    "uid": "1",
+                    "controller": True,
+                }
             ]
         return body
 
     def _budget(self, name: str, words: dict[str, Any]) -> Object:
-        """A PodDisruptionBudget of a gang's pods (`of`) or of `labels`; no controller ever changes what it allows."""
+        """A PodDisruptionBudget of a gang's pods (`of`) or of `labels`; no controller ever changes
+        what it allows.
+        """
         _check(words, _BUDGET_WORDS)
-        labels = {**({make.POD_GROUP_LABEL: words["of"]} if "of" in words else {}), **words.get("labels", {})}
+        labels = {
+            **({make.POD_GROUP_LABEL: words["of"]} if "of" in words else {}),
+            **words.get("labels", {}),
+        }
         return {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
@@ -257,8 +293,17 @@ class Maker:
         _check(words, _OBJECT_WORDS)
         api_version, kind = OBJECTS[kind]
         annotations = self._filled(words.get("annotations", {}))
-        metadata = {"name": bare(name), "namespace": self.namespace(name), "annotations": annotations}
-        return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": words.get("spec", {})}
+        metadata = {
+            "name": bare(name),
+            "namespace": self.namespace(name),
+            "annotations": annotations,
+        }
+        return {
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": metadata,
+            "spec": words.get("spec", {}),
+        }
 
     def _values(self, words: Mapping[str, Any]) -> dict[str, str]:
         values = {K + key: words[word] for word, key in VALUES.items() if word in words}
@@ -267,19 +312,26 @@ class Maker:
         return {key: str(value) for key, value in values.items()}
 
     def _filled(self, annotations: Mapping[str, Any]) -> dict[str, str]:
-        return {key.replace("K/", K): str(value).replace("$NS", self.slug) for key, value in annotations.items()}
+        return {
+            key.replace("K/", K): str(value).replace("$NS", self.slug)
+            for key, value in annotations.items()
+        }
 
     def edit(self, kind: str, words: Mapping[str, Any]) -> tuple[Object, Object]:
         """(merge patch of the object, merge patch of its status); an empty one is not sent."""
         metadata = {key: words[key] for key in ("labels", "finalizers") if key in words}
         if "annotations" in words:
             metadata["annotations"] = {
-                key.replace("K/", K): value if value is None else str(value).replace("$NS", self.slug)
+                key.replace("K/", K): (
+                    value if value is None else str(value).replace("$NS", self.slug)
+                )
                 for key, value in words["annotations"].items()
             }
         body: Object = {"metadata": metadata} if metadata else {}
         status: Object = {}
-        spec = {key: words[word] for word, key in _EDITS[kind].items() if word in words} or words.get("spec")
+        spec = {
+            key: words[word] for word, key in _EDITS[kind].items() if word in words
+        } or words.get("spec")
         if spec:
             body["spec"] = spec
         if kind == "Node" and "gpus" in words:
@@ -288,13 +340,29 @@ class Maker:
             status["nominatedNodeName"] = words["nominated"] and self.node_name(words["nominated"])
         if kind == "PodDisruptionBudget" and "allowed" in words:
             status |= _budget_status(words["allowed"])
-        _check(words, {"labels", "annotations", "finalizers", "gpus", "nominated", "allowed", "spec", *_EDITS[kind]})
+        _check(
+            words,
+            {
+                "labels",
+                "annotations",
+                "finalizers",
+                "gpus",
+                "nominated",
+                "allowed",
+                "spec",
+                *_EDITS[kind],
+            },
+        )
         return body, {"status": status} if status else {}
 
 
 _EDITS: Final = {
     "Pod": {"gates": "schedulingGates"},
-    "PodGroup": {"min": "minMember", "timeout": "scheduleTimeoutSeconds", "min_resources": "minResources"},
+    "PodGroup": {
+        "min": "minMember",
+        "timeout": "scheduleTimeoutSeconds",
+        "min_resources": "minResources",
+    },
     "Node": {"unschedulable": "unschedulable", "taints": "taints"},
     **{kind: {} for kind in ("PodDisruptionBudget", "PodGang", "CompositePodGroup")},
     "Service": {"selector": "selector"},
@@ -338,7 +406,9 @@ def claim_of(pod: Object) -> Object:
 
 
 def volume_of(claim: str) -> tuple[Object, Object]:
-    """(the volume that a provisioner makes for a claim, the patch by which the controller binds it)."""
+    """(the volume that a provisioner makes for a claim, the patch by which the controller binds
+    it).
+    """
     namespace, _, name = claim.partition("/")
     volume = f"{namespace}.{name}"
     body = {
@@ -350,7 +420,12 @@ def volume_of(claim: str) -> tuple[Object, Object]:
             "storageClassName": CLASS,
             "capacity": {"storage": "1Gi"},
             "csi": {"driver": "csi.test", "volumeHandle": volume},
-            "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name},
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": namespace,
+                "name": name,
+            },
         },
     }
     done = {"pv.kubernetes.io/bind-completed": "yes"}

@@ -1,7 +1,8 @@
 """Plays one scenario on a cluster.
 
-Invariant: steps are played in order; an expectation is waited for until it holds or its time is up, and what must never
-happen is judged at the end from everything seen. The player does not know the form.
+Invariant: steps are played in order; an expectation is waited for until it holds or its time is up,
+and what must never happen is judged at the end from everything seen. The player does not know the
+form.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Cluster(Protocol):
         """Merge-patch an object, or its status."""
 
     def until(self, look: Callable[[View], list[str]], *, within_s: float) -> None:
-        """Wait until `look` has no complaints; 0 means: once the steps before have had their effect.
+        """Wait until `look` has no complaints; 0 means: once the steps before have had their
+        effect.
 
         Raises AssertionError with the last complaints.
         """
@@ -49,7 +51,9 @@ class Cluster(Protocol):
         """From now on binds of these pods are refused; an empty list ends that."""
 
     def while_binding(self, deeds: dict[str, str]) -> None:
-        """At the next bind of this pod: `gone` (the pod has just been deleted) or `lost` (the answer is)."""
+        """At the next bind of this pod: `gone` (the pod has just been deleted) or `lost` (the
+        answer is).
+        """
 
     def restart(self) -> None:
         """The scheduler dies and comes back."""
@@ -70,18 +74,24 @@ class Cluster(Protocol):
         """The time so long ago, in RFC 3339."""
 
     def every(self, seconds: float, deed: Callable[[], bool]) -> None:
-        """Do this now and then every so many seconds, as long as it returns True and the scenario lasts."""
+        """Do this now and then every so many seconds, as long as it returns True and the scenario
+        lasts.
+        """
 
 
 def play(scenario: Scenario, cluster: Cluster) -> None:
     """Play all steps. Raises AssertionError naming the step that failed."""
     player = _Player(scenario, cluster)
-    cluster.create([body for name, words in scenario.nodes.items() for body in player.maker.nodes(name, words)])
+    cluster.create(
+        [body for name, words in scenario.nodes.items() for body in player.maker.nodes(name, words)]
+    )
     for number, step in enumerate(scenario.steps, start=1):
         try:
             player.step(step)
         except AssertionError as error:
-            raise AssertionError(f"{scenario.name!r}, step {number} ({step.verb}): {error}") from None
+            raise AssertionError(
+                f"{scenario.name!r}, step {number} ({step.verb}): {error}"
+            ) from None
     player.judge_never()
 
 
@@ -95,9 +105,13 @@ class _Player:
     def step(self, step: Step) -> None:
         match step.verb:
             case "create":
-                self._cluster.create([body for words in step.what for body in self.maker.entry(words)])
+                self._cluster.create(
+                    [body for words in step.what for body in self.maker.entry(words)]
+                )
             case "create_interleaved":
-                self._cluster.create(list(_interleaved([self.maker.entry(words) for words in step.what])))
+                self._cluster.create(
+                    list(_interleaved([self.maker.entry(words) for words in step.what]))
+                )
             case "delete":
                 for name in step.what:
                     self._delete(name)
@@ -109,7 +123,9 @@ class _Player:
                     self._end(name, {"phase": "Succeeded"})
             case "reject":
                 for name, reason in step.what.items():
-                    self._end(name, {"phase": "Failed", "reason": reason, "message": "Node had no room"})
+                    self._end(
+                        name, {"phase": "Failed", "reason": reason, "message": "Node had no room"}
+                    )
             case "provision":
                 for name in step.what:
                     for _, key in self._each(name):
@@ -119,7 +135,9 @@ class _Player:
             case "refuse_binds":
                 self._cluster.refuse_binds([self.maker.key(name) for name in step.what])
             case "while_binding":
-                self._cluster.while_binding({self.maker.key(name): deed for name, deed in step.what.items()})
+                self._cluster.while_binding(
+                    {self.maker.key(name): deed for name, deed in step.what.items()}
+                )
             case "restart":
                 self._cluster.restart()
             case "wait":
@@ -131,7 +149,9 @@ class _Player:
                 self._streams -= set(step.what)
             case "recreate":
                 names = [self.maker.key(name) for name in step.what]
-                self._cluster.recreate([pattern for name in names for pattern in (name, f"{name}-*")])
+                self._cluster.recreate(
+                    [pattern for name in names for pattern in (name, f"{name}-*")]
+                )
             case "while_evicting":
                 self._cluster.while_evicting(
                     {
@@ -142,10 +162,15 @@ class _Player:
             case "crash_after":
                 self._cluster.crash_after(step.what)
             case _:
-                moves = any(isinstance(wanted, Mapping) and "facts" in wanted for wanted in step.what.values())
+                moves = any(
+                    isinstance(wanted, Mapping) and "facts" in wanted
+                    for wanted in step.what.values()
+                )
                 usual_s = FACTS_WITHIN_S if moves else WITHIN_S
                 within_s = usual_s if step.within_s is None else step.within_s
-                self._cluster.until(lambda view: complaints(view, step.what, self.maker), within_s=within_s)
+                self._cluster.until(
+                    lambda view: complaints(view, step.what, self.maker), within_s=within_s
+                )
 
     def judge_never(self) -> None:
         """Check that nothing was bound that must never be."""
@@ -214,7 +239,12 @@ class _Player:
             rest = {word: value for word, value in words.items() if word != "started"}
             body, status = self.maker.edit(kind, rest)
             if started_s is not None:
-                status = {"status": {**status.get("status", {}), "startTime": self._cluster.ago(started_s)}}
+                status = {
+                    "status": {
+                        **status.get("status", {}),
+                        "startTime": self._cluster.ago(started_s),
+                    }
+                }
             if body:
                 self._cluster.patch(kind, key, body)
             if status:
@@ -229,7 +259,11 @@ class _Player:
     def _await_running(self, name: str) -> None:
         def running(view: View) -> list[str]:
             pods = select(view, name, self.maker)
-            idle = [key for key, pod in pods.items() if not is_bound(pod) or pod["status"].get("phase") != "Running"]
+            idle = [
+                key
+                for key, pod in pods.items()
+                if not is_bound(pod) or pod["status"].get("phase") != "Running"
+            ]
             return [f"{', '.join(idle) or name} does not run"] if idle or not pods else []
 
         self._cluster.until(running, within_s=WITHIN_S)
@@ -239,5 +273,7 @@ def _interleaved(lists: list[list[Object]]) -> Iterator[Object]:
     """PodGroups first, then the first pod of each, the second of each, …"""
     for bodies in lists:
         yield from (body for body in bodies if body["kind"] != "Pod")
-    for turn in zip_longest(*([body for body in bodies if body["kind"] == "Pod"] for bodies in lists)):
+    for turn in zip_longest(
+        *([body for body in bodies if body["kind"] == "Pod"] for bodies in lists)
+    ):
         yield from (body for body in turn if body is not None)

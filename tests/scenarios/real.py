@@ -1,7 +1,8 @@
 """The real form: many scenarios at once in one control plane with one daemon.
 
-Invariant: a scenario sees and touches only its own namespaces and nodes. All information comes from three watches
-shared by all; a change wakes only its scenario. Time is real, and nothing sleeps for a fixed time.
+Invariant: a scenario sees and touches only its own namespaces and nodes. All information comes from
+three watches shared by all; a change wakes only its scenario. Time is real, and nothing sleeps for
+a fixed time.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from tests.tuned import command, split
 SLACK_S: Final = 45.0
 #: "At once", with everybody's scenarios on two cores; far from the minute of the safety net.
 AT_ONCE_S: Final = 20.0
-#: How late a change may be seen, and how late a scheduler on a machine that is shared may be with a start.
+#: How late a change may be seen, and how late a scheduler on a machine that is shared may be with a
+#: start.
 SEEN_WITHIN_S: Final = 5.0
 LONGEST_WAIT_S: Final = 5.0
 AVOID_S: Final = 12.0
@@ -126,16 +128,23 @@ class RealCluster:
             if namespace is not None:
                 self._need(namespace)
             if dialect_of(body):
-                self._groups[body["kind"], _key(body)] = f"{self._api.path_of(body)}/{body['metadata']['name']}"
+                self._groups[body["kind"], _key(body)] = (
+                    f"{self._api.path_of(body)}/{body['metadata']['name']}"
+                )
         if len(bodies) > 20:
             created = make.create_all(self._api, bodies, connections=8)
         else:
             created = [self._api.post(self._api.path_of(body), body) for body in bodies]
         for body in bodies:
-            if body["kind"] == "PodDisruptionBudget":  # no controller writes their status, nor anybody else
+            # no controller writes their status, nor anybody else
+            if body["kind"] == "PodDisruptionBudget":
                 self.patch(body["kind"], _key(body), {"status": body["status"]}, status=True)
         self._given |= {_key(body): body for body in bodies if body["kind"] == "Pod"}
-        pods = {body["metadata"]["uid"]: body["metadata"]["name"] for body in created if body["kind"] == "Pod"}
+        pods = {
+            body["metadata"]["uid"]: body["metadata"]["name"]
+            for body in created
+            if body["kind"] == "Pod"
+        }
 
         def unseen(view: View) -> list[str]:
             return [f"pod {pods[uid]} is not seen" for uid in pods.keys() - view.created]
@@ -151,7 +160,11 @@ class RealCluster:
         def lives(view: View) -> list[str]:
             now = view.pods.get(key)
             same = old and now and now["metadata"]["uid"] == old["metadata"]["uid"]
-            return [f"{key} lives on"] if same and now and "deletionTimestamp" not in now["metadata"] else []
+            return (
+                [f"{key} lives on"]
+                if same and now and "deletionTimestamp" not in now["metadata"]
+                else []
+            )
 
         self._board.until(lives, within_s=SLACK_S)
 
@@ -168,10 +181,13 @@ class RealCluster:
         return self._board.view
 
     def refuse_binds(self, keys: list[str]) -> None:
-        """By an admission policy; it takes a moment to start and to end, so trial binds wait for both."""
+        """By an admission policy; it takes a moment to start and to end, so trial binds wait for
+        both.
+        """
         policy = _policy(self._slug, [key.partition("/")[2] for key in keys])
         path = f"/apis/{POLICY}/validatingadmissionpolicies/{self._slug}"
-        if keys and self._refuses:  # changed in place, so that who is refused before and after is so in between
+        # changed in place, so that who is refused before and after is so in between
+        if keys and self._refuses:
             self._api.patch(path, {"spec": policy[0]["spec"]})
         elif keys:
             for body in policy:
@@ -284,7 +300,9 @@ class RealCluster:
             except ApiError as error:
                 if "ValidatingAdmissionPolicy" in error.message:
                     return
-            assert time.monotonic() < deadline_s, "the API server does not take up the admission policy"
+            assert time.monotonic() < deadline_s, (
+                "the API server does not take up the admission policy"
+            )
             time.sleep(0.1)
 
 
@@ -295,15 +313,30 @@ def _key(body: Object) -> str:
 def _policy(name: str, pods: list[str]) -> list[Object]:
     """A policy that denies binds of these pods in the namespaces of one scenario."""
     names = ", ".join(f"'{pod}'" for pod in pods)
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods/binding"],
+    }
     spec: dict[str, Any] = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": f"!(request.name in [{names}])", "message": "the server does not want it"}],
+        "validations": [
+            {
+                "expression": f"!(request.name in [{names}])",
+                "message": "the server does not want it",
+            }
+        ],
     }
     where = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
     return [
-        {"apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec},
+        {
+            "apiVersion": POLICY,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": spec,
+        },
         {
             "apiVersion": POLICY,
             "kind": "ValidatingAdmissionPolicyBinding",
@@ -322,7 +355,9 @@ def daemon(plane: ControlPlane, given: Mapping[str, Any]) -> Daemon:
 
 @contextmanager
 def stage(settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
-    """A control plane with kwok, our CRDs, the daemon with its own rights, and the watches; some settings differ."""
+    """A control plane with kwok, our CRDs, the daemon with its own rights, and the watches; some
+    settings differ.
+    """
     with ExitStack() as stack:
         plane = stack.enter_context(ControlPlane(kwok=True, for_load=True))
         api = Api.of(plane)
@@ -330,7 +365,11 @@ def stage(settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
         for body in (definitions.VOLCANO, definitions.GROVE):
             definitions.install(api, body)
         for name, value in PRIORITIES.items():
-            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            body = {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+            }
             policy = {"preemptionPolicy": "Never"} if name in NEVER else {}
             if name not in BUILT_IN:
                 api.post(api.path_of(body), {**body, "value": value, **policy})
@@ -344,10 +383,16 @@ def stage(settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
 
 
 @contextmanager
-def playing(scenarios: Sequence[Scenario], built: Stage, *, width: int) -> Iterator[dict[str, Future[float]]]:
-    """By name a future of each: its seconds, or what it failed of. Those that restart the daemon come last, alone."""
+def playing(
+    scenarios: Sequence[Scenario], built: Stage, *, width: int
+) -> Iterator[dict[str, Future[float]]]:
+    """By name a future of each: its seconds, or what it failed of. Those that restart the daemon
+    come last, alone.
+    """
     with ThreadPoolExecutor(width) as pool, ThreadPoolExecutor(1) as alone:
-        futures = {each.name: pool.submit(_played, each, built) for each in scenarios if not each.restarts}
+        futures = {
+            each.name: pool.submit(_played, each, built) for each in scenarios if not each.restarts
+        }
         others = list(futures.values())
         for each in scenarios:
             if each.restarts:

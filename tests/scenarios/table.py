@@ -49,7 +49,9 @@ VERBS: Final = frozenset(
         "expect",
     }
 )
-KEYS: Final = frozenset({"scenario", "rules", "nodes", "steps", "never_bound", "virtual_only", "settings"})
+KEYS: Final = frozenset(
+    {"scenario", "rules", "nodes", "steps", "never_bound", "virtual_only", "settings"}
+)
 SHORTEST, LONGEST = 8, 100
 LONGEST_SLUG = 40
 
@@ -60,7 +62,9 @@ class TableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happens (`verb`) and to what; `within_s` is how long an expectation may take."""
+    """One thing that happens (`verb`) and to what; `within_s` is how long an expectation
+    may take.
+    """
 
     verb: str
     what: Any
@@ -71,7 +75,8 @@ class Step:
 class Scenario:
     """One scenario. `virtual_only` is the reason why it cannot be played for real; "" when it can.
 
-    `settings` are those of the scheduler that differ from the defaults, and constants (`tests.tuned`), by name.
+    `settings` are those of the scheduler that differ from the defaults, and constants
+    (`tests.tuned`), by name.
     """
 
     name: str
@@ -101,14 +106,18 @@ def load(folder: Path = FOLDER) -> list[Scenario]:
     seen: dict[str, Scenario] = {}
     for scenario in scenarios:
         if (other := seen.get(scenario.slug)) is not None:
-            raise TableError(f"{scenario.file} and {other.file}: two scenarios become {scenario.slug}.")
+            raise TableError(
+                f"{scenario.file} and {other.file}: two scenarios become {scenario.slug}."
+            )
         seen[scenario.slug] = scenario
     return scenarios
 
 
 def by_rule(scenarios: list[Scenario]) -> dict[str, list[str]]:
     """Rule → names of the scenarios that prove it, every rule in the order of the semantics."""
-    return {rule: [scenario.name for scenario in scenarios if rule in scenario.rules] for rule in RULES}
+    return {
+        rule: [scenario.name for scenario in scenarios if rule in scenario.rules] for rule in RULES
+    }
 
 
 def _read(path: Path) -> Iterator[Scenario]:
@@ -120,7 +129,10 @@ def _read(path: Path) -> Iterator[Scenario]:
         if not SHORTEST <= len(name) <= LONGEST:
             raise TableError(f"{where}: a name has {SHORTEST} to {LONGEST} characters.")
         if not rules or (unknown := set(rules) - set(RULES)):
-            raise TableError(f"{where}: it must name rules of the semantics, not {sorted(unknown) if rules else []}.")
+            raise TableError(
+                f"{where}: it must name rules of the semantics, not"
+                f" {sorted(unknown) if rules else []}."
+            )
         yield Scenario(
             name,
             path.name,
@@ -140,7 +152,9 @@ def _steps(entries: list[dict[str, Any]], where: str) -> Iterator[Step]:
         words = dict(entry)
         within_s = words.pop("within", None)
         if len(words) != 1 or (verb := next(iter(words))) not in VERBS:
-            raise TableError(f"{where}: a step is one of {', '.join(sorted(VERBS))}, not {sorted(words)}.")
+            raise TableError(
+                f"{where}: a step is one of {', '.join(sorted(VERBS))}, not {sorted(words)}."
+            )
         if within_s is not None and verb != "expect":
             raise TableError(f"{where}: only an expectation has a `within`.")
         yield Step(verb, words[verb], within_s)

@@ -1,4 +1,6 @@
-"""The pretended Eviction API does what the real one does (tests/e2e/test_evictions.py asks that one)."""
+"""The pretended Eviction API does what the real one does (tests/e2e/test_evictions.py asks that
+one).
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ def cluster() -> Recording:
 
 def ref(cluster: Recording, name: str) -> dict[str, str]:
     """The uid, namespace and name of a pod."""
-    return {"uid": cluster.view.pods[f"ns/{name}"]["metadata"]["uid"], "namespace": "ns", "name": name}
+    return {
+        "uid": cluster.view.pods[f"ns/{name}"]["metadata"]["uid"],
+        "namespace": "ns",
+        "name": name,
+    }
 
 
 def evict(cluster: Recording, **more: Any) -> None:
@@ -63,7 +69,12 @@ def condition(cluster: Recording) -> tuple[str, str]:
     """Status and reason of the running pod's DisruptionTarget."""
     conditions = cluster.view.pods["ns/runs"]["status"]["conditions"]
     return next(
-        ((each["status"], each["reason"]) for each in conditions if each["type"] == "DisruptionTarget"), ("", "")
+        (
+            (each["status"], each["reason"])
+            for each in conditions
+            if each["type"] == "DisruptionTarget"
+        ),
+        ("", ""),
     )
 
 
@@ -89,7 +100,10 @@ def test_an_evicted_pod_stops_within_its_grace_period(cluster: Recording) -> Non
     assert condition(cluster) == ("True", "PreemptionByScheduler")
     ends = {answer.uid: answer.result for answer in cluster.answers if isinstance(answer, Evicted)}
     assert len(cluster.answers) == 3
-    assert ends == {ref(cluster, "runs")["uid"]: EvictionResult.DONE, "another": EvictionResult.GONE}
+    assert ends == {
+        ref(cluster, "runs")["uid"]: EvictionResult.DONE,
+        "another": EvictionResult.GONE,
+    }
     cluster.wait(2)
     assert "ns/runs" not in cluster.view.pods
 
@@ -108,10 +122,14 @@ def test_a_budget_delays_an_eviction_until_it_allows_it(cluster: Recording) -> N
 
 
 @pytest.mark.parametrize("budgets", [1, 2])
-def test_an_eviction_that_is_never_allowed_ends_at_its_deadline(cluster: Recording, budgets: int) -> None:
+def test_an_eviction_that_is_never_allowed_ends_at_its_deadline(
+    cluster: Recording, budgets: int
+) -> None:
     """V7, V14: one budget that allows none, or two whatever they allow."""
     for number in range(budgets):
-        cluster.create(MAKER.entry({"pdb": f"w{number}", "labels": {"app": "a"}, "allowed": budgets - 1}))
+        cluster.create(
+            MAKER.entry({"pdb": f"w{number}", "labels": {"app": "a"}, "allowed": budgets - 1})
+        )
     evict(cluster, deadline_s=30.0)
     cluster.wait(28.9)
     assert len(cluster.answers) == 1
@@ -122,7 +140,9 @@ def test_an_eviction_that_is_never_allowed_ends_at_its_deadline(cluster: Recordi
 
 
 def test_a_finalizer_keeps_a_stopped_pod(cluster: Recording) -> None:
-    """It stays for as long as the finalizer does, but not longer, and never less than its grace period."""
+    """It stays for as long as the finalizer does, but not longer, and never less than its grace
+    period.
+    """
     cluster.patch("Pod", "ns/runs", {"metadata": {"finalizers": ["example.com/hold"]}})
     evict(cluster)
     cluster.wait(60)
@@ -141,7 +161,9 @@ def test_a_controller_recreates_what_was_evicted(cluster: Recording) -> None:
 
 
 def test_a_crash_leaves_the_rest_unwritten(cluster: Recording) -> None:
-    """The scheduler dies after one write: the pod is marked and not evicted, and nobody is answered."""
+    """The scheduler dies after one write: the pod is marked and not evicted, and nobody is
+    answered.
+    """
     cluster.crash_after(1)
     cluster.preempt(PreparePreemption("1", (), (PodRef(**ref(cluster, "runs")),)))
     cluster.wait(0)

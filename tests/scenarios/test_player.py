@@ -38,7 +38,9 @@ def read(folder: Path, text: str) -> list[Scenario]:
     ],
 )
 def test_bad_table(tmp_path: Path, text: str, complaint: str) -> None:
-    """A word that is not known, a rule that is none and a name used twice are errors that say so."""
+    """A word that is not known, a rule that is none and a name used twice are errors that
+    say so.
+    """
     with pytest.raises(TableError, match=complaint):
         read(tmp_path, text)
 
@@ -58,12 +60,18 @@ def test_bad_table(tmp_path: Path, text: str, complaint: str) -> None:
         ("{podgroup b: {phase: Running}}", "is not there"),
         ("{events podgroup a: {Yielded: a}}", "no Event Yielded"),
         ("{events podgroup a: {GangScheduled: 3 pods}}", "no Event GangScheduled says"),
-        ("{podgroup a: {phase: Running}, events podgroup a: {GangScheduled: false}}", "there is an Event Gang"),
+        (
+            "{podgroup a: {phase: Running}, events podgroup a: {GangScheduled: false}}",
+            "there is an Event Gang",
+        ),
         ("{order: [a-1, a-0]}", "a-0 was bound before"),
         ("{start a: {by: promise}}", "no latest start was told"),
         ("{start a: {after: [a], within: 1}}", "a-0, .*a-1 has not ended"),
         ("{start b: {by: promise}}", "not all is bound"),
-        ("{podgroup a: {phase: Running}, writes podgroup a: {Scheduled: 0}}", "was written . times"),
+        (
+            "{podgroup a: {phase: Running}, writes podgroup a: {Scheduled: 0}}",
+            "was written . times",
+        ),
     ],
 )
 def test_false_expectation(tmp_path: Path, expected: str, complaint: str) -> None:
@@ -76,7 +84,9 @@ def test_false_expectation(tmp_path: Path, expected: str, complaint: str) -> Non
 def test_never_bound(tmp_path: Path) -> None:
     """What must never be bound is noticed even when it has gone since."""
     text = FITS.replace("nodes:", "never_bound: [a-1]\n  nodes:")
-    (scenario,) = read(tmp_path, text + "    - expect: {a: bound}\n    - delete: [a]\n    - expect: {a: gone}\n")
+    (scenario,) = read(
+        tmp_path, text + "    - expect: {a: bound}\n    - delete: [a]\n    - expect: {a: gone}\n"
+    )
     with pytest.raises(AssertionError, match="a-1 was bound"):
         play(scenario, VirtualCluster(one_by_one=True))
 
@@ -101,7 +111,9 @@ STREAM = """
 
 
 def test_stream(tmp_path: Path) -> None:
-    """A pod comes every second and ends after three, so that the third waits for the end of the first."""
+    """A pod comes every second and ends after three, so that the third waits for the end of the
+    first.
+    """
     steps = """
     - expect: {s-2: bound, start s-2: {after: [s-0], within: 0.1}}
       within: 3
@@ -111,12 +123,17 @@ def test_stream(tmp_path: Path) -> None:
 """
     (scenario,) = read(tmp_path, STREAM + steps)
     play(scenario, VirtualCluster(one_by_one=False))
-    (late,) = read(tmp_path, STREAM + "    - expect: {start s-1: {after: [s-0], within: 0}}\n      within: 3\n")
+    (late,) = read(
+        tmp_path, STREAM + "    - expect: {start s-1: {after: [s-0], within: 0}}\n      within: 3\n"
+    )
     with pytest.raises(AssertionError, match=r"it started -2\.0 s after"):
         play(late, VirtualCluster(one_by_one=False))
 
 
 def test_latest_starts_are_read() -> None:
     """Only the time of a promise counts, in epoch seconds."""
-    said = ["True Timed starts at 2026-01-01T00:01Z at the latest, when", "True Timed expected at about 2026-01-01"]
+    said = [
+        "True Timed starts at 2026-01-01T00:01Z at the latest, when",
+        "True Timed expected at about 2026-01-01",
+    ]
     assert promised_s(said) == [1_767_225_660.0]

@@ -12,7 +12,9 @@ SCENARIOS = load()
 
 
 @pytest.mark.parametrize(
-    "one_by_one", [True, pytest.param(False, marks=pytest.mark.histories)], ids=["one-by-one", "together"]
+    "one_by_one",
+    [True, pytest.param(False, marks=pytest.mark.histories)],
+    ids=["one-by-one", "together"],
 )
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.slug for scenario in SCENARIOS])
 def test_scenario(scenario: Scenario, one_by_one: bool) -> None:

@@ -1,7 +1,8 @@
 """What can be seen of one scenario, and whether it is as expected.
 
-Invariant: `complaints` is a pure function of a `View`; an empty list means that everything is as the table says. Names
-in a table are pods (`a-0`, also with `*`), gangs (`a`: all pods made as `a-…`), or start with `podgroup` or `events`.
+Invariant: `complaints` is a pure function of a `View`; an empty list means that everything is as
+the table says. Names in a table are pods (`a-0`, also with `*`), gangs (`a`: all pods made as
+`a-…`), or start with `podgroup` or `events`.
 """
 
 from __future__ import annotations
@@ -20,22 +21,27 @@ from tests.scenarios.objects import Maker
 from tests.scenarios.preempted import Preempted, evicted, sequence
 
 _COUNTED: Final = re.compile(r"(\d+) bound")
-_POD_WORDS: Final = frozenset({"bound", "pending", "running", "reason", "message", "on", "nodes", "timed_out", "gone"})
+_POD_WORDS: Final = frozenset(
+    {"bound", "pending", "running", "reason", "message", "on", "nodes", "timed_out", "gone"}
+)
 _START_WORDS: Final = frozenset({"by", "after", "within"})
 _PROMISE: Final = re.compile(r"starts at (\S+) at the latest")
 RESERVED: Final = "Reserved"
 #: Conditions of these kinds have no observedGeneration.
 WITHOUT_GENERATION: Final = ("scheduling.volcano.sh/", "scheduler.grove.io/")
-_GROUP_WORDS: Final = frozenset({"phase", "scheduled", "running", "succeeded", "failed", "occupiedBy", "conditions"})
+_GROUP_WORDS: Final = frozenset(
+    {"phase", "scheduled", "running", "succeeded", "failed", "occupiedBy", "conditions"}
+)
 
 
 @dataclass(slots=True)
 class View:
-    """Objects by `namespace/name`, Events in the order seen, and pods (`namespace/name`) in the order bound.
+    """Objects by `namespace/name`, Events in the order seen, and pods (`namespace/name`) in the
+    order bound.
 
-    `created` has the uid of every pod ever seen, also of those that are gone. `bound_s` and `ended_s` are when a pod
-    was seen bound and ended, in epoch seconds, `slack_s` how much later than it happened that may be. `said` has the
-    texts that a condition of an object has had.
+    `created` has the uid of every pod ever seen, also of those that are gone. `bound_s` and
+    `ended_s` are when a pod was seen bound and ended, in epoch seconds, `slack_s` how much later
+    than it happened that may be. `said` has the texts that a condition of an object has had.
     """
 
     pods: dict[str, Object] = field(default_factory=dict)
@@ -93,7 +99,9 @@ def is_bound(pod: Object) -> bool:
 
 
 def select(view: View, name: str, maker: Maker) -> dict[str, Object]:
-    """The pods of a name, by `namespace/name`: itself, or those that match it, or those of a gang."""
+    """The pods of a name, by `namespace/name`: itself, or those that match it, or those of
+    a gang.
+    """
     key = maker.key(name)
     if key in view.pods:
         return {key: view.pods[key]}
@@ -113,7 +121,9 @@ def complaints(view: View, expected: Mapping[str, Any], maker: Maker) -> list[st
         elif kind == "evicted" and rest:
             found += [f"{name}: {text}" for text in evicted(view.preempted, rest, wanted, maker)]
         elif kind == "podgroup" and rest:
-            found += [f"{name}: {text}" for text in _pod_group(view, maker.key(rest), wanted, maker)]
+            found += [
+                f"{name}: {text}" for text in _pod_group(view, maker.key(rest), wanted, maker)
+            ]
         elif kind == "start" and rest:
             found += [f"{name}: {text}" for text in _start(view, rest, wanted, maker)]
         elif kind == "writes" and rest:
@@ -122,18 +132,26 @@ def complaints(view: View, expected: Mapping[str, Any], maker: Maker) -> list[st
             found += [f"{name}: {text}" for text in _events(view, rest, wanted, maker)]
         else:
             if isinstance(wanted, Mapping):
-                found += [f"{name}: {text}" for text in _facts(view, name, wanted.get("facts", ()), maker)]
+                found += [
+                    f"{name}: {text}" for text in _facts(view, name, wanted.get("facts", ()), maker)
+                ]
             found += [f"{name}: {text}" for text in _pods(select(view, name, maker), wanted, maker)]
     return found
 
 
 def _facts(view: View, name: str, fragments: Any, maker: Maker) -> Iterator[str]:
-    """What moves stands in one place of a gang: on its PodGroup, else on its oldest waiting pod (semantics E1)."""
+    """What moves stands in one place of a gang: on its PodGroup, else on its oldest waiting pod
+    (semantics E1).
+    """
     gang = name if maker.key(name) not in view.pods else name.rpartition("-")[0]
     pods = {key: pod for key, pod in select(view, gang, maker).items() if not is_bound(pod)}
     pods = {key: pod for key, pod in pods.items() if not pod["spec"].get("schedulingGates")}
     group = view.pod_groups.get(maker.key(gang))
-    place = f"podgroup {gang}" if group else min(pods, key=lambda key: (_created(pods[key]), key), default="")
+    place = (
+        f"podgroup {gang}"
+        if group
+        else min(pods, key=lambda key: (_created(pods[key]), key), default="")
+    )
     said = {key: _said(pod, "PodScheduled") for key, pod in pods.items()}
     if group:
         said[place] = _said(group, "Scheduled")
@@ -141,7 +159,11 @@ def _facts(view: View, name: str, fragments: Any, maker: Maker) -> Iterator[str]
         filled = _fill(fragment, maker)
         if filled not in said.get(place, ""):
             yield f"{place} says {said.get(place)!r}, not {filled!r}"
-        yield from (f"{key} says {filled!r} as well" for key, text in said.items() if key != place and filled in text)
+        yield from (
+            f"{key} says {filled!r} as well"
+            for key, text in said.items()
+            if key != place and filled in text
+        )
 
 
 def _created(pod: Object) -> str:
@@ -151,7 +173,9 @@ def _created(pod: Object) -> str:
 def _said(body: Object, kind: str) -> str:
     """The message of a condition."""
     conditions = body.get("status", {}).get("conditions", ())
-    return next((str(entry.get("message", "")) for entry in conditions if entry["type"] == kind), "")
+    return next(
+        (str(entry.get("message", "")) for entry in conditions if entry["type"] == kind), ""
+    )
 
 
 def _pods(pods: Mapping[str, Object], wanted: Any, maker: Maker) -> Iterator[str]:
@@ -237,11 +261,16 @@ def _pod_group(view: View, key: str, wanted: Mapping[str, Any], maker: Maker) ->
         return
     for kind in wanted.get("conditions", {}):
         if kind in conditions and conditions[kind].get("observedGeneration", 0) != generation:
-            yield f"condition {kind} is of generation {conditions[kind].get('observedGeneration')}, not {generation}"
+            yield (
+                f"condition {kind} is of generation {conditions[kind].get('observedGeneration')},"
+                f" not {generation}"
+            )
 
 
 def _start(view: View, name: str, wanted: Mapping[str, Any], maker: Maker) -> Iterator[str]:
-    """All of it is bound: by the time that was promised (`by: promise`), or soon after others had ended."""
+    """All of it is bound: by the time that was promised (`by: promise`), or soon after others had
+    ended.
+    """
     if unknown := wanted.keys() - _START_WORDS:
         raise ValueError(f"unknown expectation of a start: {', '.join(sorted(unknown))}")
     pods = select(view, name, maker)
@@ -258,7 +287,9 @@ def _start(view: View, name: str, wanted: Mapping[str, Any], maker: Maker) -> It
     if "after" in wanted:
         of = [key for each in wanted["after"] for key in _ever(view, each, maker)]
         left = [key for key in of if key not in view.ended_s]
-        late_s = started_s - max((view.ended_s[key] for key in of if key in view.ended_s), default=started_s)
+        late_s = started_s - max(
+            (view.ended_s[key] for key in of if key in view.ended_s), default=started_s
+        )
         if left or not of:
             yield f"{', '.join(left) or wanted['after']} has not ended"
         elif not -view.slack_s <= late_s <= wanted["within"] + view.slack_s:
@@ -278,7 +309,9 @@ def _ever(view: View, name: str, maker: Maker) -> list[str]:
 
 
 def _writes(view: View, name: str, wanted: Mapping[str, Any], maker: Maker) -> Iterator[str]:
-    """How many texts a condition had (least and most), on an object named `podgroup a`, or each pod of `a`."""
+    """How many texts a condition had (least and most), on an object named `podgroup a`, or each pod
+    of `a`.
+    """
     kind, _, bare = name.rpartition(" ")
     keys = [maker.key(bare)] if kind else list(select(view, bare, maker))
     for condition, number in wanted.items():
@@ -290,7 +323,9 @@ def _writes(view: View, name: str, wanted: Mapping[str, Any], maker: Maker) -> I
 
 
 def _events(view: View, about: str, wanted: Mapping[str, Any], maker: Maker) -> Iterator[str]:
-    """`about` is a pod, `podgroup x`, or `x` with * for any object so named; `wanted` maps reasons to fragments."""
+    """`about` is a pod, `podgroup x`, or `x` with * for any object so named; `wanted` maps reasons
+    to fragments.
+    """
     kind, _, name = about.rpartition(" ")
     key = maker.key(name)
     own = [

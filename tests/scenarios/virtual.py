@@ -1,8 +1,9 @@
 """The virtual form: the scheduler's own loop and state on a virtual clock, with a fake API server.
 
-Invariant: the fake does what scheduling sees of an API server (uids, generations, deletion with finalizers, bind
-preconditions, updates for the annotations we write), objects pass as JSON through the real decoders, and time advances
-only when nothing else is left to do. Kubelets run bound pods at once.
+Invariant: the fake does what scheduling sees of an API server (uids, generations, deletion with
+finalizers, bind preconditions, updates for the annotations we write), objects pass as JSON through
+the real decoders, and time advances only when nothing else is left to do. Kubelets run bound pods
+at once.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ TURNS: Final = 10_000
 
 
 class VirtualCluster:
-    """A `play.Cluster`. `one_by_one`: the scheduler has a turn after every single change, and sees a bind
-    in the watch before its answer; else changes come together, and the answer comes first.
+    """A `play.Cluster`. `one_by_one`: the scheduler has a turn after every single change, and sees
+    a bind in the watch before its answer; else changes come together, and the answer comes first.
     """
 
     def __init__(self, *, one_by_one: bool, settings: Mapping[str, Any] | None = None) -> None:
@@ -99,7 +100,11 @@ class VirtualCluster:
         self._evictions = Evictions(self, self._intruders)
         state = SchedulingState(altered(parameters.rules(self._settings), self._constants))
         self._loop = Loop(
-            state, Ports(self, self._tell, self.preempt, self), metrics=Metrics(), limits=Limits(), ready=lambda: True
+            state,
+            Ports(self, self._tell, self.preempt, self),
+            metrics=Metrics(),
+            limits=Limits(),
+            ready=lambda: True,
         )
         self._state = state
         sink = self._loop.inbox
@@ -121,13 +126,19 @@ class VirtualCluster:
         }
         for kind, reader in readers.items():
             items = [body for (each, _), body in self._objects.items() if each == kind]
-            reader.add_page(json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode())
+            reader.add_page(
+                json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+            )
         for dialect, pod_groups in self._groups.items():
             bodies = [body for body in self._objects.values() if dialect_of(body) == dialect]
-            found = [pod_group for body in bodies if (pod_group := pod_groups.read(body, version_of(body))) is not None]
+            found = [
+                pod_group
+                for body in bodies
+                if (pod_group := pod_groups.read(body, version_of(body))) is not None
+            ]
             pod_groups.replace(found, str(self._version))
 
-    # --- what a scenario does (play.Cluster) ------------------------------------------------------------------------
+    # --- what a scenario does (play.Cluster) -----------------------------------------------------
 
     def create(self, bodies: list[Object]) -> None:
         for given in bodies:
@@ -135,11 +146,17 @@ class VirtualCluster:
             metadata = body["metadata"]
             key = (body["kind"], key_of(body))
             assert key not in self._objects, f"{key} is there already"
-            metadata |= {"uid": f"uid-{self._version}", "creationTimestamp": self.wall(), "generation": 1}
+            metadata |= {
+                "uid": f"uid-{self._version}",
+                "creationTimestamp": self.wall(),
+                "generation": 1,
+            }
             body.setdefault("status", {})
             if body["kind"] == "Pod":
                 notes = metadata.get("annotations", {})
-                metadata["annotations"] = {key: text.replace("<uid>", metadata["uid"]) for key, text in notes.items()}
+                metadata["annotations"] = {
+                    key: text.replace("<uid>", metadata["uid"]) for key, text in notes.items()
+                }
                 admit(body, self.wall())
                 self._given[key] = given
             self._store("ADDED", body)
@@ -210,14 +227,16 @@ class VirtualCluster:
 
         again()
 
-    # --- time ---------------------------------------------------------------------------------------------------------
+    # --- time ------------------------------------------------------------------------------------
 
     def plan(self, seconds: float, deed: Callable[[], None]) -> None:
         """Do this so many seconds from now."""
         heapq.heappush(self._agenda, (self._now_s + seconds, next(self._numbers), deed))
 
     def _advance(self, until_s: float) -> bool:
-        """Go on to the next moment at which something is due, and do it; False if there is none by `until_s`."""
+        """Go on to the next moment at which something is due, and do it; False if there is none by
+        `until_s`.
+        """
         due_s = self._state.next_deadline_s(self._now_s)
         if self._agenda and (due_s is None or self._agenda[0][0] <= due_s):
             due_s = self._agenda[0][0]
@@ -232,14 +251,16 @@ class VirtualCluster:
         """A kubelet runs the pod at once, and ends it when its time is over."""
         runs_s = pod["metadata"].get("annotations", {}).get(make.RUN_SECONDS)
         if runs_s is not None:
-            self.plan(float(runs_s), partial(self._end, pod["metadata"]["uid"], ("Pod", key_of(pod))))
+            self.plan(
+                float(runs_s), partial(self._end, pod["metadata"]["uid"], ("Pod", key_of(pod)))
+            )
 
     def _end(self, uid: str, key: tuple[str, str]) -> None:
         pod = self._objects.get(key)
         if pod is not None and pod["metadata"]["uid"] == uid:
             self._patch(pod, {"status": {"phase": "Succeeded"}})
 
-    # --- the scheduler's ports ----------------------------------------------------------------------------------------
+    # --- the scheduler's ports -------------------------------------------------------------------
 
     def now_s(self) -> float:
         """Virtual monotonic seconds."""
@@ -256,7 +277,11 @@ class VirtualCluster:
     def submit(self, orders: Sequence[BindOrder]) -> None:
         """Answer orders after the turn that gave them."""
         for order in orders:
-            self._later.append(partial(self._bind, order) if isinstance(order, Bind) else partial(self._select, order))
+            self._later.append(
+                partial(self._bind, order)
+                if isinstance(order, Bind)
+                else partial(self._select, order)
+            )
 
     def _select(self, order: BindClaims | ReleaseClaims) -> None:
         """Ask for volumes on the node of a pod, or no more."""
@@ -276,7 +301,7 @@ class VirtualCluster:
         """Begin to carry out an order of the scheduler's."""
         self._evictions.order(order)
 
-    # --- for evictions (eviction.Objects) -----------------------------------------------------------------------------
+    # --- for evictions (eviction.Objects) --------------------------------------------------------
 
     def of_kind(self, kind: str) -> list[Object]:
         """All objects of a kind."""
@@ -287,7 +312,9 @@ class VirtualCluster:
         self._patch(old, patch)
 
     def stop(self, pod: Object) -> None:
-        """Delete a pod: one that runs is gone after its grace period, and only then its finalizers count."""
+        """Delete a pod: one that runs is gone after its grace period, and only then its finalizers
+        count.
+        """
         uid, key = pod["metadata"]["uid"], ("Pod", key_of(pod))
         grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30) if is_bound(pod) else 0
         if "deletionTimestamp" in pod["metadata"]:
@@ -303,7 +330,11 @@ class VirtualCluster:
     def _stopped(self, uid: str, key: tuple[str, str]) -> None:
         self._stopping.discard(uid)
         pod = self._objects.get(key)
-        if pod is not None and pod["metadata"]["uid"] == uid and not pod["metadata"].get("finalizers"):
+        if (
+            pod is not None
+            and pod["metadata"]["uid"] == uid
+            and not pod["metadata"].get("finalizers")
+        ):
             self._remove(pod)
 
     def soon(self, deed: Callable[[], None]) -> None:
@@ -315,14 +346,16 @@ class VirtualCluster:
         self._loop.inbox(message)
 
     def wrote(self) -> None:
-        """A write of a preemption is done; the scheduler crashes if it was the last one that it was given."""
+        """A write of a preemption is done; the scheduler crashes if it was the last one that it was
+        given.
+        """
         if self._writes_left:
             self._writes_left -= 1
             if not self._writes_left:
                 self._later.clear()
                 self._start()
 
-    # --- the pretended API server -------------------------------------------------------------------------------------
+    # --- the pretended API server ----------------------------------------------------------------
 
     def _settle(self) -> None:
         """Turn and carry out actions until nothing is left to do at this moment."""
@@ -344,7 +377,12 @@ class VirtualCluster:
         pod = self._objects.get(("Pod", key))
         node = "" if pod is None else pod["spec"].get("nodeName", "")
         outcome: Outcome
-        if pod is None or pod["metadata"]["uid"] != bind.uid or node or pod["metadata"].get("deletionTimestamp"):
+        if (
+            pod is None
+            or pod["metadata"]["uid"] != bind.uid
+            or node
+            or pod["metadata"].get("deletionTimestamp")
+        ):
             outcome = BindGone(bind.uid, bind.node, "the pod is not the one that was meant")
         elif key in self._refused or deed == "lost":
             outcome = BindFailed(bind.uid, bind.node, "the server does not want it")
@@ -353,13 +391,27 @@ class VirtualCluster:
         if not self._one_by_one:
             self._loop.inbox(outcome)
         if isinstance(outcome, Bound):
-            told = {"conditions": [{"type": "PodScheduled", "status": "True"}], "nominatedNodeName": None}
-            stamp = {PERMITTED: format_permit(bind.permitted, bind.uid)} if bind.permitted is not None else {}
+            told = {
+                "conditions": [{"type": "PodScheduled", "status": "True"}],
+                "nominatedNodeName": None,
+            }
+            stamp = (
+                {PERMITTED: format_permit(bind.permitted, bind.uid)}
+                if bind.permitted is not None
+                else {}
+            )
             self._patch(
                 self._objects[("Pod", key)],
-                {"metadata": {"annotations": stamp}, "spec": {"nodeName": bind.node}, "status": told},
+                {
+                    "metadata": {"annotations": stamp},
+                    "spec": {"nodeName": bind.node},
+                    "status": told,
+                },
             )
-            self._patch(self._objects[("Pod", key)], {"status": {"phase": "Running", "startTime": self.wall()}})
+            self._patch(
+                self._objects[("Pod", key)],
+                {"status": {"phase": "Running", "startTime": self.wall()}},
+            )
             self._run(self._objects[("Pod", key)])
         if self._one_by_one:
             self._loop.inbox(outcome)
@@ -372,14 +424,22 @@ class VirtualCluster:
             case SetPodCondition(reason=reason, message=message):
                 pod = self.named(report)
                 if pod is not None and not is_bound(pod):
-                    told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+                    told = {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": reason,
+                        "message": message,
+                    }
                     self._patch(pod, {"status": {"conditions": [told]}})
             case MarkTimedOut():
                 pod = self.named(report)
                 if pod is not None:
                     self._patch(pod, {"metadata": {"annotations": {TIMEOUT: "true"}}})
             case SetPodGroupStatus(uid=uid, status=status):
-                group = next((body for body in self._objects.values() if body["metadata"].get("uid") == uid), None)
+                group = next(
+                    (body for body in self._objects.values() if body["metadata"].get("uid") == uid),
+                    None,
+                )
                 if group is not None:
                     self._patch(group, {"status": json.loads(json.dumps(dict(status)))})
 
@@ -394,7 +454,10 @@ class VirtualCluster:
             return
         if new.get("spec") != old.get("spec") and dialect_of(new):
             new["metadata"]["generation"] += 1
-        is_deleted = new["metadata"].get("deletionTimestamp") and new["metadata"]["uid"] not in self._stopping
+        is_deleted = (
+            new["metadata"].get("deletionTimestamp")
+            and new["metadata"]["uid"] not in self._stopping
+        )
         if is_deleted and not new["metadata"].get("finalizers"):
             self._remove(new)
         else:
@@ -404,7 +467,9 @@ class VirtualCluster:
         key = (body["kind"], key_of(body))
         del self._objects[key]
         self._say("DELETED", body)
-        if body["kind"] == "Pod" and any(fnmatchcase(key[1], pattern) for pattern in self._recreated):
+        if body["kind"] == "Pod" and any(
+            fnmatchcase(key[1], pattern) for pattern in self._recreated
+        ):
             self.create([self._given[key]])
 
     def _store(self, change: str, body: Object) -> None:

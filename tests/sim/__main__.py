@@ -1,7 +1,8 @@
-"""Play histories: `python -m tests.sim --seeds 200 --first 0`, or one with all that happens in it: `--show 17`.
+"""Play histories: `python -m tests.sim --seeds 200 --first 0`, or one with all that happens in it:
+`--show 17`.
 
-Exit status 1 when something that must hold did not. Hashes of texts have to be the same in every run, so Python is
-started again with PYTHONHASHSEED=0 if it was not.
+Exit status 1 when something that must hold did not. Hashes of texts have to be the same in every
+run, so Python is started again with PYTHONHASHSEED=0 if it was not.
 """
 
 from __future__ import annotations
@@ -28,25 +29,47 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--show", type=int, help="play one seed and print its trace")
-    parser.add_argument("--twice", action="store_true", help="play each seed twice and compare the traces")
-    parser.add_argument("--only", action="append", default=[], help="what may go wrong, and nothing else; see trouble/")
-    parser.add_argument("--replicas", type=int, default=0, help="how many instances; else it is drawn")
+    parser.add_argument(
+        "--twice", action="store_true", help="play each seed twice and compare the traces"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        help="what may go wrong, and nothing else; see trouble/",
+    )
+    parser.add_argument(
+        "--replicas", type=int, default=0, help="how many instances; else it is drawn"
+    )
     parser.add_argument("--trees", action="store_true", help="every other gang is a tree of gangs")
-    parser.add_argument("--planted", action="store_true", help="functions of the product raise now and then")
+    parser.add_argument(
+        "--planted", action="store_true", help="functions of the product raise now and then"
+    )
     parser.add_argument("--until-first", action="store_true", help="end at the first violation")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="end after this time, whatever is played")
-    parser.add_argument("--batch", type=int, default=25, help="seeds that a process plays before it tells of them")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        help="end after this time, whatever is played",
+    )
+    parser.add_argument(
+        "--batch", type=int, default=25, help="seeds that a process plays before it tells of them"
+    )
     asked = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.execve(
-            sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
+            sys.executable,
+            [sys.executable, "-m", "tests.sim", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
         )
     manner = Manner(asked.twice, frozenset(asked.only), asked.replicas, asked.trees, asked.planted)
     if asked.show is not None:
         return play([asked.show], manner, sys.stdout).tell()
     began_s = time.monotonic()
     seeds = range(asked.first, asked.first + asked.seeds)
-    batches = [list(seeds[start : start + asked.batch]) for start in range(0, len(seeds), asked.batch)]
+    batches = [
+        list(seeds[start : start + asked.batch]) for start in range(0, len(seeds), asked.batch)
+    ]
     total = Tally()
     for tally in played(batches, manner, asked.workers):
         for line in tally.violations:
@@ -68,10 +91,13 @@ def played(batches: list[list[int]], manner: Manner, workers: int) -> Iterator[T
         return
     share = workers * BATCHES_PER_PROCESS
     for start in range(0, len(batches), share):
-        # New processes for each share: a pool that renews its workers itself (`max_tasks_per_child`) may wait for ever.
+        # New processes for each share: a pool that renews its workers itself
+        # (`max_tasks_per_child`) may wait for ever.
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
             try:
-                yield from pool.map(play, part := batches[start : start + share], [manner] * len(part))
+                yield from pool.map(
+                    play, part := batches[start : start + share], [manner] * len(part)
+                )
             finally:
                 pool.shutdown(cancel_futures=True)
 

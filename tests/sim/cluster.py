@@ -1,7 +1,8 @@
-"""Who else works on the cluster: kubelets, controllers of jobs, nodes and PodDisruptionBudgets, users, a rival.
+"""Who else works on the cluster: kubelets, controllers of jobs, nodes and PodDisruptionBudgets,
+users, a rival.
 
-Invariant: each acts on the store some time after it could have seen why, as its likes do on a real cluster. They make
-no mistakes of their own: what they do to the scheduler is drawn in `injector`.
+Invariant: each acts on the store some time after it could have seen why, as its likes do on a real
+cluster. They make no mistakes of their own: what they do to the scheduler is drawn in `injector`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ def requests(pod: Object) -> Amounts:
 
 def offered(node: Object) -> Amounts:
     """What a node offers, in whole units."""
-    return Counter({name: int(amount) for name, amount in node["status"]["allocatable"].items() if name != "memory"})
+    return Counter(
+        {
+            name: int(amount)
+            for name, amount in node["status"]["allocatable"].items()
+            if name != "memory"
+        }
+    )
 
 
 def fits(asked: Amounts, room: Amounts) -> bool:
@@ -58,7 +65,7 @@ class Cluster:
         self._job_of: dict[str, Job] = {}
         self.store.listeners.append(self._heard)
 
-    # --- what others see ------------------------------------------------------------------------------------------
+    # --- what others see -------------------------------------------------------------------------
 
     def room(self, node: str) -> Amounts:
         """What is free on a node, in truth."""
@@ -70,7 +77,11 @@ class Cluster:
 
     def on(self, node: str) -> list[Object]:
         """The pods that take room on a node."""
-        return [pod for pod in self.store.all("pods") if pod["spec"].get("nodeName") == node and takes_room(pod)]
+        return [
+            pod
+            for pod in self.store.all("pods")
+            if pod["spec"].get("nodeName") == node and takes_room(pod)
+        ]
 
     def job_of(self, pod: Object) -> Job | None:
         """The job that a pod is of."""
@@ -80,7 +91,7 @@ class Cluster:
         """The job that the pod of this `namespace/name` is of."""
         return self._job_of.get(key)
 
-    # --- users ----------------------------------------------------------------------------------------------------
+    # --- users -----------------------------------------------------------------------------------
 
     def submit(self, job: Job) -> None:
         """Create a job's objects."""
@@ -115,7 +126,7 @@ class Cluster:
             if self.store.get(kind, job.key) is not None:
                 self.store.remove(kind, job.key)
 
-    # --- controllers and kubelets ---------------------------------------------------------------------------------
+    # --- controllers and kubelets ----------------------------------------------------------------
 
     def _heard(self, change: Change) -> None:
         if change.resource == "pods":
@@ -134,10 +145,16 @@ class Cluster:
                 self.timeline.after(self.rng.uniform(0.01, 2), partial(self.create_pod, job, body))
         elif pod["metadata"].get("deletionTimestamp"):
             grace_s = pod["spec"].get("terminationGracePeriodSeconds", 0)
-            self.timeline.after(self.rng.uniform(0.02, 0.05 + grace_s), partial(self._remove, key, uid))
+            self.timeline.after(
+                self.rng.uniform(0.02, 0.05 + grace_s), partial(self._remove, key, uid)
+            )
         elif pod["status"].get("phase") == "Failed" and job is not None and job.recreates:
             self.timeline.after(self.rng.uniform(0.1, 2), partial(self._remove, key, uid))
-        elif pod["spec"].get("nodeName") and uid not in self._admitted and pod["status"].get("phase") == "Pending":
+        elif (
+            pod["spec"].get("nodeName")
+            and uid not in self._admitted
+            and pod["status"].get("phase") == "Pending"
+        ):
             self._admitted[uid] = "asked"
             self.timeline.after(self.rng.uniform(0.01, 0.8), partial(self._admit, key, uid))
         if self.store.all(BUDGETS):
@@ -149,7 +166,11 @@ class Cluster:
 
     def _admit(self, key: str, uid: str) -> None:
         pod = self._live(key, uid)
-        if pod is None or pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") in ENDED:
+        if (
+            pod is None
+            or pod["metadata"].get("deletionTimestamp")
+            or pod["status"].get("phase") in ENDED
+        ):
             return
         node = self.store.get("nodes", pod["spec"]["nodeName"])
         if node is None:

@@ -1,7 +1,7 @@
 """In place of kopf: the events of PodGroups, as kopf hands them on.
 
-Invariant: as kopf, it lists, then watches, lists again after a 410, and ends on any other error; its requests are real
-ones.
+Invariant: as kopf, it lists, then watches, lists again after a 410, and ends on any other error;
+its requests are real ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ async def follow(
 ) -> None:
     """Hand on every event until `stop` is set. Raises Fault."""
     restore_signals()
-    following = asyncio.create_task(_follow(client, f"/apis/{api_group}/{version}/podgroups", on_event, pace))
+    following = asyncio.create_task(
+        _follow(client, f"/apis/{api_group}/{version}/podgroups", on_event, pace)
+    )
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -63,7 +65,9 @@ async def _follow(client: ApiClient, path: str, on_event: Handler, pace: Request
                     event = msgspec.json.decode(line)
                     if event["type"] == "ERROR":
                         if event["object"].get("code") != GONE:
-                            raise ApiFault(event["object"].get("code", 0), "", "the watch ended with an error")
+                            raise ApiFault(
+                                event["object"].get("code", 0), "", "the watch ended with an error"
+                            )
                         since = ""
                         break
                     since = event["object"]["metadata"]["resourceVersion"]
@@ -74,7 +78,9 @@ async def _follow(client: ApiClient, path: str, on_event: Handler, pace: Request
 async def _list(client: ApiClient, path: str, on_event: Handler) -> str:
     token = ""
     while True:
-        page = await client.request_json("GET", f"{path}?limit=500&continue={token}" if token else f"{path}?limit=500")
+        page = await client.request_json(
+            "GET", f"{path}?limit=500&continue={token}" if token else f"{path}?limit=500"
+        )
         for body in page.get("items") or ():
             on_event(None, body)
         token = page["metadata"].get("continue", "")

@@ -1,8 +1,9 @@
-"""An asyncio loop without a selector: its clock is given, and its connections lead to the simulated network.
+"""An asyncio loop without a selector: its clock is given, and its connections lead to the simulated
+network.
 
-Invariant: nothing real happens in it. Threads run inline, a connection is what `connect` makes of it, and callbacks run
-only when the simulation says so, so that a process can be stopped between any two of them. Tasks are hashed by their
-number: sets of them have the same order in every run.
+Invariant: nothing real happens in it. Threads run inline, a connection is what `connect` makes of
+it, and callbacks run only when the simulation says so, so that a process can be stopped between any
+two of them. Tasks are hashed by their number: sets of them have the same order in every run.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._failed)
 
-    # --- what the simulation asks ----------------------------------------------------------------------------------
+    # --- what the simulation asks ----------------------------------------------------------------
 
     @property
     def is_busy(self) -> bool:
@@ -80,7 +81,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             events._set_running_loop(before)
         return done
 
-    # --- what asyncio asks -----------------------------------------------------------------------------------------
+    # --- what asyncio asks -----------------------------------------------------------------------
 
     def time(self) -> float:
         return self._clock()
@@ -93,7 +94,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return transport, protocol
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        """Connect nowhere: the socket is closed, and the connection is made by `create_connection`."""
+        """Connect nowhere: the socket is closed, and the connection is made
+        by `create_connection`.
+        """
         sock.close()
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
@@ -104,7 +107,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             future.set_exception(error)
         return future
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
+    def call_soon_threadsafe(
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> Any:  # type: ignore[override]
         return self.call_soon(callback, *args, context=context)
 
     def _make_task(

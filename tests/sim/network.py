@@ -1,8 +1,8 @@
 """The network between processes and the API server: bytes that leave, arrive late, or never.
 
-Invariant: what a connection carries arrives in order. A request that left arrives whatever becomes of its process.
-Answers and lines reach a process that is stopped when it goes on, and one that has crashed never. Requests and streams
-meet their faults here, and nowhere else.
+Invariant: what a connection carries arrives in order. A request that left arrives whatever becomes
+of its process. Answers and lines reach a process that is stopped when it goes on, and one that has
+crashed never. Requests and streams meet their faults here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -73,12 +73,26 @@ class Oracle(Protocol):
 
 
 class Network:
-    """`connect` makes connections; `watching` are those with an open watch; `repeats` is the share of doubled lines."""
+    """`connect` makes connections; `watching` are those with an open watch; `repeats` is the share
+    of doubled lines.
+    """
 
     def __init__(
-        self, timeline: Timeline, server: ApiServer, oracle: Oracle, faults: RequestFaults, rng: Random, trace: Trace
+        self,
+        timeline: Timeline,
+        server: ApiServer,
+        oracle: Oracle,
+        faults: RequestFaults,
+        rng: Random,
+        trace: Trace,
     ) -> None:
-        self.timeline, self.server, self.oracle, self.faults, self.trace = timeline, server, oracle, faults, trace
+        self.timeline, self.server, self.oracle, self.faults, self.trace = (
+            timeline,
+            server,
+            oracle,
+            faults,
+            trace,
+        )
         self._rng = rng
         self._number = 0
         self.watching: list[Wire] = []
@@ -97,10 +111,12 @@ class Network:
     def latency_s(self) -> float:
         """Of one way."""
         return (
-            0.0005 + 0.004 * self._rng.random() ** 3 + (0.05 * self._rng.random() if self._rng.random() < 0.03 else 0)
+            0.0005
+            + 0.004 * self._rng.random() ** 3
+            + (0.05 * self._rng.random() if self._rng.random() < 0.03 else 0)
         )
 
-    # --- requests -------------------------------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     def leave(self, wire: Wire, request: Request) -> None:
         """Bytes leave a process."""
@@ -112,7 +128,9 @@ class Network:
             fate = Fate("cut off", arrives=False, reply=Reply.NEVER)
         if fate.name:
             self.oracle.disturb()
-            self.trace.add(f"    fault: {fate.name}, of {wire.peer.name}'s {request.method} {request.target}")
+            self.trace.add(
+                f"    fault: {fate.name}, of {wire.peer.name}'s {request.method} {request.target}"
+            )
         self.oracle.left(sent)
         there_s = self.timeline.now_s + self.latency_s()
         if request.is_watch and fate.arrives:
@@ -130,7 +148,8 @@ class Network:
     def _arrive(self, wire: Wire, sent: Sent, fate: Fate) -> None:
         answer = self.server.handle(sent.request)
         self.trace.add(
-            f"    {sent.peer.name}'s {sent.request.method} {sent.request.path} = {answer.status}", answer.body
+            f"    {sent.peer.name}'s {sent.request.method} {sent.request.path} = {answer.status}",
+            answer.body,
         )
         self.oracle.carried_out(sent, answer)
         if fate.reply is Reply.COMES and fate.instead is None:
@@ -147,7 +166,9 @@ class Network:
         self._later(wire, when_s, arrives)
 
     def _later(self, wire: Wire, when_s: float, deed: Callable[[], object]) -> None:
-        """Do it on a connection then: in order, when its stream is not frozen and its process is reached."""
+        """Do it on a connection then: in order, when its stream is not frozen and its process is
+        reached.
+        """
         wire.incoming.append((when_s, deed))
         if len(wire.incoming) == 1:
             self._pump(wire)
@@ -162,16 +183,26 @@ class Network:
             deed()
             wire.incoming.popleft()
 
-    # --- streams --------------------------------------------------------------------------------------------------
+    # --- streams ---------------------------------------------------------------------------------
 
     def _open(self, wire: Wire, request: Request, fate: Fate) -> None:
         place = locate(request.path)
         assert place is not None
         if fate.instead is not None or place.group in self.server.absent:
-            self._reply(wire, fate.instead or self.server.handle(request), self.timeline.now_s + self.latency_s())
+            self._reply(
+                wire,
+                fate.instead or self.server.handle(request),
+                self.timeline.now_s + self.latency_s(),
+            )
             return
         send = partial(self._send, wire, place.kind)
-        stream = Stream(self.server.store, place, request, send, partial(self._send, wire, place.kind, b"", None))
+        stream = Stream(
+            self.server.store,
+            place,
+            request,
+            send,
+            partial(self._send, wire, place.kind, b"", None),
+        )
         wire.stream = stream
         self._send(wire, place.kind, STREAM_HEAD, None, head=True)
         refused = stream.begin()
@@ -189,7 +220,9 @@ class Network:
             assert wire.stream is not None
             wire.stream.heard(change)
 
-    def _send(self, wire: Wire, resource: str, line: bytes, change: Change | None, *, head: bool = False) -> None:
+    def _send(
+        self, wire: Wire, resource: str, line: bytes, change: Change | None, *, head: bool = False
+    ) -> None:
         """Send a line of a stream; no bytes end it."""
         data = line if head else chunk(line) if line else STREAM_END
         if change is not None and self._rng.random() < self.repeats:
@@ -202,15 +235,21 @@ class Network:
                     self.oracle.told(wire.peer, change)
 
             if wire.deliver(data, reads) and change is not None:
-                self.trace.add(f"{wire.peer.name} <- {change.type} {resource} {change.key} at {change.version}")
+                self.trace.add(
+                    f"{wire.peer.name} <- {change.type} {resource} {change.key} at {change.version}"
+                )
 
-        self._later(wire, self.timeline.now_s + self.latency_s() + wire.peer.lag_s(resource), arrives)
+        self._later(
+            wire, self.timeline.now_s + self.latency_s() + wire.peer.lag_s(resource), arrives
+        )
 
 
 class Wire(asyncio.Transport):
     """The client's end of a connection."""
 
-    def __init__(self, network: Network, peer: Peer, loop: VirtualLoop, protocol: asyncio.BaseProtocol) -> None:
+    def __init__(
+        self, network: Network, peer: Peer, loop: VirtualLoop, protocol: asyncio.BaseProtocol
+    ) -> None:
         super().__init__()
         self.peer = peer
         self.stream: Stream | None = None
@@ -221,7 +260,7 @@ class Wire(asyncio.Transport):
         self._reader = RequestReader()
         self._is_closed = False
 
-    # --- what the client does -------------------------------------------------------------------------------------
+    # --- what the client does --------------------------------------------------------------------
 
     def write(self, data: Any) -> None:
         if self._is_closed or not self.peer.runs:
@@ -260,12 +299,13 @@ class Wire(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
-    # --- what the network does ------------------------------------------------------------------------------------
+    # --- what the network does -------------------------------------------------------------------
 
     def deliver(self, data: bytes, on_read: Callable[[], object] = lambda: None) -> bool:
         """Hand bytes to the process; false if nobody takes them.
 
-        `on_read` is called once the process reads them: a reset while it is paused discards what it has not read.
+        `on_read` is called once the process reads them: a reset while it is paused discards what it
+        has not read.
         """
         if self._is_closed or not self.peer.runs:
             return False

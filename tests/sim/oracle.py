@@ -1,7 +1,9 @@
-"""The oracle: what must hold after each step, judged by the API server's truth and by what a process could know.
+"""The oracle: what must hold after each step, judged by the API server's truth and by what a
+process could know.
 
-Invariant: it sees every request when it leaves and when it is carried out, and every line when it arrives. A process
-answers for what it was shown before a request left, and for all that it has done itself, whether it was told or not.
+Invariant: it sees every request when it leaves and when it is carried out, and every line when it
+arrives. A process answers for what it was shown before a request left, and for all that it has done
+itself, whether it was told or not.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ View = tuple[Amounts | None, bool]
 
 
 class Knowledge:
-    """What one process was shown: since when which pods are on nodes, and what nodes offered from when on.
+    """What one process was shown: since when which pods are on nodes, and what nodes offered from
+    when on.
 
-    `taken` are the pods on nodes that it was not told have gone, with their keys: what it takes for bound.
+    `taken` are the pods on nodes that it was not told have gone, with their keys: what it takes for
+    bound.
     """
 
     def __init__(self) -> None:
@@ -48,7 +52,9 @@ class Knowledge:
         self.flying: dict[str, dict[int, str]] = {}  # uid → number → node, may yet be carried out
 
     def views(self, name: str, since_s: float, until_s: float) -> list[View]:
-        """What may have been known of a node between two moments: what was at the first, and all that came after it."""
+        """What may have been known of a node between two moments: what was at the first, and all
+        that came after it.
+        """
         found: list[View] = [(None, False)]
         for at_s, room, closed in self.nodes.get(name, ()):
             if at_s <= since_s:
@@ -67,7 +73,8 @@ class Oracle:
         self._cluster: Cluster | None = None
         self._known: dict[str, Knowledge] = {}
         self._processes: dict[str, Process] = {}  # that ever sent anything
-        self._wanted: dict[str, tuple[int, float]] = {}  # uid of a nominated pod → priority, until when it was one
+        # uid of a nominated pod → priority, until when it was one
+        self._wanted: dict[str, tuple[int, float]] = {}
         self._holder = ""
         self._acquired_s: dict[str, float] = {}  # identity → when it last became the holder
         self._ours: dict[str, float] = {}  # uid → when one of us bound it
@@ -101,7 +108,7 @@ class Oracle:
         """What a process was shown so far."""
         return self._known.setdefault(peer.name, Knowledge())
 
-    # --- what arrives ---------------------------------------------------------------------------------------------
+    # --- what arrives ----------------------------------------------------------------------------
 
     def shown(self, peer: Peer, answer: Answer) -> None:
         """A page of a list has arrived; the last one makes the list known."""
@@ -142,7 +149,7 @@ class Oracle:
             closed = bool(change.body["spec"].get("unschedulable"))
             known.nodes.setdefault(change.key, []).append((peer.active_s(), room, closed))
 
-    # --- what leaves and is carried out ---------------------------------------------------------------------------
+    # --- what leaves and is carried out ----------------------------------------------------------
 
     def left(self, sent: Sent) -> None:
         """A request left: nobody else may write, and no second bind elsewhere while one is open."""
@@ -172,7 +179,9 @@ class Oracle:
                 self._bound(sent, place)
             elif self._is_of_another(sent, place):
                 self.disturb()
-        elif answer.status < 400 and (place.subresource == "eviction" or sent.request.method == "DELETE"):
+        elif answer.status < 400 and (
+            place.subresource == "eviction" or sent.request.method == "DELETE"
+        ):
             self._evicted(sent, place)
 
     def lost(self, sent: Sent) -> None:
@@ -184,23 +193,30 @@ class Oracle:
             self._missed(place.key)
 
     def _by_one(self, sent: Sent, place: Place) -> None:
-        """Whose Lease was deleted may write until it is over, while another has made a new one and waits."""
+        """Whose Lease was deleted may write until it is over, while another has made a new one and
+        waits.
+        """
         process = sent.peer
         assert isinstance(process, Process)
         if not process.settings.leader_elect or place.resource == "leases":
             return
         self.checks["writes of one at a time"] += 1
-        others = [each.name for each in self._processes.values() if each is not process and each.may_write]
+        others = [
+            each.name for each in self._processes.values() if each is not process and each.may_write
+        ]
         if others:
             self.complain(
-                f"{process.name} sends {sent.request.method} {sent.request.path}, and {' and '.join(others)} may write"
+                f"{process.name} sends {sent.request.method} {sent.request.path}, and"
+                f" {' and '.join(others)} may write"
             )
 
     def _has_uid(self, sent: Sent, place: Place) -> None:
         body: Any = msgspec.json.decode(sent.request.body)
         options = body.get("deleteOptions", {}).get("preconditions", {})
         if not (body.get("metadata", {}).get("uid") or options.get("uid")):
-            self.complain(f"{sent.peer.name} sends {sent.request.path} for whatever pod has that name")
+            self.complain(
+                f"{sent.peer.name} sends {sent.request.path} for whatever pod has that name"
+            )
 
     def _left_bind(self, sent: Sent, place: Place) -> None:
         uid, node = _bind_of(sent)
@@ -209,28 +225,38 @@ class Oracle:
         self.checks["binds that left"] += 1
         if others:
             self.complain(
-                f"{sent.peer.name} sends {place.key} to {node}, and may yet bind it to {', '.join(sorted(others))}"
+                f"{sent.peer.name} sends {place.key} to {node}, and may yet bind it to"
+                f" {', '.join(sorted(others))}"
             )
         flying[sent.number] = node
         self._left_s[uid] = self.cluster.timeline.now_s
 
     def _is_of_another(self, sent: Sent, place: Place) -> bool:
-        """Whether its pod was deleted, or made anew under its name: its process had not been told."""
+        """Whether its pod was deleted, or made anew under its name: its process had not
+        been told.
+        """
         pod = self.cluster.store.get("pods", place.key)
         return pod is None or pod["metadata"]["uid"] != _bind_of(sent)[0]
 
     def _counts_on_the_gone(self, known: Knowledge, key: str) -> bool:
-        """Whether a process takes another pod of the gang for bound that is gone: to it, the gang runs."""
+        """Whether a process takes another pod of the gang for bound that is gone: to it, the gang
+        runs.
+        """
         job = self.cluster.job_named(key)
         there = {pod["metadata"]["uid"] for pod in self._pods_of(job)} if job is not None else set()
-        return any(self.cluster.job_named(other) is job and uid not in there for uid, other in known.taken.items())
+        return any(
+            self.cluster.job_named(other) is job and uid not in there
+            for uid, other in known.taken.items()
+        )
 
     def _landed(self, sent: Sent) -> None:
         uid, _ = _bind_of(sent)
         self.known(sent.peer).flying.get(uid, {}).pop(sent.number, None)
 
     def _bound(self, sent: Sent, place: Place) -> None:
-        """A bind was carried out: the node was open and had room, by all that its process could know."""
+        """A bind was carried out: the node was open and had room, by all that its process could
+        know.
+        """
         self.checks["binds"] += 1
         uid, name = _bind_of(sent)
         peer, known = sent.peer, self.known(sent.peer)
@@ -243,7 +269,9 @@ class Oracle:
         assert pod is not None
         assert isinstance(peer, Process)
         by_s = sent.active_s - KNOWN_AFTER_S
-        views = [view for view in known.views(name, by_s, sent.active_s + SAME_S) if view[0] is not None]
+        views = [
+            view for view in known.views(name, by_s, sent.active_s + SAME_S) if view[0] is not None
+        ]
         if not views:
             self.complain(f"{peer.name} binds {place.key} to {name}, which it was told is gone")
         elif all(closed for _, closed in views):
@@ -252,7 +280,9 @@ class Oracle:
             self._fits(sent, pod, name)
 
     def _fits(self, sent: Sent, pod: Object, name: str) -> None:
-        """What its process could know of is not too much for the node as it was when the last of these binds left."""
+        """What its process could know of is not too much for the node as it was when the last of
+        these binds left.
+        """
         peer, known, uid = sent.peer, self.known(sent.peer), pod["metadata"]["uid"]
         total: Amounts = Counter(requests(pod))
         seen, last_s = [], sent.active_s
@@ -260,23 +290,29 @@ class Oracle:
             other_uid = other["metadata"]["uid"]
             if other_uid == uid:
                 continue
-            by_us = self._ours.get(other_uid, float("inf")) < self._acquired_s.get(peer.name, float("-inf"))
+            by_us = self._ours.get(other_uid, float("inf")) < self._acquired_s.get(
+                peer.name, float("-inf")
+            )
             is_known = known.bound_s.get(other_uid, float("inf")) <= sent.active_s - KNOWN_AFTER_S
             if by_us or other_uid in known.binds or is_known:
                 total.update(requests(other))
                 seen.append(other["metadata"]["name"])
                 last_s = max(last_s, known.binds.get(other_uid, last_s))
-        total = Counter({name: total[name] for name in requests(pod)})  # what it does not ask for, it needs not
+        # what it does not ask for, it needs not
+        total = Counter({name: total[name] for name in requests(pod)})
         views = known.views(name, sent.active_s - KNOWN_AFTER_S, last_s + SAME_S)
         rooms = [room for room, _ in views if room is not None]
         if not any(fits(total, each) for each in rooms):
             self.complain(
-                f"{peer.name} binds {pod['metadata']['namespace']}/{pod['metadata']['name']} to {name}, where "
-                f"{', '.join(seen)} are: together they ask for {dict(total)} of {dict(rooms[-1])}"
+                f"{peer.name} binds {pod['metadata']['namespace']}/{pod['metadata']['name']} to"
+                f" {name}, where {', '.join(seen)} are: together they ask for {dict(total)} of"
+                f" {dict(rooms[-1])}"
             )
 
     def _evicted(self, sent: Sent, place: Place) -> None:
-        """An eviction was carried out: somebody of higher priority was nominated lately, and the victim was marked."""
+        """An eviction was carried out: somebody of higher priority was nominated lately, and the
+        victim was marked.
+        """
         self.checks["evictions"] += 1
         pod = self.cluster.store.get("pods", place.key)
         if pod is None:
@@ -284,8 +320,13 @@ class Oracle:
         self._evicted_uids.add(pod["metadata"]["uid"])
         priority = pod["spec"].get("priority", 0)
         now_s = self.cluster.timeline.now_s
-        if not any(wanted > priority and until_s >= now_s - 60 for wanted, until_s in self._wanted.values()):
-            self.complain(f"{sent.peer.name} evicts {place.key} of priority {priority} for nobody of a higher one")
+        if not any(
+            wanted > priority and until_s >= now_s - 60 for wanted, until_s in self._wanted.values()
+        ):
+            self.complain(
+                f"{sent.peer.name} evicts {place.key} of priority {priority} for nobody of a"
+                " higher one"
+            )
 
     def _heard(self, change: Change) -> None:
         if change.resource == LEASES:
@@ -295,7 +336,9 @@ class Oracle:
             self._holder = holder
         if change.resource.startswith("podgroups.") and change.type != ADDED:
             body, job = change.body, self.cluster.jobs.get(change.key)
-            if change.type == DELETED or (job and job.pod_group and body["spec"] != job.pod_group["spec"]):
+            if change.type == DELETED or (
+                job and job.pod_group and body["spec"] != job.pod_group["spec"]
+            ):
                 self._edited.add(change.key)
         if change.resource != "pods":
             return
@@ -317,7 +360,9 @@ class Oracle:
             return
         if stamp and change.body["status"].get("phase") == "Pending" and self._bound_of(job) == 1:
             minimum, since_s = int(stamp.partition("/")[0]), min(self._left_of(job), default=0.0)
-            self.cluster.timeline.after(WHOLE_WITHIN_S, lambda: self._is_whole(job, minimum, since_s))
+            self.cluster.timeline.after(
+                WHOLE_WITHIN_S, lambda: self._is_whole(job, minimum, since_s)
+            )
 
     def _is_whole(self, job: Job, minimum: int, since_s: float) -> None:
         paused_s = max((each.paused_until_s for each in self._processes.values()), default=0.0)
@@ -330,28 +375,37 @@ class Oracle:
         """Note a gang that lost a member without an eviction, or of which a rival has bound one."""
         job, pod = self.cluster.job_of(change.body), change.body
         is_lost = change.type == DELETED or pod["status"].get("phase") in ENDED
-        by_rival = pod["spec"].get("nodeName") and PERMITTED not in pod["metadata"].get("annotations", {})
-        if job is not None and (by_rival or (is_lost and pod["metadata"]["uid"] not in self._evicted_uids)):
+        by_rival = pod["spec"].get("nodeName") and PERMITTED not in pod["metadata"].get(
+            "annotations", {}
+        )
+        if job is not None and (
+            by_rival or (is_lost and pod["metadata"]["uid"] not in self._evicted_uids)
+        ):
             self._harmed.add(job.key)
 
     def _missed(self, key: str) -> None:
-        """A bind failed after another one of its gang had succeeded: its room may be gone by the next try."""
+        """A bind failed after another one of its gang had succeeded: its room may be gone by the
+        next try.
+        """
         job = self.cluster.job_named(key)
         if job is not None and self._bound_of(job):
             self._harmed.add(job.key)
 
     def rests(self) -> None:
-        """Trouble is over, and nothing moves: no gang has a part of its minimum, nor a tree of its children.
+        """Trouble is over, and nothing moves: no gang has a part of its minimum, nor a tree of its
+        children.
 
-        Gangs that lost members by trouble, or a bind when another one had succeeded, may lack room to heal, so they and
-        their trees are left out.
+        Gangs that lost members by trouble, or a bind when another one had succeeded, may lack room
+        to heal, so they and their trees are left out.
         """
         for job in self.cluster.jobs.values():
             if job.tree is None and job.key not in self._edited | self._harmed:
                 if 0 < (number := self._bound_of(job)) < job.minimum:
                     self.complain(f"gang {job.key} rests with {number} of {job.minimum}")
                 self.checks["gangs that rest"] += 1
-        trees = {id(job.tree): job.tree for job in self.cluster.jobs.values() if job.tree is not None}
+        trees = {
+            id(job.tree): job.tree for job in self.cluster.jobs.values() if job.tree is not None
+        }
         for tree in trees.values():
             if tree.keys & (self._edited | self._harmed):
                 continue
@@ -364,7 +418,9 @@ class Oracle:
                     self.complain(f"a child of a tree rests in part: {bound}")
             self.checks[f"trees that rest {'with' if started else 'without'} children"] += 1
             if 0 < started < tree.least:
-                self.complain(f"the tree of {min(tree.keys)} rests with {started} of {tree.least} children")
+                self.complain(
+                    f"the tree of {min(tree.keys)} rests with {started} of {tree.least} children"
+                )
 
     def _bound_of(self, job: Job) -> int:
         return sum(map(takes_room, self._pods_of(job)))
@@ -375,11 +431,17 @@ class Oracle:
         return (self._left_s[uid] for uid in uids if uid in self._left_s)
 
     def _may_be_bound_of(self, job: Job) -> int:
-        """Those that are bound, and those that who sent their bind must take for bound (semantics B3)."""
+        """Those that are bound, and those that who sent their bind must take for bound (semantics
+        B3).
+        """
         since_s = self.cluster.timeline.now_s - UNDECIDED_S
-        open_now = {uid for known in self._known.values() for uid, flying in known.flying.items() if flying}
+        open_now = {
+            uid for known in self._known.values() for uid, flying in known.flying.items() if flying
+        }
         may_be = open_now | {uid for uid, at_s in self._undecided_s.items() if at_s > since_s}
-        return sum(takes_room(pod) or pod["metadata"]["uid"] in may_be for pod in self._pods_of(job))
+        return sum(
+            takes_room(pod) or pod["metadata"]["uid"] in may_be for pod in self._pods_of(job)
+        )
 
     def _pods_of(self, job: Job) -> Iterator[Object]:
         """Those of its pods that exist."""

@@ -1,7 +1,9 @@
-"""Exceptions in the product: in a history, a few of its functions raise now and then, before or after their work.
+"""Exceptions in the product: in a history, a few of its functions raise now and then, before or
+after their work.
 
-Invariant: which, and at which call, follows from the seed. Whatever raises, what must hold after each step holds (no
-half gang, no node over-full, `validate()`), and everything starts once nothing raises any more.
+Invariant: which, and at which call, follows from the seed. Whatever raises, what must hold after
+each step holds (no half gang, no node over-full, `validate()`), and everything starts once nothing
+raises any more.
 """
 
 from __future__ import annotations

@@ -41,24 +41,33 @@ class Tally:
 
     def tell_how_far(self) -> None:
         """Print how many were played, for those who wait."""
-        print(f"{self.seeds} seeds so far, {len(self.violations)} violations", file=sys.stderr, flush=True)
+        print(
+            f"{self.seeds} seeds so far, {len(self.violations)} violations",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def tell(self, took_s: float = 0.0) -> int:
         """Print the counts and the summary; the exit status."""
         for title, counts in (("faults", self.faults), ("checks", self.checks)):
-            print(f"{title}: " + ", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
+            print(
+                f"{title}: "
+                + ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+            )
         print(f"trace: {hashlib.sha256(' '.join(self.digests).encode()).hexdigest()[:16]}")
         print(
-            f"{self.seeds} seeds, {len(self.violations)} violations, {sum(self.faults.values())} faults of "
-            f"{len(self.faults)} kinds, {self.virtual_s / 3600:.1f} virtual hours, {self.cpu_s:.0f} s of CPU, "
-            f"{took_s:.0f} s"
+            f"{self.seeds} seeds, {len(self.violations)} violations, {sum(self.faults.values())}"
+            f" faults of {len(self.faults)} kinds, {self.virtual_s / 3600:.1f} virtual hours,"
+            f" {self.cpu_s:.0f} s of CPU, {took_s:.0f} s"
         )
         return 1 if self.violations else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How histories are played: `twice` compares two runs of each; for the others see `Simulation`."""
+    """How histories are played: `twice` compares two runs of each; for the others
+    see `Simulation`.
+    """
 
     twice: bool = False
     only: frozenset[str] = frozenset()
@@ -83,7 +92,9 @@ def play(seeds: Sequence[int], manner: Manner, out: TextIO | None = None) -> Tal
         if manner.twice:
             again = _history(seed, manner)
             if again.digest != result.digest:
-                tally.violations.append(f"seed {seed}: {result.digest} at first and {again.digest} the second time")
+                tally.violations.append(
+                    f"seed {seed}: {result.digest} at first and {again.digest} the second time"
+                )
         if number % 10 == 9:
             gc.collect()
     tally.cpu_s = time.process_time() - began_s
@@ -92,7 +103,12 @@ def play(seeds: Sequence[int], manner: Manner, out: TextIO | None = None) -> Tal
 
 def _history(seed: int, manner: Manner, out: TextIO | None = None) -> Result:
     return Simulation(
-        seed, out, only=manner.only, replicas=manner.replicas, trees=manner.trees, planted=manner.planted
+        seed,
+        out,
+        only=manner.only,
+        replicas=manner.replicas,
+        trees=manner.trees,
+        planted=manner.planted,
     ).run()
 
 

@@ -1,8 +1,10 @@
-"""A process: the product's own start-up and daemon on a loop of its own, which can be stopped between any two steps.
+"""A process: the product's own start-up and daemon on a loop of its own, which can be stopped
+between any two steps.
 
-Invariant: what runs here is `app.schedule`, that is everything after the check of permissions, with real HTTP on
-simulated connections. A crash runs nothing more of it: connections end, and what had left goes on. Each process has its
-own clocks: monotonic time stops while the machine is suspended, boot time does not, and the time of day may be wrong.
+Invariant: what runs here is `app.schedule`, that is everything after the check of permissions, with
+real HTTP on simulated connections. A crash runs nothing more of it: connections end, and what had
+left goes on. Each process has its own clocks: monotonic time stops while the machine is suspended,
+boot time does not, and the time of day may be wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ SPINS_AFTER = 300_000
 class Process:
     """One process from its start to its end; `settings.identity` is its name."""
 
-    def __init__(self, name: str, settings: Settings, timeline: Timeline, network: Network, rng: Random) -> None:
+    def __init__(
+        self, name: str, settings: Settings, timeline: Timeline, network: Network, rng: Random
+    ) -> None:
         self.name = name
         self.settings = settings
         self.timeline = timeline
@@ -65,7 +69,7 @@ class Process:
         self._stopping = asyncio.Event()
         self._main: asyncio.Task[None] = self.loop.create_task(self._run())
 
-    # --- clocks ---------------------------------------------------------------------------------------------------
+    # --- clocks ----------------------------------------------------------------------------------
 
     def monotonic_s(self) -> float:
         """Seconds without those while the machine was suspended."""
@@ -88,7 +92,7 @@ class Process:
         now_s = self.timeline.now_s
         return now_s - sum(min(now_s, until_s) - since_s for since_s, until_s in self._pauses)
 
-    # --- what the simulation does ---------------------------------------------------------------------------------
+    # --- what the simulation does ----------------------------------------------------------------
 
     @property
     def daemon(self) -> Daemon | None:
@@ -172,14 +176,20 @@ class Process:
                 break
         self.loop.close()
 
-    # --- what runs in it ------------------------------------------------------------------------------------------
+    # --- what runs in it -------------------------------------------------------------------------
 
     async def _run(self) -> None:
         settings = self.settings
         runtime = Runtime(
-            warn=self.warnings.append, now=self.monotonic_s, boot=self.boot_s, wall=self.wall, rng=self._rng
+            warn=self.warnings.append,
+            now=self.monotonic_s,
+            boot=self.boot_s,
+            wall=self.wall,
+            rng=self._rng,
         )
-        lease = Lease(settings.lease_namespace, settings.lease_name) if settings.leader_elect else None
+        lease = (
+            Lease(settings.lease_namespace, settings.lease_name) if settings.leader_elect else None
+        )
         importing: asyncio.Future[type[Daemon]] = self.loop.create_future()
         importing.set_result(self._observed())
         async with ApiClient(_Known(self.monotonic_s), now=self.monotonic_s) as client:

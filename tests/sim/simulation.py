@@ -1,8 +1,8 @@
 """One history: the parts, put together from one seed, and the order of what happens.
 
-Invariant: all chance comes from streams of random numbers that are made of the seed, so a seed is the same history in
-every run. First there is trouble, then peace: faults end, users repair what they broke, and there is room for
-everything.
+Invariant: all chance comes from streams of random numbers that are made of the seed, so a seed is
+the same history in every run. First there is trouble, then peace: faults end, users repair what
+they broke, and there is room for everything.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ from tests.sim.trouble.plan import Plan
 from tests.tuned import split, tuned
 
 PEACE_S = 240.0
-"""In this time all must be bound: undecided binds stay so for 70 s, and everything is tried again every 60 s."""
+"""In this time all must be bound: undecided binds stay so for 70 s, and everything is tried again
+every 60 s.
+"""
 CALM_S = 90.0
 """Trees must rest by then, though undecided binds stay so for 70 s."""
 REST_S = 3.0
@@ -71,7 +73,9 @@ class Simulation:
         trees: bool = False,
         planted: bool = False,
     ) -> None:
-        """For `only` and `replicas` see `Plan.draw`, for `trees` `workload.jobs`, for `planted` `planted`."""
+        """For `only` and `replicas` see `Plan.draw`, for `trees` `workload.jobs`, for `planted`
+        `planted`.
+        """
         self.seed, self._trees = seed, trees
         self.plan = Plan.draw(self.rng("plan"), only, replicas)
         self.timeline = Timeline()
@@ -79,8 +83,12 @@ class Simulation:
         self.store = Store(self.timeline)
         self.server = ApiServer(self.timeline, self.store)
         self.oracle = Oracle()
-        self.requests = RequestFaults(self.rng("requests"), self.plan.request_rate, self.plan.request_faults)
-        self.network = Network(self.timeline, self.server, self.oracle, self.requests, self.rng("network"), self.trace)
+        self.requests = RequestFaults(
+            self.rng("requests"), self.plan.request_rate, self.plan.request_faults
+        )
+        self.network = Network(
+            self.timeline, self.server, self.oracle, self.requests, self.rng("network"), self.trace
+        )
         self.cluster = Cluster(self.timeline, self.server, self.rng("cluster"))
         self.oracle.begin(self.cluster)
         self.processes: list[Process] = []
@@ -91,10 +99,12 @@ class Simulation:
         self._starts = 0
 
     def rng(self, name: str) -> Random:
-        """A stream of random numbers of its own for each purpose, so that one does not move the others."""
+        """A stream of random numbers of its own for each purpose, so that one does not move the
+        others.
+        """
         return Random(f"{self.seed}/{name}")
 
-    # --- the history ----------------------------------------------------------------------------------------------
+    # --- the history -----------------------------------------------------------------------------
 
     def run(self) -> Result:
         """Play it; ends at the first violation."""
@@ -106,7 +116,8 @@ class Simulation:
                 self._end_trouble()
                 if self._trees and not self.oracle.found:
                     self._until(self.timeline.now_s + CALM_S)
-                    if not self.injector.counts["API group goes"]:  # without PodGroups nobody knows the minimums
+                    # without PodGroups nobody knows the minimums
+                    if not self.injector.counts["API group goes"]:
                         self.oracle.rests()
                 self._make_peace()
                 self._wait_for_all()
@@ -139,7 +150,9 @@ class Simulation:
         for job in workload.jobs(rng, within_s=self.plan.trouble_s * 0.7, trees=self._trees):
             self.timeline.at(job.arrives_s, partial(self.cluster.submit, job))
             if rng.random() < self.plan.budgets:
-                self.store.create("poddisruptionbudgets.policy", workload.budget(job, rng.randint(0, job.members)))
+                self.store.create(
+                    "poddisruptionbudgets.policy", workload.budget(job, rng.randint(0, job.members))
+                )
         for name in self.plan.names:
             self.start(name)
         if self.seed % 4:
@@ -155,7 +168,9 @@ class Simulation:
         number = self._starts
         identity = f"{name}{number}"
         settings = Settings(**split(self.plan.settings)[0], identity=identity)
-        process = Process(identity, settings, self.timeline, self.network, self.rng(f"process {number}"))
+        process = Process(
+            identity, settings, self.timeline, self.network, self.rng(f"process {number}")
+        )
         self.trace.add(f"{identity} starts")
         self.oracle.disturb()
         self.processes.append(process)
@@ -187,14 +202,25 @@ class Simulation:
         if fault is not None and self.planted is None:
             self.oracle.complain(f"{process.name}: internal error: {fault.trace}")
         # A group that is set aside sleeps although it could start.
-        if daemon is not None and process.is_quiet and self.planted is None and process.rested != process.heard:
+        if (
+            daemon is not None
+            and process.is_quiet
+            and self.planted is None
+            and process.rested != process.heard
+        ):
             process.rested = process.heard
             self.checks["nobody sleeps wrongly"] += 1
             wall_s = process.wall().timestamp()
-            for sentence in sleepers(daemon.state, process.monotonic_s(), wall_s, gpu_policy(process.settings)):
+            for sentence in sleepers(
+                daemon.state, process.monotonic_s(), wall_s, gpu_policy(process.settings)
+            ):
                 self.oracle.complain(f"{process.name}: {sentence}")
         looked_s, heard = process.looked
-        if daemon is None or heard == process.heard or self.timeline.now_s < looked_s + self.plan.validate_every_s:
+        if (
+            daemon is None
+            or heard == process.heard
+            or self.timeline.now_s < looked_s + self.plan.validate_every_s
+        ):
             return
         process.looked = (self.timeline.now_s, process.heard)
         self.checks["validate()"] += 1
@@ -219,7 +245,7 @@ class Simulation:
                 wire.stream.bookmark()
         self.timeline.after(BOOKMARK_EVERY_S, self._bookmark)
 
-    # --- peace ----------------------------------------------------------------------------------------------------
+    # --- peace -----------------------------------------------------------------------------------
 
     def _end_trouble(self) -> None:
         if self.oracle.found:
@@ -256,19 +282,29 @@ class Simulation:
             elif self.timeline.now_s >= rests_s + REST_S:
                 return
         if not self.oracle.found:
-            self.oracle.complain(f"in {PEACE_S:g} s of peace there is still: " + "; ".join(self.unfinished()[:5]))
+            self.oracle.complain(
+                f"in {PEACE_S:g} s of peace there is still: " + "; ".join(self.unfinished()[:5])
+            )
 
     def unfinished(self) -> list[str]:
-        """What is to end in peace and has not: pods that wait, holds, reservations, nominations, work left over."""
+        """What is to end in peace and has not: pods that wait, holds, reservations, nominations,
+        work left over.
+        """
         found = []
         for job in self.cluster.jobs.values():
             if job.is_over:
                 continue
             bound = [
-                pod for pod in map(self._pod, job.pods.values()) if pod is not None and pod["spec"].get("nodeName")
+                pod
+                for pod in map(self._pod, job.pods.values())
+                if pod is not None and pod["spec"].get("nodeName")
             ]
             if len(bound) < len(job.pods):
-                waiting = [pod for pod in map(self._pod, job.pods.values()) if pod and not pod["spec"].get("nodeName")]
+                waiting = [
+                    pod
+                    for pod in map(self._pod, job.pods.values())
+                    if pod and not pod["spec"].get("nodeName")
+                ]
                 why = [_condition(pod) for pod in waiting[:1]]
                 found.append(f"{job.key} has {len(bound)} of {len(job.pods)} bound {why}")
         for process in self.processes:
@@ -294,9 +330,14 @@ class Simulation:
         gc.unfreeze()
 
 
-_PASSING = frozenset({State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING, State.WITHDRAWN, State.KEPT, State.RETRY})
+_PASSING = frozenset(
+    {State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING, State.WITHDRAWN, State.KEPT, State.RETRY}
+)
 
 
 def _condition(pod: Object) -> str:
     conditions = pod["status"].get("conditions", [])
-    return next((f"{c['reason']}: {c['message']}" for c in conditions if c["type"] == "PodScheduled"), "never told")
+    return next(
+        (f"{c['reason']}: {c['message']}" for c in conditions if c["type"] == "PodScheduled"),
+        "never told",
+    )

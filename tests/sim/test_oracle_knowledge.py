@@ -1,4 +1,6 @@
-"""The oracle judges by what a process could have known, and by no more: histories in which it once did not."""
+"""The oracle judges by what a process could have known, and by no more: histories in which it once
+did not.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,9 @@ def test_a_node_of_which_nothing_was_heard_is_gone(known: Knowledge) -> None:
 
 @pytest.mark.parametrize("seed", [89, 220, 365, 371, 821, 1337, 2663, 4790, 5050, 5715, 6339])
 def test_nobody_is_blamed_for_what_it_could_not_know(seed: int) -> None:
-    """A node known for an instant (89, 365) or closed again while a bind left (371); one that grew under it (220);
-    a pod made anew while the watch was cut off (821). A gang runs for whom was not told that its members are gone
-    (1337). Who sleeps binds nobody (2663), and a gang begins when its first bind leaves, not when that lands (4790,
-    5050, 5715, 6339)."""
+    """A node known for an instant (89, 365) or closed again while a bind left (371); one that grew
+    under it (220); a pod made anew while the watch was cut off (821). A gang runs for whom was not
+    told that its members are gone (1337). Who sleeps binds nobody (2663), and a gang begins when
+    its first bind leaves, not when that lands (4790, 5050, 5715, 6339)."""
     ended = sim("--seeds", "1", "--first", str(seed), "--workers", "1")
     assert ended.returncode == 0, ended.stdout

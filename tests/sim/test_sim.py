@@ -1,4 +1,6 @@
-"""Histories: 200 of them in every run of the tests, those that once went wrong, and that a seed is one history."""
+"""Histories: 200 of them in every run of the tests, those that once went wrong, and that a seed is
+one history.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def test_what_must_hold_holds_in_every_history() -> None:
 
 
 def test_what_must_hold_holds_while_functions_raise() -> None:
-    """I10: whatever a few functions raise, no gang starts in half, no node is over-full, and in the end all start."""
+    """I10: whatever a few functions raise, no gang starts in half, no node is over-full, and in the
+    end all start.
+    """
     number = max(1, SEEDS // 5)
     ended = sim("--seeds", str(number), "--planted", "--until-first")
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -36,7 +40,9 @@ def test_what_must_hold_holds_while_functions_raise() -> None:
 
 
 def test_a_seed_is_one_history() -> None:
-    """The same seeds give the same traces to the letter, in other processes and in another order as well."""
+    """The same seeds give the same traces to the letter, in other processes and in another order as
+    well.
+    """
     first = sim("--seeds", "6", "--first", "40", "--batch", "6")
     again = sim("--seeds", "6", "--first", "40", "--batch", "2", "--workers", "2")
     assert first.returncode == again.returncode == 0, first.stdout + again.stdout

@@ -1,7 +1,7 @@
 """The timeline: one virtual clock, and what happens when.
 
-Invariant: deeds happen in the order of their times, and of their being planned where these are equal. Time moves only
-when somebody moves it. What it does *not* do: know who does the deeds.
+Invariant: deeds happen in the order of their times, and of their being planned where these are
+equal. Time moves only when somebody moves it. What it does *not* do: know who does the deeds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The trace: everything that happened, in one hash, so that two runs of a seed can be compared to the letter."""
+"""The trace: everything that happened, in one hash, so that two runs of a seed can be compared to
+the letter.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from tests.sim.timeline import Timeline
 class Trace:
     """Adds lines to a hash, and writes them to `out` if there is one."""
 
-    def __init__(self, timeline: Timeline, out: TextIO | None = None, *, shows: Callable[[str], bool] = bool) -> None:
+    def __init__(
+        self, timeline: Timeline, out: TextIO | None = None, *, shows: Callable[[str], bool] = bool
+    ) -> None:
         self._timeline = timeline
         self._hash = hashlib.sha256()
         self._out = out

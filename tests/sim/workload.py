@@ -1,7 +1,8 @@
-"""The workload of a history: nodes, gangs and plain pods, as somebody would create them; all drawn from the seed.
+"""The workload of a history: nodes, gangs and plain pods, as somebody would create them; all drawn
+from the seed.
 
-Invariant: every gang fits an empty cluster of enough nodes: its members ask for less than a node has. Who runs them is
-not known here.
+Invariant: every gang fits an empty cluster of enough nodes: its members ask for less than a node
+has. Who runs them is not known here.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ CPUS = "16"
 
 @dataclass(slots=True)
 class Job:
-    """One gang, group of gangs' part or plain pod, with whoever recreates its pods; without pods a parent of a tree.
+    """One gang, group of gangs' part or plain pod, with whoever recreates its pods; without pods a
+    parent of a tree.
 
-    `recreates`: pods that are deleted or fail come again. `is_over`: nothing of it is to run any more. `tree` is what
-    the gang is in.
+    `recreates`: pods that are deleted or fail come again. `is_over`: nothing of it is to run any
+    more. `tree` is what the gang is in.
     """
 
     name: str
@@ -50,7 +52,9 @@ class Job:
 
 @dataclass(slots=True)
 class Tree:
-    """What starts together: `least` of the children, each with all of its gangs. `keys` are of all its PodGroups."""
+    """What starts together: `least` of the children, each with all of its gangs. `keys` are of all
+    its PodGroups.
+    """
 
     least: int
     children: list[list[Job]] = field(default_factory=list)
@@ -64,7 +68,9 @@ def nodes(rng: Random) -> list[Object]:
 
 def node(name: str, *, gpus: int = GPUS, cpu: str = CPUS) -> Object:
     """One node."""
-    return make.node(name, cpu=cpu, memory="64Gi", gpus=gpus, pods=110, labels={"zone": f"z{len(name) % 2}"})
+    return make.node(
+        name, cpu=cpu, memory="64Gi", gpus=gpus, pods=110, labels={"zone": f"z{len(name) % 2}"}
+    )
 
 
 def jobs(rng: Random, *, within_s: float, trees: bool = False) -> list[Job]:
@@ -89,7 +95,9 @@ def _tree(rng: Random, root: str, arrives_s: float) -> list[Job]:
             found.append(_parent(name, namespace, comes_s, 2, root))
         child = [
             _by_pod_group(rng, each, namespace, comes_s, above, priority)
-            for each, above in ([(f"{name}a", name), (f"{name}b", name)] if is_deep else [(name, root)])
+            for each, above in (
+                [(f"{name}a", name), (f"{name}b", name)] if is_deep else [(name, root)]
+            )
         ]
         for job in child:
             job.tree = tree
@@ -102,7 +110,9 @@ def _tree(rng: Random, root: str, arrives_s: float) -> list[Job]:
 def _parent(name: str, namespace: str, arrives_s: float, least: int, above: str = "") -> Job:
     """A part without pods, whose PodGroup states how many of its children start together."""
     stated = {MIN_CHILDREN[0]: str(least), **({PARENT[0]: above} if above else {})}
-    return Job(name, namespace, arrives_s, 0, 1, make.pod_group(name, namespace, 1, annotations=stated))
+    return Job(
+        name, namespace, arrives_s, 0, 1, make.pod_group(name, namespace, 1, annotations=stated)
+    )
 
 
 def _draw(rng: Random, number: int, arrives_s: float) -> list[Job]:
@@ -113,7 +123,8 @@ def _draw(rng: Random, number: int, arrives_s: float) -> list[Job]:
         priority = _priority(rng)
         mode = rng.choice(("Strict", "NonStrict"))
         pair = [
-            _by_annotations(rng, key.partition("/")[2], namespace, arrives_s, mode, priority, names) for key in names
+            _by_annotations(rng, key.partition("/")[2], namespace, arrives_s, mode, priority, names)
+            for key in names
         ]
         for job in pair:
             job.ends = any(each.ends for each in pair)
@@ -124,22 +135,39 @@ def _draw(rng: Random, number: int, arrives_s: float) -> list[Job]:
     if kind == "annotations":
         mode = rng.choice(("Strict", "NonStrict", "NonStrict"))
         return [_by_annotations(rng, name, namespace, arrives_s, mode, _priority(rng), ())]
-    job = Job(name, namespace, arrives_s, 1, 1, None, priority=_priority(rng), recreates=rng.random() < 0.5)
+    job = Job(
+        name,
+        namespace,
+        arrives_s,
+        1,
+        1,
+        None,
+        priority=_priority(rng),
+        recreates=rng.random() < 0.5,
+    )
     _fill(rng, job, {}, {})
     return [job]
 
 
 def _by_pod_group(
-    rng: Random, name: str, namespace: str, arrives_s: float, above: str = "", priority: int | None = None
+    rng: Random,
+    name: str,
+    namespace: str,
+    arrives_s: float,
+    above: str = "",
+    priority: int | None = None,
 ) -> Job:
     members = rng.randint(1, 5)
     minimum = rng.randint(1, members) if rng.random() < 0.4 else members
     api = rng.choice((X_K8S, SIGS))
-    if above:  # one watch shows parents first; a parent that is not known yet needs only the children that are
+    # one watch shows parents first; a parent that is not known yet needs only the children that are
+    if above:
         api = X_K8S
     timeout_s = rng.choice((None, None, 15))
     stated = {PARENT[0]: above} if above else {}
-    body = make.pod_group(name, namespace, minimum, api=api, schedule_timeout_s=timeout_s, annotations=stated)
+    body = make.pod_group(
+        name, namespace, minimum, api=api, schedule_timeout_s=timeout_s, annotations=stated
+    )
     key = "pod-group.scheduling.sigs.k8s.io" if api == SIGS else make.POD_GROUP_LABEL
     own = _priority(rng) if priority is None else priority
     job = Job(name, namespace, arrives_s, members, minimum, body, priority=own)
@@ -149,27 +177,60 @@ def _by_pod_group(
 
 
 def _by_annotations(
-    rng: Random, name: str, namespace: str, arrives_s: float, mode: str, priority: int, groups: Sequence[str]
+    rng: Random,
+    name: str,
+    namespace: str,
+    arrives_s: float,
+    mode: str,
+    priority: int,
+    groups: Sequence[str],
 ) -> Job:
     members = rng.randint(1, 4)
     minimum = rng.randint(1, members) if rng.random() < 0.3 else members
     waits = f"{rng.randint(5, 40)}s"
     annotations = make.gang_annotations(
-        name, minimum, total=members, mode=mode, groups=groups, waiting_time=waits if rng.random() < 0.6 else None
+        name,
+        minimum,
+        total=members,
+        mode=mode,
+        groups=groups,
+        waiting_time=waits if rng.random() < 0.6 else None,
     )
-    job = Job(name, namespace, arrives_s, members, minimum, None, priority=priority, recreates=rng.random() < 0.7)
+    job = Job(
+        name,
+        namespace,
+        arrives_s,
+        members,
+        minimum,
+        None,
+        priority=priority,
+        recreates=rng.random() < 0.7,
+    )
     _fill(rng, job, {}, annotations)
     return job
 
 
-def _fill(rng: Random, job: Job, labels: dict[str, str], annotations: dict[str, str], *, may_end: bool = True) -> None:
+def _fill(
+    rng: Random,
+    job: Job,
+    labels: dict[str, str],
+    annotations: dict[str, str],
+    *,
+    may_end: bool = True,
+) -> None:
     run_s = rng.uniform(4, 40) if rng.random() < 0.35 and may_end else None
     job.ends = run_s is not None
     stated = rng.random()
     if run_s is not None and stated < 0.5:
-        annotations = {**annotations, "gangsched.dev/expected-runtime": f"{run_s * rng.choice((1, 1, 3, 0.3)):.0f}s"}
+        annotations = {
+            **annotations,
+            "gangsched.dev/expected-runtime": f"{run_s * rng.choice((1, 1, 3, 0.3)):.0f}s",
+        }
     gpus = rng.choice((0, 1, 1, 2, 2, 4))
-    spec: Object = {"priority": job.priority, "terminationGracePeriodSeconds": rng.choice((0, 1, 5))}
+    spec: Object = {
+        "priority": job.priority,
+        "terminationGracePeriodSeconds": rng.choice((0, 1, 5)),
+    }
     if rng.random() < 0.1:
         spec["preemptionPolicy"] = "Never"
     for number in range(job.members):

@@ -6,7 +6,9 @@ import pytest
 
 from tests.interpreter import printed_by
 
-COMMAND_LINE = "from gangsched import __main__, cli; from gangsched.configuration import load_settings"
+COMMAND_LINE = (
+    "from gangsched import __main__, cli; from gangsched.configuration import load_settings"
+)
 LOGS = "from gangsched.telemetry.logs import configure_logging"
 READING = "from gangsched.app import run_daemon"
 DECIDING = "from gangsched.daemon import Daemon"
@@ -39,6 +41,10 @@ def imported_by(*lines: str) -> set[str]:
     ],
     ids=["command line", "reading", "deciding"],
 )
-def test_nothing_heavy_is_in_the_way_of_the_first_bind(lines: tuple[str, ...], needless: tuple[str, ...]) -> None:
-    """Each stage of a start imports what it needs, in the order of `cli` and `app`, and nothing for later."""
+def test_nothing_heavy_is_in_the_way_of_the_first_bind(
+    lines: tuple[str, ...], needless: tuple[str, ...]
+) -> None:
+    """Each stage of a start imports what it needs, in the order of `cli` and `app`, and nothing for
+    later.
+    """
     assert not imported_by(*lines) & set(needless)

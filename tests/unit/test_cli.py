@@ -111,7 +111,10 @@ def test_a_removed_flag_starts_nothing(app: FakeApp, name: str) -> None:
     """Exit code 2 and the sentence that names its replacement; `--help` does not show it."""
     result = call("run", f"--{name.replace('_', '-')}", "1")
     assert (result.exit_code, app.given) == (2, [])
-    assert result.stderr == f"gangsched: {name} (flag --{name.replace('_', '-')}) was removed: {REMOVED[name]}.\n"
+    assert (
+        result.stderr
+        == f"gangsched: {name} (flag --{name.replace('_', '-')}) was removed: {REMOVED[name]}.\n"
+    )
     assert f"--{name.replace('_', '-')}" not in call("run", "--help").stdout.split()
 
 
@@ -121,8 +124,10 @@ def test_a_wrong_setting_is_one_sentence_and_code_2(app: FakeApp, tmp_path: Path
     config.write_text("helth_port: 1\n")
     result = call("run", "--config", str(config))
     assert result.exit_code == 2
-    assert result.stderr == (
-        f'gangsched: the file {config} has "helth_port", which is no setting (did you mean "health_port"?).\n'
+    assert (
+        result.stderr
+        == f'gangsched: the file {config} has "helth_port", which is no setting (did you mean'
+        ' "health_port"?).\n'
     )
     assert app.given == []
 
@@ -132,11 +137,15 @@ def test_a_wrong_setting_is_one_sentence_and_code_2(app: FakeApp, tmp_path: Path
     [
         Misconfigured("No cluster: start one."),
         SettingsError("No cluster: start one."),
-        ExceptionGroup("tasks", [ExceptionGroup("inner", [Misconfigured("No cluster: start one.")])]),
+        ExceptionGroup(
+            "tasks", [ExceptionGroup("inner", [Misconfigured("No cluster: start one.")])]
+        ),
     ],
 )
 def test_what_can_be_mended_is_one_sentence_and_code_2(app: FakeApp, ending: Exception) -> None:
-    """No cluster, missing RBAC, a port in use: the sentence, no traceback, also out of a task group."""
+    """No cluster, missing RBAC, a port in use: the sentence, no traceback, also out of a task
+    group.
+    """
     app.ending = ending
     result = call("run")
     assert result.exit_code == 2
@@ -145,10 +154,16 @@ def test_what_can_be_mended_is_one_sentence_and_code_2(app: FakeApp, ending: Exc
 
 
 @pytest.mark.parametrize(
-    "ending", [ZeroDivisionError("oops"), ExceptionGroup("tasks", [Misconfigured("x."), ZeroDivisionError("oops")])]
+    "ending",
+    [
+        ZeroDivisionError("oops"),
+        ExceptionGroup("tasks", [Misconfigured("x."), ZeroDivisionError("oops")]),
+    ],
 )
 def test_a_bug_is_a_traceback_in_the_log_and_code_1(app: FakeApp, ending: Exception) -> None:
-    """A bug is never hidden behind something that can be mended, and its traceback is in the log."""
+    """A bug is never hidden behind something that can be mended, and its traceback is in
+    the log.
+    """
     app.ending = ending
     result = call("run")
     assert result.exit_code == 1
@@ -193,7 +208,14 @@ def test_module_and_script_are_the_same() -> None:
 def test_help_names_the_commands() -> None:
     """--help lists what there is, and `run --help` every flag."""
     assert "run" in call("--help").stdout
-    for flag in ("--kubeconfig", "--config", "--scheduler-name", "--health-port", "--log-format", "--log-level"):
+    for flag in (
+        "--kubeconfig",
+        "--config",
+        "--scheduler-name",
+        "--health-port",
+        "--log-format",
+        "--log-level",
+    ):
         assert flag in call("run", "--help").stdout
 
 
@@ -210,5 +232,7 @@ assert gc.isenabled() and gc.get_freeze_count()
 
 
 def test_garbage_is_collected_again_once_the_command_line_is_imported() -> None:
-    """What the imports made is never looked through; a command that runs for long, like simulate, needs the rest."""
+    """What the imports made is never looked through; a command that runs for long, like simulate,
+    needs the rest.
+    """
     assert printed_by(CALLED).startswith("gangsched ")

@@ -23,7 +23,9 @@ from tests.unit.kube.fakes import FakeRequests, settle
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[tuple[Daemon, Informers]]:
-    """A daemon whose API server answers everything with an empty object, and its informers, which do not run."""
+    """A daemon whose API server answers everything with an empty object, and its informers, which
+    do not run.
+    """
     api = FakeRequests()
     api.close = lambda: None  # type: ignore[attr-defined]
     informers = Informers(api, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0)  # type: ignore[arg-type]
@@ -47,13 +49,24 @@ async def test_what_the_writers_remember_of_an_object_goes_with_it() -> None:
     """In a cluster where pods come and go, nothing is kept for minutes for those that are gone."""
     async with running(Settings(health_port=0, debug_port=0)) as (daemon, informers):
         daemon.binder._objection = lambda bind: ""
-        said_of, limits = daemon.recorder._known, (daemon.recorder._of_object, daemon.status.conditions._keys)
+        said_of, limits = (
+            daemon.recorder._known,
+            (daemon.recorder._of_object, daemon.status.conditions._keys),
+        )
         daemon.binder.submit([Bind("u1", "ns", "p", "n")])
-        daemon.recorder.record(RecordEvent(ObjectRef("v1", "Pod", "ns", "q", "u2"), "FailedScheduling", "no room"))
-        daemon.recorder.record(RecordEvent(ObjectRef("v1", "PodGroup", "ns", "g", "u3"), "Unschedulable", "no room"))
+        daemon.recorder.record(
+            RecordEvent(ObjectRef("v1", "Pod", "ns", "q", "u2"), "FailedScheduling", "no room")
+        )
+        daemon.recorder.record(
+            RecordEvent(ObjectRef("v1", "PodGroup", "ns", "g", "u3"), "Unschedulable", "no room")
+        )
         daemon.status.put(SetPodCondition("u2", "ns", "q", "Unschedulable", "no room"))
         await settle()
-        assert (daemon.binder.fate("u1") is not None, "u2" in said_of, "u3" in said_of) == (True, True, True)
+        assert (daemon.binder.fate("u1") is not None, "u2" in said_of, "u3" in said_of) == (
+            True,
+            True,
+            True,
+        )
         assert all(len(buckets) for buckets in limits)
         for told in (Gone(Pod, "u1"), Gone(Pod, "u2"), Gone(PodGroup, "ns/g", "sigs", "u3")):
             informers._sink(told)
@@ -62,7 +75,9 @@ async def test_what_the_writers_remember_of_an_object_goes_with_it() -> None:
 
 
 async def test_a_podgroup_that_is_made_anew_gets_no_new_burst_of_statuses() -> None:
-    """A tenant that deletes and makes a PodGroup of one name all day costs no more than one that edits it."""
+    """A tenant that deletes and makes a PodGroup of one name all day costs no more than one that
+    edits it.
+    """
     async with running(Settings(health_port=0, debug_port=0)) as (daemon, informers):
         limit = daemon.status.pod_groups._keys
         key = ("sigs", "ns", "g")
@@ -73,8 +88,12 @@ async def test_a_podgroup_that_is_made_anew_gets_no_new_burst_of_statuses() -> N
         assert limit.wait_s(key) > 0
 
 
-async def test_the_api_of_gangs_gives_way_to_what_waits_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its port is open from the start, and its hundred milliseconds of imports come after the first binds."""
+async def test_the_api_of_gangs_gives_way_to_what_waits_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its port is open from the start, and its hundred milliseconds of imports come after the first
+    binds.
+    """
     asked: list[str] = []
 
     async def note(work: object, *, name: str) -> None:
@@ -99,14 +118,22 @@ async def test_a_port_that_is_taken_ends_the_start() -> None:
     """The administrator is told at once, not once something asks for gangs."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        settings = Settings(health_port=0, debug_port=0, bind_address="127.0.0.1", visibility_port=port)
-        with pytest.raises(SettingsError, match=f"on port {port}: Address already in use .*; choose another"):
+        settings = Settings(
+            health_port=0, debug_port=0, bind_address="127.0.0.1", visibility_port=port
+        )
+        with pytest.raises(
+            SettingsError, match=f"on port {port}: Address already in use .*; choose another"
+        ):
             async with running(settings):
                 pass
 
 
-async def test_a_server_that_cannot_be_made_refuses_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections that nobody takes would hold up discovery, and the deletion of namespaces, in the whole cluster."""
+async def test_a_server_that_cannot_be_made_refuses_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Connections that nobody takes would hold up discovery, and the deletion of namespaces, in the
+    whole cluster.
+    """
 
     async def fail(work: object, *, name: str) -> None:
         raise ImportError("no module named cryptography")

@@ -21,7 +21,9 @@ from gangsched.settings import Settings
 
 PIECE_BYTES, PIECES = 3_000, 20_000
 EVERY = 50
-"""One piece in so many stays: all between two of them is free, and none of it at the end of the heap."""
+"""One piece in so many stays: all between two of them is free, and none of it at the end of the
+heap.
+"""
 
 
 def resident_bytes() -> int:
@@ -34,7 +36,9 @@ glibc_only = pytest.mark.skipif(heap.malloc_trim() is None, reason="the C librar
 
 @glibc_only
 def test_large_blocks_are_mapped_apart_whatever_was_freed_before() -> None:
-    """glibc alone extends the heap instead, once a larger block was freed: to what stays among them."""
+    """glibc alone extends the heap instead, once a larger block was freed: to what stays among
+    them.
+    """
     script = """
 import ctypes
 from gangsched import heap
@@ -43,14 +47,18 @@ heap.set_options()
 blocks = [bytes(heap.APART_BYTES) for _ in range(400)]
 ctypes.CDLL(None).malloc_stats()
 """
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stderr
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stderr
     (most,) = re.findall(r"^max mmap regions = +(\d+)", said, re.MULTILINE)
     assert int(most) > 300, "what is free in the heap is used first"
 
 
 @glibc_only
 def test_what_is_free_between_what_stays_goes_back() -> None:
-    """60 MB of pieces, of which one in fifty stays: nearly all of it comes back, and only by a trim."""
+    """60 MB of pieces, of which one in fifty stays: nearly all of it comes back, and only by a
+    trim.
+    """
     trim = heap.malloc_trim()
     assert trim is not None
     trim(0)
@@ -69,7 +77,9 @@ def test_what_is_free_between_what_stays_goes_back() -> None:
 
 @glibc_only
 def test_a_thread_takes_from_the_one_heap() -> None:
-    """In an own one, what a thread that imports leaves free would be of no use to others: it had 23 of 49 MB free."""
+    """In an own one, what a thread that imports leaves free would be of no use to others: it had 23
+    of 49 MB free.
+    """
     script = """
 import ctypes, threading
 from gangsched import heap
@@ -79,11 +89,15 @@ thread.start()
 thread.join()
 ctypes.CDLL(None).malloc_stats()
 """
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stderr
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stderr
     assert re.findall(r"^Arena (\d+):", said, re.MULTILINE) == ["0"]
 
 
-async def test_it_is_trimmed_again_and_again_until_the_context_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_trimmed_again_and_again_until_the_context_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """All free memory each time; nothing goes on after it."""
     kept, calls, third = list[int](), list[str](), asyncio.Event()
 
@@ -112,8 +126,12 @@ class Cycle:
 
 
 @pytest.mark.parametrize("few", [0, 10**9])
-async def test_cycles_go_although_python_does_not_look_for_them_yet(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
-    """Also with another C library, and those that were in use when they were looked at first, few objects or many."""
+async def test_cycles_go_although_python_does_not_look_for_them_yet(
+    monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """Also with another C library, and those that were in use when they were looked at first, few
+    objects or many.
+    """
     monkeypatch.setattr(heap, "COLLECT_EVERY_S", 0.0)
     monkeypatch.setattr(heap, "OLDER_EVERY", 3)
     monkeypatch.setattr(heap, "RARELY", 6)
@@ -137,8 +155,12 @@ async def test_cycles_go_although_python_does_not_look_for_them_yet(monkeypatch:
         gc.set_threshold(*thresholds)
 
 
-async def test_what_is_kept_of_freed_tuples_goes_where_objects_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python keeps 2,000 tuples of each length; where there are many objects, to find them would take long."""
+async def test_what_is_kept_of_freed_tuples_goes_where_objects_are_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python keeps 2,000 tuples of each length; where there are many objects, to find them would
+    take long.
+    """
     monkeypatch.setattr(heap, "COLLECT_EVERY_S", 0.0)
     monkeypatch.setattr(heap, "OLDER_EVERY", 3)
     monkeypatch.setattr(heap, "malloc_trim", lambda: None)
@@ -158,8 +180,12 @@ async def test_what_is_kept_of_freed_tuples_goes_where_objects_are_few(monkeypat
     assert await freed(10**9) > 1_400
 
 
-async def test_nothing_is_looked_through_while_much_is_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's collector is off until the daemon is ready: what lists of 150,000 pods make would be looked through."""
+async def test_nothing_is_looked_through_while_much_is_being_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python's collector is off until the daemon is ready: what lists of 150,000 pods make would be
+    looked through.
+    """
     monkeypatch.setattr(heap, "COLLECT_EVERY_S", 0.0)
     monkeypatch.setattr(heap, "malloc_trim", lambda: None)
     gc.disable()

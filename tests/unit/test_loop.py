@@ -1,4 +1,6 @@
-"""The heartbeat: bounded intake, deadlines, an orderly end. A clock of its own; nothing sleeps for real."""
+"""The heartbeat: bounded intake, deadlines, an orderly end. A clock of its own; nothing sleeps for
+real.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def test_nothing_is_planned_before_the_caches_are_complete(bench: Bench) -> None
 
 
 def test_intake_is_bounded_and_nothing_is_planned_in_the_middle_of_a_burst(bench: Bench) -> None:
-    """Many messages are taken in over several turns, so that probes and binds are served in between."""
+    """Many messages are taken in over several turns, so that probes and binds are served in
+    between.
+    """
     for number in range(MESSAGES_PER_TURN + 1):
         bench.loop.inbox(Applied(pod(f"p{number}", gpus=0)))
     assert bench.loop.turn()
@@ -124,8 +128,12 @@ def test_intake_is_bounded_and_nothing_is_planned_in_the_middle_of_a_burst(bench
     assert len(bench.binds) == 109 + 1
 
 
-def test_a_turn_that_applied_much_leaves_the_plan_to_the_next_one_which_applies_nothing(bench: Bench) -> None:
-    """A burst and a plan in one turn would be longer than either may be, and no stream of messages keeps plans off."""
+def test_a_turn_that_applied_much_leaves_the_plan_to_the_next_one_which_applies_nothing(
+    bench: Bench,
+) -> None:
+    """A burst and a plan in one turn would be longer than either may be, and no stream of messages
+    keeps plans off.
+    """
     for each in members("g", MESSAGES_BESIDE_A_PLAN + 1, gpus=0, min_member=1):
         bench.loop.inbox(Applied(each))
     assert bench.loop.turn()
@@ -197,9 +205,13 @@ async def test_messages_that_come_one_by_one_are_taken_in_together(bench: Bench)
 
 
 async def test_what_every_plan_asks_of_the_nodes_is_read_before_a_gang_comes(bench: Bench) -> None:
-    """Labels of 15,000 nodes take 10 ms, which no gang waits for; at most once a second, for nodes come and go."""
+    """Labels of 15,000 nodes take 10 ms, which no gang waits for; at most once a second, for nodes
+    come and go.
+    """
     running = asyncio.create_task(bench.loop.run())
-    await until(lambda: bench.state.cluster.table().label_columns.keys() >= {*TOPOLOGY_KEYS, PRODUCT_LABEL})
+    await until(
+        lambda: bench.state.cluster.table().label_columns.keys() >= {*TOPOLOGY_KEYS, PRODUCT_LABEL}
+    )
     table = bench.state.cluster.table
     bench.loop.inbox(Applied(node("b", 8)))
     bench.loop.inbox(Applied(pod("p")))
@@ -215,16 +227,24 @@ async def test_what_every_plan_asks_of_the_nodes_is_read_before_a_gang_comes(ben
 
 
 def test_the_next_turn_comes_sooner_after_one_that_decided_nothing_and_cost_little() -> None:
-    """A gang that is whole just after such a turn waits less; a turn that decides, or costs much, is for many pods."""
+    """A gang that is whole just after such a turn waits less; a turn that decides, or costs much,
+    is for many pods.
+    """
     assert spacing_s(busy=True, took_s=0.0) == TURN_EVERY_S
-    assert [spacing_s(busy=False, took_s=took_s) for took_s in (0.0, 0.001, 1.0)] == [0.002, 0.004, TURN_EVERY_S]
+    assert [spacing_s(busy=False, took_s=took_s) for took_s in (0.0, 0.001, 1.0)] == [
+        0.002,
+        0.004,
+        TURN_EVERY_S,
+    ]
 
 
 async def test_deadline_wakes_the_loop(bench: Bench) -> None:
     """What has settled is told without any message coming."""
     running = asyncio.create_task(bench.loop.run())
     bench.loop.inbox(Applied(pod("big", gpus=9)))
-    await until(lambda: bench.state.next_deadline_s(bench.now) and not bench.state.queue.sizes()["active"])
+    await until(
+        lambda: bench.state.next_deadline_s(bench.now) and not bench.state.queue.sizes()["active"]
+    )
     assert not bench.told
     bench.now += 0.25
     bench.loop.wake()
@@ -245,7 +265,9 @@ async def test_stop_ends_the_loop_and_plans_no_more(bench: Bench) -> None:
 
 
 async def test_news_of_nodes_count_for_the_binds_that_are_left_after_a_stop(bench: Bench) -> None:
-    """Binds that wait behind slow ones may leave seconds after SIGTERM: the last look knows what came meanwhile."""
+    """Binds that wait behind slow ones may leave seconds after SIGTERM: the last look knows what
+    came meanwhile.
+    """
     for each in members("g", 2):
         bench.loop.inbox(Applied(each))
     bench.loop.turn()
@@ -264,19 +286,26 @@ async def test_news_of_nodes_count_for_the_binds_that_are_left_after_a_stop(benc
 
 
 def test_drain_takes_in_late_outcomes_and_tells_everything(bench: Bench) -> None:
-    """What binds under way came to, and verdicts that have not settled, are told before the daemon ends."""
+    """What binds under way came to, and verdicts that have not settled, are told before the daemon
+    ends.
+    """
     bench.loop.inbox(Applied(pod("p", uid="p")))
     bench.loop.inbox(Applied(pod("big", gpus=9)))
     bench.loop.turn()
     bench.loop.stop()
     bench.loop.inbox(Bound("p", "a"))
     bench.loop.drain()
-    assert {each.reason for each in bench.told if isinstance(each, RecordEvent)} >= {"Scheduled", "FailedScheduling"}
+    assert {each.reason for each in bench.told if isinstance(each, RecordEvent)} >= {
+        "Scheduled",
+        "FailedScheduling",
+    }
     assert any(isinstance(each, SetPodCondition) for each in bench.told)
 
 
 def test_a_standby_knows_everything_and_decides_nothing(bench: Bench) -> None:
-    """While another leads, messages are applied and views are built; the first turn of a term binds."""
+    """While another leads, messages are applied and views are built; the first turn of a term
+    binds.
+    """
     bench.leads = False
     for each in members("g", 2):
         bench.loop.inbox(Applied(each))
@@ -315,7 +344,9 @@ async def test_a_standby_sleeps_whatever_is_due(bench: Bench) -> None:
 
 
 async def test_busy_turns_leave_the_event_loop_to_others(bench: Bench) -> None:
-    """Others make four passes for each turn that has more to do, so that a renewal of the Lease takes few turns."""
+    """Others make four passes for each turn that has more to do, so that a renewal of the Lease
+    takes few turns.
+    """
     turns, passes = 0, 0
 
     def turn() -> bool:
@@ -332,7 +363,8 @@ async def test_busy_turns_leave_the_event_loop_to_others(bench: Bench) -> None:
             await asyncio.sleep(0)
 
     bench.loop.turn = turn  # type: ignore[method-assign]
-    bench.loop._messages.extend([Applied(node("b"))] * MESSAGES_PER_TURN)  # without a pause between turns
+    # without a pause between turns
+    bench.loop._messages.extend([Applied(node("b"))] * MESSAGES_PER_TURN)
     task = asyncio.create_task(others())
     await bench.loop.run()
     task.cancel()

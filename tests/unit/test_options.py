@@ -1,4 +1,6 @@
-"""Settings on the command line: each is an option, and `gangsched config` says what is in effect and why."""
+"""Settings on the command line: each is an option, and `gangsched config` says what is in effect
+and why.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,15 @@ def told(*arguments: str) -> dict[str, tuple[object, str]]:
     """Value and source of each setting, as `gangsched config -o json` has them."""
     result = call("config", "-o", "json", *arguments)
     assert result.exit_code == 0, result.output
-    return {name: (each["value"], each["source"]) for name, each in json.loads(result.stdout).items()}
+    return {
+        name: (each["value"], each["source"]) for name, each in json.loads(result.stdout).items()
+    }
 
 
 def test_every_setting_is_a_flag() -> None:
-    """Each takes its own default as a flag, in the form that the environment has it, and is then said to be one."""
+    """Each takes its own default as a flag, in the form that the environment has it, and is then
+    said to be one.
+    """
     given: list[str] = []
     expected = set()
     for name, field in Settings.model_fields.items():
@@ -56,7 +62,16 @@ def test_where_each_value_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyP
     config.write_text("reservations: 1\nhealth_port: 1\nbind_connections: 1\n")
     monkeypatch.setenv("GANGSCHED_HEALTH_PORT", "2")
     monkeypatch.setenv("GANGSCHED_BIND_CONNECTIONS", "2")
-    found = told("--config", str(config), "--bind-connections", "3", "--scheduler-name", "a", "--scheduler-name", "b")
+    found = told(
+        "--config",
+        str(config),
+        "--bind-connections",
+        "3",
+        "--scheduler-name",
+        "a",
+        "--scheduler-name",
+        "b",
+    )
     assert found["reservations"] == (1, f"file {config}")
     assert found["health_port"] == (2, "environment variable GANGSCHED_HEALTH_PORT")
     assert found["bind_connections"] == (3, "flag --bind-connections")
@@ -78,8 +93,10 @@ def test_a_wrong_flag_is_one_sentence() -> None:
     """A flag's value is judged as that of a variable or a file, with the same words."""
     result = call("config", "--health-port", "70000")
     assert result.exit_code == 2
-    assert result.stderr == (
-        'gangsched: health_port is "70000" in the flags: it should be less than or equal to 65535.\n'
+    assert (
+        result.stderr
+        == 'gangsched: health_port is "70000" in the flags: it should be less than or equal to'
+        " 65535.\n"
     )
 
 

@@ -16,15 +16,24 @@ def test_defaults_of_reservations_are_those_of_the_core() -> None:
 
 def test_every_setting_of_reservations_is_passed_on() -> None:
     """H3, H6, H7, H9: what may be set is passed on, and constants stay as they are."""
-    settings = Settings(reservations=1, reservations_per_namespace=3, fence_after_s=5, backfill_order=BackfillOrder.AGE)
+    settings = Settings(
+        reservations=1,
+        reservations_per_namespace=3,
+        fence_after_s=5,
+        backfill_order=BackfillOrder.AGE,
+    )
     limits = parameters.reservation_limits(settings)
-    assert limits == ReservationLimits(reservations=1, per_namespace=3, fence_after_s=5, order=BackfillOrder.AGE)
+    assert limits == ReservationLimits(
+        reservations=1, per_namespace=3, fence_after_s=5, order=BackfillOrder.AGE
+    )
 
 
 def test_default_run_time_is_passed_on() -> None:
     """H1: an administrator's default counts for pods that state none."""
     assert parameters.rules(Settings()).defaults.expected_runtime_s is None
-    assert parameters.rules(Settings(default_expected_runtime_s=60)).defaults.expected_runtime_s == 60
+    assert (
+        parameters.rules(Settings(default_expected_runtime_s=60)).defaults.expected_runtime_s == 60
+    )
 
 
 def test_accelerators_are_the_same_for_ends_and_for_placement() -> None:

@@ -33,7 +33,9 @@ def said(log: io.StringIO) -> list[str]:
     return [json.loads(line)["event"] for line in log.getvalue().splitlines()]
 
 
-def test_what_may_change_takes_effect_and_the_rest_is_named_once(tmp_path: Path, log: io.StringIO) -> None:
+def test_what_may_change_takes_effect_and_the_rest_is_named_once(
+    tmp_path: Path, log: io.StringIO
+) -> None:
     """A logger that exists logs what it did not; settings of decisions stay."""
     file = tmp_path / "config.yaml"
     file.write_text("")

@@ -1,4 +1,6 @@
-"""Settings: where they come from, who wins, and what is said about those that cannot be followed."""
+"""Settings: where they come from, who wins, and what is said about those that cannot
+be followed.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def test_defaults_are_those_promised() -> None:
     assert settings.match_policy is MatchPolicy.ONCE_SATISFIED
 
 
-def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_win_over_environment_over_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each layer replaces the one below it, setting by setting."""
     config = write(tmp_path, "reservations: 1\nhealth_port: 1\nbind_connections: 1\n")
     monkeypatch.setenv("GANGSCHED_HEALTH_PORT", "2")
@@ -64,8 +68,8 @@ def test_file_of_every_kind_of_value(tmp_path: Path) -> None:
     """A YAML file may hold every setting, lists and words included."""
     config = write(
         tmp_path,
-        "kubeconfig: /etc/kube\nscheduler_names: [a, b, a]\nlog_format: console\nmatch_policy: only-waiting\n"
-        "wait_time_s: 30\n",
+        "kubeconfig: /etc/kube\nscheduler_names: [a, b, a]\nlog_format: console\nmatch_policy:"
+        " only-waiting\nwait_time_s: 30\n",
     )
     settings = load_settings(config, {})
     assert settings.kubeconfig == Path("/etc/kube")
@@ -87,7 +91,9 @@ def test_names_from_the_environment_are_split_at_commas(monkeypatch: pytest.Monk
 
 
 def test_variables_of_kubernetes_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Service called gangsched puts variables with our prefix into every pod; they are not settings."""
+    """A Service called gangsched puts variables with our prefix into every pod; they are not
+    settings.
+    """
     monkeypatch.setenv("GANGSCHED_SERVICE_HOST", "10.0.0.7")
     monkeypatch.setenv("GANGSCHED_PORT_8080_TCP", "tcp://10.0.0.7:8080")
     assert load_settings(None, {}) == Settings()
@@ -97,7 +103,10 @@ def test_variables_of_kubernetes_are_left_alone(monkeypatch: pytest.MonkeyPatch)
 def test_unknown_field_is_named_with_the_nearest(tmp_path: Path, wrong: str) -> None:
     """A misspelt setting is an error that names it, its file, and what was probably meant."""
     config = write(tmp_path, f"{wrong}: 30\n")
-    assert refusal(config) == f'the file {config} has "{wrong}", which is no setting (did you mean "wait_time_s"?).'
+    assert (
+        refusal(config)
+        == f'the file {config} has "{wrong}", which is no setting (did you mean "wait_time_s"?).'
+    )
 
 
 def test_unknown_field_unlike_any_other(tmp_path: Path) -> None:
@@ -111,13 +120,19 @@ def test_value_out_of_bounds_names_field_value_bound_and_source(
 ) -> None:
     """One sentence says which setting, which value, where from, and what would be right."""
     config = write(tmp_path, "bind_connections: 300\n")
-    assert refusal(config) == (f"bind_connections is 300 in the file {config}: it should be less than or equal to 256.")
-    assert refusal(health_port=70_000) == (
-        "health_port is 70000 in the flags: it should be less than or equal to 65535."
+    assert (
+        refusal(config)
+        == f"bind_connections is 300 in the file {config}: it should be less than or equal to 256."
+    )
+    assert (
+        refusal(health_port=70_000)
+        == "health_port is 70000 in the flags: it should be less than or equal to 65535."
     )
     monkeypatch.setenv("GANGSCHED_WAIT_TIME_S", "-5")
-    assert refusal() == (
-        'wait_time_s is "-5" in the environment variable GANGSCHED_WAIT_TIME_S: it should be greater than 0.'
+    assert (
+        refusal()
+        == 'wait_time_s is "-5" in the environment variable GANGSCHED_WAIT_TIME_S: it should be'
+        " greater than 0."
     )
 
 
@@ -151,7 +166,9 @@ def test_value_out_of_bounds_names_field_value_bound_and_source(
     ],
 )
 def test_bad_values_are_refused_by_name(tmp_path: Path, text: str, part: str) -> None:
-    """Wrong types, words out of the list, infinities and YAML's surprising booleans are all refused."""
+    """Wrong types, words out of the list, infinities and YAML's surprising booleans are all
+    refused.
+    """
     sentence = refusal(write(tmp_path, text))
     assert part in sentence
     assert sentence.endswith(".")
@@ -162,14 +179,17 @@ def test_node_selector_is_one_as_kubectl_takes_it(monkeypatch: pytest.MonkeyPatc
     """I7: equality and sets; a text that is none is one sentence with the part that is wrong."""
     monkeypatch.setenv("GANGSCHED_NODE_SELECTOR", "pool in (a, b), !spot")
     assert load_settings(None, {}).node_selector == "pool in (a,b),!spot"
-    assert refusal(node_selector="pool=a,zone in (x") == (
-        'node_selector is "pool=a,zone in (x" in the flags: it has "zone in (x", which has none of the '
-        "forms pool=a, pool!=a, pool in (a, b), pool notin (a), pool and !pool."
+    assert (
+        refusal(node_selector="pool=a,zone in (x")
+        == 'node_selector is "pool=a,zone in (x" in the flags: it has "zone in (x", which has none'
+        " of the forms pool=a, pool!=a, pool in (a, b), pool notin (a), pool and !pool."
     )
 
 
 def test_preemption_is_off_as_yaml_has_it(tmp_path: Path) -> None:
-    """`preemption: off` is a boolean in YAML, and means what it says; `on` is no answer to whose pods."""
+    """`preemption: off` is a boolean in YAML, and means what it says; `on` is no answer to whose
+    pods.
+    """
     assert load_settings(write(tmp_path, "preemption: off"), {}).preemption is VictimScope.OFF
     assert load_settings(write(tmp_path, "preemption: 'off'"), {}).preemption is VictimScope.OFF
     assert "preemption is True" in refusal(write(tmp_path, "preemption: on"))
@@ -178,16 +198,24 @@ def test_preemption_is_off_as_yaml_has_it(tmp_path: Path) -> None:
 def test_a_bad_list_is_one_plain_complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty list and a name that is none are told in plain words, each once."""
     config = write(tmp_path, "scheduler_names: []\n")
-    assert refusal(config) == f"scheduler_names is [] in the file {config}: it should name at least one."
+    assert (
+        refusal(config)
+        == f"scheduler_names is [] in the file {config}: it should name at least one."
+    )
     monkeypatch.setenv("GANGSCHED_SCHEDULER_NAMES", "a b")
     where = "the environment variable GANGSCHED_SCHEDULER_NAMES"
-    assert refusal() == f'scheduler_names is "a b" in {where}: a name should be one word without spaces.'
+    assert (
+        refusal()
+        == f'scheduler_names is "a b" in {where}: a name should be one word without spaces.'
+    )
 
 
 def test_every_wrong_setting_is_named_at_once(tmp_path: Path) -> None:
     """One start shows everything there is to mend."""
     sentence = refusal(write(tmp_path, "bind_connections: 0\nreservation: 3\n"), shutdown_s=-1)
-    assert all(name in sentence for name in ("bind_connections is 0", '"reservations"', "shutdown_s is -1"))
+    assert all(
+        name in sentence for name in ("bind_connections is 0", '"reservations"', "shutdown_s is -1")
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,8 +239,10 @@ def test_unreadable_file_is_one_sentence(tmp_path: Path, content: bytes, part: s
 
 def test_missing_file_is_an_error(tmp_path: Path) -> None:
     """A file that was asked for and is not there is never taken for defaults."""
-    assert refusal(tmp_path / "none.yaml") == (
-        f"Cannot read the file {tmp_path / 'none.yaml'} named by --config: No such file or directory."
+    assert (
+        refusal(tmp_path / "none.yaml")
+        == f"Cannot read the file {tmp_path / 'none.yaml'} named by --config: No such file or"
+        " directory."
     )
 
 
@@ -245,11 +275,18 @@ def test_leader_election_is_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", sorted(REMOVED))
-def test_a_removed_setting_names_its_replacement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """In a file, a variable or a flag: one sentence that says what to do instead, whatever the value."""
+def test_a_removed_setting_names_its_replacement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """In a file, a variable or a flag: one sentence that says what to do instead, whatever the
+    value.
+    """
     config = write(tmp_path, f"{name}: 1\n")
     assert refusal(config) == f"{name} (file {config}) was removed: {REMOVED[name]}."
-    assert refusal(None, **{name: "1"}) == f"{name} (flag --{name.replace('_', '-')}) was removed: {REMOVED[name]}."
+    assert (
+        refusal(None, **{name: "1"})
+        == f"{name} (flag --{name.replace('_', '-')}) was removed: {REMOVED[name]}."
+    )
     variable = f"{ENV_PREFIX}{name.upper()}"
     monkeypatch.setenv(variable, "")
     assert refusal() == f"{name} (environment variable {variable}) was removed: {REMOVED[name]}."

@@ -25,7 +25,9 @@ LIMITS = Limits(work=10_000)
 def test_a_plan_has_less_by_what_nominations_and_the_order_took(
     monkeypatch: pytest.MonkeyPatch, spent: int, ordered: int, goes_on: bool, work: int
 ) -> None:
-    """Q4: at most half of it, and none where the plan continues with a group that may need all of it."""
+    """Q4: at most half of it, and none where the plan continues with a group that may need all of
+    it.
+    """
     world = World(builders.node("n"))
     pod, _ = world.create(builders.pod("p"), builders.pod("q"))
     turn.prepare(world.state, world.now_s, 0.0)

@@ -1,9 +1,10 @@
-"""Dialects: kinds of objects, of Kubernetes and of other projects, that declare gangs. gangsched fully supports an
-object or refuses it.
+"""Dialects: kinds of objects, of Kubernetes and of other projects, that declare gangs. gangsched
+fully supports an object or refuses it.
 
-Invariant: pure functions; `DIALECTS` is the only list of dialects. An `optional` dialect is read only if the API server
-serves its kind and gangsched may read it; without the permission, the gangs of that dialect wait and all other pods are
-scheduled. `api.podgroup` converts the objects into PodGroups.
+Invariant: pure functions; `DIALECTS` is the only list of dialects. An `optional` dialect is read
+only if the API server serves its kind and gangsched may read it; without the permission, the gangs
+of that dialect wait and all other pods are scheduled. `api.podgroup` converts the objects into
+PodGroups.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ DialectName: TypeAlias = Literal["grove", "volcano"]
 class Dialect:
     """One kind of object in one API group.
 
-    `name` is its name in the setting `dialects`, "" for a dialect that cannot be turned off. `known_as` distinguishes
-    several kinds of one API group.
+    `name` is its name in the setting `dialects`, "" for a dialect that cannot be turned off.
+    `known_as` distinguishes several kinds of one API group.
     """
 
     api_group: str
@@ -37,9 +38,11 @@ class Dialect:
     kind: str = "PodGroup"
     plural: str = "podgroups"
     optional: bool = True
-    #: Its phase for each of ours, where it is not the same; its status then has phase, counts of pods and conditions.
+    #: Its phase for each of ours, where it is not the same; its status then has phase, counts of
+    #: pods and conditions.
     phases: Mapping[str, str] | None = None
-    #: Others write the rest of its status: a phase is only written where there is none, and no counts.
+    #: Others write the rest of its status: a phase is only written where there is none, and no
+    #: counts.
     conditions_only: bool = False
     #: Every definition of it has the status subresource.
     has_subresource: bool = True
@@ -81,7 +84,9 @@ NAMES: Final[tuple[DialectName, ...]] = get_args(DialectName)
 
 def read_groups(names: Collection[str]) -> tuple[str, ...]:
     """The API groups that are read if `names` is the value of the setting `dialects`."""
-    return tuple(group for group, dialect in DIALECTS.items() if not dialect.name or dialect.name in names)
+    return tuple(
+        group for group, dialect in DIALECTS.items() if not dialect.name or dialect.name in names
+    )
 
 
 def api_version(api_group: str, version: str) -> str:
@@ -92,4 +97,8 @@ def api_version(api_group: str, version: str) -> str:
 def unread_marks(names: Collection[str]) -> frozenset[str]:
     """Identity keys that declare no gang, because no kind of object that they refer to is read."""
     groups = read_groups(names)
-    return frozenset(mark.key for mark in keys.IDENTITIES if mark.api_groups and not set(mark.api_groups) & set(groups))
+    return frozenset(
+        mark.key
+        for mark in keys.IDENTITIES
+        if mark.api_groups and not set(mark.api_groups) & set(groups)
+    )

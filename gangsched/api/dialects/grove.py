@@ -1,8 +1,9 @@
-"""PodGangs of `scheduler.grove.io`: each of their podgroups becomes a gang, and each set of podgroups that must share a
-domain becomes a composite; all are in one tree (I9).
+"""PodGangs of `scheduler.grove.io`: each of their podgroups becomes a gang, and each set of
+podgroups that must share a domain becomes a composite; all are in one tree (I9).
 
-Invariant: the label `keys.GROVE_CLIQUE` assigns a pod to the podgroup of that name. Grove keeps a scheduling gate on
-pods that are not in `podReferences`, and on pods of a scaled PodGang until its base PodGang runs.
+Invariant: the label `keys.GROVE_CLIQUE` assigns a pod to the podgroup of that name. Grove keeps a
+scheduling gate on pods that are not in `podReferences`, and on pods of a scaled PodGang until its
+base PodGang runs.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ MOST_PODGROUPS: Final = 128
 
 
 class GroveSpec(DialectSpec):
-    """The spec of a PodGang. Fields that may refuse the gang accept any type, so that a malformed field is reported and
-    not ignored.
+    """The spec of a PodGang. Fields that may refuse the gang accept any type, so that a malformed
+    field is reported and not ignored.
     """
 
     podgroups: Any = None
@@ -46,8 +47,8 @@ class GroveSpec(DialectSpec):
     reuse_reservation_ref: Any = None
 
     def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
-        """Add one part for each podgroup. Problems that refuse the whole PodGang are repeated in every part; fields
-        without effect are reported only in the first part.
+        """Add one part for each podgroup. Problems that refuse the whole PodGang are repeated in
+        every part; fields without effect are reported only in the first part.
         """
         minimums, invalid = self._minimums(where)
         not_used: list[str] = []
@@ -57,42 +58,59 @@ class GroveSpec(DialectSpec):
             for name, (_, of) in minimums.items()
         }
         together = self._add_configs(where, minimums, whole, of_parts, invalid)
+
         if self.priority_class_name:
             name = quoted(self.priority_class_name)
             not_used.append(
-                f"priorityClassName {name} of {where} is not used: gangsched uses the priorities of its pods"
+                f"priorityClassName {name} of {where} is not used: gangsched uses the priorities of"
+                " its pods"
             )
+
         if self.reuse_reservation_ref:
             not_used.append(
-                f"reuseReservationRef of {where} is not used: gangsched does not reuse the room of another PodGang"
+                f"reuseReservationRef of {where} is not used: gangsched does not reuse the room of"
+                " another PodGang"
             )
+
         beside = {name: n for n, (names, _) in enumerate(together) for name in names}
         # A podgroup without a minimum is in the tree only where it must share a domain with others.
         children = {
-            name for name, (minimum, _) in minimums.items() if minimum != 0 or whole["required"] or name in beside
+            name
+            for name, (minimum, _) in minimums.items()
+            if minimum != 0 or whole["required"] or name in beside
         }
+
         # A tree only where several podgroups wait for each other, or share a domain.
         root = pod_group.name if len(children) > 1 else ""
         parents = {name: f"{root}.together-{n}" for name, n in beside.items()}
         common = replace(pod_group, of_object=pod_group.name, invalid=tuple(invalid), speaks=False)
         parts: list[PodGroup] = []
+
         for name in sorted(minimums, key=lambda each: (minimums[each][0] == 0, each)):
-            minimum, own = minimums[name][0], of_parts[name]
+            minimum = minimums[name][0]
+            own = of_parts[name]
             is_child = name in children and bool(root)
             stated = {keys.PARENT[0]: parents.get(name, root)} if is_child else {}
+
             if preferred := [*own["preferred"], *whole["preferred"]]:
                 stated[keys.PREFERRED_TOPOLOGY[0]] = preferred[0]
+
             part = replace(
                 common,
                 name=name,
                 speaks=not parts,
                 min_member=minimum,
                 gang_metadata=_weakest(stated, pod_group),
-                topology=_sorted(own["required"] if is_child else own["required"] + whole["required"]),
-                tree_topology=_sorted(whole["required"]) if is_child and name not in parents else (),
+                topology=_sorted(
+                    own["required"] if is_child else own["required"] + whole["required"]
+                ),
+                tree_topology=(
+                    _sorted(whole["required"]) if is_child and name not in parents else ()
+                ),
                 not_used=() if parts else tuple(not_used),
             )
             parts.append(part)
+
         for names, levels in together:
             part = replace(
                 common,
@@ -103,6 +121,7 @@ class GroveSpec(DialectSpec):
                 tree_topology=_sorted(whole["required"]),
             )
             parts.append(part)
+
         return replace(pod_group, invalid=tuple(invalid), parts=tuple(parts))
 
     def _add_configs(
@@ -113,24 +132,33 @@ class GroveSpec(DialectSpec):
         of_parts: Mapping[str, dict[str, list[str]]],
         invalid: list[str],
     ) -> list[tuple[list[str], list[str]]]:
-        """Add the levels of each topologyConstraintGroupConfig to those of its only podgroup, or of the whole gang.
-        Return the podgroups of each other one that requires levels, and these.
+        """Add the levels of each topologyConstraintGroupConfig to those of its only podgroup, or of
+        the whole gang. Return the podgroups of each other one that requires levels, and these.
         """
         together: list[tuple[list[str], list[str]]] = []
-        field, configs = f"topologyConstraintGroupConfigs of {where}", self.topology_constraint_group_configs
+        field = f"topologyConstraintGroupConfigs of {where}"
+
+        configs = self.topology_constraint_group_configs
         if not isinstance(configs, list | None):
             invalid.append(f"{field} cannot be read: {quoted(configs)}")
             return together
+
         seen: set[str] = set()
         for config in configs or ():
             names = config.get("podGroupNames") if isinstance(config, Mapping) else None
-            names = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+            names = (
+                names
+                if isinstance(names, list) and all(isinstance(name, str) for name in names)
+                else []
+            )
             if not names or not minimums.keys() >= set(names):
                 invalid.append(f"{field} does not name podgroups of this PodGang: {quoted(config)}")
                 continue
+
             levels = _levels(config.get("topologyConstraint"), field, invalid)
             if seen & set(names) or len(set(names)) < len(names):
                 invalid.append(f"{field} names a podgroup twice: {quoted(names)}")
+
             seen |= set(names)
             # All podgroups: as if the PodGang itself stated it.
             if len(names) == len(minimums):
@@ -144,50 +172,77 @@ class GroveSpec(DialectSpec):
             else:
                 for name in names:
                     of_parts[name]["preferred"] += levels["preferred"]
+
                 together.append((names, levels["required"]))
+
         return together
 
     def _minimums(self, where: str) -> tuple[dict[str, tuple[int | None, Any]], list[str]]:
-        """Minimum and topologyConstraint of each podgroup by name; sentences about those that cannot be read."""
+        """Minimum and topologyConstraint of each podgroup by name; sentences about those that
+        cannot be read.
+        """
         found: dict[str, tuple[int | None, Any]] = {}
         if not isinstance(self.podgroups, list | None):
-            return found, [f"spec.podgroups {quoted(self.podgroups)} of {where} is not a list: correct it"]
+            return found, [
+                f"spec.podgroups {quoted(self.podgroups)} of {where} is not a list: correct it"
+            ]
         if len(self.podgroups or ()) > MOST_PODGROUPS:
             # None of them is made a gang: a tree has no more, and reading a thousand took 160 ms.
-            return found, [above(f"spec.podgroups of {where}", len(self.podgroups or ()), MOST_PODGROUPS)]
+            return found, [
+                above(f"spec.podgroups of {where}", len(self.podgroups or ()), MOST_PODGROUPS)
+            ]
+
         invalid = []
         for entry in self.podgroups or ():
             name = entry.get("name") if isinstance(entry, Mapping) else None
             minimum = entry.get("minReplicas") if isinstance(entry, Mapping) else None
+
             if not isinstance(name, str) or not name or name in found:
-                invalid.append(f"a podgroup of {where} has no name, or the name of another one: {quoted(entry)}")
+                invalid.append(
+                    f"a podgroup of {where} has no name, or the name of another one:"
+                    f" {quoted(entry)}"
+                )
                 continue
-            good = isinstance(minimum, int) and not isinstance(minimum, bool) and 0 <= minimum <= INT32_MAX
+
+            good = (
+                isinstance(minimum, int)
+                and not isinstance(minimum, bool)
+                and 0 <= minimum <= INT32_MAX
+            )
             if not good:
                 invalid.append(
-                    f"minReplicas {quoted(minimum)} of podgroup {name} of {where} is not a count: correct it"
+                    f"minReplicas {quoted(minimum)} of podgroup {name} of {where} is not a count:"
+                    " correct it"
                 )
+
             found[name] = minimum if good else None, entry.get("topologyConstraint")
+
         return found, invalid
 
 
 def _levels(constraint: Any, where: str, invalid: list[str]) -> dict[str, list[str]]:
-    """The levels of a topologyConstraint, required and preferred; adds to `invalid` why one cannot be read."""
+    """The levels of a topologyConstraint, required and preferred; adds to `invalid` why one cannot
+    be read.
+    """
     levels: dict[str, list[str]] = {"required": [], "preferred": []}
     pack = constraint.get("packConstraint") if isinstance(constraint, Mapping) else constraint
     if pack is None:
         return levels
+
     if not isinstance(pack, Mapping):
         invalid.append(f"{where} cannot be read: {quoted(constraint)}")
         return levels
+
     for name, into in levels.items():
         level = pack.get(name)
         if level is None or level == "":
             continue
+
         try:
             into.append(str(parse_level(level if isinstance(level, str) else " ")))
         except BadValue:
             invalid.append(f"{where} names a level that is not a label key: {quoted(level)}")
+
     return levels
 
 

@@ -1,4 +1,6 @@
-"""PodGroups of `scheduling.x-k8s.io` and `scheduling.sigs.k8s.io`: scheduler-plugins and Koordinator."""
+"""PodGroups of `scheduling.x-k8s.io` and `scheduling.sigs.k8s.io`: scheduler-plugins and
+Koordinator.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from gangsched.model.objects import PodGroup
 
 
 class SchedulerPluginsSpec(DialectSpec):
-    """The spec of a PodGroup of scheduler-plugins or Koordinator. A timeout of 0 means the default."""
+    """The spec of a PodGroup of scheduler-plugins or Koordinator. A timeout of 0 means
+    the default.
+    """
 
     min_member: Count | None = None
     schedule_timeout_seconds: Count | None = None

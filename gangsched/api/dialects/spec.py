@@ -1,7 +1,8 @@
 """The declaration of a gang by an object, in any dialect.
 
-Invariant: every dialect has one module with one `DialectSpec`: the fields that are read, and `declared`, which adds
-them to a PodGroup. A known field that is not supported refuses the gang; it is never ignored silently.
+Invariant: every dialect has one module with one `DialectSpec`: the fields that are read, and
+`declared`, which adds them to a PodGroup. A known field that is not supported refuses the gang; it
+is never ignored silently.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class DialectSpec(Readable):
     """The spec of one kind of object; every field is optional."""
 
     def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
-        """Add the values of the spec to those of the object's metadata; `where` names the object in messages."""
+        """Add the values of the spec to those of the object's metadata; `where` names the object in
+        messages.
+        """
         raise NotImplementedError
 
 
@@ -41,6 +44,7 @@ def with_resources(pod_group: PodGroup, raw: Mapping[str, Any] | None, where: st
     """Add the spec's minResources, `raw`; amounts that are not quantities are left out."""
     total: dict[str, int] = {}
     problems = list(pod_group.problems)
+
     for name, amount in (raw or {}).items():
         field = f"spec.minResources.{name}"
         try:
@@ -48,10 +52,16 @@ def with_resources(pod_group: PodGroup, raw: Mapping[str, Any] | None, where: st
         except QuantityError:
             problems.append(left_out(field, amount, "is not a quantity", where))
             continue
+
         # `parse_resources` counts a negative amount as 0, so it has to be told beside it.
         if isinstance(amount, int | float | str) and str(amount).strip().startswith("-"):
             problems.append(left_out(field, amount, "is negative", where))
-    return replace(pod_group, min_resources=from_dict(total), problems=tuple(problems[:PROBLEMS_TOLD]))
+
+    return replace(
+        pod_group,
+        min_resources=from_dict(total),
+        problems=tuple(problems[:PROBLEMS_TOLD]),
+    )
 
 
 def left_out(key: str, value: object, why: str, where: str) -> str:

@@ -1,4 +1,5 @@
-"""`subGroupPolicy` of Volcano's PodGroups: each entry divides the pods that it selects by the values of labels.
+"""`subGroupPolicy` of Volcano's PodGroups: each entry divides the pods that it selects by the
+values of labels.
 
 Invariant: an entry is either read in full, or refuses the gang with a message about its error.
 """
@@ -19,7 +20,9 @@ from gangsched.model.objects import SubGroups
 
 MOST_ENTRIES: Final = 32
 MOST_VALUES: Final = 1_024
-"""Requirements of all entries and their values: each pod of the PodGroup is compared with all of them."""
+"""Requirements of all entries and their values: each pod of the PodGroup is compared with all of
+them.
+"""
 OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 HYPER_NODES: Final = "gangsched does not support HyperNodes"
 
@@ -36,44 +39,71 @@ class Read:
 
 def read_sub_groups(policy: Sequence[Any], where: str, min_member: int) -> Read:
     """Read the entries of a policy. `where` names the PodGroup, whose minimum is `min_member`."""
-    read, of = Read(), f"subGroupPolicy of {where}"
+    read = Read()
+    of = f"subGroupPolicy of {where}"
+
     if len(policy) > MOST_ENTRIES:
-        read.invalid.append(f"{of} has {len(policy)} entries, and at most {MOST_ENTRIES} are supported: remove some")
+        read.invalid.append(
+            f"{of} has {len(policy)} entries, and at most {MOST_ENTRIES} are supported: remove some"
+        )
         return read
-    found = [each for number, entry in enumerate(policy) if (each := _entry(entry, number, where, read)) is not None]
-    names = [each.name for each in found]
+
+    found = [
+        each
+        for number, entry in enumerate(policy)
+        if (each := _entry(entry, number, where, read)) is not None
+    ]
+    names = [sub_groups.name for sub_groups in found]
     if again := next((name for name in names if names.count(name) > 1), None):
-        read.invalid.append(f"{of} has two entries with the name {quoted(again.rpartition(SEPARATOR)[2])}: rename one")
-    if sum(1 + len(each.values) for entry in found for each in entry.selector or ()) > MOST_VALUES:
-        read.invalid.append(f"the label selectors in {of} have more than {MOST_VALUES} requirements and values")
-    needed = sum(each.size * each.min_groups for each in found)
+        read.invalid.append(
+            f"{of} has two entries with the name {quoted(again.rpartition(SEPARATOR)[2])}:"
+            " rename one"
+        )
+
+    if (
+        sum(1 + len(requirement.values) for entry in found for requirement in entry.selector or ())
+        > MOST_VALUES
+    ):
+        read.invalid.append(
+            f"the label selectors in {of} have more than {MOST_VALUES} requirements and values"
+        )
+
+    needed = sum(sub_groups.size * sub_groups.min_groups for sub_groups in found)
     if needed < min_member and len(found) == 1:
         groups = -(-min_member // found[0].size)  # so many sub groups have minMember pods
         found = [msgspec.structs.replace(found[0], min_groups=groups)]
     elif needed < min_member and found:
         read.unsupported.append(
-            f"the sub groups that {of} requires have {needed} pods, fewer than minMember {min_member}: gangsched "
-            f"cannot choose an entry for the others; set minSubGroups for {min_member} pods, or lower minMember"
+            f"the sub groups that {of} requires have {needed} pods, fewer than minMember"
+            f" {min_member}: gangsched cannot choose an entry for the others; set minSubGroups for"
+            f" {min_member} pods, or lower minMember"
         )
+
     if not read.invalid:
         read.sub_groups = tuple(found)
+
     return read
 
 
 def network_topology(value: Any, path: str, where: str, read: Read) -> None:
-    """Add the problems of a networkTopology to `read`: required HyperNodes refuse the gang, preferred HyperNodes are
-    ignored.
+    """Add the problems of a networkTopology to `read`: required HyperNodes refuse the gang,
+    preferred HyperNodes are ignored.
     """
     if value is None:
         return
+
     if not isinstance(value, dict):
-        read.invalid.append(f"spec.{path} {quoted(value)} of {where} is not an object: correct or remove it")
+        read.invalid.append(
+            f"spec.{path} {quoted(value)} of {where} is not an object: correct or remove it"
+        )
     elif value.get("mode") == "soft":
-        read.not_used.append(f"{path} of {where} is ignored: it is only a preference, and {HYPER_NODES}")
+        read.not_used.append(
+            f"{path} of {where} is ignored: it is only a preference, and {HYPER_NODES}"
+        )
     else:  # "hard" is the default
         read.unsupported.append(
-            f"{path} of {where} asks for HyperNodes, which gangsched does not support: remove it, and set "
-            "gangsched.dev/topology to a node label"
+            f"{path} of {where} asks for HyperNodes, which gangsched does not support: remove it,"
+            " and set gangsched.dev/topology to a node label"
         )
 
 
@@ -83,6 +113,7 @@ def _entry(entry: Any, number: int, where: str, read: Read) -> SubGroups | None:
     if not isinstance(entry, Mapping):
         read.invalid.append(f"spec.{path} {quoted(entry)} of {where} is not an object: correct it")
         return None
+
     network_topology(entry.get("networkTopology"), f"{path}.networkTopology", where, read)
     try:
         name = _name(entry.get("name"), number)
@@ -102,6 +133,7 @@ def _name(stated: Any, number: int) -> str:
     """The name of an entry, else its number."""
     if stated is None or stated == "":
         return str(number)
+
     try:
         return str(parse_parent(stated if isinstance(stated, str) else " "))
     except BadValue as bad:
@@ -115,14 +147,18 @@ def _count(entry: Mapping[str, Any], key: str, default: int) -> int:
         return default
     if type(stated) is not int or not default <= stated <= INT32_MAX:
         raise BadValue(f"{key} {quoted(stated)} is not a number from {default} to {INT32_MAX}")
+
     return stated
 
 
 def _label_keys(stated: Any) -> tuple[str, ...]:
     if stated is None:
         return ()
-    if not isinstance(stated, list) or not all(isinstance(key, str) and LABEL_KEY.fullmatch(key) for key in stated):
+    if not isinstance(stated, list) or not all(
+        isinstance(key, str) and LABEL_KEY.fullmatch(key) for key in stated
+    ):
         raise BadValue(f"matchLabelKeys {quoted(stated)} is not a list of label keys")
+
     return tuple(dict.fromkeys(stated))
 
 
@@ -131,24 +167,40 @@ def _selector(stated: Any) -> Selector:
     if stated is None:
         raise BadValue("labelSelector is missing; an empty one, {}, selects all pods")
     if not isinstance(stated, Mapping):
-        raise BadValue(f"labelSelector {quoted(stated)} is not a label selector; an empty one, {{}}, selects all pods")
+        raise BadValue(
+            f"labelSelector {quoted(stated)} is not a label selector; an empty one, {{}}, selects"
+            " all pods"
+        )
     if unknown := stated.keys() - {"matchLabels", "matchExpressions"}:
         raise BadValue(f"labelSelector has the unknown field {quoted(min(map(str, unknown)))}")
-    labels, expressions = stated.get("matchLabels") or {}, stated.get("matchExpressions") or []
-    if not isinstance(labels, Mapping) or not all(isinstance(text, str) for each in labels.items() for text in each):
+
+    labels = stated.get("matchLabels") or {}
+    expressions = stated.get("matchExpressions") or []
+
+    if not isinstance(labels, Mapping) or not all(
+        isinstance(text, str) for each in labels.items() for text in each
+    ):
         raise BadValue(f"matchLabels {quoted(labels)} are not labels")
     if not isinstance(expressions, list):
         raise BadValue(f"matchExpressions {quoted(expressions)} is not a list")
+
     equal = [Requirement(key, "In", (value,)) for key, value in sorted(labels.items())]
     return (*equal, *map(_requirement, expressions))
 
 
 def _requirement(stated: Any) -> Requirement:
     found = stated if isinstance(stated, Mapping) else {}
-    key, operator, values = found.get("key"), found.get("operator"), found.get("values") or []
+    key = found.get("key")
+    operator = found.get("operator")
+    values = found.get("values") or []
+
     is_read = isinstance(key, str) and operator in OPERATORS and isinstance(values, list)
     if not is_read or not all(isinstance(value, str) for value in values):
         raise BadValue(f"{quoted(stated)} in matchExpressions is not a requirement")
     if bool(values) != (operator in {"In", "NotIn"}):
-        raise BadValue(f"{quoted(stated)} in matchExpressions has {'' if values else 'no '}values with {operator}")
+        raise BadValue(
+            f"{quoted(stated)} in matchExpressions has {'' if values else 'no '}values with"
+            f" {operator}"
+        )
+
     return Requirement(str(key), str(operator), tuple(values))

@@ -1,7 +1,7 @@
 """The amounts of a device's capacities that a request uses, and whether the device has them left.
 
-Invariant: amounts are rounded as by kube-scheduler 1.37. Amounts are billionths; a range is computed in thousandths, or
-in whole numbers if its bounds do not fit.
+Invariant: amounts are rounded as by kube-scheduler 1.37. Amounts are billionths; a range is
+computed in thousandths, or in whole numbers if its bounds do not fit.
 """
 
 from __future__ import annotations
@@ -18,37 +18,49 @@ _MILLI: Final = NANOS // 1000
 
 
 def taken_amounts(request: DeviceRequest, device: Device) -> dict[str, int] | None:
-    """The amount of each capacity that the request uses; None if the device lacks a capacity or does not permit the
-    amount.
+    """The amount of each capacity that the request uses; None if the device lacks a capacity or
+    does not permit the amount.
 
     Raises DeviceFault for an amount that kube-scheduler cannot represent.
     """
     asked = dict(request.amounts)
     if not asked.keys() <= device.capacity.keys():
         return None
-    # A shared device consumes an amount of every capacity, also of those that the request does not name.
+
+    # A shared device consumes an amount of every capacity, also of those that the request does not
+    # name.
     taken = {name: _taken(asked.get(name), capacity) for name, capacity in device.capacity.items()}
     for name, amount in taken.items():
         if amount < 0:
             raise DeviceFault(f'capacity "{name}": capacity value is negative')
+
     forbidden = (_forbidden(amount, device.capacity[name].policy) for name, amount in taken.items())
     return None if any(forbidden) else taken
 
 
 def has_left(device: Device, used: Mapping[str, int], taken: Mapping[str, int]) -> bool:
     """Whether the amounts `taken` fit in addition to those already `used`."""
-    return all(used.get(name, 0) + taken[name] <= capacity.value for name, capacity in device.capacity.items())
+    return all(
+        used.get(name, 0) + taken[name] <= capacity.value
+        for name, capacity in device.capacity.items()
+    )
 
 
 def _taken(asked: int | None, capacity: Capacity) -> int:
     policy = capacity.policy
     if asked is None:
-        return capacity.value if policy is None or policy.default is None else policy.default
+        if policy is None or policy.default is None:
+            return capacity.value
+
+        return policy.default
+
     if policy is None:
         return asked
     if policy.least is not None:
         return _in_range(asked, policy.least, policy)
-    # The smallest valid value that suffices; a larger request stays as it is, and `_forbidden` rejects it.
+
+    # The smallest valid value that suffices; a larger request stays as it is, and `_forbidden`
+    # rejects it.
     return next((value for value in policy.values if asked <= value), asked)
 
 
@@ -57,14 +69,23 @@ def _in_range(asked: int, least: int, policy: RequestPolicy) -> int:
         return least
     if policy.step is None:
         return asked
+
     unit = _unit(policy)
     if (unit == _MILLI and asked % unit) or asked > _LARGEST * unit:
-        raise DeviceFault("the requested capacity is too large or too fine for the device's validRange")
-    step, first = _up(policy.step, unit), _up(least, unit)
+        raise DeviceFault(
+            "the requested capacity is too large or too fine for the device's validRange"
+        )
+
+    step = _up(policy.step, unit)
+    first = _up(least, unit)
+
     # -(-a // b) rounds up; floats would lose exactness above 2^53.
     rounded = first + -(-(_up(asked, unit) - first) // step) * step
     if rounded > _LARGEST:
-        raise DeviceFault("the requested capacity is too large or too fine for the device's validRange")
+        raise DeviceFault(
+            "the requested capacity is too large or too fine for the device's validRange"
+        )
+
     return rounded * unit
 
 
@@ -78,16 +99,22 @@ def _forbidden(amount: int, policy: RequestPolicy | None) -> bool:
         return True
     if policy.step is None:
         return False
+
     unit = _unit(policy)
     if unit == _MILLI and amount % unit:
         return True
+
     return (_up(amount, unit) - _up(policy.least, unit)) % _up(policy.step, unit) != 0
 
 
 def _unit(policy: RequestPolicy) -> int:
     given = [each for each in (policy.least, policy.most, policy.step) if each is not None]
-    # Thousandths if all bounds then fit into an int64, otherwise whole numbers, as kube-scheduler computes ranges.
-    return _MILLI if all(each % _MILLI == 0 and abs(each) // _MILLI <= _LARGEST for each in given) else NANOS
+    # Thousandths if all bounds then fit into an int64, otherwise whole numbers, as kube-scheduler
+    # computes ranges.
+    if all(each % _MILLI == 0 and abs(each) // _MILLI <= _LARGEST for each in given):
+        return _MILLI
+
+    return NANOS
 
 
 def _up(amount: int, unit: int) -> int:

@@ -1,9 +1,10 @@
-"""Devices of the cluster by node, cached across plans: pools, devices held by claims, and the number of pods that each
-node has devices for.
+"""Devices of the cluster by node, cached across plans: pools, devices held by claims, and the
+number of pods that each node has devices for.
 
-Invariant: a cached result about a node is valid while its pools, and the claims that hold its devices, are unchanged.
-State changes only by `apply`, `drop`, `rule` and `hold`. Results about joint pools, which several nodes can use, are
-dropped when any of these pools changes (`_forget_joint`).
+Invariant: a cached result about a node is valid while its pools, and the claims that hold its
+devices, are unchanged. State changes only by `apply`, `drop`, `rule` and `hold`. Results about
+joint pools, which several nodes can use, are dropped when any of these pools changes
+(`_forget_joint`).
 """
 
 from __future__ import annotations
@@ -36,14 +37,22 @@ from gangsched.core.devices.questions import Questions
 from gangsched.core.devices.search import MOST_STEPS, DeviceSearch, SearchEnded
 from gangsched.core.devices.states import States
 from gangsched.core.devices.views import ClaimPlace, Matching, Views, cut, reachable_from
-from gangsched.model.devices import DeviceClaim, DeviceClass, DeviceResult, DeviceTaintRule, ResourceSlice
+from gangsched.model.devices import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceResult,
+    DeviceTaintRule,
+    ResourceSlice,
+)
 from gangsched.model.objects import NodeSelectorTerm
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 UNKNOWN: Final = -1
 """In a column: the node has not been searched."""
 MOST_PODS: Final = 110
-"""Pods of one kind that a node is asked for: as many as kubelets run unless they are told otherwise."""
+"""Pods of one kind that a node is asked for: as many as kubelets run unless they are told
+otherwise.
+"""
 _MOST_KINDS: Final = 1_000
 _MOST_ROOMS: Final = 500_000
 _MOST_CHANGES: Final = 100_000
@@ -56,7 +65,9 @@ Solution: TypeAlias = tuple[tuple[tuple[DeviceResult, ...], ...], ...]
 
 
 class DeviceIndex:
-    """Devices by node. `searches` counts the searched nodes. Methods that change it return the affected nodes."""
+    """Devices by node. `searches` counts the searched nodes. Methods that change it return the
+    affected nodes.
+    """
 
     def __init__(self) -> None:
         self.classes: dict[str, DeviceClass] = {}
@@ -71,11 +82,15 @@ class DeviceIndex:
         self.holders = Holders()
         self._kinds: dict[tuple[DeviceClaim, ...], DeviceKind] = {}
         self._columns: dict[DeviceKind, KindColumn] = {}
-        self._solutions: dict[str, dict[tuple[tuple[Located, ...], frozenset[str]], Solution | None]] = {}
+        self._solutions: dict[
+            str, dict[tuple[tuple[Located, ...], frozenset[str]], Solution | None]
+        ] = {}
         self.beside: dict[str, dict[Beside, NodeRoom]] = {}  # by node, as `_solutions`
         self.lasting = Holders()  # claims of pods that end with their node
         self.emptied: DeviceIndex | None = None  # see `core.devices.emptied`
-        # A log instead of a set per column: each column remembers how far it has read (`KindColumn.changes`).
+
+        # A log instead of a set per column: each column remembers how far it has read
+        # (`KindColumn.changes`).
         self._changes: list[str] = []  # nodes, one by one
         self._had_joint: frozenset[PoolId] = frozenset()
         self._views: Views | None = None
@@ -83,15 +98,17 @@ class DeviceIndex:
         self._entire: dict[PoolId, Pool] = {}
         self.invalid: set[str] = set()  # nodes, of those whose pools were asked for
 
-    # --- what changes -----------------------------------------------------------------------------------------------
+    # --- what changes ----------------------------------------------------------------------------
 
     def apply(self, item: ResourceSlice | DeviceClass | DeviceTaintRule) -> set[str]:
         """Add or replace an object."""
         if isinstance(item, ResourceSlice):
             return self._sliced(self.slices.apply(item), (item.driver, item.pool))
+
         if isinstance(item, DeviceClass):
             self.classes[item.name] = item
             return self._reclassified()
+
         self._rules[item.name] = item
         return self._rule()
 
@@ -100,92 +117,147 @@ class DeviceIndex:
         if kind is ResourceSlice:
             pool = self.slices.pool_of(name)
             return self._sliced(self.slices.drop(name), pool)
+
         if kind is DeviceClass:
             self.classes.pop(name, None)
             return self._reclassified()
+
         self._rules.pop(name, None)
         return self._rule()
 
-    def replace(self, kind: type, items: Iterable[ResourceSlice | DeviceClass | DeviceTaintRule]) -> set[str]:
+    def replace(
+        self,
+        kind: type,
+        items: Iterable[ResourceSlice | DeviceClass | DeviceTaintRule],
+    ) -> set[str]:
         """Replace all objects of a kind."""
         listed = {item.name: item for item in items}
         known = {*(self.slices.names() if kind is ResourceSlice else ())}
         known |= self.classes.keys() if kind is DeviceClass else set()
         known |= self._rules.keys() if kind is DeviceTaintRule else set()
         changed = {node for name in known - listed.keys() for node in self.drop(kind, name)}
+
         return changed.union(*(self.apply(item) for item in listed.values()))
 
-    def hold(self, claim: str, results: tuple[DeviceResult, ...], *, is_lasting: bool = False) -> tuple[set[str], bool]:
-        """Record the devices that a claim holds, () for none. Return the affected nodes, and True if the claim released
-        a device. `is_lasting`: the claim holds them as long as its node exists.
+    def hold(
+        self,
+        claim: str,
+        results: tuple[DeviceResult, ...],
+        *,
+        is_lasting: bool = False,
+    ) -> tuple[set[str], bool]:
+        """Record the devices that a claim holds, () for none. Return the affected nodes, and True
+        if the claim released a device. `is_lasting`: the claim holds them as long as its node
+        exists.
         """
         lasting = results if is_lasting else ()
         if self.lasting.hold(claim, lasting) != lasting:
             self.emptied = None
+
         before = self.holders.hold(claim, results)
         if results == before:
             return set(), False
-        pools = {each.id[:2] for each in (*before, *results)}
-        # A pool without a home is reached by several nodes; EVERY_NODE below stands for all of them.
+
+        pools = {result.id[:2] for result in (*before, *results)}
+        # A pool without a home is reached by several nodes; EVERY_NODE below stands for all of
+        # them.
         homes = {self.slices.home(pool) for pool in pools} - {""}
+
         if not self.slices.joint.isdisjoint(pools):
             homes.add(EVERY_NODE)
             self._forget_joint(slices=False)
-        # The slices are unchanged, so the pools stay cached; only rooms and solutions depend on who holds what.
+
+        # The slices are unchanged, so the pools stay cached; only rooms and solutions depend on who
+        # holds what.
         return self._changed(homes, pools=False), not set(results).issuperset(before)
 
     def rival(self, claim: str, results: Iterable[DeviceResult]) -> str:
-        """Describe the first of these devices of a claim that another claim holds as well; "" if there is none."""
-        results = [each for each in results if not each.admin]
-        return self.holders.rival(claim, results, [self._whole(id) for id in sorted({each.id[:2] for each in results})])
+        """Describe the first of these devices of a claim that another claim holds as well; "" if
+        there is none.
+        """
+        results = [result for result in results if not result.admin]
+        return self.holders.rival(
+            claim,
+            results,
+            [self._whole(id) for id in sorted({result.id[:2] for result in results})],
+        )
 
-    def required(self, results: Iterable[DeviceResult], node: str) -> tuple[NodeSelectorTerm, ...] | None:
-        """Selector terms of the nodes that can use these devices, chosen on `node`; None for all nodes."""
-        scopes = {each.id: each for id in {each.id[:2] for each in results} for each in self._whole(id).devices}
-        return reachable_from([scopes[each.id] for each in results if each.id in scopes], node)
+    def required(
+        self,
+        results: Iterable[DeviceResult],
+        node: str,
+    ) -> tuple[NodeSelectorTerm, ...] | None:
+        """Selector terms of the nodes that can use these devices, chosen on `node`; None for all
+        nodes.
+        """
+        scopes = {}
+        for id in {result.id[:2] for result in results}:
+            for each in self._whole(id).devices:
+                scopes[each.id] = each
+
+        return reachable_from(
+            [scopes[result.id] for result in results if result.id in scopes],
+            node,
+        )
 
     def _whole(self, pool: PoolId) -> Pool:
         if pool not in self._entire:
             self._entire[pool] = self.slices.entire(pool)
+
         return self._entire[pool]
 
     def _sliced(self, nodes: set[str], pool: PoolId) -> set[str]:
-        """A slice of the pool changed, and perhaps the pools that these nodes have for themselves."""
+        """A slice of the pool changed, and perhaps the pools that these nodes have
+        for themselves.
+        """
         self._entire.pop(pool, None)
         # Both sides of the change: the slice may have made the pool joint, or ended that.
-        was_joint, self._had_joint = self._had_joint, frozenset(self.slices.joint)
+        was_joint = self._had_joint
+        self._had_joint = frozenset(self.slices.joint)
         changed = self._other(nodes)
+
         if pool in was_joint | self._had_joint:
             self._forget_joint()
             changed |= {EVERY_NODE}
+
         return self._changed(changed)
 
     def _forget_joint(self, *, slices: bool = True) -> None:
         if slices:
-            # Views depend on the slices alone. A claim that comes or goes changes what is free, not what nodes see.
+            # Views depend on the slices alone. A claim that comes or goes changes what is free, not
+            # what nodes see.
             self._views = self._viewed = self.emptied = None
+
         self._solutions.pop(EVERY_NODE, None)
         self.beside.pop(EVERY_NODE, None)
+
         for column in self._columns.values():
             column.joint.clear()
             if slices:
                 column.uses.clear()
 
     def _other(self, nodes: set[str]) -> set[str]:
-        """Those of the nodes whose pools differ from what is known: drivers rewrite slices that did not change."""
-        return {
-            node
-            for node in nodes
-            if node not in self._pools
-            # Comparing content costs less than waking every group that waits for devices: 20 rewrites took 3.6 s of CPU
-            # with 500 waiting gangs, and take 0.08 s now.
-            or [each.content for each in self._pools[node]] != [each.content for each in self.slices.local_pools(node)]
-        }
+        """Those of the nodes whose pools differ from what is known: drivers rewrite slices that did
+        not change.
+        """
+        other: set[str] = set()
+        for node in nodes:
+            if (
+                node not in self._pools
+                # Comparing content costs less than waking every group that waits for devices: 20
+                # rewrites took 3.6 s of CPU with 500 waiting gangs, and take 0.08 s now.
+                or [pool.content for pool in self._pools[node]]
+                != [pool.content for pool in self.slices.local_pools(node)]
+            ):
+                other.add(node)
+
+        return other
 
     def _rule(self) -> set[str]:
         self.slices.rules = tuple(self._rules.values())
         self._entire.clear()
         self._forget_joint()
+
         return self._changed({*self.slices.nodes(), EVERY_NODE})
 
     def _reclassified(self) -> set[str]:
@@ -194,52 +266,71 @@ class DeviceIndex:
         self._columns.clear()
         self._solutions.clear()
         self.beside.clear()
+
         return {*self.slices.nodes(), EVERY_NODE}
 
     def _changed(self, nodes: set[str], *, pools: bool = True) -> set[str]:
         for node in (*nodes, EVERY_NODE):  # what is of several nodes may be of these, too
             self._solutions.pop(node, None)
             self.beside.pop(node, None)
+
         if pools and self.emptied is not None:
             self.emptied._changed(nodes)
+
         for node in nodes if pools else ():
             self._pools.pop(node, None)
+
         # Dropping all columns costs less than removing a hundred thousand entries one by one.
-        for column in self._columns.values() if len(nodes) * len(self._columns) < _MOST_CHANGES else ():
+        for column in (
+            self._columns.values() if len(nodes) * len(self._columns) < _MOST_CHANGES else ()
+        ):
             for node in nodes:
                 column.rooms.pop(node, None)
                 column.joint.pop(node, None)
+
                 if pools:
                     column.uses.pop(node, None)
+
         self._changes += nodes
         if len(nodes) * len(self._columns) >= _MOST_CHANGES or len(self._changes) > _MOST_CHANGES:
             self._columns.clear()
             self._changes.clear()
+
         return nodes
 
-    # --- what is asked ----------------------------------------------------------------------------------------------
+    # --- what is asked ---------------------------------------------------------------------------
 
     def kind(self, claims: Iterable[DeviceClaim]) -> DeviceKind:
         """The `DeviceKind` of these claims; equal kinds are the same object."""
         made = tuple(
-            # Without names, equal requests of different pods share one column; `DeviceKind.named` puts the names back.
-            DeviceClaim(name=f"#{number}", requests=each.requests, constraints=each.constraints, unknown=each.unknown)
+            # Without names, equal requests of different pods share one column; `DeviceKind.named`
+            # puts the names back.
+            DeviceClaim(
+                name=f"#{number}",
+                requests=each.requests,
+                constraints=each.constraints,
+                unknown=each.unknown,
+            )
             for number, each in enumerate(claims)
         )
         if len(self._kinds) > _MOST_KINDS:
             self._kinds.clear()
             self._columns.clear()
+
         return self._kinds.setdefault(made, DeviceKind(made))
 
     def column(self, kind: DeviceKind, table: NodeTable) -> Ints:
-        """`room[node]`: number of pods of this kind for which the node has free devices; `UNKNOWN` for nodes not yet
-        searched. Read-only.
+        """`room[node]`: number of pods of this kind for which the node has free devices; `UNKNOWN`
+        for nodes not yet searched. Read-only.
         """
         column = self._column(kind)
         if column.table is not table:
             column.table = table
             column.array = np.zeros(len(table), dtype=np.int64)
-            named = [(table.index[node], node) for node in self.slices.nodes() if node in table.index]
+
+            named = [
+                (table.index[node], node) for node in self.slices.nodes() if node in table.index
+            ]
             for index, node in named:
                 known = column.rooms.get(node)
                 column.array[index] = UNKNOWN if known is None else known.pods
@@ -247,6 +338,7 @@ class DeviceIndex:
             for node in self._changes[column.changes :]:
                 if (index := table.index.get(node, -1)) >= 0 and node not in column.rooms:
                     column.array[index] = UNKNOWN if node in self.slices.nodes() else 0
+
         column.changes = len(self._changes)
         return column.array
 
@@ -255,14 +347,22 @@ class DeviceIndex:
         column = self._columns.get(kind)
         if column is None:
             return None
-        return column.joint.get(place.node, {}).get(place) if place.views else column.rooms.get(place.node)
+        if place.views:
+            return column.joint.get(place.node, {}).get(place)
+
+        return column.rooms.get(place.node)
 
     def faults(self, kind: DeviceKind) -> list[tuple[str, NodeRoom]]:
-        """Nodes, by name, on which an error of the kind itself prevents allocation, each with its `NodeRoom`."""
+        """Nodes, by name, on which an error of the kind itself prevents allocation, each with its
+        `NodeRoom`.
+        """
         column = self._columns.get(kind)
         if column is None or not column.faults:
             return []
-        column.faults &= {node for node in column.faults if node in column.rooms and column.rooms[node].fault}
+
+        column.faults &= {
+            node for node in column.faults if node in column.rooms and column.rooms[node].fault
+        }
         return [(node, column.rooms[node]) for node in sorted(column.faults)]
 
     def search(self, kind: DeviceKind, place: ClaimPlace) -> tuple[NodeRoom, int]:
@@ -270,54 +370,81 @@ class DeviceIndex:
         self.searches += 1
         column = self._column(kind)
         questions, _ = self._about(((kind, place),))
+
         try:
             found = self._rooms.room(
-                questions, Use(questions.pools, self.holders.held(questions.pools)), kind.claims, MOST_PODS
+                questions,
+                Use(questions.pools, self.holders.held(questions.pools)),
+                kind.claims,
+                MOST_PODS,
             )
-            room, steps = _room(found.pods, found.ended), found.steps
+            room = _room(found.pods, found.ended)
+            steps = found.steps
         except DeviceFault as fault:
             unsupported = isinstance(fault, DevicesUnsupported)
-            room, steps = NodeRoom(0, fault=str(fault), unsupported=unsupported), len(questions.devices)
-        # Rooms of joint places are not in `array`: one search answers for all nodes with the same view.
+            room = NodeRoom(0, fault=str(fault), unsupported=unsupported)
+            steps = len(questions.devices)
+
+        # Rooms of joint places are not in `array`: one search answers for all nodes with the same
+        # view.
         if place.views:
             column.joint.setdefault(place.node, {})[place] = room
             return room, steps
+
         column.rooms[place.node] = room
         column.faults |= {place.node} if room.fault else set()
         if column.table is not None and place.node in column.table.index:
             column.array[column.table.index[place.node]] = room.pods
+
         return room, steps
 
     def known_beside(
-        self, placed: tuple[Located, ...], item: Located, without: frozenset[str], most: int
+        self,
+        placed: tuple[Located, ...],
+        item: Located,
+        without: frozenset[str],
+        most: int,
     ) -> NodeRoom | None:
         """The cached result of `search_beside`; None if anything has changed since then."""
         return self.beside.get(home((*placed, item)), {}).get((placed, item, without, most))
 
     def search_beside(
-        self, placed: tuple[Located, ...], item: Located, without: frozenset[str], most: int
+        self,
+        placed: tuple[Located, ...],
+        item: Located,
+        without: frozenset[str],
+        most: int,
     ) -> tuple[NodeRoom, int]:
-        """Search the room for at most `most` pods of `item` in addition to `placed`, whose devices are not chosen yet,
-        as if the claims `without` held none. Cached for `known_beside`. Also return the number of steps.
+        """Search the room for at most `most` pods of `item` in addition to `placed`, whose devices
+        are not chosen yet, as if the claims `without` held none. Cached for `known_beside`. Also
+        return the number of steps.
         """
         self.searches += 1
         found = self._beside(placed, item, without, most)
+
         if len(known := self.beside.setdefault(home((*placed, item)), {})) > _MOST_BESIDE:
             known.clear()
+
         known[placed, item, without, most] = found[0]
         return found
 
     def _beside(
-        self, placed: tuple[Located, ...], item: Located, without: frozenset[str], most: int
+        self,
+        placed: tuple[Located, ...],
+        item: Located,
+        without: frozenset[str],
+        most: int,
     ) -> tuple[NodeRoom, int]:
         questions, claims = self._about((*placed, item))
         try:
             states = self._states(questions, claims, without)
-            # An upper bound first: to search for 110 pods on a node with 8 free devices would waste steps.
+            # An upper bound first: to search for 110 pods on a node with 8 free devices would waste
+            # steps.
             most = states.at_most(claims[-1], most)
             search = DeviceSearch(states, [*claims[:-1], *([claims[-1]] * most)])
         except DeviceFault:
             return NodeRoom(0), len(questions.devices)
+
         ended = False
         try:
             search.found()
@@ -325,10 +452,16 @@ class DeviceIndex:
             ended = True
         except DeviceFault:
             return NodeRoom(0), MOST_STEPS - search.left
-        return _room(max(0, search.deepest - len(placed)), ended), MOST_STEPS - search.left + states.steps
+
+        return (
+            _room(max(0, search.deepest - len(placed)), ended),
+            MOST_STEPS - search.left + states.steps,
+        )
 
     def is_solved(self, placed: tuple[Located, ...], without: frozenset[str]) -> bool:
-        """Whether `solve` was called for these pods since the last change, even if it found no solution."""
+        """Whether `solve` was called for these pods since the last change, even if it found no
+        solution.
+        """
         return (placed, without) in self._solutions.get(home(placed), {})
 
     def solution(self, placed: tuple[Located, ...], without: frozenset[str]) -> Solution | None:
@@ -340,32 +473,49 @@ class DeviceIndex:
         self.searches += 1
         solution, steps = self._solved(placed, without)
         self._solutions.setdefault(home(placed), {})[placed, without] = solution
+
         return steps
 
-    def _solved(self, placed: tuple[Located, ...], without: frozenset[str]) -> tuple[Solution | None, int]:
+    def _solved(
+        self,
+        placed: tuple[Located, ...],
+        without: frozenset[str],
+    ) -> tuple[Solution | None, int]:
         questions, claims = self._about(placed)
         try:
             search = DeviceSearch(states := self._states(questions, claims, without), claims)
         except DeviceFault:
             return None, len(questions.devices)
+
         try:
             is_found = search.found()
         except (DeviceFault, SearchEnded):
-            # A search in vain is remembered, too: seed 3903 made the same search in 400 plans (decision 0101).
+            # A search in vain is remembered, too: seed 3903 made the same search in 400 plans
+            # (decision 0101).
             is_found = False
+
         steps = MOST_STEPS - search.left + states.steps
         results = iter(search.results() if is_found else ())
-        return tuple(tuple(next(results) for _ in kind.claims) for kind, _ in placed) if is_found else None, steps
+        return (
+            tuple(tuple(next(results) for _ in kind.claims) for kind, _ in placed)
+            if is_found
+            else None
+        ), steps
 
     def _about(self, items: Sequence[Located]) -> tuple[Questions, list[tuple[DeviceClaim, ...]]]:
         return questions_about(items, self._pools_for, self.classes, self._answers)
 
-    def _states(self, questions: Questions, claims: Iterable[Sequence[DeviceClaim]], without: frozenset[str]) -> States:
+    def _states(
+        self,
+        questions: Questions,
+        claims: Iterable[Sequence[DeviceClaim]],
+        without: frozenset[str],
+    ) -> States:
         use = Use(questions.pools, self.holders.held(questions.pools, without))
         distinct = {id(claim): claim for own in claims for claim in own}
         return States(questions, use, distinct.values(), {})
 
-    # --- pools ------------------------------------------------------------------------------------------------------
+    # --- pools -----------------------------------------------------------------------------------
 
     def is_viewed(self, table: NodeTable) -> bool:
         """Whether `views` of this table are cached or not needed."""
@@ -375,22 +525,29 @@ class DeviceIndex:
         """The nodes' views of pools that several nodes can use; None if there are no such pools."""
         if not self.slices.joint:
             return None
+
         if self._viewed is not table or self._views is None:
-            before, self._views = self._views, Views(self.slices, table, matching)
+            before = self._views
+            self._views = Views(self.slices, table, matching)
             if before is None or before.scopes_of != self._views.scopes_of:
                 self._forget_joint(slices=False)
                 for column in self._columns.values():
                     column.uses.clear()
+
             self._viewed = table
+
         return self._views
 
     def uses(self, kind: DeviceKind, place: ClaimPlace) -> bool:
-        """Whether pods of the kind may use devices of the place: a request matches one, or an error occurs there."""
+        """Whether pods of the kind may use devices of the place: a request matches one, or an error
+        occurs there.
+        """
         known = self._column(kind).uses.setdefault(place.node, {})
         if place not in known:
             self.searches += 1
             questions = Questions(self.pools_at(place), self.classes, self._answers)
             known[place] = any(may_use(questions, claim) for claim in kind.claims)
+
         return known[place]
 
     def is_known(self, kind: DeviceKind, place: ClaimPlace) -> bool:
@@ -402,19 +559,24 @@ class DeviceIndex:
         own = self.pools(place.node) if place.node else ()
         if not place.views or self._views is None:
             return own
+
         return in_order((*own, *self._views.pools(place.views)))
 
     def _pools_for(self, place: ClaimPlace, kinds: Iterable[DeviceKind]) -> tuple[Pool, ...]:
         """The pools that pods of these kinds are asked about there."""
         if not place.views or self._views is None:
             return self.pools_at(place)
+
         matches = matcher(kinds, self.classes, self._answers)
-        # A search takes at most 150 devices of joint pools; a network pool may have thousands (decision 0096).
+        # A search takes at most 150 devices of joint pools; a network pool may have thousands
+        # (decision 0096).
         joint = cut(self._views.pools(place.views), self.holders.has, matches)
         return in_order((*self.pools_at(ClaimPlace(place.node)), *joint))
 
     def pure_on(self, kind: DeviceKind, table: NodeTable) -> Bools:
-        """`pure[node]`: pods of the kind are known not to use devices that belong to this node alone."""
+        """`pure[node]`: pods of the kind are known not to use devices that belong to this node
+        alone.
+        """
         uses = self._column(kind).uses
         known = (uses.get(name, {}).get(ClaimPlace(name)) for name in table.names)
         return np.array([each is False for each in known], dtype=np.bool_)
@@ -424,7 +586,10 @@ class DeviceIndex:
         found = self._pools.get(node)
         if found is None:
             found = self._pools[node] = self.slices.local_pools(node)
-            (self.invalid.add if any(pool.invalid for pool in found) else self.invalid.discard)(node)
+            (self.invalid.add if any(pool.invalid for pool in found) else self.invalid.discard)(
+                node
+            )
+
         return found
 
     def unread(self, nodes: Iterable[str]) -> list[str]:
@@ -433,16 +598,21 @@ class DeviceIndex:
 
     def _column(self, kind: DeviceKind) -> KindColumn:
         """The column of a kind; those used last are kept."""
-        # pop and insert make the dict an LRU list: its first key is the column that was not used for longest.
+        # pop and insert make the dict an LRU list: its first key is the column that was not used
+        # for longest.
         found = self._columns.pop(kind, None) or KindColumn()
         self._columns[kind] = found
+
         most = max(8, _MOST_ROOMS // max(1, len(self.slices.nodes())))
         while len(self._columns) > most:
             del self._columns[next(iter(self._columns))]
+
         return found
 
 
 @cache
 def _room(pods: int, ended: bool) -> NodeRoom:
-    """Equal rooms are one object: columns have half a million of them, which the garbage collector looks through."""
+    """Equal rooms are one object: columns have half a million of them, which the garbage collector
+    looks through.
+    """
     return NodeRoom(pods, ended)

@@ -1,8 +1,9 @@
-"""The devices of the cluster as if only pods ran that stay as long as their node: an upper bound of free devices
-(semantics H3).
+"""The devices of the cluster as if only pods ran that stay as long as their node: an upper bound of
+free devices (semantics H3).
 
-Invariant: slices, pools and classes are shared with the original index. It forwards changes of nodes, and drops this
-index when anything else changes. The caches of this index are kept across plans.
+Invariant: slices, pools and classes are shared with the original index. It forwards changes of
+nodes, and drops this index when anything else changes. The caches of this index are kept across
+plans.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ def emptied(index: DeviceIndex) -> DeviceIndex:
     """The index as if only pods that stay as long as their node held devices. Read-only."""
     if index.emptied is None:
         index.emptied = EmptiedIndex(index)
+
     return index.emptied
 
 
@@ -22,9 +24,19 @@ class EmptiedIndex(DeviceIndex):
 
     def __init__(self, index: DeviceIndex) -> None:
         super().__init__()
-        # Shared by reference: whatever replaces one of these objects must drop `index.emptied` (`_reclassified`).
-        self.classes, self.extended = index.classes, index.extended
-        # The only difference to the index: claims of pods that do not end with their node hold nothing here.
-        self.holders, self.invalid = index.lasting, index.invalid
-        self.slices, self._rules, self._pools, self._entire = index.slices, index._rules, index._pools, index._entire
-        self._answers, self._rooms, self._kinds = index._answers, index._rooms, index._kinds
+        # Shared by reference: whatever replaces one of these objects must drop `index.emptied`
+        # (`_reclassified`).
+        self.classes = index.classes
+        self.extended = index.extended
+
+        # The only difference to the index: claims of pods that do not end with their node hold
+        # nothing here.
+        self.holders = index.lasting
+        self.invalid = index.invalid
+        self.slices = index.slices
+        self._rules = index._rules
+        self._pools = index._pools
+        self._entire = index._entire
+        self._answers = index._answers
+        self._rooms = index._rooms
+        self._kinds = index._kinds

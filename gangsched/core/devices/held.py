@@ -10,22 +10,28 @@ from gangsched.model.devices import Counter, DeviceId, DeviceResult
 
 
 class Held:
-    """The devices and shares of devices that claims hold in the whole cluster, and the amounts of these shares."""
+    """The devices and shares of devices that claims hold in the whole cluster, and the amounts of
+    these shares.
+    """
 
     def __init__(self, results: Iterable[DeviceResult] = ()) -> None:
         self.whole: set[DeviceId] = set()
         self.shared: set[DeviceId] = set()
         self.amounts: dict[DeviceId, dict[str, int]] = {}
-        for each in results:
+
+        for result in results:
             # Administrator access neither takes a device nor needs it to be free.
-            if each.admin:
+            if result.admin:
                 continue
-            if not each.share:
-                self.whole.add(each.id)
+
+            if not result.share:
+                self.whole.add(result.id)
                 continue
-            self.shared.add(each.id)
-            amounts = self.amounts.setdefault(each.id, {})
-            for name, amount in each.amounts:
+
+            self.shared.add(result.id)
+            amounts = self.amounts.setdefault(result.id, {})
+
+            for name, amount in result.amounts:
                 amounts[name] = amounts.get(name, 0) + amount
 
     def any_of(self, device: DeviceId) -> bool:
@@ -36,36 +42,47 @@ class Held:
 class Use:
     """Allocations of one node's devices, indexed by position in `devices`.
 
-    `holders[at]` are the claims of the search that use the whole device, `shares[at]` counts the allocated shares, and
-    `used[at]` sums their amounts by capacity. `left` is the remaining value of each counter. Invariant: `give_back`
-    undoes `take`.
+    `holders[at]` are the claims of the search that use the whole device, `shares[at]` counts the
+    allocated shares, and `used[at]` sums their amounts by capacity. `left` is the remaining value
+    of each counter. Invariant: `give_back` undoes `take`.
     """
 
     def __init__(self, pools: Sequence[Pool], held: Held) -> None:
-        self.devices = tuple(each for pool in pools for each in pool.devices)
-        self.held = [each.id in held.whole for each in self.devices]
+        self.devices = tuple(device for pool in pools for device in pool.devices)
+        self.held = [device.id in held.whole for device in self.devices]
         self.holders: list[set[int]] = [set() for _ in self.devices]
-        # At most 1 of those that claims hold: only the step from no share to the first one consumes counters.
-        self.shares = [int(each.id in held.shared) for each in self.devices]
+
+        # At most 1 of those that claims hold: only the step from no share to the first one consumes
+        # counters.
+        self.shares = [int(device.id in held.shared) for device in self.devices]
         self.used: list[dict[str, int]] = [
-            {**dict.fromkeys(each.device.capacity, 0), **held.amounts.get(each.id, {})} for each in self.devices
+            {**dict.fromkeys(device.device.capacity, 0), **held.amounts.get(device.id, {})}
+            for device in self.devices
         ]
         self.left: dict[tuple[PoolId, Counter], int] = {}
+
         for pool in pools:
-            self.left.update({(pool.id, counter): amount for counter, amount in pool.counters.items()})
+            self.left.update(
+                {(pool.id, counter): amount for counter, amount in pool.counters.items()}
+            )
             # Devices that this node cannot use consume the same counters, so they count as well.
-            for each in (*pool.devices, *pool.elsewhere):
-                if held.any_of(each.id):
-                    self._consume(each, 1)
+            for device in (*pool.devices, *pool.elsewhere):
+                if held.any_of(device.id):
+                    self._consume(device, 1)
+
         self.overdrawn = {pool for (pool, _), amount in self.left.items() if amount < 0}
-        """Pools of which a counter is below nothing: none of their devices with counters can be had."""
+        """Pools of which a counter is below nothing: none of their devices with counters can be
+        had.
+        """
 
     def is_taken(self, at: int) -> bool:
         """Whether a claim uses the whole device."""
         return self.held[at] or bool(self.holders[at])
 
     def consumes(self, at: int) -> bool:
-        """Whether allocating the device, or a share of it, consumes its counters. Only its first share does."""
+        """Whether allocating the device, or a share of it, consumes its counters. Only its first
+        share does.
+        """
         device = self.devices[at].device
         return bool(device.counters) and not (device.shared and self.shares[at])
 
@@ -74,22 +91,31 @@ class Use:
         each = self.devices[at]
         if each.pool in self.overdrawn:
             return False
-        return all(self.left[each.pool, counter] >= amount for counter, amount in each.device.counters)
+
+        return all(
+            self.left[each.pool, counter] >= amount for counter, amount in each.device.counters
+        )
 
     def has_amounts(self, at: int, amounts: Mapping[str, int]) -> bool:
         """Whether the device's capacities have enough left for these amounts."""
         return has_left(self.devices[at].device, self.used[at], amounts)
 
     def take(self, at: int, claim: int, amounts: Mapping[str, int]) -> None:
-        """Allocate the device to a claim; if the device is shared, allocate a share with these amounts."""
-        # Before the share is counted, and in `give_back` after it was removed: both must see the first share.
+        """Allocate the device to a claim; if the device is shared, allocate a share with these
+        amounts.
+        """
+        # Before the share is counted, and in `give_back` after it was removed: both must see the
+        # first share.
         if self.consumes(at):
             self._consume(self.devices[at], 1)
+
         if not self.devices[at].device.shared:
             self.holders[at].add(claim)
             return
+
         self.shares[at] += 1
         used = self.used[at]
+
         for name, amount in amounts.items():
             used[name] = used.get(name, 0) + amount
 
@@ -101,6 +127,7 @@ class Use:
             self.shares[at] -= 1
             for name, amount in amounts.items():
                 self.used[at][name] -= amount
+
         if self.consumes(at):
             self._consume(self.devices[at], -1)
 

@@ -1,7 +1,8 @@
-"""Pools of devices that one node can use: only the newest generation, and only if it is complete and valid.
+"""Pools of devices that one node can use: only the newest generation, and only if it is complete
+and valid.
 
-Invariant: the order and the results are kube-scheduler's: pools by driver and name, slices by name, devices as
-published. Pools with devices that wait for conditions come last.
+Invariant: the order and the results are kube-scheduler's: pools by driver and name, slices by name,
+devices as published. Pools with devices that wait for conditions come last.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from gangsched.core.devices.cel.faults import SelectorError
 from gangsched.core.devices.cel.operators import DomainMap
 from gangsched.core.devices.cel.versions import Quantity, version
 from gangsched.core.node_terms import any_term_met
-from gangsched.model.devices import Attribute, Counter, Device, DeviceId, DeviceTaintRule, NodeScope, ResourceSlice
+from gangsched.model.devices import (
+    Attribute,
+    Counter,
+    Device,
+    DeviceId,
+    DeviceTaintRule,
+    NodeScope,
+    ResourceSlice,
+)
 from gangsched.model.objects import Node, Taint, Toleration
 
 PoolId: TypeAlias = tuple[str, str]
@@ -28,8 +37,8 @@ MANY: Final = 10**6
 
 @dataclass(frozen=True, eq=False)
 class PoolDevice:
-    """A device of a pool. `here`: the node can use it. `scope`: the nodes that can use it. `taints`: from its
-    ResourceSlice and from DeviceTaintRules.
+    """A device of a pool. `here`: the node can use it. `scope`: the nodes that can use it.
+    `taints`: from its ResourceSlice and from DeviceTaintRules.
     """
 
     id: DeviceId
@@ -46,12 +55,17 @@ class PoolDevice:
     # Selectors are the only reader; most devices are never asked about.
     @cached_property
     def seen(self) -> Mapping[str, Any] | str:
-        """The variable `device` of selectors, or the error message if one of its versions cannot be parsed."""
-        driver, device = self.id[0], self.device
+        """The variable `device` of selectors, or the error message if one of its versions cannot be
+        parsed.
+        """
+        driver = self.id[0]
+        device = self.device
+
         try:
             attributes = {name: _value(each) for name, each in device.attributes.items()}
         except SelectorError as error:
             return str(error)
+
         capacity = {name: Quantity(each.value) for name, each in device.capacity.items()}
         return {
             "driver": driver,
@@ -65,8 +79,8 @@ class PoolDevice:
 class Pool:
     """A pool on a node; an incomplete or invalid pool has no devices.
 
-    `elsewhere` are devices that this node cannot use but that consume the same counters. If it `is_cut`, `elsewhere`
-    also has devices that the node could use.
+    `elsewhere` are devices that this node cannot use but that consume the same counters. If it
+    `is_cut`, `elsewhere` also has devices that the node could use.
     """
 
     id: PoolId
@@ -80,29 +94,38 @@ class Pool:
     @property
     def content(self) -> tuple[object, ...]:
         """The content of the pool that a search on its node depends on."""
-        devices = [(each.device, each.taints) for each in self.devices]
+        devices = [(device.device, device.taints) for device in self.devices]
         return (self.id, self.incomplete, self.invalid, devices, self.counters)
 
 
 class SliceIndex:
     """All slices, by node and by pool; `apply` and `drop` return the nodes whose pools changed."""
 
-    def __init__(self, slices: Iterable[ResourceSlice] = (), rules: Iterable[DeviceTaintRule] = ()) -> None:
+    def __init__(
+        self,
+        slices: Iterable[ResourceSlice] = (),
+        rules: Iterable[DeviceTaintRule] = (),
+    ) -> None:
         self.rules = tuple(rules)
         self._slices: dict[str, ResourceSlice] = {}
         self._local: dict[str, dict[str, ResourceSlice]] = defaultdict(dict)
         self._joint: dict[str, ResourceSlice] = {}
         self._pools: dict[PoolId, dict[str, ResourceSlice]] = defaultdict(dict)
-        self._named: dict[PoolId, Counts[str]] = defaultdict(Counts)  # slices by the node that they name
+
+        # slices by the node that they name
+        self._named: dict[PoolId, Counts[str]] = defaultdict(Counts)
         self.joint: set[PoolId] = set()  # pools that belong to several nodes
         self._devices: Counts[PoolId] = Counts()  # by pool, their number
-        self._unhomed = [0, 0]  # devices of slices that name no node, and those of them that can be shared
-        for each in slices:
-            self.apply(each)
+
+        # devices of slices that name no node, and those of them that can be shared
+        self._unhomed = [0, 0]
+        for resource_slice in slices:
+            self.apply(resource_slice)
 
     def apply(self, item: ResourceSlice) -> set[str]:
         """Add or replace a slice."""
-        # A slice may move to another pool or node, so the old one is removed as if it had been deleted.
+        # A slice may move to another pool or node, so the old one is removed as if it had been
+        # deleted.
         changed = self.drop(item.name)
         self._slices[item.name] = item
         pool = (item.driver, item.pool)
@@ -112,9 +135,12 @@ class SliceIndex:
         self._named[pool][item.scope.node] += 1
         (self._local[item.scope.node] if item.scope.node else self._joint)[item.name] = item
         self._count_unhomed(item, +1)
-        # One slice that names another node, or none, makes the whole pool joint: its counters are shared.
+
+        # One slice that names another node, or none, makes the whole pool joint: its counters are
+        # shared.
         (self.joint.discard if self.home(pool) else self.joint.add)(pool)
-        # "" is not a node: it stands for pools of several nodes, which `DeviceIndex` handles by itself.
+        # "" is not a node: it stands for pools of several nodes, which `DeviceIndex` handles by
+        # itself.
         return (changed | {self.home(pool)}) - {""}
 
     def drop(self, name: str) -> set[str]:
@@ -122,28 +148,38 @@ class SliceIndex:
         item = self._slices.pop(name, None)
         if item is None:
             return set()
-        pool, node = (item.driver, item.pool), item.scope.node
+
+        pool = (item.driver, item.pool)
+        node = item.scope.node
         changed = {self.home(pool)}
         del (self._local[node] if node else self._joint)[name]
         del self._pools[pool][name]
         self._devices[pool] -= len(item.devices)
         self._count_unhomed(item, -1)
+
         if not self._devices[pool]:
             del self._devices[pool]
+
         self._named[pool][node] -= 1
         if not self._named[pool][node]:
             del self._named[pool][node]
+
         if not self._pools[pool]:
             del self._pools[pool], self._named[pool]
+
         (self.joint.discard if self.home(pool) or pool not in self._pools else self.joint.add)(pool)
         if node and not self._local[node]:
             del self._local[node]
+
         return (changed | {self.home(pool)}) - {""}
 
     def pool_of(self, name: str) -> PoolId:
         """The pool of a slice, ("", "") if it is not known."""
         item = self._slices.get(name)
-        return (item.driver, item.pool) if item is not None else ("", "")
+        if item is not None:
+            return (item.driver, item.pool)
+
+        return ("", "")
 
     def names(self) -> Collection[str]:
         """Names of the slices."""
@@ -156,13 +192,24 @@ class SliceIndex:
     def home(self, pool: PoolId) -> str:
         """The node that all slices of the pool name; "" if they name several nodes or none."""
         named = self._named.get(pool)
-        return next(iter(named)) if named is not None and len(named) == 1 else ""
+        if named is not None and len(named) == 1:
+            return next(iter(named))
+
+        return ""
 
     def offered(self, node: str) -> int:
         """Upper bound of the number of device allocations on a node."""
-        # Not only the newest generation: an upper limit may be too large, and this is asked for every node.
-        devices = [device for each in self._local.get(node, {}).values() for device in each.devices]
-        return MANY if any(device.shared for device in devices) else len(devices) + self.offered_anywhere
+        # Not only the newest generation: an upper limit may be too large, and this is asked for
+        # every node.
+        devices = [
+            device
+            for resource_slice in self._local.get(node, {}).values()
+            for device in resource_slice.devices
+        ]
+        if any(device.shared for device in devices):
+            return MANY
+
+        return len(devices) + self.offered_anywhere
 
     @property
     def offered_anywhere(self) -> int:
@@ -180,15 +227,25 @@ class SliceIndex:
 
     def _joint_slices(self) -> Iterator[ResourceSlice]:
         """Slices of pools that belong to several nodes."""
-        return (each for pool in sorted(self.joint) for each in self._pools[pool].values())
+        return (
+            resource_slice
+            for pool in sorted(self.joint)
+            for resource_slice in self._pools[pool].values()
+        )
 
     def joint_scopes(self) -> dict[NodeScope, set[PoolId]]:
-        """The scopes of slices and devices of joint pools (those that several nodes can use), each with its pools."""
+        """The scopes of slices and devices of joint pools (those that several nodes can use), each
+        with its pools.
+        """
         found: dict[NodeScope, set[PoolId]] = defaultdict(set)
-        for each in self._joint_slices():
-            for scope in {each.scope, *(device.scope for device in each.devices if each.per_device)}:
+        for resource_slice in self._joint_slices():
+            for scope in {
+                resource_slice.scope,
+                *(device.scope for device in resource_slice.devices if resource_slice.per_device),
+            }:
                 if scope.given:
-                    found[scope].add((each.driver, each.pool))
+                    found[scope].add((resource_slice.driver, resource_slice.pool))
+
         return found
 
     @property
@@ -198,14 +255,20 @@ class SliceIndex:
 
     def with_counters(self) -> set[PoolId]:
         """The pools that several nodes can use and that have counters."""
-        return {(each.driver, each.pool) for each in self._joint_slices() if each.counters}
+        result: set[PoolId] = set()
+        for resource_slice in self._joint_slices():
+            if resource_slice.counters:
+                result.add((resource_slice.driver, resource_slice.pool))
+
+        return result
 
     def local_pools(self, name: str) -> tuple[Pool, ...]:
         """The pools that belong only to the node with this name."""
         reached: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
-        for each in self._local.get(name, {}).values():
-            if not each.ignored:
-                reached[each.driver, each.pool].append(each)
+        for resource_slice in self._local.get(name, {}).values():
+            if not resource_slice.ignored:
+                reached[resource_slice.driver, resource_slice.pool].append(resource_slice)
+
         # Joint pools are seen through views, so that thousands of equal nodes share one search.
         own = {pool: slices for pool, slices in reached.items() if self.home(pool)}
         return self._sorted(own, Node(name=name))
@@ -216,63 +279,122 @@ class SliceIndex:
 
     def joint_pools(self, node: Node) -> tuple[Pool, ...]:
         """The pools that the node can use together with other nodes."""
-        joint = {pool: slices for pool, slices in self._reached(node).items() if not self.home(pool)}
+        joint = {}
+        for pool, slices in self._reached(node).items():
+            if not self.home(pool):
+                joint[pool] = slices
+
         return self._sorted(joint, node)
 
     def entire(self, pool: PoolId) -> Pool:
         """The pool with all its devices, whichever nodes can use them."""
-        slices = [each for each in self._pools.get(pool, {}).values() if not each.ignored]
+        slices = [
+            resource_slice
+            for resource_slice in self._pools.get(pool, {}).values()
+            if not resource_slice.ignored
+        ]
         # Older generations are leftovers of a driver's update; kube-scheduler ignores them as well.
-        newest = max((each.generation for each in slices), default=0)
-        here = sorted((each for each in slices if each.generation == newest), key=lambda each: each.name)
+        newest = max((resource_slice.generation for resource_slice in slices), default=0)
+        here = sorted(
+            (resource_slice for resource_slice in slices if resource_slice.generation == newest),
+            key=lambda each: each.name,
+        )
+
         return self._built(pool, here, [], Node(name=""))
 
     def _reached(self, node: Node) -> dict[PoolId, list[ResourceSlice]]:
         """By pool, the slices that the node can use."""
         reached: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
-        for each in (*self._local.get(node.name, {}).values(), *self._joint.values()):
-            if not each.ignored and _reaches(each, node):
-                reached[each.driver, each.pool].append(each)
+        for resource_slice in (*self._local.get(node.name, {}).values(), *self._joint.values()):
+            if not resource_slice.ignored and _reaches(resource_slice, node):
+                reached[resource_slice.driver, resource_slice.pool].append(resource_slice)
+
         return reached
 
-    def _sorted(self, reached: Mapping[PoolId, list[ResourceSlice]], node: Node) -> tuple[Pool, ...]:
-        return in_order(pool for key, slices in reached.items() if (pool := self._pool(key, slices, node)) is not None)
+    def _sorted(
+        self,
+        reached: Mapping[PoolId, list[ResourceSlice]],
+        node: Node,
+    ) -> tuple[Pool, ...]:
+        return in_order(
+            pool
+            for key, slices in reached.items()
+            if (pool := self._pool(key, slices, node)) is not None
+        )
 
     def _pool(self, key: PoolId, slices: list[ResourceSlice], node: Node) -> Pool | None:
-        generation = max(each.generation for each in slices)
-        here = [each for each in slices if each.generation == generation]
+        generation = max(resource_slice.generation for resource_slice in slices)
+        here = [
+            resource_slice for resource_slice in slices if resource_slice.generation == generation
+        ]
         count = here[0].slices
         others: list[ResourceSlice] = []
-        # The node reaches only some of the slices: whether the pool is complete depends on the others.
+
+        # The node reaches only some of the slices: whether the pool is complete depends on the
+        # others.
         if len(here) != count:
             pool = self._pools[key].values()
-            if any(each.generation > generation for each in pool):
+            if any(resource_slice.generation > generation for resource_slice in pool):
                 return None  # the newer one has nothing for this node
-            whole = [each for each in pool if each.generation == generation and not each.ignored]
+
+            whole = [
+                resource_slice
+                for resource_slice in pool
+                if resource_slice.generation == generation and not resource_slice.ignored
+            ]
             if len(whole) != count:
                 return Pool(key, incomplete=True)
-            names = {each.name for each in here}
-            others = [each for each in whole if each.name not in names]
+
+            names = {resource_slice.name for resource_slice in here}
+            others = [
+                resource_slice for resource_slice in whole if resource_slice.name not in names
+            ]
+
         return self._built(key, sorted(here, key=lambda each: each.name), others, node)
 
-    def _built(self, key: PoolId, here: list[ResourceSlice], others: list[ResourceSlice], node: Node) -> Pool:
+    def _built(
+        self,
+        key: PoolId,
+        here: list[ResourceSlice],
+        others: list[ResourceSlice],
+        node: Node,
+    ) -> Pool:
         counters: dict[Counter, int] = {}
         sets: Counts[str] = Counts()
-        for each in (*here, *others):
-            for name, amounts in each.counters:
+
+        for resource_slice in (*here, *others):
+            for name, amounts in resource_slice.counters:
                 sets[name] += 1
                 counters.update({(name, counter): amount for counter, amount in amounts})
-        devices = [(each, device) for each in here if not each.counters for device in each.devices]
+
+        devices = [
+            (resource_slice, device)
+            for resource_slice in here
+            if not resource_slice.counters
+            for device in resource_slice.devices
+        ]
         # Since Kubernetes 1.35 a slice has either counter sets or devices.
-        shared = (each for each in others if not each.counters)
-        elsewhere = [(each, device) for each in shared for device in each.devices if device.counters]
+        shared = (resource_slice for resource_slice in others if not resource_slice.counters)
+        elsewhere = [
+            (resource_slice, device)
+            for resource_slice in shared
+            for device in resource_slice.devices
+            if device.counters
+        ]
         names = Counts(device.name for _, device in devices)
-        # The order of these checks is kube-scheduler's: the first message is the one that users see.
-        invalid = next((f"duplicate device name {name}" for name, count in names.items() if count > 1), "")
+
+        # The order of these checks is kube-scheduler's: the first message is the one that users
+        # see.
+        invalid = next(
+            (f"duplicate device name {name}" for name, count in names.items() if count > 1), ""
+        )
         invalid = invalid or next(
             (f"duplicate counter set name {name}" for name, count in sets.items() if count > 1), ""
         )
-        consumed = (counter for _, device in (*devices, *elsewhere) for counter, _ in device.counters)
+        consumed = (
+            counter for _, device in (*devices, *elsewhere) for counter, _ in device.counters
+        )
+
         invalid = invalid or next(
             (
                 f"counter {name} not found in counter set {group}"
@@ -283,6 +405,7 @@ class SliceIndex:
         )
         if invalid:
             return Pool(key, invalid=invalid)
+
         return Pool(
             key,
             devices=tuple(self._device(key, each, device, node) for each, device in devices),
@@ -295,11 +418,20 @@ class SliceIndex:
         ruled = tuple(
             rule.taint
             for rule in self.rules
-            if rule.driver in {None, driver} and rule.pool in {None, pool} and rule.device in {None, device.name}
+            if rule.driver in {None, driver}
+            and rule.pool in {None, pool}
+            and rule.device in {None, device.name}
         )
         here = not part.per_device or _matches(device.scope, node)
         scope = device.scope if part.per_device else part.scope
-        return PoolDevice((driver, pool, device.name), device, here, (*device.taints, *ruled), scope)
+
+        return PoolDevice(
+            (driver, pool, device.name),
+            device,
+            here,
+            (*device.taints, *ruled),
+            scope,
+        )
 
 
 def in_order(pools: Iterable[Pool]) -> tuple[Pool, ...]:
@@ -309,27 +441,34 @@ def in_order(pools: Iterable[Pool]) -> tuple[Pool, ...]:
 
 
 def _conditional(pool: Pool) -> bool:
-    return any(each.device.conditional for each in pool.devices)
+    return any(device.device.conditional for device in pool.devices)
 
 
 def _reaches(part: ResourceSlice, node: Node) -> bool:
     # With per-device scopes, the slice is reached if any of its devices is.
     if part.scope.given:
         return _matches(part.scope, node)
+
     return part.per_device and any(_matches(device.scope, node) for device in part.devices)
 
 
 def _matches(scope: NodeScope, node: Node) -> bool:
     if scope.node:
         return scope.node == node.name
+
     return scope.everywhere or (scope.terms is not None and any_term_met(scope.terms, node))
 
 
 def attribute_of(each: PoolDevice, attribute: str) -> Attribute | None:
-    """The value of the attribute with this fully qualified name. The device may omit the domain of its own driver."""
+    """The value of the attribute with this fully qualified name. The device may omit the domain of
+    its own driver.
+    """
     found = each.device.attributes.get(attribute)
     domain, _, name = attribute.partition("/")
-    return each.device.attributes.get(name) if found is None and domain == each.id[0] else found
+    if found is None and domain == each.id[0]:
+        return each.device.attributes.get(name)
+
+    return found
 
 
 def prevents(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
@@ -350,6 +489,7 @@ def _by_domain(driver: str, values: Mapping[str, Any]) -> DomainMap:
     for name, value in values.items():
         domain, _, key = name.rpartition("/")
         found.setdefault(domain or driver, {})[key] = value
+
     return found
 
 

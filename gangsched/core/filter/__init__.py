@@ -1,7 +1,8 @@
 """Filter: which nodes may take a pod, and why the other nodes may not.
 
-Invariant: `FILTERS` are kube-scheduler's plugins in its order. The first filter that refuses a node decides, so
-refusals are counted as in kube-scheduler. The result of static filters is computed once per shape and node table.
+Invariant: `FILTERS` are kube-scheduler's plugins in its order. The first filter that refuses a node
+decides, so refusals are counted as in kube-scheduler. The result of static filters is computed once
+per shape and node table.
 """
 
 from __future__ import annotations
@@ -53,95 +54,134 @@ FILTERS: tuple[Filter, ...] = (
 STATIC = tuple(each for each in FILTERS if isinstance(each, StaticFilter))
 STATEFUL = tuple(each for each in FILTERS if isinstance(each, StatefulFilter))
 TERMS = tuple(
-    each for each in STATEFUL if isinstance(each, inter_pod_affinity.PodAffinity | inter_pod_affinity.PodAntiAffinity)
+    plugin
+    for plugin in STATEFUL
+    if isinstance(plugin, inter_pod_affinity.PodAffinity | inter_pod_affinity.PodAntiAffinity)
 )
-# Most filters inherit the default: asking only those that override it keeps a plan of plain pods cheap.
-FAULTS = tuple(each for each in STATEFUL if type(each).fault is not StatefulFilter.fault)
+# Most filters inherit the default: asking only those that override it keeps a plan of plain pods
+# cheap.
+FAULTS = tuple(plugin for plugin in STATEFUL if type(plugin).fault is not StatefulFilter.fault)
 PRE_FILTERS = tuple(each for each in FILTERS if type(each).pre_filter is not Filter.pre_filter)
 
 
 def static_fit(shape: Shape, table: NodeTable) -> StaticFit:
-    """Result of the static filters for every node; a shape with unsupported features fits nowhere."""
+    """Result of the static filters for every node; a shape with unsupported features
+    fits nowhere.
+    """
     fit = table.static_fits.get(shape)
     if fit is None:
         open_nodes = np.ones(len(table), dtype=np.bool_)
         refused = []
-        for each in STATIC:
-            allowed = each.allowed(shape, table)
-            # Only nodes that no earlier filter refused: kube-scheduler counts a node under its first failing plugin.
-            refused.append(RefusedNodes(each.reason, open_nodes & ~allowed))
+
+        for plugin in STATIC:
+            allowed = plugin.allowed(shape, table)
+            # Only nodes that no earlier filter refused: kube-scheduler counts a node under its
+            # first failing plugin.
+            refused.append(RefusedNodes(plugin.reason, open_nodes & ~allowed))
             open_nodes &= allowed
-        refusals = tuple(each for each in refused if each.nodes.any())
-        # Kept with the node table and weakly by shape: it goes when a node changes or the last pod of the shape is
-        # gone.
+
+        refusals = tuple(refused_nodes for refused_nodes in refused if refused_nodes.nodes.any())
+        # Kept with the node table and weakly by shape: it goes when a node changes or the last pod
+        # of the shape is gone.
         fit = table.static_fits[shape] = StaticFit(open_nodes & (not shape.unsupported), refusals)
+
     return fit
 
 
 def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
-    """The refusal of the first filter that rules out all nodes for the pod; None if no filter does."""
-    return next((refusal for each in PRE_FILTERS if (refusal := each.pre_filter(pod, occupancy)) is not None), None)
+    """The refusal of the first filter that rules out all nodes for the pod; None if no
+    filter does.
+    """
+    return next(
+        (
+            refusal
+            for each in PRE_FILTERS
+            if (refusal := each.pre_filter(pod, occupancy)) is not None
+        ),
+        None,
+    )
 
 
 def cause(pod: Pod, occupancy: Occupancy) -> Refusal | None:
-    """The refusal of `pre_filter`; without one, an error of the pod itself that a filter found while it evaluated
-    nodes. None if there is neither.
+    """The refusal of `pre_filter`; without one, an error of the pod itself that a filter found
+    while it evaluated nodes. None if there is neither.
     """
     # A refusal by PreFilter wins, as in kube-scheduler, which then evaluates no node at all.
     refusal = pre_filter(pod, occupancy)
-    faults = (each.fault(pod, occupancy) for each in FAULTS)
-    return refusal if refusal is not None else next((each for each in faults if each is not None), None)
+    faults = (plugin.fault(pod, occupancy) for plugin in FAULTS)
+
+    if refusal is not None:
+        return refusal
+
+    return next((fault for fault in faults if fault is not None), None)
 
 
 def restricts(pod: Pod, occupancy: Occupancy) -> bool:
     """Whether a stateful filter may reject a node that has enough room for the pod."""
-    return any(each.applies(pod, occupancy) for each in STATEFUL)
+    return any(plugin.applies(pod, occupancy) for plugin in STATEFUL)
 
 
 def restricts_by_terms(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether inter-pod terms are the only stateful filters that may reject a node with enough room."""
-    return all(each in TERMS for each in STATEFUL if each.applies(pod, occupancy))
+    """Whether inter-pod terms are the only stateful filters that may reject a node with enough
+    room.
+    """
+    return all(plugin in TERMS for plugin in STATEFUL if plugin.applies(pod, occupancy))
 
 
 def serial(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether placing one such pod may change the feasible nodes of the next one other than by using room."""
-    return any(each.serial(pod, occupancy) for each in STATEFUL)
+    """Whether placing one such pod may change the feasible nodes of the next one other than by
+    using room.
+    """
+    return any(plugin.serial(pod, occupancy) for plugin in STATEFUL)
 
 
 def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
-    """`room`, reduced by the stateful filters; it must already be 0 on nodes where the pod does not fit."""
-    applying = [each for each in STATEFUL if each.applies(pod, occupancy)]
+    """`room`, reduced by the stateful filters; it must already be 0 on nodes where the pod does not
+    fit.
+    """
+    applying = [plugin for plugin in STATEFUL if plugin.applies(pod, occupancy)]
     # Charged before the arrays are made; the unit is that of `core.work` (25,000 are one plan).
     occupancy.work.charge(4 + len(applying) * (10 + room.size // 200))
+
     if applying and pre_filter(pod, occupancy) is not None:
         return np.zeros_like(room)
-    for each in applying:
+
+    for plugin in applying:
         # In the order of FILTERS: a later filter may read what an earlier one left.
-        for refused in each.refusals(pod, occupancy):
+        for refused in plugin.refusals(pod, occupancy):
             room = np.where(refused.nodes, 0, room)
-        room = each.narrowed(pod, room, occupancy)
+
+        room = plugin.narrowed(pod, room, occupancy)
+
     return room
 
 
 def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[RefusedNodes]:
-    """Yield each reason of the stateful filters, with the nodes among `open_nodes` that are refused for it."""
+    """Yield each reason of the stateful filters, with the nodes among `open_nodes` that are refused
+    for it.
+    """
     occupancy.work.charge(60 + len(STATEFUL) * open_nodes.size // 500)
-    for each in STATEFUL:
-        # Unlike `narrow`, this runs only for a message, so every filter is evaluated on all open nodes.
-        told = _told(each.refusals(pod, occupancy), several=each.several_reasons)
+    for plugin in STATEFUL:
+        # Unlike `narrow`, this runs only for a message, so every filter is evaluated on all open
+        # nodes.
+        told = _told(plugin.refusals(pod, occupancy), several=plugin.several_reasons)
         refused_by_it = np.zeros_like(open_nodes)
+
         for reason, nodes in told:
             yield RefusedNodes(reason, nodes & open_nodes)
             refused_by_it |= nodes
+
         open_nodes = open_nodes & ~refused_by_it
 
 
 def may_stay(pod: Pod, node: int, occupancy: Occupancy) -> bool:
-    """Whether lasting filters allow a pod that runs on `node` to stay there. The pod itself is not counted."""
-    # Affinity and spread are decided once (IgnoredDuringExecution); asked again is only what two pods cannot have at
-    # the same time.
-    lasting = (each for each in STATEFUL if each.lasting and each.applies(pod, occupancy))
-    return all(each.stays(pod, node, occupancy) for each in lasting)
+    """Whether lasting filters allow a pod that runs on `node` to stay there. The pod itself is not
+    counted.
+    """
+    # Affinity and spread are decided once (IgnoredDuringExecution); asked again is only what two
+    # pods cannot have at the same time.
+    lasting = (plugin for plugin in STATEFUL if plugin.lasting and plugin.applies(pod, occupancy))
+    return all(plugin.stays(pod, node, occupancy) for plugin in lasting)
 
 
 def _told(refused: Iterable[RefusedNodes], *, several: bool) -> Iterator[RefusedNodes]:

@@ -1,7 +1,7 @@
 """Counts of pods by node, cached across plans.
 
-Invariant: a count depends only on the question and on the pods of the node. It is cached with the version of the node's
-pods, so repeating a question reads only nodes whose pods changed.
+Invariant: a count depends only on the question and on the pods of the node. It is cached with the
+version of the node's pods, so repeating a question reads only nodes whose pods changed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class CachedCounts:
 
 
 class CountCache:
-    """Counts by question. A count that was not used for one and a half ages is dropped, together with the pods that its
-    question refers to.
+    """Counts by question. A count that was not used for one and a half ages is dropped, together
+    with the pods that its question refers to.
     """
 
     def __init__(self) -> None:
@@ -37,38 +37,51 @@ class CountCache:
         return len(self._young) + len(self._old)
 
     def stale(self, question: Question, pods: PodsByNode) -> tuple[int, int]:
-        """Number of nodes that `counts` would have to read for this question, and a lower bound of the number of pods
-        on them.
+        """Number of nodes that `counts` would have to read for this question, and a lower bound of
+        the number of pods on them.
         """
-        # Versions grow with each change of a node's pods, so inequality is enough, whatever happened in between.
+        # Versions grow with each change of a node's pods, so inequality is enough, whatever
+        # happened in between.
         nodes = np.flatnonzero(self._known(question, pods).versions != pods.versions).tolist()
         return len(nodes), sum(len(pods.residents[node]) for node in nodes)
 
     def counts(self, question: Question, pods: PodsByNode) -> Ints:
-        """`counts[node]`: number of pods that the question counts, as a copy. Reads only nodes that changed."""
-        known, counts = self._known(question, pods), question.counts
+        """`counts[node]`: number of pods that the question counts, as a copy. Reads only nodes that
+        changed.
+        """
+        known = self._known(question, pods)
+        counts = question.counts
         stale = np.flatnonzero(known.versions != pods.versions)
         there = [pods.residents[node] for node in stale.tolist()]
         known.counts[stale] = [sum(map(counts, on.values())) if on else 0 for on in there]
         known.versions[stale] = pods.versions[stale]
-        # A copy, since the plan's moves are added to it; the cache only knows the pods of the snapshot.
+
+        # A copy, since the plan's moves are added to it; the cache only knows the pods of the
+        # snapshot.
         return known.counts.copy()
 
     def new_age(self) -> None:
         """Begin a new age; drop counts that were not used since the last age began."""
-        # Two generations instead of an LRU list: a use is one dict lookup, and dropping costs nothing per entry.
-        self._young, self._old = {}, self._young
+        # Two generations instead of an LRU list: a use is one dict lookup, and dropping costs
+        # nothing per entry.
+        self._old = self._young
+        self._young = {}
 
     def _known(self, question: Question, pods: PodsByNode) -> CachedCounts:
-        """What is known; nothing of any node for a new question, or if there are more or fewer nodes than before."""
+        """What is known; nothing of any node for a new question, or if there are more or fewer
+        nodes than before.
+        """
         known = self._young.get(question)
         if known is None:
             if len(self._young) >= QUESTIONS_IN_AN_AGE:
                 self.new_age()
+
             known = self._old.pop(question, None)
+
         if known is None or known.counts.size != pods.versions.size:
             size = pods.versions.size
             # -1 is no version of any node's pods.
             known = CachedCounts(np.zeros(size, dtype=np.int64), np.full(size, -1, dtype=np.int64))
+
         self._young[question] = known
         return known

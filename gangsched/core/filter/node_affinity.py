@@ -1,4 +1,6 @@
-"""kube-scheduler's NodeAffinity: nodeSelector, required terms (at least one must match), preferred terms."""
+"""kube-scheduler's NodeAffinity: nodeSelector, required terms (at least one must match), preferred
+terms.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,27 @@ CONFLICT = "pod affinity terms conflict"
 class NamedNodes(StaticFilter):
     """Limits the pod to the nodes that its required terms name by `metadata.name In`.
 
-    kube-scheduler excludes all other nodes before any Filter runs (PreFilter of NodeAffinity), including cordoned ones.
+    kube-scheduler excludes all other nodes before any Filter runs (PreFilter of NodeAffinity),
+    including cordoned ones.
     """
 
     reason = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 
     def pre_filter(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
         names = _names(pod.shape)
-        # Terms that name disjoint nodes: kube-scheduler rejects the pod without looking at any node.
-        return Refusal(Reason.UNSCHEDULABLE, CONFLICT) if names is not None and not names else None
+        # Terms that name disjoint nodes: kube-scheduler rejects the pod without looking at any
+        # node.
+        if names is not None and not names:
+            return Refusal(Reason.UNSCHEDULABLE, CONFLICT)
+
+        return None
 
     def allowed(self, shape: Shape, table: NodeTable) -> Bools:
         names = _names(shape)
-        return table.everywhere() if names is None else table.having(names)
+        if names is None:
+            return table.everywhere()
+
+        return table.having(names)
 
 
 class NodeAffinity(StaticFilter):
@@ -43,7 +53,11 @@ class NodeAffinity(StaticFilter):
         mask = table.everywhere()
         for key, value in shape.node_selector:
             mask &= requirement_met(Requirement(key, "In", (value,)), table)
-        return mask if shape.required is None else mask & any_term(shape.required, table)
+
+        if shape.required is None:
+            return mask
+
+        return mask & any_term(shape.required, table)
 
 
 def preference(shape: Shape, table: NodeTable) -> Ints:
@@ -51,6 +65,7 @@ def preference(shape: Shape, table: NodeTable) -> Ints:
     total = np.zeros(len(table), dtype=np.int64)
     for preferred in shape.preferred:
         total += np.where(term_met(preferred.term, table), preferred.weight, 0)
+
     return total
 
 
@@ -58,10 +73,16 @@ def _names(shape: Shape) -> frozenset[str] | None:
     """The nodes that the required terms name, None unless each of them names some."""
     names: frozenset[str] = frozenset()
     for term in shape.required or ():
-        fields = [set(each.values) for each in term.fields if each.key == NODE_NAME_FIELD and each.operator == "In"]
+        fields = []
+        for requirement in term.fields:
+            if requirement.key == NODE_NAME_FIELD and requirement.operator == "In":
+                fields.append(set(requirement.values))
+
         # A term without names admits any node, so nothing is known from the others.
         if not fields:
             return None
+
         # Fields of one term are ANDed, terms are ORed.
         names |= set.intersection(*fields)
+
     return names if shape.required else None

@@ -16,4 +16,7 @@ class NodeName(StaticFilter):
     reason = "node(s) didn't match the requested node name"
 
     def allowed(self, shape: Shape, table: NodeTable) -> Bools:
-        return table.having([shape.node_name]) if shape.node_name else table.everywhere()
+        if shape.node_name:
+            return table.having([shape.node_name])
+
+        return table.everywhere()

@@ -1,7 +1,7 @@
 """kube-scheduler's NodeResourcesFit: free = allocatable - requested, in exact integers.
 
-Only non-zero requests are compared, so a resource that is not requested is never insufficient. The pod itself requests
-one unit of the resource `pods`.
+Only non-zero requests are compared, so a resource that is not requested is never insufficient. The
+pod itself requests one unit of the resource `pods`.
 """
 
 from __future__ import annotations
@@ -26,37 +26,49 @@ class NodeResourcesFit(StatefulFilter):
         return False
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
-        # Two masks: a node that lacks CPU as well is refused for the CPU, which devices would not cure.
+        # Two masks: a node that lacks CPU as well is refused for the CPU, which devices would not
+        # cure.
         full, lacks_devices = (np.zeros(len(occupancy.table), dtype=np.bool_) for _ in range(2))
         for name, amount in pod.shape.requests:
             row = occupancy.resources.get(name)
             reason = "Too many pods" if name == PODS else f"Insufficient {name}"
+
             # No row: no node of the cluster offers the resource.
             lacking = occupancy.table.everywhere() if row is None else occupancy.free[row] < amount
             if pod.claims and (served := occupancy.storage.served.get(name)) is not None:
-                # The column of a served resource is the number of devices: an upper limit, so DynamicResources gives
-                # the reason.
+                # The column of a served resource is the number of devices: an upper limit, so
+                # DynamicResources gives the reason.
                 lacks_devices |= lacking & served
                 lacking = lacking & ~served
+
             full |= lacking
             yield RefusedNodes(reason, lacking)
-        devices, lacks_devices = occupancy.storage.devices, lacks_devices & ~full
+
+        devices = occupancy.storage.devices
+        lacks_devices = lacks_devices & ~full
         if devices is not None and lacks_devices.any():
-            # DynamicResources has not searched nodes where not even the number of the devices suffices.
+            # DynamicResources has not searched nodes where not even the number of the devices
+            # suffices.
             devices.read_pools(lacks_devices)
             yield from without_devices(lacks_devices, devices)
 
 
 def room(shape: Shape, free: Ints, resources: Mapping[str, int]) -> Ints:
-    """`room[node]`: number of pods of `shape` that fit into `free[r][node]`; 0 if a resource is unknown or overused."""
+    """`room[node]`: number of pods of `shape` that fit into `free[r][node]`; 0 if a resource is
+    unknown or overused.
+    """
     fits: Ints | None = None
     for name, amount in shape.requests:
         row = resources.get(name)
         if row is None:
             return np.zeros(free.shape[1], dtype=np.int64)
-        # Floor division also of negative free room (overcommitted nodes); the maximum with 0 below handles it.
+
+        # Floor division also of negative free room (overcommitted nodes); the maximum with 0 below
+        # handles it.
         count = free[row] // amount
         fits = count if fits is None else np.minimum(fits, count, out=fits)
+
     if fits is None:
         raise AssertionError("a shape always requests at least `pods`")
+
     return np.maximum(fits, 0, out=fits)

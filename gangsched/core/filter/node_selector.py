@@ -20,6 +20,7 @@ def any_term(terms: Iterable[NodeSelectorTerm], table: NodeTable) -> Bools:
     mask = np.zeros(len(table), dtype=np.bool_)
     for term in terms:
         mask |= term_met(term, table)
+
     return mask
 
 
@@ -29,12 +30,16 @@ def requirement_met(requirement: Requirement, table: NodeTable) -> Bools:
 
 
 def term_met(term: NodeSelectorTerm, table: NodeTable) -> Bools:
-    """`met[node]`: the node satisfies all requirements of the term; an empty term matches no node."""
+    """`met[node]`: the node satisfies all requirements of the term; an empty term matches
+    no node.
+    """
     mask = np.full(len(table), bool(term.labels or term.fields))
     for requirement in term.labels:
         mask &= requirement_met(requirement, table)
+
     for requirement in term.fields:
         mask &= _field(requirement, table)
+
     return mask
 
 
@@ -46,7 +51,9 @@ def _field(requirement: Requirement, table: NodeTable) -> Bools:
 
 
 def _matches(requirement: Requirement, column: LabelColumn) -> Bools:
-    """Evaluate on the distinct values, then look up; the last entry answers for nodes without the label (code -1)."""
+    """Evaluate on the distinct values, then look up; the last entry answers for nodes without the
+    label (code -1).
+    """
     listed = frozenset(requirement.values)
     match requirement.operator:
         case "In":
@@ -55,6 +62,7 @@ def _matches(requirement: Requirement, column: LabelColumn) -> Bools:
             verdicts = [value not in listed for value in column.values]
         case _:
             verdicts = [value_matches(requirement, value) for value in column.values]
+
     # Index -1 of the array: nodes without the label satisfy exactly these two operators.
     verdicts.append(requirement.operator in {"NotIn", "DoesNotExist"})
     return np.array(verdicts, dtype=np.bool_)[column.codes]

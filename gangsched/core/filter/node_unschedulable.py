@@ -18,4 +18,5 @@ class NodeUnschedulable(StaticFilter):
     def allowed(self, shape: Shape, table: NodeTable) -> Bools:
         if any(tolerates(toleration, CORDON) for toleration in shape.tolerations):
             return table.everywhere()
+
         return table.schedulable

@@ -1,8 +1,9 @@
-"""The Filter protocol: which nodes a plugin refuses to a pod, and why. Also the node usage that filters read.
+"""The Filter protocol: which nodes a plugin refuses to a pod, and why. Also the node usage that
+filters read.
 
-Invariant: a filter only reads, and a reason is kube-scheduler's text. A `StaticFilter` depends on the shape and the
-node only; a `StatefulFilter` also depends on the pods on the nodes, so its result changes with each reservation and
-rollback of the plan.
+Invariant: a filter only reads, and a reason is kube-scheduler's text. A `StaticFilter` depends on
+the shape and the node only; a `StatefulFilter` also depends on the pods on the nodes, so its result
+changes with each reservation and rollback of the plan.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes
 class Occupancy:
     """Usage of the nodes during one plan; stateful filters read nothing else.
 
-    `free[r][node]` is in exact units, rows as in `resources`; the other fields have the pods by topology domain and the
-    storage in use. Every reservation updates all of these, and undoing a reservation restores them exactly.
+    `free[r][node]` is in exact units, rows as in `resources`; the other fields have the pods by
+    topology domain and the storage in use. Every reservation updates all of these, and undoing a
+    reservation restores them exactly.
     """
 
     table: NodeTable
@@ -38,7 +40,9 @@ class Occupancy:
     work: Work = field(default_factory=Work)
 
     def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
-        """Move `pods[i]`, all of one shape, onto node `nodes[i]` (+1) or off it (-1); the ledger updates `free`."""
+        """Move `pods[i]`, all of one shape, onto node `nodes[i]` (+1) or off it (-1); the ledger
+        updates `free`.
+        """
         self.pods.move(pods, nodes, sign)
         for pod, node in zip(pods, nodes, strict=True):
             if pod.claims:
@@ -53,14 +57,19 @@ class Occupancy:
                 self.storage.come(pod, node)
 
     def leave(self, pods: Sequence[Pod], nodes: Sequence[int], claiming: Sequence[int]) -> None:
-        """Remove `pods[i]` from node `nodes[i]`; the pods may have different shapes, and those at the indices
-        `claiming` have claims.
+        """Remove `pods[i]` from node `nodes[i]`; the pods may have different shapes, and those at
+        the indices `claiming` have claims.
         """
         self.pods.leave(pods, nodes)
         for index in claiming:
             self.storage.go(pods[index], nodes[index])
 
-    def take_back_leave(self, pods: Sequence[Pod], nodes: Sequence[int], claiming: Sequence[int]) -> None:
+    def take_back_leave(
+        self,
+        pods: Sequence[Pod],
+        nodes: Sequence[int],
+        claiming: Sequence[int],
+    ) -> None:
         """Undo a `leave`; the latest one must be undone first."""
         self.pods.take_back(pods, nodes, -1)
         for index in reversed(claiming):
@@ -75,19 +84,30 @@ class Occupancy:
                 (self.storage.go if sign > 0 else self.storage.come_back)(pod, node)
 
     def equivalence(self, pods: Sequence[Pod]) -> Callable[[Pod], Hashable]:
-        """Return a key function for `pods`: for pods with equal keys, every filter and preference gives the same
-        result.
+        """Return a key function for `pods`: for pods with equal keys, every filter and preference
+        gives the same result.
 
-        The key consists of the shape, the claims, the namespace, and the labels that any term reads.
+        The key consists of the shape, the claims, the namespace, and the labels that any term
+        reads.
         """
         keys = self.pods.label_keys(pods)
         # Comparing claims is charged per pod; plain pods must not pay for it.
         claims = self.storage.equivalence if any(pod.claims for pod in pods) else None
+
         if keys is None:
-            return (lambda pod: (id(pod.shape), claims(pod))) if claims else lambda pod: id(pod.shape)
+            if claims:
+                return lambda pod: (id(pod.shape), claims(pod))
+
+            return lambda pod: id(pod.shape)
+
         # A fixed order makes the keys of all pods comparable.
         ordered = sorted(keys)
-        return lambda pod: (id(pod.shape), pod.namespace, claims and claims(pod), *map(pod.labels.get, ordered))
+        return lambda pod: (
+            id(pod.shape),
+            pod.namespace,
+            claims and claims(pod),
+            *map(pod.labels.get, ordered),
+        )
 
 
 class Filter(ABC):  # noqa: B024 - the two forms have the abstract methods
@@ -109,10 +129,12 @@ class StaticFilter(Filter):
 
 
 class StatefulFilter(Filter):
-    """A filter that depends on pods, ports, volumes or devices on the nodes; evaluated again after each reservation.
+    """A filter that depends on pods, ports, volumes or devices on the nodes; evaluated again after
+    each reservation.
 
-    `lasting`: the filter also applies to a pod that already has a node; if the filter rejects that node, the pod must
-    release it. `several_reasons`: every reason of the filter for a node is reported, not only the first.
+    `lasting`: the filter also applies to a pod that already has a node; if the filter rejects that
+    node, the pod must release it. `several_reasons`: every reason of the filter for a node is
+    reported, not only the first.
     """
 
     lasting: ClassVar[bool] = False
@@ -127,11 +149,15 @@ class StatefulFilter(Filter):
         return True
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """Whether placing one such pod may change which nodes the next one may use; such pods are placed one by one."""
+        """Whether placing one such pod may change which nodes the next one may use; such pods are
+        placed one by one.
+        """
         return self.applies(pod, occupancy)
 
     def room(self, pod: Pod, occupancy: Occupancy) -> Ints | None:
-        """`room[node]`: number of such pods that fit; None if the filter does not limit the number."""
+        """`room[node]`: number of such pods that fit; None if the filter does not limit
+        the number.
+        """
         return None
 
     def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
@@ -144,8 +170,8 @@ class StatefulFilter(Filter):
         return not any(refused.nodes[node] for refused in self.refusals(pod, occupancy))
 
     def fault(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
-        """An error of the pod itself, such as a claim that cannot be evaluated, found by the last call of `narrowed`.
-        Such a pod fits on no node.
+        """An error of the pod itself, such as a claim that cannot be evaluated, found by the last
+        call of `narrowed`. Such a pod fits on no node.
         """
         return None
 
@@ -162,14 +188,21 @@ class ClaimFilter(StatefulFilter):
 
 def static_cost(shape: Shape, table: NodeTable) -> int:
     """Work units of evaluating the static filters for one shape (`core.work`)."""
-    terms = [*(shape.required or ()), *(each.term for each in shape.preferred)]
-    asked = [each for term in terms for each in (*term.labels, *term.fields)]
-    # A requirement is evaluated per distinct value; a column that does not exist yet costs a look at every node.
-    columns = [table.label_columns.get(each.key) for term in terms for each in term.labels]  # names are looked up
+    terms = [*(shape.required or ()), *(preferred_term.term for preferred_term in shape.preferred)]
+    asked = [requirement for term in terms for requirement in (*term.labels, *term.fields)]
+
+    # A requirement is evaluated per distinct value; a column that does not exist yet costs a look
+    # at every node.
+    # names are looked up
+    columns = [
+        table.label_columns.get(requirement.key) for term in terms for requirement in term.labels
+    ]
     values = sum(len(table) if column is None else len(column.values) for column in columns)
+
     # Parsing numbers costs about eight times a lookup in a set.
-    per_value = 1 if any(each.operator in {"Gt", "Lt"} for each in asked) else 8
-    listed = sum(len(each.values) for each in asked)
+    per_value = 1 if any(requirement.operator in {"Gt", "Lt"} for requirement in asked) else 8
+    listed = sum(len(requirement.values) for requirement in asked)
+
     # By distinct list of taints: reading them per node made plans of 99 ms with 1,000 shapes.
     taints = len(table.tainted) * (4 + len(shape.tolerations))
     nodes = len(table) // 300 * (4 + len(asked) + len(shape.node_selector))

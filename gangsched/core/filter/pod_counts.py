@@ -1,8 +1,8 @@
 """Pod counts by topology domain, including the members that this plan placed.
 
-Invariant: counts start from the snapshot's pods and include every move of the ledger exactly once; undoing a move
-restores every count. Moves are applied to a count only when it is read, so a plan whose pods have no inter-pod terms
-has no cost.
+Invariant: counts start from the snapshot's pods and include every move of the ledger exactly once;
+undoing a move restores every count. Moves are applied to a count only when it is read, so a plan
+whose pods have no inter-pod terms has no cost.
 """
 
 from __future__ import annotations
@@ -20,11 +20,20 @@ from gangsched.core.filter.replica_counts import ReplicaCounts, SpreadCost
 from gangsched.core.work import Work
 from gangsched.model.inter_pod import PodTerm, selects
 from gangsched.model.objects import NOTHING, Pod, Shape
-from gangsched.model.pods_by_node import OwnedBy, PodsByNode, Question, ResolvedTerm, Selected, TermOwner
+from gangsched.model.pods_by_node import (
+    OwnedBy,
+    PodsByNode,
+    Question,
+    ResolvedTerm,
+    Selected,
+    TermOwner,
+)
 from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable
 
 HARD_AFFINITY_WEIGHT = 1
-"""The weight of an existing pod's *required* affinity term for the pod that it means (hardPodAffinityWeight)."""
+"""The weight of an existing pod's *required* affinity term for the pod that it means
+(hardPodAffinityWeight).
+"""
 
 Eligible: TypeAlias = tuple[Shape, int]
 """Names the nodes that a spread constraint looks at: (shape, index of the constraint)."""
@@ -32,10 +41,11 @@ Eligible: TypeAlias = tuple[Shape, int]
 
 @dataclass(slots=True)
 class DomainCounts:
-    """`counts[domain]`: matching pods on eligible nodes, with the ledger's first `seen` moves applied.
+    """`counts[domain]`: matching pods on eligible nodes, with the ledger's first `seen` moves
+    applied.
 
-    `codes[node]` is the node's domain, -1 if it has none; the last entry of `counts` is for nodes without a domain and
-    stays 0. `exists[domain]`: the domain has an eligible node.
+    `codes[node]` is the node's domain, -1 if it has none; the last entry of `counts` is for nodes
+    without a domain and stays 0. `exists[domain]`: the domain has an eligible node.
     """
 
     counts: Ints
@@ -60,7 +70,8 @@ class DomainCounts:
 class ExistingTerms:
     """Terms of existing pods that select the given pod, as of the first `seen` term owners.
 
-    `anti_affinity` has the topology key of each term. `preferred` also has its weight, negative for anti-affinity.
+    `anti_affinity` has the topology key of each term. `preferred` also has its weight, negative for
+    anti-affinity.
     """
 
     anti_affinity: list[tuple[Question, str]] = field(default_factory=list)
@@ -72,20 +83,32 @@ class PodCounts:
     """Pods per topology domain, including the moves of this plan."""
 
     def __init__(
-        self, table: NodeTable, pods_by_node: PodsByNode, work: Work | None = None, cache: CountCache | None = None
+        self,
+        table: NodeTable,
+        pods_by_node: PodsByNode,
+        work: Work | None = None,
+        cache: CountCache | None = None,
     ) -> None:
         self.table = table
         self._cache = CountCache() if cache is None else cache
         self._work = Work() if work is None else work
         self._pods_by_node = pods_by_node
-        # A dict as an ordered set: `ExistingTerms.seen` is a position in it, so entries are only ever appended.
+
+        # A dict as an ordered set: `ExistingTerms.seen` is a position in it, so entries are only
+        # ever appended.
         self._term_owners = dict.fromkeys(pods_by_node.term_owners)
         # Owners of the snapshot may have pods that this plan has not counted, see `may_be_there`.
         self._at_start = frozenset(pods_by_node.term_owners)
-        self._placed = Counter[TermOwner]()  # by owner its pods that came in this plan, less those that went again
+
+        # by owner its pods that came in this plan, less those that went again
+        self._placed = Counter[TermOwner]()
         # Labels that some term reads: pods that differ only in other labels are equivalent.
-        self._label_keys = frozenset(key for shape, _ in self._term_owners for key in shape.constraints.keys)
-        # A log that each count reads from where it stopped: counts that nobody asks for again cost nothing.
+        self._label_keys = frozenset(
+            key for shape, _ in self._term_owners for key in shape.constraints.keys
+        )
+
+        # A log that each count reads from where it stopped: counts that nobody asks for again cost
+        # nothing.
         self._moves: list[tuple[Sequence[Pod], Sequence[int], int]] = []
         self._counts: dict[tuple[Question, str, Eligible | None], DomainCounts] = {}
         self._resolved: dict[tuple[PodTerm, str], ResolvedTerm] = {}
@@ -93,7 +116,9 @@ class PodCounts:
         self._replicas = ReplicaCounts(table, pods_by_node.peers)
 
     def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
-        """Add `pods[i]`, all of one shape, to the counts of node `nodes[i]` (+1), or subtract them (-1)."""
+        """Add `pods[i]`, all of one shape, to the counts of node `nodes[i]` (+1), or subtract them
+        (-1).
+        """
         self._moves.append((pods, nodes, sign))
         shape = pods[0].shape
         if shape.constraints.has_terms:
@@ -104,7 +129,12 @@ class PodCounts:
     def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
         """Add `pods[i]`, of any shapes, to the counts of node `nodes[i]`."""
         self._moves.append((pods, nodes, 1))
-        owners = {(pod.shape, pod.namespace): None for pod in pods if pod.shape.constraints.has_terms}
+        owners = {}
+
+        for pod in pods:
+            if pod.shape.constraints.has_terms:
+                owners[(pod.shape, pod.namespace)] = None
+
         self._term_owners.update(owners)
         self._label_keys = self._label_keys.union(*(shape.constraints.keys for shape, _ in owners))
         self._count_owners(pods, 1)
@@ -116,14 +146,15 @@ class PodCounts:
                     self._placed[pod.shape, pod.namespace] += sign
 
     def may_be_there(self, owned: Question) -> bool:
-        """Whether a node may have pods of a term owner. False if the snapshot has none and this plan removed all that
-        it placed.
+        """Whether a node may have pods of a term owner. False if the snapshot has none and this
+        plan removed all that it placed.
 
-        A round that is rolled back leaves many such owners behind. Counting each of them for each pod would take most
-        of the next round.
+        A round that is rolled back leaves many such owners behind. Counting each of them for each
+        pod would take most of the next round.
         """
         if not isinstance(owned, OwnedBy) or self._placed[owned.owner] > 0:
             return True
+
         return owned.owner in self._at_start
 
     @property
@@ -134,7 +165,9 @@ class PodCounts:
     def anti_affinity_keys(self) -> frozenset[str]:
         """Topology keys of all required anti-affinity terms of existing pods."""
         return frozenset(
-            term.topology_key for shape, _ in self._term_owners for term in shape.constraints.anti_affinity
+            term.topology_key
+            for shape, _ in self._term_owners
+            for term in shape.constraints.anti_affinity
         )
 
     def leave(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
@@ -149,44 +182,60 @@ class PodCounts:
         if self._counts or self._replicas.seen:
             self._moves.append((pods, nodes, -sign))
         else:
-            self._moves.pop()  # no count has been read yet, so the log is exactly what was not undone
+            # no count has been read yet, so the log is exactly what was not undone
+            self._moves.pop()
 
     def label_keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
         """Label keys that inter-pod terms read; None if there are no terms."""
         shapes = [shape for shape in {pod.shape for pod in pods} if shape.inter_pod is not None]
         if not shapes and not self._term_owners:
             return None
+
         return self._label_keys.union(*(shape.constraints.keys for shape in shapes))
 
-    def by_domain(self, question: Question, topology_key: str, eligible: Eligible | None = None) -> DomainCounts:
-        """Current counts by domain of `topology_key` ("": each node is its own domain); later moves overwrite the
-        array.
+    def by_domain(
+        self,
+        question: Question,
+        topology_key: str,
+        eligible: Eligible | None = None,
+    ) -> DomainCounts:
+        """Current counts by domain of `topology_key` ("": each node is its own domain); later moves
+        overwrite the array.
         """
         key = (question, topology_key, eligible)
-        known, units = self._counts.get(key), 8 + len(self.table) // 400
+        known = self._counts.get(key)
+        units = 8 + len(self.table) // 400
+
         if known is None:
             self._work.charge(units + self._cost_of_start(question))
-            known, units = self._counts.setdefault(key, self._start(question, topology_key, eligible)), 0
+            known = self._counts.setdefault(key, self._start(question, topology_key, eligible))
+            units = 0
+
         # Charged by pods and not by moves: a gang of thousands is one move.
         if known.seen < len(self._moves):
-            moved, cost = self._moves[known.seen :], question.cost
+            moved = self._moves[known.seen :]
+            cost = question.cost
             self._work.charge(units + sum(2 + len(pods) * cost for pods, _, _ in moved))
+
             for pods, nodes, sign in moved:
                 for pod, node in zip(pods, nodes, strict=True):
                     if question.counts(pod):
                         known.add(sign, node)
+
             known.seen = len(self._moves)
         elif units:
             self._work.charge(units)
+
         return known
 
     def spread_cost(self, pod: Pod) -> SpreadCost | None:
-        """The cost of each node for the pod's default spread, None if it has no peers. Later moves change the arrays in
-        place.
+        """The cost of each node for the pod's default spread, None if it has no peers. Later moves
+        change the arrays in place.
         """
         keys = self._replicas.keys(pod)
         if not keys:
             return None
+
         self._work.charge(10 + len(self.table) // 200 + self._replicas.follow(self._moves))
         return self._replicas.of(keys[0])
 
@@ -194,35 +243,51 @@ class PodCounts:
         """`codes[node]`: the node's domain, -1 without one."""
         if not topology_key:
             return np.arange(len(self.table), dtype=np.int32)
+
         if topology_key not in self.table.label_columns:
             self._work.charge(len(self.table) // 2)
+
         return self.table.label_column(topology_key).codes
 
-    # --- terms ------------------------------------------------------------------------------------------------------
+    # --- terms -----------------------------------------------------------------------------------
 
     def existing_terms(self, pod: Pod) -> ExistingTerms:
-        """Terms of existing pods that select `pod`. The result is cached and extended when term owners are added."""
+        """Terms of existing pods that select `pod`. The result is cached and extended when term
+        owners are added.
+        """
         # By pod: the namespace and all labels matter, so that sharing by shape would be wrong.
         known = self._existing.get(pod.uid)
         if known is None:
             known = self._existing[pod.uid] = ExistingTerms()
+
         if known.seen < len(self._term_owners):
             owners = list(islice(self._term_owners, known.seen, None))
             terms = sum(
-                len(each.affinity) + len(each.anti_affinity) + len(each.preferred)
-                for each in (shape.constraints for shape, _ in owners)
+                len(inter_pod_constraints.affinity)
+                + len(inter_pod_constraints.anti_affinity)
+                + len(inter_pod_constraints.preferred)
+                for inter_pod_constraints in (shape.constraints for shape, _ in owners)
             )
             self._work.charge(4 * (len(owners) + terms))
+
             for owner in owners:
                 self._extend(known, owner, pod)
+
             known.seen = len(self._term_owners)
+
         return known
 
     def _extend(self, known: ExistingTerms, owner: TermOwner, pod: Pod) -> None:
         shape, namespace = owner
-        constraints, owned = shape.constraints, OwnedBy(owner)
-        weighted = [(each.term, each.weight) for each in constraints.preferred]
-        # As kube-scheduler's scoring: a required term of a running pod attracts the pods that it selects.
+        constraints = shape.constraints
+        owned = OwnedBy(owner)
+        weighted = []
+
+        for weighted_pod_term in constraints.preferred:
+            weighted.append((weighted_pod_term.term, weighted_pod_term.weight))
+
+        # As kube-scheduler's scoring: a required term of a running pod attracts the pods that it
+        # selects.
         weighted += [(term, HARD_AFFINITY_WEIGHT) for term in constraints.affinity]
         known.anti_affinity += [
             (owned, term.topology_key)
@@ -238,22 +303,29 @@ class PodCounts:
     def selected(self, terms: Sequence[PodTerm], pod: Pod) -> Selected:
         """The question how many pods all of these terms, which belong to an incoming `pod`, select.
 
-        As in kube-scheduler 1.36, the namespace labels of other pods are not read here. So a namespace selector that
-        matches a namespace without labels (NotIn, DoesNotExist) matches every namespace.
+        As in kube-scheduler 1.36, the namespace labels of other pods are not read here. So a
+        namespace selector that matches a namespace without labels (NotIn, DoesNotExist) matches
+        every namespace.
         """
         return Selected(tuple(self._resolve_incoming(term, pod.namespace) for term in terms))
 
     def _resolve_incoming(self, term: PodTerm, namespace: str) -> ResolvedTerm:
-        # kube-scheduler 1.36 evaluates the selector without the labels of the other pod's namespace.
+        # kube-scheduler 1.36 evaluates the selector without the labels of the other pod's
+        # namespace.
         if term.namespace_selector is not None and selects(term.namespace_selector, NOTHING):
             return ResolvedTerm(None, term.selector)
+
         return self._resolve(term, namespace)
 
     def _resolve(self, term: PodTerm, namespace: str) -> ResolvedTerm:
         """A term of a pod in `namespace`, with its namespaces resolved."""
         known = self._resolved.get((term, namespace))
         if known is None:
-            known = self._resolved[term, namespace] = ResolvedTerm(self._namespaces(term, namespace), term.selector)
+            known = self._resolved[term, namespace] = ResolvedTerm(
+                self._namespaces(term, namespace),
+                term.selector,
+            )
+
         return known
 
     def _namespaces(self, term: PodTerm, namespace: str) -> frozenset[str] | None:
@@ -262,24 +334,38 @@ class PodCounts:
         # An empty selector selects every namespace; None means no selector.
         if term.namespace_selector == ():
             return None
+
         known = self._pods_by_node.namespaces.items()
         chosen = (name for name, labels in known if selects(term.namespace_selector, labels))
         return frozenset((*chosen, *term.namespaces))
 
     def _cost_of_start(self, question: Question) -> int:
-        """Units of the first count of a question: each pod on a node that changed since it was last asked."""
+        """Units of the first count of a question: each pod on a node that changed since it was last
+        asked.
+        """
         nodes, pods = self._cache.stale(question, self._pods_by_node)
         return 20 + len(self.table) // 120 + nodes // 4 + pods * question.cost
 
-    def _start(self, question: Question, topology_key: str, eligible: Eligible | None) -> DomainCounts:
+    def _start(
+        self,
+        question: Question,
+        topology_key: str,
+        eligible: Eligible | None,
+    ) -> DomainCounts:
         codes = self.domains(topology_key)
         mask = self.table.eligible[eligible[0]][eligible[1]] if eligible is not None else None
         size = int(codes.max(initial=-1)) + 1
         inside = codes >= 0 if mask is None else (codes >= 0) & mask
         counts = np.zeros(size + 1, dtype=np.int64)
         exists = np.zeros(size + 1, dtype=np.bool_)
+
         exists[codes[inside]] = True
         # The empty cluster of a plan has no residents: nothing is counted there.
         if len(self._pods_by_node.residents) == len(codes):
-            np.add.at(counts, codes[inside], self._cache.counts(question, self._pods_by_node)[inside])
+            np.add.at(
+                counts,
+                codes[inside],
+                self._cache.counts(question, self._pods_by_node)[inside],
+            )
+
         return DomainCounts(counts, codes, mask, exists)

@@ -1,10 +1,10 @@
-"""kube-scheduler's PodTopologySpread, DoNotSchedule: the numbers of matching pods per domain may differ by at most
-maxSkew.
+"""kube-scheduler's PodTopologySpread, DoNotSchedule: the numbers of matching pods per domain may
+differ by at most maxSkew.
 
-A domain counts if it has an eligible node: a node that has the keys of all constraints, and that passes the
-constraint's nodeAffinityPolicy and nodeTaintsPolicy. A cordoned node counts like any other node. Terminating pods are
-not counted. A selector that selects everything counts no pods (countPodsMatchSelector), although it matches the pod
-itself.
+A domain counts if it has an eligible node: a node that has the keys of all constraints, and that
+passes the constraint's nodeAffinityPolicy and nodeTaintsPolicy. A cordoned node counts like any
+other node. Terminating pods are not counted. A selector that selects everything counts no pods
+(countPodsMatchSelector), although it matches the pod itself.
 """
 
 from __future__ import annotations
@@ -36,25 +36,33 @@ class PodTopologySpread(StatefulFilter):
             occupancy.work.charge(60 + len(occupancy.table) // 80)
             yield RefusedNodes(MISSING, occupancy.pods.domains(constraint.topology_key) < 0)
             matching = matching_pods(pod, index, occupancy)
+
             # Domains without an eligible node do not count, not even as empty ones.
             existing = matching.counts[matching.exists]
             # With fewer domains than minDomains, the global minimum is 0.
             least = int(existing.min()) if existing.size >= constraint.min_domains else 0
+
             # The pod counts itself only if its own selector selects it.
             itself = selects(_selector(constraint, pod), pod.labels)
             yield RefusedNodes(REFUSED, matching.by_node() + itself - least > constraint.max_skew)
 
 
 def matching_pods(pod: Pod, index: int, occupancy: Occupancy) -> DomainCounts:
-    """Matching pods by domain for one constraint; `index` counts the hard constraints first, then the soft ones."""
-    hard, soft = pod.shape.constraints.spread, pod.shape.constraints.soft_spread
-    constraints, constraint = hard if index < len(hard) else soft, (*hard, *soft)[index]
+    """Matching pods by domain for one constraint; `index` counts the hard constraints first, then
+    the soft ones.
+    """
+    hard = pod.shape.constraints.spread
+    soft = pod.shape.constraints.soft_spread
+    constraints = hard if index < len(hard) else soft
+    constraint = (*hard, *soft)[index]
     key = (pod.shape, index)
+
     # Kept with the node table: which nodes count does not change during plans.
     known = occupancy.table.eligible.setdefault(pod.shape, {})
     if index not in known:
         occupancy.work.charge(20 + static_cost(pod.shape, occupancy.table))
         known[index] = _eligible(pod, constraints, constraint, occupancy)
+
     selector = _selector(constraint, pod)
     # countPodsMatchSelector: an empty selector counts no pods, although the pod itself matches.
     term = ResolvedTerm(frozenset({pod.namespace}), None if selector == () else selector)
@@ -62,19 +70,34 @@ def matching_pods(pod: Pod, index: int, occupancy: Occupancy) -> DomainCounts:
 
 
 def _selector(constraint: Spread, pod: Pod) -> Selector:
-    """The constraint's selector with the pod's own values of `match_label_keys`; nothing stays nothing."""
+    """The constraint's selector with the pod's own values of `match_label_keys`; nothing stays
+    nothing.
+    """
     if constraint.selector is None or not constraint.match_label_keys:
         return constraint.selector
-    own = (Requirement(key, "In", (pod.labels[key],)) for key in constraint.match_label_keys if key in pod.labels)
+
+    own = (
+        Requirement(key, "In", (pod.labels[key],))
+        for key in constraint.match_label_keys
+        if key in pod.labels
+    )
     return (*constraint.selector, *own)
 
 
-def _eligible(pod: Pod, constraints: tuple[Spread, ...], constraint: Spread, occupancy: Occupancy) -> Bools:
+def _eligible(
+    pod: Pod,
+    constraints: tuple[Spread, ...],
+    constraint: Spread,
+    occupancy: Occupancy,
+) -> Bools:
     mask = occupancy.table.everywhere()
-    for each in constraints:
-        mask &= occupancy.pods.domains(each.topology_key) >= 0
+    for spread in constraints:
+        mask &= occupancy.pods.domains(spread.topology_key) >= 0
+
     if constraint.honor_affinity:
         mask &= NodeAffinity().allowed(pod.shape, occupancy.table)
+
     if constraint.honor_taints:
         mask &= TaintToleration().allowed(pod.shape, occupancy.table)
+
     return mask

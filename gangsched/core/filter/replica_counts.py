@@ -1,12 +1,14 @@
 """Costs of kube-scheduler's default spread during a plan: nodes near the peers of a pod cost more.
 
-Invariant: the counts are the snapshot's plus every move of the plan, each move counted once. A plan in which no pod has
-peers has no cost; otherwise each move is read once, however many peers there are.
+Invariant: the counts are the snapshot's plus every move of the plan, each move counted once. A plan
+in which no pod has peers has no cost; otherwise each move is read once, however many peers there
+are.
 
-kube-scheduler's default constraints are zones with maxSkew 5 and nodes with maxSkew 3, both ScheduleAnyway: the cost of
-a node is the number of peers in its zone times log(zones + 2), plus 4 if it has a zone, plus the number of peers on it
-times log(nodes + 2). In kube-scheduler only nodes that the pod may use count as nodes and zones. Here all nodes count,
-so that the cost of a node depends only on the running peers, and can be updated instead of being computed for each pod.
+kube-scheduler's default constraints are zones with maxSkew 5 and nodes with maxSkew 3, both
+ScheduleAnyway: the cost of a node is the number of peers in its zone times log(zones + 2), plus 4
+if it has a zone, plus the number of peers on it times log(nodes + 2). In kube-scheduler only nodes
+that the pod may use count as nodes and zones. Here all nodes count, so that the cost of a node
+depends only on the running peers, and can be updated instead of being computed for each pod.
 """
 
 from __future__ import annotations
@@ -33,10 +35,11 @@ FARTHEST = 2**48
 
 @dataclass(slots=True)
 class SpreadCost:
-    """`cost[n]` of node `n`; `codes[n]` is its zone, -1 for none. One more pod adds `for_zone` in its zone and
-    `for_node` on its node.
+    """`cost[n]` of node `n`; `codes[n]` is its zone, -1 for none. One more pod adds `for_zone` in
+    its zone and `for_node` on its node.
 
-    `in_zone[zone]` is an array with `for_zone` on the nodes of that zone, computed once for all peers.
+    `in_zone[zone]` is an array with `for_zone` on the nodes of that zone, computed once for all
+    peers.
     """
 
     cost: Ints
@@ -51,10 +54,13 @@ class SpreadCost:
         zone = int(self.codes[node])
         if zone < 0:
             return
+
         added = self.in_zone.get(zone)
         if added is None:
-            # Made once per zone and shared by all peers: each move would otherwise make an array of all nodes.
+            # Made once per zone and shared by all peers: each move would otherwise make an array of
+            # all nodes.
             added = self.in_zone[zone] = (self.codes == zone) * self.for_zone
+
         if number > 0:
             self.cost += added
         else:
@@ -63,8 +69,8 @@ class SpreadCost:
 
 @dataclass(slots=True)
 class PeerMoves:
-    """`counts[node]`: number of pods with one key that the plan moved to the node. `costs` are the costs that these
-    pods change.
+    """`counts[node]`: number of pods with one key that the plan moved to the node. `costs` are the
+    costs that these pods change.
     """
 
     counts: dict[int, int]
@@ -75,8 +81,11 @@ class ReplicaCounts:
     """Costs for all peers that occur in this plan; `seen` is the number of moves counted so far."""
 
     def __init__(self, table: NodeTable, peers: PeerNumbers) -> None:
-        self._table, self._peers = table, peers
-        self._keys: dict[str, tuple[PeerKey, ...]] = {}  # by uid: asked of a pod when it is placed, and again as a move
+        self._table = table
+        self._peers = peers
+
+        # by uid: asked of a pod when it is placed, and again as a move
+        self._keys: dict[str, tuple[PeerKey, ...]] = {}
         self._known: dict[PeerKey, SpreadCost] = {}
         self._moved: dict[PeerKey, PeerMoves] = {}
         self._in_zone: dict[int, Ints] = {}
@@ -87,6 +96,7 @@ class ReplicaCounts:
         keys = self._keys.get(pod.uid)
         if keys is None:
             keys = self._keys[pod.uid] = self._peers.keys(pod)
+
         return keys
 
     def follow(self, moves: Sequence[tuple[Sequence[Pod], Sequence[int], int]]) -> int:
@@ -99,55 +109,76 @@ class ReplicaCounts:
                     moved = self._moved.get(key)
                     if moved is None:
                         moved = self._moved[key] = PeerMoves({}, self._costs_of(key))
+
                     moved.counts[node] = moved.counts.get(node, 0) + sign
                     for cost in moved.costs:
                         cost.add(sign, node)
+
         self.seen = len(moves)
         return counted
 
     def of(self, key: PeerKey) -> SpreadCost:
-        """The costs for the peers with this key, as of the last `follow`. Later moves change the arrays in place."""
+        """The costs for the peers with this key, as of the last `follow`. Later moves change the
+        arrays in place.
+        """
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._start(key)
+
         return known
 
     def _costs_of(self, moved: PeerKey) -> list[SpreadCost]:
         """The costs that the pods of a key change: its own, and those behind fewer Services."""
         if isinstance(moved, Behind):
             # A pod behind Services A and B counts for the peers of A, of B, and of both.
-            return [cost for key, cost in self._known.items() if isinstance(key, Behind) and key.includes(moved)]
+            costs_of: list[SpreadCost] = []
+            for key, cost in self._known.items():
+                if isinstance(key, Behind) and key.includes(moved):
+                    costs_of.append(cost)
+
+            return costs_of
+
         return [self._known[moved]] if moved in self._known else []
 
     def _moves_of(self, key: PeerKey) -> list[PeerMoves]:
         """The moves that count for a key."""
         if isinstance(key, Behind):
             return [moves for moved, moves in self._moved.items() if key.includes(moved)]
+
         return [self._moved[key]] if key in self._moved else []
 
     def _start(self, key: PeerKey) -> SpreadCost:
-        column, index = self._table.label_column(ZONE), self._table.index
+        column = self._table.label_column(ZONE)
+        index = self._table.index
         there: dict[int, int] = {}
+
         for name, number in self._peers.numbers(key):
             if (node := index.get(name)) is not None:
                 there[node] = there.get(node, 0) + number
+
         moved = self._moves_of(key)
         for moves in moved:
             for node, number in moves.counts.items():
                 there[node] = there.get(node, 0) + number
+
         nodes = np.fromiter(there.keys(), dtype=np.int64, count=len(there))
         numbers = np.fromiter(there.values(), dtype=np.int64, count=len(there))
         zones = len(column.values)
-        for_zone, for_node = (round(SCALE * math.log(size + 2)) for size in (zones, len(self._table)))
+        for_zone, for_node = (
+            round(SCALE * math.log(size + 2)) for size in (zones, len(self._table))
+        )
         by_zone = np.zeros(zones + 1, dtype=np.int64)
         np.add.at(by_zone, column.codes[nodes], numbers)
         by_zone = by_zone * for_zone + SCALE * OF_A_ZONE
+
         # Code -1 takes the last entry (mode="wrap"): a node without a zone has no cost for it.
         by_zone[-1] = 0  # of nodes without a zone
         cost = by_zone.take(column.codes, mode="wrap")
         cost[nodes] += numbers * for_node
         made = SpreadCost(cost, column.codes, for_zone, for_node, self._in_zone)
+
         for moves in moved:
             # Later moves of these pods update the new cost, too.
             moves.costs.append(made)
+
         return made

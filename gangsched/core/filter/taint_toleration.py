@@ -1,5 +1,5 @@
-"""kube-scheduler's TaintToleration: NoSchedule and NoExecute taints must be tolerated; PreferNoSchedule taints are
-avoided.
+"""kube-scheduler's TaintToleration: NoSchedule and NoExecute taints must be tolerated;
+PreferNoSchedule taints are avoided.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
         return False
     if toleration.operator == "Exists":
         return True
+
     return toleration.operator in {"Equal", ""} and toleration.value == taint.value
 
 
@@ -53,11 +54,19 @@ def _untolerated(shape: Shape, table: NodeTable, effects: frozenset[str]) -> Int
     """Count untolerated taints with one of `effects` per node."""
     counts = np.zeros(len(table), dtype=np.int64)
     count = _counter(shape.tolerations, effects)
+
     # By distinct list of taints, of which large clusters have few.
     for taints, nodes in table.tainted.items():
         counts[nodes] = sum(map(count, taints))
+
     return counts
 
 
-def _counter(tolerations: tuple[Toleration, ...], effects: frozenset[str]) -> Callable[[Taint], bool]:
-    return lambda taint: taint.effect in effects and not any(tolerates(each, taint) for each in tolerations)
+def _counter(
+    tolerations: tuple[Toleration, ...],
+    effects: frozenset[str],
+) -> Callable[[Taint], bool]:
+    return lambda taint: (
+        taint.effect in effects
+        and not any(tolerates(toleration, taint) for toleration in tolerations)
+    )

@@ -9,7 +9,9 @@ from gangsched.model.text import counted, named
 
 
 def kept(number: int, nodes: Sequence[str], *, until_s: int, wall_s: int) -> str:
-    """Message that room is promised until epoch second `until_s`, shown as UTC time, with a date unless it is today."""
+    """Message that room is promised until epoch second `until_s`, shown as UTC time, with a date
+    unless it is today.
+    """
     return f"{_room(number)} is kept on {named(nodes)} until {time_of_day(until_s, wall_s)}"
 
 

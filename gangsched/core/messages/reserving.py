@@ -1,6 +1,8 @@
-"""Messages about reservations: the condition `Reserved`, and the last part of a refusal (semantics H13, H14).
+"""Messages about reservations: the condition `Reserved`, and the last part of a refusal (semantics
+H13, H14).
 
-Invariant: groups of other namespaces are counted, never named. Promised times are rounded up, never down.
+Invariant: groups of other namespaces are counted, never named. Promised times are rounded up, never
+down.
 """
 
 from __future__ import annotations
@@ -18,67 +20,94 @@ from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, Reserved
 from gangsched.model.text import counted
 
-STARTED, LOST, NOT_NEEDED = "Started", "Lost", "NotNeeded"
+STARTED = "Started"
+LOST = "Lost"
+NOT_NEEDED = "NotNeeded"
 NODES_NAMED = 2
 TO_THE_SECOND_S = 600.0
 """Times nearer than this are written with seconds."""
 STEPS_S = ((600, 60), (3_600, 300), (10_800, 900), (43_200, 3_600), (604_800, 21_600))
-"""Suggested run times below the first number are rounded down to a multiple of the second: texts rarely change."""
+"""Suggested run times below the first number are rounded down to a multiple of the second: texts
+rarely change.
+"""
 
 
 def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
-    """Message with the reserved nodes, the start time, and the groups that must end first; only groups of `namespace`
-    are named.
+    """Message with the reserved nodes, the start time, and the groups that must end first; only
+    groups of `namespace` are named.
     """
     count = len(of.nodes)
     if of.is_fence:
-        left, are = count - of.empty, "is" if of.empty == 1 else "are"
+        left = count - of.empty
+        are = "is" if of.empty == 1 else "are"
         kept = f"{of.empty} of {counted(count, 'node')} {are} free and reserved"
         more = "one more" if left == 1 else f"{left} more"
-        return (
-            f"{kept}; {more} must become empty, but {'its' if left == 1 else 'their'} pods declare no run time"
-            if left
-            else kept
-        )
+
+        if left:
+            return (
+                f"{kept}; {more} must become empty, but {'its' if left == 1 else 'their'} pods declare"
+                " no run time"
+            )
+
+        return kept
+
     at = moment(of.at_s, wall_s=wall_s)
     start = f"starts at {at} at the latest" if of.is_promised else f"expected at about {at}"
     when = _when(of.waits_for, namespace)
+
     return f"room on {counted(count, 'node')} ({_some(of.nodes)}) is reserved; {start}{when}"
 
 
 def kept_for(kept: KeptFor, *, wall_s: float) -> str:
-    """Message that a group would fit without reservations, and with which run time it could start now (H14)."""
+    """Message that a group would fit without reservations, and with which run time it could start
+    now (H14).
+    """
     said = "it fits only into room that is reserved for gangs ahead of it"
     if kept.until_s == math.inf:
         return said
+
     said += f" until {moment(kept.until_s, wall_s=wall_s)}"
     advised_s = _step(kept.run_time_s)
     if not advised_s:
         return said
+
     return (
-        f"{said}; declare an expected run time of {duration(advised_s)} or less ({keys.EXPECTED_RUNTIME}) to start now"
+        f"{said}; declare an expected run time of {duration(advised_s)} or less"
+        f" ({keys.EXPECTED_RUNTIME}) to start now"
     )
 
 
 def not_reserved(why: NotReserved, namespace: str, *, wall_s: float) -> str:
     """Why a group that waits for room has no reservation (H14), as it is told in a namespace."""
-    from_then_on = "" if why.until_s == math.inf else f" before {moment(why.until_s, wall_s=wall_s)}"
+    from_then_on = (
+        "" if why.until_s == math.inf else f" before {moment(why.until_s, wall_s=wall_s)}"
+    )
     match why.why:
         case NotEntitled.IMPOSSIBLE:
-            return (
-                f"not reserved: it needs {counted(why.needs, 'node')}, but the cluster has {why.offers}"
-                if why.needs > why.offers
-                else f"not reserved: {why.why}"
-            )
+            if why.needs > why.offers:
+                return (
+                    f"not reserved: it needs {counted(why.needs, 'node')}, but the cluster has"
+                    f" {why.offers}"
+                )
+
+            return f"not reserved: {why.why}"
         case NotEntitled.NAMESPACE:
             have = f"{counted(why.offers, 'reservation')}, the maximum (reservations_per_namespace)"
-            # A group may have gangs in several namespaces, which do not learn each other's names (I4).
-            whose = f"namespace {why.namespace}" if why.namespace == namespace else "another namespace of the group"
+            # A group may have gangs in several namespaces, which do not learn each other's names
+            # (I4).
+            whose = (
+                f"namespace {why.namespace}"
+                if why.namespace == namespace
+                else "another namespace of the group"
+            )
             return f"not reserved: {whose} already has {have}"
         case NotEntitled.TOO_YOUNG:
             return f"not reserved{from_then_on}: {why.why}"
         case NotEntitled.NO_TIME:
-            return f"not reserved{from_then_on}: running pods declare no run times, so no start time can be computed"
+            return (
+                f"not reserved{from_then_on}: running pods declare no run times, so no start time"
+                " can be computed"
+            )
         case NotEntitled.FENCE_OVER:
             return f"not reserved{from_then_on}: {why.why}"
         case NotEntitled.REFUSED:
@@ -95,13 +124,20 @@ def not_reserved(why: NotReserved, namespace: str, *, wall_s: float) -> str:
             assert_never(why.why)
 
 
-def ended(verdict: Verdict | None, why: NotReserved | None, namespace: str, *, wall_s: float) -> tuple[bool, str, str]:
+def ended(
+    verdict: Verdict | None,
+    why: NotReserved | None,
+    namespace: str,
+    *,
+    wall_s: float,
+) -> tuple[bool, str, str]:
     """Status, reason and message of the condition `Reserved` after the reservation ended."""
     reason = verdict.reason if verdict is not None else None
     if reason is Reason.SCHEDULED:
         return False, STARTED, "the gang has started"
     if reason is not Reason.UNSCHEDULABLE:
         return False, NOT_NEEDED, "the gang no longer waits for room"
+
     cause = (
         not_reserved(why, namespace, wall_s=wall_s)
         if why is not None
@@ -131,15 +167,26 @@ def _step(most_s: float) -> int:
 def _when(waits_for: Sequence[Blocker], namespace: str) -> str:
     """`, when ml/a and 2 more have ended`."""
     number = len(waits_for)
-    own = next((each.id for each in waits_for if each.namespace == namespace), "")
+    own = next((blocker.id for blocker in waits_for if blocker.namespace == namespace), "")
+
     if not number:
         return ""
+
     if not own:
-        return ", when another group has ended" if number == 1 else f", when {number} other groups have ended"
+        if number == 1:
+            return ", when another group has ended"
+
+        return f", when {number} other groups have ended"
+
     name = shown(own)
-    return f", when {name} and {number - 1} more have ended" if number > 1 else f", when {name} has ended"
+    if number > 1:
+        return f", when {name} and {number - 1} more have ended"
+
+    return f", when {name} has ended"
 
 
 def _some(names: Sequence[str]) -> str:
     first = sorted(names)[:NODES_NAMED]
-    return ", ".join(first if len(names) <= NODES_NAMED else [*first, f"{len(names) - NODES_NAMED} more"])
+    return ", ".join(
+        first if len(names) <= NODES_NAMED else [*first, f"{len(names) - NODES_NAMED} more"]
+    )

@@ -1,7 +1,8 @@
 """Equal single pods that follow each other in the queue share one preemption attempt.
 
-Invariant: each pod gets a node and its own victims; no victim belongs to two groups. Without this, each of thousands of
-equal pods would make an attempt, which costs the plan a millisecond per node and running pod.
+Invariant: each pod gets a node and its own victims; no victim belongs to two groups. Without this,
+each of thousands of equal pods would make an attempt, which costs the plan a millisecond per node
+and running pod.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.model.gang import Group, Placement
 
 MAX_TOGETHER = 32
-"""Groups of one attempt: to commit so many nominations takes about as long as the attempt itself."""
+"""Groups of one attempt: to commit so many nominations takes about as long as the
+attempt itself.
+"""
 
 
 def is_single(group: Group) -> bool:
@@ -33,8 +36,13 @@ def alike_behind(group: Group, behind: Sequence[Group]) -> list[Group]:
     def asks_the_same(other: Group) -> bool:
         if not is_single(other) or other.unchanged:
             return False
+
         its = other.gangs[0].pending[0]
-        same_pod = (its.shape, its.priority, its.never_preempts) == (pod.shape, pod.priority, pod.never_preempts)
+        same_pod = (its.shape, its.priority, its.never_preempts) == (
+            pod.shape,
+            pod.priority,
+            pod.never_preempts,
+        )
         return same_pod and other.avoid == group.avoid and other.broken == group.broken
 
     return list(takewhile(asks_the_same, behind))
@@ -44,52 +52,79 @@ def together(preemptors: Sequence[Preemptor]) -> Preemptor:
     """Merge the preemptors into one that needs all of their pods."""
     first = preemptors[0]
     (gang,) = first.gangs
-    gang = replace(gang, pending=tuple(pod for each in preemptors for pod in each.pods))
+    gang = replace(gang, pending=tuple(pod for preemptor in preemptors for pod in preemptor.pods))
     gang = replace(gang, min_member=gang.counted(len(gang.pending)))
+
     return Preemptor.of(replace(first.group, gangs=(gang,)))
 
 
 def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
     """The part of the result `found` for each preemptor; None if it cannot be divided.
 
-    On each node, the last preemptors get victims until they have enough room for their pods, and the first preemptors
-    get the free room. The first preemptors also wait for the victims of the others, so that no victim is counted twice
-    (V10).
+    On each node, the last preemptors get victims until they have enough room for their pods, and
+    the first preemptors get the free room. The first preemptors also wait for the victims of the
+    others, so that no victim is counted twice (V10).
     """
     chosen = found.candidate
     if chosen is None:
         return None
-    units, columns = chosen.of, chosen.of.columns
-    # Priorities that differ could be the cheaper choice for all together, where one by one the lowest go first (V8).
+
+    units = chosen.of
+    columns = chosen.of.columns
+
+    # Priorities that differ could be the cheaper choice for all together, where one by one the
+    # lowest go first (V8).
     priorities = {int(columns.priority[i]) for i in chosen.pods}
-    if chosen.cores or chosen.harm.gangs_stopped or chosen.harm.budgets_broken or len(priorities) > 1:
+    if (
+        chosen.cores
+        or chosen.harm.gangs_stopped
+        or chosen.harm.budgets_broken
+        or len(priorities) > 1
+    ):
         return None
+
     victims: defaultdict[str, list[int]] = defaultdict(list)
     for i in chosen.pods:
         victims[columns.running[i].node].append(i)
+
     placements = {placement.pod.uid: placement for placement in found.placements}
-    if len(placements) != len(preemptors) or victims.keys() - {each.node for each in found.placements}:
+    if len(placements) != len(preemptors) or victims.keys() - {
+        placement.node for placement in found.placements
+    }:
         return None
+
     places = [placements[preemptor.pods[0].uid] for preemptor in preemptors]
     taken: dict[str, tuple[int, ...]] = {}
+
     # The last first: what the first ones do not get freed, they have as free room already.
     for place in reversed(places):
         taken[place.pod.uid] = _take(victims[place.node], place, found)
+
     for place in places:  # what is left of a node's victims goes with the first there
         taken[place.pod.uid] += tuple(victims.pop(place.node, ()))
+
     parts = ((place, sorted(taken[place.pod.uid])) for place in places)
-    return [Found((place,), units.candidate(pods) if pods else None, awaited=True) for place, pods in parts]
+    return [
+        Found((place,), units.candidate(pods) if pods else None, awaited=True)
+        for place, pods in parts
+    ]
 
 
 def _take(left: list[int], place: Placement, found: Found) -> tuple[int, ...]:
-    """Victims of those `left` on a node, taken off that list, until they free what the pod asks or none is left."""
+    """Victims of those `left` on a node, taken off that list, until they free what the pod asks or
+    none is left.
+    """
     assert found.candidate is not None
-    columns, taken = found.candidate.of.columns, []
+    columns = found.candidate.of.columns
+    taken = []
+
     asked = dict(place.pod.shape.requests)
     while left and any(amount > 0 for amount in asked.values()):
         victim = left.pop()
         taken.append(victim)
+
         for name, amount in columns.running[victim].pod.shape.requests:
             if name in asked:
                 asked[name] -= amount
+
     return tuple(taken)

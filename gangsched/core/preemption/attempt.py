@@ -1,8 +1,8 @@
-"""One attempt to preempt for one group. In this order, it waits for terminating pods, releases holds, or evicts the
-cheapest victims (V3-V9).
+"""One attempt to preempt for one group. In this order, it waits for terminating pods, releases
+holds, or evicts the cheapest victims (V3-V9).
 
-Invariant: victims are chosen only if, on the plan's ledger, every gang of the group then reaches Permit. The attempt
-leaves the ledger exactly as it was, whatever its result.
+Invariant: victims are chosen only if, on the plan's ledger, every gang of the group then reaches
+Permit. The attempt leaves the ledger exactly as it was, whatever its result.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ BY_CHOICE = frozenset({Obstacle.TOO_MANY, Obstacle.BUDGET})
 NAMES_A_UNIT = 8
 """Running pods whose names are looked up in one unit."""
 LEVELS = 4
-"""Priorities that are tried one after the other where sums promised room and a round found none; then the highest."""
+"""Priorities that are tried one after the other where sums promised room and a round found none;
+then the highest.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Room for the needed members: their nodes, the victims, and the groups that must release their holds.
+    """Room for the needed members: their nodes, the victims, and the groups that must release their
+    holds.
 
     `awaited`: terminating pods must be gone before the members can be bound.
     """
@@ -55,17 +58,21 @@ class Attempt:
     settings: PreemptionSettings
     #: Lower-priority groups whose holds may be released.
     holders: Sequence[Group]
-    #: The result of the last plan if it was LATER, so that this one goes on; other results are the caller's to return.
+    #: The result of the last plan if it was LATER, so that this one goes on; other results are the
+    #: caller's to return.
     known: NotHelpful | None = None
     rounds: TrialRounds = field(init=False)
-    #: Regions that the searches of this plan and of the last ones have finished, by name of the search.
+    #: Regions that the searches of this plan and of the last ones have finished, by name of the
+    #: search.
     passed: list[str] = field(init=False)
     #: Part of the names of searches, whose results differ by it.
     _takes_slow: bool = False
 
     def __post_init__(self) -> None:
         self.rounds = TrialRounds(self.preemptor, self.columns, self.ledger)
-        self.known = self.known if self.known is not None and self.known.why is Obstacle.LATER else None
+        self.known = (
+            self.known if self.known is not None and self.known.why is Obstacle.LATER else None
+        )
         self.passed = list(self.known.passed) if self.known is not None else []
 
     def make_room(self) -> Found | NotHelpful:
@@ -75,93 +82,149 @@ class Attempt:
             sums = NeededSums.of(self.preemptor, ledger)
             if sums is None:
                 return NotHelpful(why=Obstacle.TOO_LITTLE, needed=len(self.preemptor.pods))
+
             # Holds harm nobody who runs, so they are released before anybody is evicted.
             for group in self.holders:
                 ledger.move(held(group), -1)
+
             if self.holders and (placed := self._placed(sums)) is not None:
                 return Found(placed, released=self._in_the_way(placed))
+
             gone = self.columns.gone(ledger)
             if gone.pods:
                 ledger.leave_for_promises()
                 ledger.release_many(gone.pods, gone.nodes, gone.amounts, claiming=gone.claiming)
+
                 if (placed := self._placed(sums)) is not None:
                     return Found(placed, released=self._in_the_way(placed), awaited=True)
+
             return self._take(sums)
 
     def take_overdue(self, uids: Set[str]) -> Found | None:
-        """Room after evicting as few as possible of these groups, each as a whole; None if evicting all of them does
-        not suffice (H11).
+        """Room after evicting as few as possible of these groups, each as a whole; None if evicting
+        all of them does not suffice (H11).
         """
         columns = self.columns
-        theirs = np.fromiter((columns.running[i].pod.uid in uids for i in range(len(columns.running))), dtype=np.bool_)
+        theirs = np.fromiter(
+            (columns.running[i].pod.uid in uids for i in range(len(columns.running))),
+            dtype=np.bool_,
+        )
+
         # They may be of the preemptor's own priority.
         units = Units.of(replace(self.preemptor, right=self.preemptor.right + 1), columns, theirs)
         cores = units.cores.among(theirs) + units.first_core
+
         left = [*np.flatnonzero(units.single & columns.plain).tolist(), *cores.tolist()]
         if not left or self.rounds.places(units.pods_of(left)) is None:
             return None
+
         # Greedily, a round for each group.
         for unit in list(left):
             fewer = [each for each in left if each != unit]
-            if fewer and self.rounds.may_go_on and self.rounds.places(units.pods_of(fewer)) is not None:
+            if (
+                fewer
+                and self.rounds.may_go_on
+                and self.rounds.places(units.pods_of(fewer)) is not None
+            ):
                 left = fewer
+
         chosen = units.candidate(left)
         found = None if chosen.harm.budgets_broken else self._confirmed(chosen)
         return found if isinstance(found, Found) else None
 
     def _take(self, sums: NeededSums) -> Found | NotHelpful:
-        """Choose victims; those that may take longer to end than the settings allow only where no others help."""
+        """Choose victims; those that may take longer to end than the settings allow only where no
+        others help.
+        """
         columns = self.columns
         allowed = ~columns.young & ~columns.foreign
         regions = Regions.of(self.preemptor, sums, columns, self.ledger, allowed & ~columns.slow)
+
         if (columns.slow & allowed).any():
             found = self._take_among(regions)
             if isinstance(found, Found) or found.why is Obstacle.LATER:
                 return found
+
             regions = regions.among(allowed)
+
         self._takes_slow = True
         found = self._take_among(regions)
-        young = columns.young & ~columns.foreign & ~columns.spared & (columns.priority < self.preemptor.right)
+
+        young = (
+            columns.young
+            & ~columns.foreign
+            & ~columns.spared
+            & (columns.priority < self.preemptor.right)
+        )
         if isinstance(found, Found) or found.why not in BY_CHOICE or not young.any():
             return found
+
         # Once another pod may be evicted, another choice is possible.
         return replace(found, until_s=int(columns.start[young].min()) + self.settings.min_run_s)
 
     def _take_among(self, regions: Regions) -> Found | NotHelpful:
         """Choose victims among the units of these regions."""
-        levels, sums = regions.levels(), regions.everywhere.sums
+        levels = regions.levels()
+        sums = regions.everywhere.sums
+
         if not levels:
             return obstacle(regions, self.settings)
         if (number := regions.least_victims) > self.settings.max_pods:
             return NotHelpful(why=Obstacle.TOO_MANY, pods=number, needed=self.settings.max_pods)
+
         # The lowest first (V8), and the highest in any case, at which the most pods may go.
         tried = [*levels[:LEVELS], levels[-1]] if len(levels) > LEVELS else levels
-        for breaking in (False, True) if self.settings.budgets is BudgetRule.LAST_RESORT else (False,):
+        for breaking in (
+            (False, True) if self.settings.budgets is BudgetRule.LAST_RESORT else (False,)
+        ):
             for level in tried:
-                made = self._by_sums(level, regions, breaking=breaking) if sums.exact or sums.slices else None
+                made = (
+                    self._by_sums(level, regions, breaking=breaking)
+                    if sums.exact or sums.slices
+                    else None
+                )
                 if made is None and not sums.exact:
                     made = self._by_rounds(level, regions, breaking=breaking)
+
                 if made is not None:
                     return made
+
         if GIVEN_UP in self.passed:
             return NotHelpful(why=Obstacle.TOO_MUCH_WORK, needed=len(self.preemptor.pods))
-        blocked = next((chosen[0] for level in tried if (chosen := regions.candidates(level, breaking=True))), None)
+
+        blocked = next(
+            (chosen[0] for level in tried if (chosen := regions.candidates(level, breaking=True))),
+            None,
+        )
         if blocked is None or (broken := self.columns.budgets.most_broken(blocked.pods)) is None:
             return obstacle(regions, self.settings)
+
         key, left, asked = broken
-        name = key if self.preemptor.group.is_of(key) else ""  # names of other namespaces are told to nobody
+        # names of other namespaces are told to nobody
+        name = key if self.preemptor.group.is_of(key) else ""
         return NotHelpful(why=Obstacle.BUDGET, name=name, allowed=max(0, left), needed=asked)
 
-    def _by_sums(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
-        """The first candidate of this level by sums that a round confirms, of two if sums are exact.
+    def _by_sums(
+        self,
+        level: int,
+        regions: Regions,
+        *,
+        breaking: bool,
+    ) -> Found | NotHelpful | None:
+        """The first candidate of this level by sums that a round confirms, of two if sums are
+        exact.
 
-        Slices may take more work than is left after choosing: the next plan then begins with the candidate.
+        Slices may take more work than is left after choosing: the next plan then begins with the
+        candidate.
         """
-        name, sums = f"{self._takes_slow} {level} {breaking} by sums", regions.everywhere.sums
+        name = f"{self._takes_slow} {level} {breaking} by sums"
+        sums = regions.everywhere.sums
+
         if self.known is not None and self.known.name == name:
             made = self._confirmed(self._chosen_before(self.known, regions.units))
             if made is not None:
                 return made
+
         for chosen in regions.candidates(level, breaking=breaking)[: 2 if sums.exact else 1]:
             # Some work is left over for a plan that is put off to say who is held back meanwhile.
             try:
@@ -170,61 +233,108 @@ class Attempt:
             except OutOfWork:
                 if not sums.slices:
                     raise
+
                 names = tuple(regions.units.name(unit) for unit in chosen.units)
-                return NotHelpful(why=Obstacle.LATER, name=name, resume=names, passed=tuple(self.passed))
+                return NotHelpful(
+                    why=Obstacle.LATER,
+                    name=name,
+                    resume=names,
+                    passed=tuple(self.passed),
+                )
+
             if made is not None:
                 return made
+
         return None
 
     def _chosen_before(self, known: NotHelpful, units: Units) -> PreemptionCandidate:
         """The candidate of the last plan, without units that may not be evicted any more."""
-        columns, names = self.columns, set(known.resume)
+        columns = self.columns
+        names = set(known.resume)
         self.ledger.work.charge(len(columns.running) // NAMES_A_UNIT)
-        pods = [i for i in np.flatnonzero(units.single).tolist() if columns.running[i].pod.uid in names]
+        pods = []
+
+        for i in np.flatnonzero(units.single).tolist():
+            if columns.running[i].pod.uid in names:
+                pods.append(i)
+
         cores = (np.flatnonzero(units.cores.open) + units.first_core).tolist()
         return units.candidate([*pods, *(core for core in cores if units.name(core) in names)])
 
-    def _by_rounds(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
-        """The candidate of this level that rounds come down to; one made without budgets counts if it breaks none."""
+    def _by_rounds(
+        self,
+        level: int,
+        regions: Regions,
+        *,
+        breaking: bool,
+    ) -> Found | NotHelpful | None:
+        """The candidate of this level that rounds come down to; one made without budgets counts if
+        it breaks none.
+        """
         # Members may be allowed on a node by pods that run elsewhere (required affinity, spread).
         asked = (pod.shape.inter_pod for pod in self.preemptor.pods)
         closely = any(each is not None and (each.affinity or each.spread) for each in asked)
-        for anyway in (False, True) if self.columns.budgets.covering and not breaking else (breaking,):
+
+        for anyway in (
+            (False, True) if self.columns.budgets.covering and not breaking else (breaking,)
+        ):
             name = f"{self._takes_slow} {level} {breaking} {anyway}"
             probe = Probe(
-                regions, level, self.rounds, name, self.passed, breaking=anyway, closely=closely, known=self.known
+                regions,
+                level,
+                self.rounds,
+                name,
+                self.passed,
+                breaking=anyway,
+                closely=closely,
+                known=self.known,
             )
+
             chosen = probe.choose()
             if isinstance(chosen, NotHelpful):
                 return chosen
             if chosen is not None and (breaking or not chosen.harm.budgets_broken):
                 return self._confirmed(chosen)
+
         return None
 
     def _confirmed(self, chosen: PreemptionCandidate) -> Found | NotHelpful | None:
         """The candidate with the places that a round finds once its pods are gone."""
         if chosen.harm.victims > self.settings.max_pods:
-            return NotHelpful(why=Obstacle.TOO_MANY, pods=chosen.harm.victims, needed=self.settings.max_pods)
+            return NotHelpful(
+                why=Obstacle.TOO_MANY,
+                pods=chosen.harm.victims,
+                needed=self.settings.max_pods,
+            )
+
         with self.rounds.without(chosen.pods) as placed:
             if placed is None:
                 return None
+
             released = self._in_the_way(placed) if self.holders else ()
             return Found(placed, chosen, released, awaited=True)
 
     def _placed(self, sums: NeededSums) -> tuple[Placement, ...] | None:
         """Places on the ledger as it is, reserved; None if there are none."""
-        return self.rounds.placed() if sums.enough(sums.free(self.ledger)) else None
+        if sums.enough(sums.free(self.ledger)):
+            return self.rounds.placed()
+
+        return None
 
     def _in_the_way(self, placed: Sequence[Placement]) -> tuple[Group, ...]:
-        """The groups whose holds are in the way of `placed`, which is reserved; the first in rank keep theirs first."""
+        """The groups whose holds are in the way of `placed`, which is reserved; the first in rank
+        keep theirs first.
+        """
         needed: list[Group] = []
         for group in self.holders:
             holds = held(group)
             self.ledger.move(holds, 1)
+
             both = [*holds, *((placement.pod, placement.node) for placement in placed)]
             if not all(self.ledger.fits_still(pod, node) for pod, node in both):
                 self.ledger.move(holds, -1)
                 needed.append(group)
+
         return tuple(needed)
 
 
@@ -234,50 +344,80 @@ def held(group: Group) -> list[tuple[Pod, str]]:
 
 
 BISECTIONS = 4
-"""Looks for the moment at which young pods are old enough; what is found is never too late, and seldom too early."""
+"""Looks for the moment at which young pods are old enough; what is found is never too late, and
+seldom too early.
+"""
 
 
 def obstacle(regions: Regions, settings: PreemptionSettings) -> NotHelpful:
-    """The obstacle to preemption: young pods, otherwise pods of other schedulers, otherwise too little room."""
-    columns, sums = regions.columns, regions.everywhere.sums
-    if (columns.young & ~columns.foreign & ~columns.spared).any() and regions.among(~columns.foreign).levels():
+    """The obstacle to preemption: young pods, otherwise pods of other schedulers, otherwise too
+    little room.
+    """
+    columns = regions.columns
+    sums = regions.everywhere.sums
+
+    if (columns.young & ~columns.foreign & ~columns.spared).any() and regions.among(
+        ~columns.foreign
+    ).levels():
         return _young(regions, settings)
     if columns.foreign.any() and regions.among(np.ones_like(columns.foreign)).levels():
         return _foreign(regions)
+
     lower = regions.among(~columns.young & ~columns.foreign)
     could_go = lower.units.could_go(regions.preemptor.right - 1) & columns.inside(sums.mask)
     if not could_go.any():
         return NotHelpful(why=Obstacle.NOTHING_LOWER)
+
     needed = len(regions.preemptor.pods)
     room = int(lower.domains.room(lower.everywhere.without(could_go)).max(initial=0))
+
     # There may be room for all by totals, in which they cannot be placed.
     room = min(room, needed - 1)
-    return NotHelpful(why=Obstacle.TOO_LITTLE, pods=int(np.count_nonzero(could_go)), room=room, needed=needed)
+    return NotHelpful(
+        why=Obstacle.TOO_LITTLE,
+        pods=int(np.count_nonzero(could_go)),
+        room=room,
+        needed=needed,
+    )
 
 
 def _young(regions: Regions, settings: PreemptionSettings) -> NotHelpful:
-    """Counts gangs once, and plain pods; finds out when enough of them have run for long enough, by bisection."""
+    """Counts gangs once, and plain pods; finds out when enough of them have run for long enough, by
+    bisection.
+    """
     columns = regions.columns
     young = columns.young & ~columns.spared
     there = young & columns.inside(regions.everywhere.sums.mask)
-    number = np.unique(columns.gang[there & columns.in_gang]).size + int(np.count_nonzero(there & columns.plain))
+    number = np.unique(columns.gang[there & columns.in_gang]).size + int(
+        np.count_nonzero(there & columns.plain)
+    )
     starts = np.unique(columns.start[young & ~columns.foreign])
-    low, high = 0, len(starts) - 1  # that all but the last may go is not known to be enough
+    low = 0
+    high = len(starts) - 1  # that all but the last may go is not known to be enough
+
     for _ in range(BISECTIONS):
         if low == high:
             break
+
         middle = (low + high) // 2
         if regions.among((columns.start <= starts[middle]) & ~columns.foreign).levels():
             high = middle
         else:
             low = middle + 1
+
     until_s = int(starts[low]) + settings.min_run_s if len(starts) else 0
-    return NotHelpful(why=Obstacle.TOO_YOUNG, pods=number, seconds=settings.min_run_s, until_s=until_s)
+    return NotHelpful(
+        why=Obstacle.TOO_YOUNG,
+        pods=number,
+        seconds=settings.min_run_s,
+        until_s=until_s,
+    )
 
 
 def _foreign(regions: Regions) -> NotHelpful:
     """How much of what the members need most of is in use by pods of other schedulers."""
-    columns, sums = regions.columns, regions.everywhere.sums
+    columns = regions.columns
+    sums = regions.everywhere.sums
     lower = (columns.priority < regions.preemptor.right) & ~columns.spared
     theirs = np.flatnonzero(columns.foreign & lower & columns.inside(sums.mask))
     rows = columns.requests(sums.names, theirs).sum(axis=1).tolist()
@@ -288,4 +428,5 @@ def _foreign(regions: Regions) -> NotHelpful:
         if asked[r]
     ]
     name = max(used)[2]
+
     return NotHelpful(why=Obstacle.OTHER_SCHEDULERS, amount=rows[sums.names.index(name)], name=name)

@@ -1,7 +1,8 @@
 """PodDisruptionBudgets: the number of disruptions that each one still allows (V7).
 
-Invariant: a budget is charged for all units of a decision, and for all decisions in progress whose evictions the API
-server has not counted yet. Pods in phase Pending do not count against a budget, as in the eviction API.
+Invariant: a budget is charged for all units of a decision, and for all decisions in progress whose
+evictions the API server has not counted yet. Pods in phase Pending do not count against a budget,
+as in the eviction API.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from gangsched.model.preemption import Running
 class Budgets:
     """PodDisruptionBudgets of the running pods.
 
-    `covering[i]` are the budgets of pod `i`, if any; `left[b]` is the number of disruptions that budget `b` still
-    allows.
+    `covering[i]` are the budgets of pod `i`, if any; `left[b]` is the number of disruptions that
+    budget `b` still allows.
     """
 
     def __init__(self, running: Running) -> None:
@@ -27,6 +28,7 @@ class Budgets:
         self.keys = [budget.key for budget in running.budgets]
         self.left = [budget.allowed for budget in running.budgets]
         covering: dict[int, tuple[int, ...]] = {}
+
         for b, budget in enumerate(running.budgets):
             for uid in budget.uids:
                 i = index.get(uid)
@@ -34,10 +36,13 @@ class Budgets:
                     continue
                 if running.pods[i].pod.deleting:
                     continue  # the API server has counted it
+
                 if running.pods[i].leaving:
                     self.left[b] -= 1
                     continue
+
                 covering[i] = (*covering.get(i, ()), b)
+
         self.covering: Mapping[int, tuple[int, ...]] = covering
 
     def asked(self, pods: Iterable[int]) -> Counter[int]:
@@ -49,11 +54,13 @@ class Budgets:
         return [b for b, number in self.asked(pods).items() if number > max(0, self.left[b])]
 
     def most_broken(self, pods: Iterable[int]) -> tuple[str, int, int] | None:
-        """The budget that evicting all these pods would exceed by most, as (key, allowed disruptions, needed
-        disruptions). None if none is exceeded.
+        """The budget that evicting all these pods would exceed by most, as (key, allowed
+        disruptions, needed disruptions). None if none is exceeded.
         """
-        asked, left = self.asked(pods), self.left
+        asked = self.asked(pods)
+        left = self.left
         broken = [(asked[b] - left[b], self.keys[b], left[b], asked[b]) for b in self.broken(pods)]
+
         return max(broken)[1:] if broken else None
 
     def spend(self, pods: Iterable[int]) -> None:
@@ -62,34 +69,48 @@ class Budgets:
             self.left[b] -= number
 
     def admit(
-        self, units: Sequence[int], pods_of: Callable[[Sequence[int]], Sequence[int]], first_core: int, work: Work
+        self,
+        units: Sequence[int],
+        pods_of: Callable[[Sequence[int]], Sequence[int]],
+        first_core: int,
+        work: Work,
     ) -> list[int]:
-        """The units that may be evicted together, tried in this order; a unit that would violate a budget is skipped.
+        """The units that may be evicted together, tried in this order; a unit that would violate a
+        budget is skipped.
 
-        A pod shared by two units counts once. Units below `first_core` are single pods. Raises OutOfWork.
+        A pod shared by two units counts once. Units below `first_core` are single pods. Raises
+        OutOfWork.
         """
         work.charge(len(units) // 4)
         asked: Counter[int] = Counter()
         taken: set[int] = set()
         admitted = []
-        covering, left = self.covering, self.left
+        covering = self.covering
+        left = self.left
+
         for unit in units:
             alone = covering.get(unit, ()) if unit < first_core else None
-            # Nearly all are such pods. No call is made for them: for each of 20,000 it would take a millisecond.
+            # Nearly all are such pods. No call is made for them: for each of 20,000 it would take a
+            # millisecond.
             if alone is not None and len(alone) < 2:
                 if alone and unit not in taken:
                     if asked[alone[0]] >= left[alone[0]]:
                         continue
+
                     asked[alone[0]] += 1
                     taken.add(unit)
+
                 admitted.append(unit)
                 continue
+
             pods = pods_of((unit,))
             work.charge(4 + len(pods) // 2)
             new = [i for i in pods if i in covering and i not in taken]
+
             more = self.asked(new)
             if all(asked[b] + number <= left[b] for b, number in more.items()):
                 asked += more
                 taken.update(new)
                 admitted.append(unit)
+
         return admitted

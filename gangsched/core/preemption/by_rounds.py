@@ -1,9 +1,10 @@
-"""Choose victims by rounds where sums do not suffice: for members of several shapes, or if filters read other pods
-(V9).
+"""Choose victims by rounds where sums do not suffice: for members of several shapes, or if filters
+read other pods (V9).
 
-Invariant: a round permitted the members without the candidate's pods, and would not permit them if any unit of it
-stayed. If sums refute a candidate, no round is run. When the plan has no rounds or too little work left, the next plan
-continues from the known results (V25); each plan finishes at least one region, or makes progress in one.
+Invariant: a round permitted the members without the candidate's pods, and would not permit them if
+any unit of it stayed. If sums refute a candidate, no round is run. When the plan has no rounds or
+too little work left, the next plan continues from the known results (V25); each plan finishes at
+least one region, or makes progress in one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ GIVEN_UP = "given up"
 
 @dataclass(eq=False)
 class TrialRounds:
-    """The rounds of one attempt. Each tests whether the members would be permitted if some running pods were gone."""
+    """The rounds of one attempt. Each tests whether the members would be permitted if some running
+    pods were gone.
+    """
 
     preemptor: Preemptor
     columns: RunningColumns
@@ -43,19 +46,22 @@ class TrialRounds:
     most_expensive: int = 0
 
     def placed(self) -> tuple[Placement, ...] | None:
-        """Run a round on the ledger as it is, and reserve the places that it finds; None if it does not permit the
-        members.
+        """Run a round on the ledger as it is, and reserve the places that it finds; None if it does
+        not permit the members.
         """
         self.made += 1
         before = self.ledger.work.used
         trial, _ = rounds.run_round(self.preemptor.group, self.preemptor.gangs, self.ledger)
         self.most_expensive = max(self.most_expensive, self.ledger.work.used - before)
         is_permitted = trial.culprit is None and permitted(self.preemptor.gangs, trial.counts)
+
         return trial.placements if is_permitted else None
 
     @contextmanager
     def without(self, pods: Sequence[int]) -> Iterator[tuple[Placement, ...] | None]:
-        """Inside the context, reserve the places that a round finds once `pods` are gone; None as for `placed`."""
+        """Inside the context, reserve the places that a round finds once `pods` are gone; None as
+        for `placed`.
+        """
         running = self.columns.running
         with self.ledger.tentative():
             self.ledger.move([(running[i].pod, running[i].node) for i in pods], -1)
@@ -73,21 +79,24 @@ class TrialRounds:
 
     @property
     def have_work(self) -> bool:
-        """Whether the plan has work left for another round, and for the hold-backs that follow from its result."""
+        """Whether the plan has work left for another round, and for the hold-backs that follow from
+        its result.
+        """
         return self.ledger.work.left > LEFT_OVER + 2 * self.most_expensive
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """A search at one priority `level`. A plan runs further rounds only while they `may_go_on`; once it has made more
-    progress than the last plan, only while they also `have_work` left.
+    """A search at one priority `level`. A plan runs further rounds only while they `may_go_on`;
+    once it has made more progress than the last plan, only while they also `have_work` left.
     """
 
     regions: Regions
     level: int
     rounds: TrialRounds
     name: str
-    #: The regions, by name of the search, that the searches for the group have finished; this one adds to them.
+    #: The regions, by name of the search, that the searches for the group have finished; this one
+    #: adds to them.
     passed: list[str]
     #: Budgets may be violated.
     breaking: bool = False
@@ -97,31 +106,42 @@ class Probe:
     known: NotHelpful | None = None
 
     def choose(self) -> PreemptionCandidate | NotHelpful | None:
-        """The units to evict. None if none suffice; Obstacle.LATER if rounds run out before the choice is minimal."""
+        """The units to evict. None if none suffice; Obstacle.LATER if rounds run out before the
+        choice is minimal.
+        """
         for region in self.regions.tried(self.level, closely=self.closely):
             name = f"{self.name} {region.name}"
             if name in self.passed:
                 continue
+
             ordered = region.ordered(self.level, by_node=False, breaking=self.breaking).tolist()
-            # Of the region in which the last plan ended, what it had come down to is not searched again.
+            # Of the region in which the last plan ended, what it had come down to is not searched
+            # again.
             taken, tested = self._resumed(ordered)
             is_further = not taken
+
             if not taken:
                 length = self._length(region, ordered)
                 if length is None and self._ends(self._is_further):
                     if self._is_further:
                         return NotHelpful(why=Obstacle.LATER, passed=tuple(self.passed))
+
                     if not region.is_extra:
                         self.passed.append(GIVEN_UP)  # it takes more rounds than a plan has
+
                 if length is None:
                     self.passed.append(name)
                     continue
+
                 taken = list(ordered[:length])
+
             found = self._give_back(taken, tested, is_further=is_further)
             if isinstance(found, NotHelpful):
                 return replace(found, passed=tuple(self.passed))
+
             self.passed.append(name)  # unless the candidate helps, the search goes on behind it
             return found
+
         return None
 
     def _places(self, units: Sequence[int]) -> tuple[Placement, ...] | None:
@@ -137,46 +157,70 @@ class Probe:
         return not self.rounds.may_go_on or (is_further and not self.rounds.have_work)
 
     def _resumed(self, ordered: Sequence[int]) -> tuple[list[int], int]:
-        """The units that the last plan had come down to, and how many of them it needs; none if that is void now."""
+        """The units that the last plan had come down to, and how many of them it needs; none if
+        that is void now.
+        """
         if self.known is None or not self.known.resume or self.known.name or self._is_further:
             return [], 0
+
         by_name = {self.regions.units.name(unit): unit for unit in ordered}
         units = [by_name[name] for name in self.known.resume if name in by_name]
-        # One of them may have ended, or others may have come meanwhile: then the search begins again.
+        # One of them may have ended, or others may have come meanwhile: then the search begins
+        # again.
         if len(units) < len(self.known.resume) or self._places(units) is None:
             return [], 0
+
         return units, self.known.tested
 
     def _length(self, region: Region, ordered: Sequence[int]) -> int | None:
-        """How many units, the cheapest first, a round needs at least; from the least that sums allow, 1, 2, 4, … on."""
+        """How many units, the cheapest first, a round needs at least; from the least that sums
+        allow, 1, 2, 4, … on.
+        """
         least = region.shortest(ints(ordered))
         if least is None:
             return None
-        # Each length that is tried costs a round: double the step, then bisect what the last step passed over.
-        failed, length, step = least - 1, least, 1
+
+        # Each length that is tried costs a round: double the step, then bisect what the last step
+        # passed over.
+        failed = least - 1
+        length = least
+        step = 1
+
         while not self._ends(self._is_further):
             if self._places(ordered[:length]) is not None:
                 break
             if length == len(ordered):
                 return None
-            failed, length, step = length, min(len(ordered), length + step), 2 * step
+
+            failed = length
+            length = min(len(ordered), length + step)
+            step = 2 * step
         else:
             return None
+
         while length - failed > 1 and not self._ends(self._is_further):
             middle = (failed + length) // 2
             if self._places(ordered[:middle]) is not None:
                 length = middle
             else:
                 failed = middle
+
         return length
 
-    def _give_back(self, taken: list[int], tested: int, *, is_further: bool) -> PreemptionCandidate | NotHelpful:
-        """Give back what is off the nodes that the members get, then from the most expensive down; `tested` are
-        needed.
+    def _give_back(
+        self,
+        taken: list[int],
+        tested: int,
+        *,
+        is_further: bool,
+    ) -> PreemptionCandidate | NotHelpful:
+        """Give back what is off the nodes that the members get, then from the most expensive down;
+        `tested` are needed.
         """
         before = tested, len(taken)
         if not tested and self.rounds.may_go_on:
             taken = self._on_their_nodes(taken)
+
         while tested < len(taken):
             # The units behind are needed, as tests of this plan or of the last one have shown.
             unit = taken[len(taken) - 1 - tested]
@@ -185,20 +229,32 @@ class Probe:
                 if self._ends(is_further or before != (tested, len(taken))):
                     names = tuple(self.regions.units.name(each) for each in taken)
                     return NotHelpful(why=Obstacle.LATER, resume=names, tested=tested)
+
                 if self._places(less) is not None:
                     taken = less
                     continue
+
             tested += 1
+
         return self.regions.units.candidate(taken)
 
     def _on_their_nodes(self, taken: list[int]) -> list[int]:
-        """`taken` without units that have no pod where the members are placed, if a round agrees."""
+        """`taken` without units that have no pod where the members are placed, if a
+        round agrees.
+        """
         running = self.regions.units.columns.running
         placed = self._places(taken)
         if placed is None:
             return taken
+
         nodes = {placement.node for placement in placed}
-        less = [unit for unit in taken if any(running[i].node in nodes for i in self.regions.units.pods_of([unit]))]
+        less = []
+
+        for unit in taken:
+            if any(running[i].node in nodes for i in self.regions.units.pods_of([unit])):
+                less.append(unit)
+
         if len(less) == len(taken) or self._places(less) is None:
             return taken
+
         return less

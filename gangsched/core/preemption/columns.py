@@ -1,8 +1,9 @@
 """The running pods as columns, with one entry per pod.
 
-Invariant: the columns are cached across plans as a table, and only changed pods are read again. A table depends on the
-pods only; the previous table only saves work. All preemptors of a plan use the same columns, except that each decision
-adds its victims to the leaving pods. `units` decides which pods may be victims of a preemptor.
+Invariant: the columns are cached across plans as a table, and only changed pods are read again. A
+table depends on the pods only; the previous table only saves work. All preemptors of a plan use the
+same columns, except that each decision adds its victims to the leaving pods. `units` decides which
+pods may be victims of a preemptor.
 """
 
 from __future__ import annotations
@@ -36,16 +37,21 @@ from gangsched.model.resources import CPU
 from gangsched.model.snapshot import Bools, Ints
 
 Name = TypeVar("Name", bound=Hashable)
-_MARK = itemgetter(RunningPod._fields.index("mark"))  # asked of every pod in every plan that preempts
+# asked of every pod in every plan that preempts
+_MARK = itemgetter(RunningPod._fields.index("mark"))
 UNREAD = -1
 LONGEST_GRACE_S = 2**40
 """A pod may state any int64; this leaves room for adding a time."""
 NAMES_MORE = 100
-"""Names beyond twice those at first at which a table is made from nothing, so that old ones are forgotten."""
+"""Names beyond twice those at first at which a table is made from nothing, so that old ones are
+forgotten.
+"""
 
 
 class PodRows(NamedTuple):
-    """Columns read from the pods: `row[i]` is from pod `i`. Nodes, gangs, schedulers, shapes are numbers of `Names`."""
+    """Columns read from the pods: `row[i]` is from pod `i`. Nodes, gangs, schedulers, shapes are
+    numbers of `Names`.
+    """
 
     node: Ints
     gang: Ints
@@ -69,7 +75,9 @@ class PodRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Names:
-    """Names seen so far, numbered, and the requests of the shapes for each resource looked up so far."""
+    """Names seen so far, numbered, and the requests of the shapes for each resource looked up so
+    far.
+    """
 
     nodes: dict[str, int] = field(default_factory=dict)
     gangs: dict[str, int] = field(default_factory=dict)
@@ -78,10 +86,13 @@ class Names:
     _requests: dict[str, list[int]] = field(default_factory=dict)
 
     def requests(self, name: str) -> Ints:
-        """`requests[s]`: request of a pod of shape `s` for the resource `name`, 0 for none. A shape is read once."""
+        """`requests[s]`: request of a pod of shape `s` for the resource `name`, 0 for none. A shape
+        is read once.
+        """
         known = self._requests.setdefault(name, [])
         for shape in islice(self.shapes, len(known), None):
             known.append(next((amount for each, amount in shape.requests if each == name), 0))
+
         return np.array(known, dtype=np.int64)
 
     def __len__(self) -> int:
@@ -92,8 +103,9 @@ class Names:
 class PodTable:
     """The `rows` of `pods`, whose names are numbers of `names`.
 
-    `marks` are the pods' versions. The table for the next plan has only the marks and no pods, so that it keeps no
-    deleted pod alive. `names_at_first` is the number of names when a table was last built from scratch.
+    `marks` are the pods' versions. The table for the next plan has only the marks and no pods, so
+    that it keeps no deleted pod alive. `names_at_first` is the number of names when a table was
+    last built from scratch.
     """
 
     pods: Sequence[RunningPod]
@@ -104,13 +116,15 @@ class PodTable:
 
     def ordinals(self, of: Ints) -> Ints:
         """Numbers at the end of these pods' names, as in indexed Jobs; 0 for a name without one."""
-        # Read on demand, since few pods' ordinals are ever needed; the row keeps them for later plans.
+        # Read on demand, since few pods' ordinals are ever needed; the row keeps them for later
+        # plans.
         column = self.rows.ordinal
         unread = of[column[of] == UNREAD]
         names = (self.pods[i].pod.name for i in unread.tolist())
         ends = [name[len(name.rstrip("0123456789")) :] for name in names]
         column[unread] = [int(end[-9:]) if end else 0 for end in ends]
         found: Ints = column[of]
+
         return found
 
 
@@ -121,15 +135,20 @@ class PodTableCache:
         self.last: PodTable | None = None
 
     def table(self, running: Running) -> PodTable:
-        """The table of the running pods; pods whose rows are in the last table are not read again."""
+        """The table of the running pods; pods whose rows are in the last table are not
+        read again.
+        """
         pods = running.pods
         marks = np.fromiter(map(_MARK, pods), dtype=np.int64, count=len(pods))
+
         made = _after(self.last, pods, marks) if self.last is not None else None
         if made is None:
             names = Names()
             rows = _read(pods, names)
             made = PodTable(pods, marks, names, len(names), rows)
-        # While the input is read in parts its names grow because more is read, not because old ones are left.
+
+        # While the input is read in parts its names grow because more is read, not because old ones
+        # are left.
         at_first = made.names_at_first if running.whole else len(made.names)
         self.last = replace(made, pods=(), names_at_first=at_first)
         return made
@@ -161,23 +180,25 @@ class RunningColumns:
     node: Ints
     on_node: Bools
     priority: Ints
-    #: Index of the gang where `in_gang`, PLAIN for a `plain` pod, UNKNOWN for a pod of an unknown gang.
+    #: Index of the gang where `in_gang`, PLAIN for a `plain` pod, UNKNOWN for a pod of an unknown
+    #: gang.
     gang: Ints
     in_gang: Bools
     plain: Bools
     shape: Ints
-    #: Terminating pods, which are never victims. Those that are `leaving` count as gone: they are not stuck, and
-    #: terminate within the time that the settings allow (V4).
+    #: Terminating pods, which are never victims. Those that are `leaving` count as gone: they are
+    #: not stuck, and terminate within the time that the settings allow (V4).
     going: Bools
     leaving: Bools
     #: Pods that are never victims, whatever the settings.
     spared: Bools
-    #: Of the others: pods that have run for less than the setting, that belong to other schedulers, and whose grace
-    #: period is longer than the settings allow.
+    #: Of the others: pods that have run for less than the setting, that belong to other schedulers,
+    #: and whose grace period is longer than the settings allow.
     young: Bools
     foreign: Bools
     slow: Bools
-    #: Work that is lost if the pod is evicted, in thousandths of accelerator-seconds, or of core-seconds (V8).
+    #: Work that is lost if the pod is evicted, in thousandths of accelerator-seconds, or of
+    #: core-seconds (V8).
     work: Ints
     #: Steps of `WAIT_STEP_S` until the pod, and everything that leaves its node, would be gone.
     wait: Ints
@@ -197,21 +218,43 @@ class RunningColumns:
     ) -> RunningColumns:
         """Build the columns of running pods under the administrator's settings."""
         table = (cache or PodTableCache()).table(running)
-        names, rows, budgets = table.names, table.rows, Budgets(running)
-        # The table's numbers are those of names; here they become indices of this plan's gangs and nodes.
+        names = table.names
+        rows = table.rows
+        budgets = Budgets(running)
+
+        # The table's numbers are those of names; here they become indices of this plan's gangs and
+        # nodes.
         gang_index = {gang.id: g for g, gang in enumerate(running.gangs)}
-        gang = lookup(ints([gang_index.get(name, UNKNOWN) for name in names.gangs]), rows.gang, none=PLAIN)
-        node = lookup(ints([ledger.table.index.get(name, NONE) for name in names.nodes]), rows.node, none=NONE)
-        others = bools([settings.scope is VictimScope.OWN and name not in settings.names for name in names.schedulers])
-        start, going = np.where(rows.start > 0, rows.start, wall_s), rows.going > 0
+        gang = lookup(
+            ints([gang_index.get(name, UNKNOWN) for name in names.gangs]),
+            rows.gang,
+            none=PLAIN,
+        )
+        node = lookup(
+            ints([ledger.table.index.get(name, NONE) for name in names.nodes]),
+            rows.node,
+            none=NONE,
+        )
+        others = bools(
+            [
+                settings.scope is VictimScope.OWN and name not in settings.names
+                for name in names.schedulers
+            ]
+        )
+        start = np.where(rows.start > 0, rows.start, wall_s)
+        going = rows.going > 0
+
         # Who should be gone already, or goes later than anybody waits for, counts as staying (V4).
         stuck = (rows.deletion > 0) & (rows.deletion < wall_s - STUCK_S)
         leaving = going & ~stuck & (rows.deletion <= wall_s + settings.max_wait_s)
         left = np.where(leaving & (node != NONE), rows.deletion - wall_s, 0)
         spared = (rows.fixed > 0) | going | (rows.priority >= SYSTEM_CRITICAL) | (gang == UNKNOWN)
+
         if settings.budgets is BudgetRule.RESPECT:
-            # The eviction API refuses every pod that more than one budget covers, whatever they allow.
+            # The eviction API refuses every pod that more than one budget covers, whatever they
+            # allow.
             spared[[i for i, keys in budgets.covering.items() if len(keys) > 1]] = True
+
         bound = np.bincount(gang[(gang >= 0) & ~going], minlength=len(running.gangs))
         return cls(
             running=running.pods,
@@ -231,9 +274,11 @@ class RunningColumns:
             young=wall_s - start < settings.min_run_s,
             foreign=lookup(others, rows.scheduler, none=False),
             slow=rows.grace > settings.max_wait_s,
-            work=_worth(names, ledger)[rows.shape] * np.clip(wall_s - start, 0, settings.work_cap_s),
+            work=_worth(names, ledger)[rows.shape]
+            * np.clip(wall_s - start, 0, settings.work_cap_s),
             # One entry more than there are nodes, since NONE reads the last one.
-            wait=np.maximum(rows.grace, highest(left, node, len(ledger.table) + 1)[node]) // WAIT_STEP_S,
+            wait=np.maximum(rows.grace, highest(left, node, len(ledger.table) + 1)[node])
+            // WAIT_STEP_S,
             start=start,
             whole=bound == ints([len(gang.uids) for gang in running.gangs]),
         )
@@ -245,28 +290,45 @@ class RunningColumns:
         return inside
 
     def requests(self, names: Sequence[str], of: Ints | slice = slice(None)) -> Ints:
-        """`requests[r][i]`: requests of each pod, or of the pods numbered `of`, for the resources `names`."""
+        """`requests[r][i]`: requests of each pod, or of the pods numbered `of`, for the resources
+        `names`.
+        """
         shape = self.shape[of]
-        found: Ints = np.array([self.table.names.requests(name)[shape] for name in names], dtype=np.int64)
+        found: Ints = np.array(
+            [self.table.names.requests(name)[shape] for name in names],
+            dtype=np.int64,
+        )
         return found.reshape(len(names), len(shape))
 
     def gone(self, ledger: Ledger) -> Departed:
         """The leaving pods, which every attempt first removes from the `ledger`."""
-        # Summed once per plan; each decision then adds its victims, since a wave makes a hundred decisions per plan.
+        # Summed once per plan; each decision then adds its victims, since a wave makes a hundred
+        # decisions per plan.
         if self._gone is None:
             nothing = np.zeros((len(ledger.resources), len(ledger.table)), dtype=np.int64)
             self._gone = Departed((), ints([]), nothing, ())
             self._count_gone(self._gone, np.flatnonzero(self.leaving & self.on_node), ledger)
+
         return self._gone
 
     def _count_gone(self, before: Departed, numbers: Ints, ledger: Ledger) -> None:
-        nodes, amounts = self.node[numbers], before.amounts.copy()
-        for row, asked in zip(ledger.resources.values(), self.requests(tuple(ledger.resources), numbers), strict=True):
+        nodes = self.node[numbers]
+        amounts = before.amounts.copy()
+
+        for row, asked in zip(
+            ledger.resources.values(),
+            self.requests(tuple(ledger.resources), numbers),
+            strict=True,
+        ):
             np.add.at(amounts[row], nodes, asked)
+
         pods = [self.running[i].pod for i in numbers.tolist()]
         claiming = [i for i, pod in enumerate(pods, len(before.pods)) if pod.claims]
         self._gone = Departed(
-            (*before.pods, *pods), np.concatenate((before.nodes, nodes)), amounts, (*before.claiming, *claiming)
+            (*before.pods, *pods),
+            np.concatenate((before.nodes, nodes)),
+            amounts,
+            (*before.claiming, *claiming),
         )
 
     def leaving_on(self, nodes: Set[int]) -> defaultdict[int, list[int]]:
@@ -276,6 +338,7 @@ class RunningColumns:
         for i, node in zip(leaving.tolist(), self.node[leaving].tolist(), strict=True):
             if node in nodes:
                 there[node].append(i)
+
         return there
 
     def mask(self, pods: Sequence[int]) -> Bools:
@@ -288,45 +351,64 @@ class RunningColumns:
         """Mark the victims of a decision as leaving for later decisions."""
         chosen = ints(victims)
         if self._gone is not None:
-            self._count_gone(self._gone, chosen[~self.leaving[chosen] & self.on_node[chosen]], ledger)
+            self._count_gone(
+                self._gone,
+                chosen[~self.leaving[chosen] & self.on_node[chosen]],
+                ledger,
+            )
+
         for column in (self.going, self.leaving, self.spared):
             column[chosen] = True
+
         if self.budgets.covering:
             self.budgets.spend(victims)
 
 
 def _worth(names: Names, ledger: Ledger) -> Ints:
-    """By shape the use of a pod in thousandths of accelerators, or of cores if it requests none (V8)."""
+    """By shape the use of a pod in thousandths of accelerators, or of cores if it requests none
+    (V8).
+    """
     cores = names.requests(CPU)
     accelerators = [name for name in ledger.resources if ledger.policy.is_accelerator(name)]
-    used = sum((names.requests(name) * 1000 // ledger.unit(name) for name in accelerators), np.zeros_like(cores))
+    used = sum(
+        (names.requests(name) * 1000 // ledger.unit(name) for name in accelerators),
+        np.zeros_like(cores),
+    )
+
     return np.where(used > 0, used, cores)
 
 
 def _after(last: PodTable, pods: Sequence[RunningPod], marks: Ints) -> PodTable | None:
-    """The table of `pods` made from the last one, if those that are in both come first and in the same order."""
+    """The table of `pods` made from the last one, if those that are in both come first and in the
+    same order.
+    """
     if len(last.names) > 2 * last.names_at_first + NAMES_MORE:
         return None
-    # Rows are reused by position, which is right only if all that stay come first and in the order of the last table.
-    # Mark 0 says that a pod has no version: it is read again each time.
+
+    # Rows are reused by position, which is right only if all that stay come first and in the order
+    # of the last table. Mark 0 says that a pod has no version: it is read again each time.
     stays = np.isin(last.marks, marks[marks != 0])
     kept = int(stays.sum())
     if not np.array_equal(last.marks[stays], marks[:kept]):
         return None
     if kept == len(last.marks) == len(pods):
         return replace(last, pods=pods)
+
     new = _read(pods[kept:], last.names)
-    rows = PodRows(*(np.concatenate((row[stays], more)) for row, more in zip(last.rows, new, strict=True)))
+    rows = PodRows(
+        *(np.concatenate((row[stays], more)) for row, more in zip(last.rows, new, strict=True))
+    )
     return replace(last, pods=pods, marks=marks, rows=rows)
 
 
 def _read(running: Sequence[RunningPod], names: Names) -> PodRows:
     """The rows of these pods; `names` learns new ones."""
-    pods = [each.pod for each in running]
-    # A field of all pods at a time: a pod at a time takes three times as long, and the first look stalls a plan.
+    pods = [running_pod.pod for running_pod in running]
+    # A field of all pods at a time: a pod at a time takes three times as long, and the first look
+    # stalls a plan.
     read: tuple[list[int] | list[bool], ...] = (
-        _numbers([each.node for each in running], names.nodes),
-        _numbers([each.gang for each in running], names.gangs, none=""),
+        _numbers([running_pod.node for running_pod in running], names.nodes),
+        _numbers([running_pod.gang for running_pod in running], names.gangs, none=""),
         _numbers([pod.scheduler_name for pod in pods], names.schedulers),
         _numbers([pod.shape for pod in pods], names.shapes),
         [pod.priority for pod in pods],
@@ -335,7 +417,7 @@ def _read(running: Sequence[RunningPod], names: Names) -> PodRows:
         [min(pod.grace_s, LONGEST_GRACE_S) for pod in pods],
         [pod.creation_s for pod in pods],
         [pod.ends_with_node for pod in pods],
-        [each.leaving or each.pod.deleting for each in running],
+        [running_pod.leaving or running_pod.pod.deleting for running_pod in running],
         [UNREAD] * len(running),
         list(map(crc32, map(str.encode, [pod.uid for pod in pods]))),
     )
@@ -347,4 +429,5 @@ def _numbers(met: Sequence[Name], known: dict[Name, int], *, none: Name | None =
     new = [name for name in dict.fromkeys(met) if name not in known and name != none]
     known.update(zip(new, count(len(known)), strict=False))
     numbers = known if none is None else {**known, none: NONE}
+
     return list(map(numbers.__getitem__, met))

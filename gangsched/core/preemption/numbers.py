@@ -1,8 +1,9 @@
-"""Numbers of pods, gangs and nodes in preemption. All uses of a missing index are here, each with its reason.
+"""Numbers of pods, gangs and nodes in preemption. All uses of a missing index are here, each with
+its reason.
 
-Pods, gangs, cores and nodes are numbers, so that thousands of them are compared by column. In all of preemption, `NONE`
-is the number of a missing item. As an index, `NONE` reads the last entry of an array; such arrays are `padded` by one
-entry for it.
+Pods, gangs, cores and nodes are numbers, so that thousands of them are compared by column. In all
+of preemption, `NONE` is the number of a missing item. As an index, `NONE` reads the last entry of
+an array; such arrays are `padded` by one entry for it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from gangsched.model.snapshot import Bools, Codes, Ints
 Scalar = TypeVar("Scalar", np.int64, np.bool_)
 
 NONE = -1
-"""The number of what there is not: the node of a pod whose node is gone, or the core of a pod in no core."""
-PLAIN, UNKNOWN = NONE, -2
-"""Instead of a gang's number, for a pod without a gang and for one whose gang the input does not describe."""
+"""The number of what there is not: the node of a pod whose node is gone, or the core of a pod in no
+core.
+"""
+PLAIN = NONE
+UNKNOWN = -2
+"""Instead of a gang's number, for a pod without a gang and for one whose gang the input does not
+describe.
+"""
 
 
 def ints(values: Sequence[int]) -> Ints:
@@ -39,14 +45,21 @@ def padded(size: int, fill: int) -> Ints:
     return np.full(size + 1, fill, dtype=np.int64)
 
 
-def lookup(values: npt.NDArray[Scalar], numbers: Ints | Codes, *, none: int | bool) -> npt.NDArray[Scalar]:
+def lookup(
+    values: npt.NDArray[Scalar],
+    numbers: Ints | Codes,
+    *,
+    none: int | bool,
+) -> npt.NDArray[Scalar]:
     """`values[numbers[i]]`, or `none` if the number is `NONE`."""
     found: npt.NDArray[Scalar] = np.append(values, values.dtype.type(none))[numbers]
     return found
 
 
 def by_gang(values: Bools, gang: Ints, *, plain: bool = False) -> Bools:
-    """`values[gang[i]]` for each pod; `plain` for plain pods, and False for pods of unknown gangs."""
+    """`values[gang[i]]` for each pod; `plain` for plain pods, and False for pods of
+    unknown gangs.
+    """
     # UNKNOWN and PLAIN, -2 and -1, read the last two entries.
     found: Bools = np.append(values, (False, plain))[gang]
     return found
@@ -54,8 +67,10 @@ def by_gang(values: Bools, gang: Ints, *, plain: bool = False) -> Bools:
 
 def highest(values: Ints, at: Ints, number: int) -> Ints:
     """`highest[k]`: the highest `values[i]` with `at[i]` equal to `k`, and at least 0."""
-    found, counts = np.zeros(number, dtype=np.int64), values > 0
+    found = np.zeros(number, dtype=np.int64)
+    counts = values > 0
     # Of waits there are mostly none that count, and `maximum.at` costs what a sort does.
     if counts.any():
         np.maximum.at(found, at[counts], values[counts])
+
     return found

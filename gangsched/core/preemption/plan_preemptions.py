@@ -1,8 +1,9 @@
-"""Preemption within a plan: which group preempts, and how the result changes the verdict and the ledger (V10, V15).
+"""Preemption within a plan: which group preempts, and how the result changes the verdict and the
+ledger (V10, V15).
 
-Invariant: a group preempts only after it was refused for room, and at most `per_cycle` groups preempt per plan. The
-nominated members then occupy the ledger in addition to their victims, so no later group uses that room. If preemption
-does not help, only the verdict's text changes.
+Invariant: a group preempts only after it was refused for room, and at most `per_cycle` groups
+preempt per plan. The nominated members then occupy the ledger in addition to their victims, so no
+later group uses that room. If preemption does not help, only the verdict's text changes.
 """
 
 from __future__ import annotations
@@ -27,15 +28,28 @@ from gangsched.core.reservations.heads import needed, waiting_since_s
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Rank, Refusal
 from gangsched.model.plan import RoundOutcome, Verdict
-from gangsched.model.preemption import STUCK_S, NotHelpful, Obstacle, Preemption, PreemptionInput, Running, VictimScope
+from gangsched.model.preemption import (
+    STUCK_S,
+    NotHelpful,
+    Obstacle,
+    Preemption,
+    PreemptionInput,
+    Running,
+    VictimScope,
+)
 from gangsched.model.snapshot import Ints
 
 PODS_A_UNIT = 4
-"""Running pods that are looked at in one unit of the plan's work; rounds are charged by themselves."""
+"""Running pods that are looked at in one unit of the plan's work; rounds are charged
+by themselves.
+"""
 COVERED_A_UNIT = 3
 """Pods under PodDisruptionBudgets that are counted in one unit, once a plan."""
-LOOK_UNITS, ATTEMPT_UNITS = 150, 1_500
-"""Units for finding out whether a group preempts, and least units of an attempt: about 15 small ones per plan."""
+LOOK_UNITS = 150
+ATTEMPT_UNITS = 1_500
+"""Units for finding out whether a group preempts, and least units of an attempt: about 15 small
+ones per plan.
+"""
 NOMINATION_UNITS = 200
 """Units for each group for which an attempt makes room together with others."""
 
@@ -62,8 +76,8 @@ class PlanPreemptions:
     gave: dict[str, Verdict] = field(default_factory=dict)
     #: The groups that were nominated together with the last group for which `turn` was called.
     alike: Sequence[Group] = ()
-    #: Units of work beyond the plan's limit. They are deducted from the work for later groups, so that the current
-    #: group need not be refused for taking too much.
+    #: Units of work beyond the plan's limit. They are deducted from the work for later groups, so
+    #: that the current group need not be refused for taking too much.
     unpaid: int = 0
     #: The lowest priority of what runs and of what waits for a node, infinite if nothing does.
     _lowest: float = field(init=False)
@@ -74,20 +88,31 @@ class PlanPreemptions:
     #: What runs is asked for by the first group that preempts, since most plans have none.
     _running: Running | None = None
     _columns: RunningColumns | None = None
-    #: By kind: the nodes that hold others back, and the least members that were not helped, with the reason. The second
-    #: is cleared once a decision may have left more room.
+    #: By kind: the nodes that hold others back, and the least members that were not helped, with
+    #: the reason. The second is cleared once a decision may have left more room.
     _wanted: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
     _in_vain: dict[Hashable, tuple[int, NotHelpful]] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, given: PreemptionInput | None, ledger: Ledger, now_s: float, decide: Decide, cache: PodTableCache
+        cls,
+        given: PreemptionInput | None,
+        ledger: Ledger,
+        now_s: float,
+        decide: Decide,
+        cache: PodTableCache,
     ) -> PlanPreemptions | None:
         """Set up the preemptions of a plan; None if preemption is off."""
         if given is None or given.settings.scope is VictimScope.OFF:
             return None
+
         if (first := given.held_back) is not None:
-            ledger.promises.held_back = HeldBackNodes(first.group, first.right, ledger.table.having(first.nodes))
+            ledger.promises.held_back = HeldBackNodes(
+                first.group,
+                first.right,
+                ledger.table.having(first.nodes),
+            )
+
         return cls(given, ledger, now_s, decide, cache, _first=first and first.rank)
 
     def __post_init__(self) -> None:
@@ -95,23 +120,34 @@ class PlanPreemptions:
         self._lowest, self._lowest_waiting = (inf if each is None else each for each in lowest)
 
     def turn(
-        self, group: Group, verdict: Verdict, holders: Sequence[Group], behind: Behind = lambda _: ()
+        self,
+        group: Group,
+        verdict: Verdict,
+        holders: Sequence[Group],
+        behind: Behind = lambda _: (),
     ) -> dict[str, Verdict]:
-        """Let a refused group preempt; return its verdict, and the verdicts of the groups in `holders` that release
-        their holds for it.
+        """Let a refused group preempt; return its verdict, and the verdicts of the groups in
+        `holders` that release their holds for it.
 
-        The result includes the verdicts of groups `behind` this group that preempt together with it.
+        The result includes the verdicts of groups `behind` this group that preempt together with
+        it.
         """
         self.alike = ()
         self._first = None if self.ledger.promises.end_hold_back(group.id) else self._first
+
         if not refused_for_room(verdict):
             return {group.id: verdict}
-        holders = [each for each in holders if each.id != group.id and _priority(each) < group.priority]
+
+        holders = [
+            each for each in holders if each.id != group.id and _priority(each) < group.priority
+        ]
         waits = group.id in self.given.nominated or group.id in self.given.overdue
+
         starting = not any(gang.satisfied for gang in group.gangs)
         # Whether anything of lower priority runs is known without asking what runs (V25).
         if starting and not waits and not holders and self._lowest >= group.priority:
             return {group.id: _in_vain(verdict, self._nothing_lower(group, verdict), group)}
+
         self.ledger.work.charge(LOOK_UNITS)
         preemptor = preemptor_of(group, verdict, self.ledger.table)
         if preemptor is None:
@@ -120,17 +156,22 @@ class PlanPreemptions:
             return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
         if (overdue := self._overdue(group, preemptor)) is not None:
             return self._nominated([(preemptor, verdict, overdue)], overdue)
+
         holders = [each for each in holders if _priority(each) < preemptor.right]
         found: Found | NotHelpful | None = self._excused(group, preemptor, holders)
+
         is_alone = found is None and not holders and is_single(group)
         if is_alone and (made := self._with_alike(group, preemptor, verdict, behind)):
             return made
+
         found = found or self._attempt(preemptor, holders)
         if isinstance(found, NotHelpful):
             found = preemptor.with_weakest(found, group.priority)
             return {group.id: _in_vain(verdict, self._held_back(preemptor, found), preemptor.group)}
+
         if not found.awaited:
             return self._at_once(group, verdict, found)
+
         return self._nominated([(preemptor, verdict, found)], found)
 
     @property
@@ -139,35 +180,58 @@ class PlanPreemptions:
         return self.made >= self.given.settings.per_cycle
 
     def _overdue(self, group: Group, preemptor: Preemptor) -> Found | None:
-        """Room once those are gone that overran what let them onto the group's reserved room (H11)."""
+        """Room once those are gone that overran what let them onto the group's reserved
+        room (H11).
+        """
         uids = self.given.overdue.get(group.id)
         if not uids or preemptor.never or self.is_full or not self.running.whole:
             return None
         if self.given.retry_at_s.get(group.id, self.now_s) > self.now_s or self._delayed(group):
             return None
+
         return self._new_attempt(preemptor).take_overdue(uids)
 
     def _nothing_lower(self, group: Group, verdict: Verdict) -> NotHelpful:
         """That nothing of lower priority runs, of which something may wait to start (V27)."""
         found = NotHelpful(why=Obstacle.NOTHING_LOWER)
-        preemptor = preemptor_of(group, verdict, self.ledger.table) if self._lowest_waiting < group.priority else None
-        return found if preemptor is None or preemptor.never else self._held_back(preemptor, found)
+        preemptor = (
+            preemptor_of(group, verdict, self.ledger.table)
+            if self._lowest_waiting < group.priority
+            else None
+        )
+        if preemptor is None or preemptor.never:
+            return found
+
+        return self._held_back(preemptor, found)
 
     def _held_back(self, preemptor: Preemptor, found: NotHelpful) -> NotHelpful:
-        """`found`, with the nodes where groups of lower priority are held back, from now on in this plan (V27)."""
-        given, group, rank = self.given, preemptor.group, group_key(preemptor.group)
-        shares_s = (given.share_until_s.get((each, preemptor.right), inf) for each in group.namespaces)
+        """`found`, with the nodes where groups of lower priority are held back, from now on in this
+        plan (V27).
+        """
+        given = self.given
+        group = preemptor.group
+        rank = group_key(preemptor.group)
+        shares_s = (
+            given.share_until_s.get((namespace, preemptor.right), inf)
+            for namespace in group.namespaces
+        )
+
         is_over = min(given.held_until_s.get(group.id, inf), *shares_s) <= self.now_s
-        if is_over or not (preempts_soon(group.id, found, given.held_back) and given.settings.hold_back_s):
+        if is_over or not (
+            preempts_soon(group.id, found, given.held_back) and given.settings.hold_back_s
+        ):
             return found
         if found.why is Obstacle.NOTHING_LOWER and self._lowest_waiting >= preemptor.right:
             return found
+
         if not found.wanted:
             found = replace(found, wanted=self._nodes_of(preemptor), right=preemptor.right)
+
         if found.wanted and (self._first is None or rank < self._first):
             self._first = rank
             nodes = self.ledger.table.having(found.wanted)
             self.ledger.promises.held_back = HeldBackNodes(group.id, preemptor.right, nodes)
+
         return found
 
     def _nodes_of(self, preemptor: Preemptor) -> tuple[str, ...]:
@@ -175,21 +239,35 @@ class PlanPreemptions:
         kind = self._kind(preemptor)
         if kind is None:
             return wanted(preemptor, self.ledger)
+
         key = kind, len(preemptor.pods)
         if key not in self._wanted:
             self._wanted[key] = wanted(preemptor, self.ledger)
+
         return self._wanted[key]
 
     def _delayed(self, group: Group) -> NotHelpful | None:
-        """Until when the group gives an autoscaler time to bring nodes; None if that is over (V28)."""
+        """Until when the group gives an autoscaler time to bring nodes; None if that is
+        over (V28).
+        """
         if not group.preemption_delay_s or not (lacks := needed(group)):
             return None
+
         until_s = ceil(waiting_since_s(lacks) + group.preemption_delay_s)
         left_s = until_s - self.given.wall_s
         delay = preempting.short_duration(group.preemption_delay_s)
-        return NotHelpful(why=Obstacle.DELAYED, seconds=left_s, amount=until_s, name=delay) if left_s > 0 else None
 
-    def _excused(self, group: Group, preemptor: Preemptor, holders: Sequence[Group]) -> NotHelpful | None:
+        if left_s > 0:
+            return NotHelpful(why=Obstacle.DELAYED, seconds=left_s, amount=until_s, name=delay)
+
+        return None
+
+    def _excused(
+        self,
+        group: Group,
+        preemptor: Preemptor,
+        holders: Sequence[Group],
+    ) -> NotHelpful | None:
         """Why nobody looks for victims; None if somebody should."""
         given = self.given
         if preemptor.never:
@@ -200,73 +278,130 @@ class PlanPreemptions:
             return NotHelpful(why=Obstacle.FORBIDDEN, name=given.forbidden)
         if (delayed := self._delayed(group)) is not None:
             return delayed
+
         wait_s = given.retry_at_s.get(group.id, self.now_s) - self.now_s
         if wait_s > 0:
             return NotHelpful(why=Obstacle.BACK_OFF, seconds=ceil(wait_s))
+
         known = given.known.get(group.id)
-        if known is not None and known.why is not Obstacle.LATER and not 0 < known.until_s <= given.wall_s:
+        if (
+            known is not None
+            and known.why is not Obstacle.LATER
+            and not 0 < known.until_s <= given.wall_s
+        ):
             return known
-        return NotHelpful(why=Obstacle.LATER) if self.is_full or not self.running.whole else None
+        if self.is_full or not self.running.whole:
+            return NotHelpful(why=Obstacle.LATER)
+
+        return None
 
     def _attempt(self, preemptor: Preemptor, holders: Sequence[Group]) -> Found | NotHelpful:
-        """One attempt, or what one of the same kind found earlier in this plan: room has only become less since."""
-        kind, needed = self._kind(preemptor), len(preemptor.pods)
+        """One attempt, or what one of the same kind found earlier in this plan: room has only
+        become less since.
+        """
+        kind = self._kind(preemptor)
+        needed = len(preemptor.pods)
+
         least, why = self._in_vain.get(kind, (needed + 1, None)) if kind is not None else (0, None)
         if why is not None and least <= needed:
-            return replace(why, needed=needed) if why.why is Obstacle.TOO_LITTLE else why
+            if why.why is Obstacle.TOO_LITTLE:
+                return replace(why, needed=needed)
+
+            return why
+
         self.ledger.work.charge(ATTEMPT_UNITS + len(self.columns.running) // PODS_A_UNIT)
-        found = self._new_attempt(preemptor, holders, self.given.known.get(preemptor.group.id)).make_room()
+        found = self._new_attempt(
+            preemptor,
+            holders,
+            self.given.known.get(preemptor.group.id),
+        ).make_room()
         if isinstance(found, NotHelpful) and kind is not None and found.why is not Obstacle.LATER:
             self._in_vain[kind] = (needed, found)
+
         return found
 
     def _new_attempt(
-        self, preemptor: Preemptor, holders: Sequence[Group] = (), known: NotHelpful | None = None
+        self,
+        preemptor: Preemptor,
+        holders: Sequence[Group] = (),
+        known: NotHelpful | None = None,
     ) -> Attempt:
         return Attempt(preemptor, self.columns, self.ledger, self.given.settings, holders, known)
 
     def _with_alike(
-        self, group: Group, preemptor: Preemptor, verdict: Verdict, behind: Behind
+        self,
+        group: Group,
+        preemptor: Preemptor,
+        verdict: Verdict,
+        behind: Behind,
     ) -> dict[str, Verdict] | None:
-        """The verdicts on this group and on those like it, for which one attempt makes room; None if it tries alone."""
+        """The verdicts on this group and on those like it, for which one attempt makes room; None
+        if it tries alone.
+        """
         kind = self._kind(preemptor)
         most = min(self._most_together, self.given.settings.per_cycle - self.made)
         if kind is None or most < 2:
             return None
+
         others = list(self._that_may(kind, verdict, alike_behind(group, behind(most - 1))))
         preemptors = [preemptor, *others]
         joint = together(preemptors)
+
         sums = NeededSums.of(joint, self.ledger) if others else None
         if sums is None or not sums.exact:
             return None
-        units = ATTEMPT_UNITS + len(self.columns.running) // PODS_A_UNIT + NOMINATION_UNITS * len(preemptors)
+
+        units = (
+            ATTEMPT_UNITS
+            + len(self.columns.running) // PODS_A_UNIT
+            + NOMINATION_UNITS * len(preemptors)
+        )
         self.ledger.work.charge(units)
         found = self._new_attempt(joint).make_room()
+
         parts = shares(found, preemptors) if isinstance(found, Found) else None
         if parts is None or not isinstance(found, Found):
             # There may be room for fewer; to try one less each time would take an attempt for each.
             self._most_together //= 4
             return None
+
         self.alike = tuple(each.group for each in others)
         told = (_as_of(verdict, each) for each in preemptors)
         return self._nominated(list(zip(preemptors, told, parts, strict=True)), found)
 
-    def _that_may(self, kind: Hashable, verdict: Verdict, groups: Sequence[Group]) -> Iterator[Preemptor]:
-        """The preemptors of these groups up to the first that may not preempt or is of another kind."""
+    def _that_may(
+        self,
+        kind: Hashable,
+        verdict: Verdict,
+        groups: Sequence[Group],
+    ) -> Iterator[Preemptor]:
+        """The preemptors of these groups up to the first that may not preempt or is of another
+        kind.
+        """
         for group in groups:
             preemptor = preemptor_of(group, verdict, self.ledger.table)
-            if preemptor is None or group.id in self.given.nominated or group.id in self.given.overdue:
+            if (
+                preemptor is None
+                or group.id in self.given.nominated
+                or group.id in self.given.overdue
+            ):
                 return
             if self._excused(group, preemptor, ()) is not None or self._kind(preemptor) != kind:
                 return
+
             yield preemptor
 
     def _kind(self, preemptor: Preemptor) -> Hashable:
-        """Equal for preemptors of which the one that needs less is helped if the other is; None for one of its own."""
-        group, shapes = preemptor.group, list(preemptor.counts)
+        """Equal for preemptors of which the one that needs less is helped if the other is; None for
+        one of its own.
+        """
+        group = preemptor.group
+        shapes = list(preemptor.counts)
+
         bound = any(gang.nodes or gang.held or gang.min_resources for gang in group.gangs)
         if bound or len(shapes) > 1:
             return None
+
         required = tuple(gang.constraints for gang in group.gangs)
         return shapes[0], preemptor.right, required, rules_key(group, shapes[0], self.ledger)
 
@@ -277,8 +412,10 @@ class PlanPreemptions:
             self._running = self.given.running(self.ledger.work.left)
             self.unpaid = self._running.units
             if not self._running.whole:
-                # Read into the cache now, so that the plan which knows all need not read everything.
+                # Read into the cache now, so that the plan which knows all need not read
+                # everything.
                 self.cache.table(self._running)
+
         return self._running
 
     @property
@@ -286,63 +423,110 @@ class PlanPreemptions:
         """Running pods as columns."""
         if self._columns is None:
             given = self.given
-            self.ledger.work.charge(sum(len(each.uids) for each in self.running.budgets) // COVERED_A_UNIT)
-            self._columns = RunningColumns.of(self.running, given.settings, given.wall_s, self.ledger, self.cache)
+            self.ledger.work.charge(
+                sum(len(budget.uids) for budget in self.running.budgets) // COVERED_A_UNIT
+            )
+            self._columns = RunningColumns.of(
+                self.running,
+                given.settings,
+                given.wall_s,
+                self.ledger,
+                self.cache,
+            )
+
         return self._columns
 
     def _at_once(self, group: Group, verdict: Verdict, found: Found) -> dict[str, Verdict]:
-        """Only holds were in the way: they are released and the group is decided again, as after D1."""
+        """Only holds were in the way: they are released and the group is decided again, as after
+        D1.
+        """
         checkpoint = self.ledger.checkpoint()
         for each in found.released:
             self.ledger.move(held(each), -1)
+
         now = self.decide(group)
         if now.round is None or now.round.outcome is not RoundOutcome.PERMITTED or not now.binds:
             self.ledger.rollback(checkpoint)
             return {group.id: verdict}
+
         self._in_vain.clear()
-        gave = {each.id: replace(_gives_up(each, group), yields_to=group.id) for each in found.released}
+        gave = {
+            each.id: replace(_gives_up(each, group), yields_to=group.id) for each in found.released
+        }
         self.gave |= gave
+
         return {**gave, group.id: now}
 
     def _nominated(self, parts: Sequence[Part], found: Found) -> dict[str, Verdict]:
-        """The nominated members take their nodes beside the victims, who leave; holds are released at once.
+        """The nominated members take their nodes beside the victims, who leave; holds are released
+        at once.
 
         `found` is the room of all `parts` together.
         """
-        columns, ledger = self.columns, self.ledger
-        for each in found.released:
-            ledger.move(held(each), -1)
-        ledger.move(((each.pod, each.node) for each in found.placements), 1)
-        leaving = columns.leaving_on({ledger.table.index[each.node] for each in found.placements})
+        columns = self.columns
+        ledger = self.ledger
+
+        for group in found.released:
+            ledger.move(held(group), -1)
+
+        ledger.move(((placement.pod, placement.node) for placement in found.placements), 1)
+        leaving = columns.leaving_on(
+            {ledger.table.index[placement.node] for placement in found.placements}
+        )
         made = dict[str, Verdict]()
+
         for preemptor, verdict, part in parts:
             preemption, told = self._decision(part, leaving)
             made[verdict.group] = replace(_told(verdict, told, preemptor), preemption=preemption)
+
             # The next part waits for these victims, too, if it is on their node.
             for i in part.candidate.pods if part.candidate is not None else ():
                 leaving[int(columns.node[i])].append(i)
+
         ledger.count_on(self._beside(found))
         if found.candidate is not None:
             columns.leave(found.candidate.pods, ledger)
+
         # What goes may leave more room than is taken, so that another group is helped after all.
         self._in_vain.clear()
         self.made += len(parts)
-        gave = {each.id: _gives_up(each, parts[0][0].group) for each in found.released}
+        gave = {group.id: _gives_up(group, parts[0][0].group) for group in found.released}
         self.gave |= gave
+
         return {**gave, **made}
 
-    def _decision(self, found: Found, leaving_on: Mapping[int, Sequence[int]]) -> tuple[Preemption, Refusal]:
-        """The decision and what is told of it; `leaving_on` are by node the pods that leave it already."""
-        columns, wall_s, max_wait_s = self.columns, self.given.wall_s, self.given.settings.max_wait_s
+    def _decision(
+        self,
+        found: Found,
+        leaving_on: Mapping[int, Sequence[int]],
+    ) -> tuple[Preemption, Refusal]:
+        """The decision and what is told of it; `leaving_on` are by node the pods that leave it
+        already.
+        """
+        columns = self.columns
+        wall_s = self.given.wall_s
+        max_wait_s = self.given.settings.max_wait_s
         overdue = frozenset[str]().union(*self.given.overdue.values())
         victims = found.candidate.victims(overdue) if found.candidate is not None else {}
-        nodes = sorted({self.ledger.table.index[each.node] for each in found.placements}) if leaving_on else ()
+        nodes = (
+            sorted({self.ledger.table.index[placement.node] for placement in found.placements})
+            if leaving_on
+            else ()
+        )
         leaving = [i for node in nodes for i in leaving_on.get(node, ())]
+
         # Whoever may take longer is not waited for: the group may preempt others then (V12).
         grace_s = min(max((columns.running[i].pod.grace_s for i in victims), default=0), max_wait_s)
-        ends_s = [columns.running[i].pod.deletion_s or wall_s + columns.running[i].pod.grace_s for i in leaving]
-        deadline_s = max([wall_s + grace_s, *(min(end_s, wall_s + max_wait_s) for end_s in ends_s)]) + STUCK_S
+        ends_s = [
+            columns.running[i].pod.deletion_s or wall_s + columns.running[i].pod.grace_s
+            for i in leaving
+        ]
+        deadline_s = (
+            max([wall_s + grace_s, *(min(end_s, wall_s + max_wait_s) for end_s in ends_s)])
+            + STUCK_S
+        )
         going = [*victims, *leaving]
+
         # Gangs are counted only if all pods are of gangs; the sentence counts pods otherwise.
         gangs = len(set(columns.gang[going].tolist())) if columns.in_gang[going].all() else 0
         preemption = Preemption(
@@ -355,20 +539,34 @@ class PlanPreemptions:
             deadline_s=deadline_s,
         )
         told = preempting.nominated(
-            found.placements, pods=len(going), gangs=gangs, deadline_s=deadline_s, wall_s=wall_s
+            found.placements,
+            pods=len(going),
+            gangs=gangs,
+            deadline_s=deadline_s,
+            wall_s=wall_s,
         )
+
         return preemption, told
 
     def _beside(self, found: Found) -> Ints:
-        """`amounts[r][n]` of the placements' room on each node that is in use by those who leave for it (V10)."""
-        columns, ledger = self.columns, self.ledger
-        goes = columns.leaving | columns.mask(found.candidate.pods) if found.candidate is not None else columns.leaving
-        asked = ledger.amounts((each.pod, each.node) for each in found.placements)
+        """`amounts[r][n]` of the placements' room on each node that is in use by those who leave
+        for it (V10).
+        """
+        columns = self.columns
+        ledger = self.ledger
+        goes = (
+            columns.leaving | columns.mask(found.candidate.pods)
+            if found.candidate is not None
+            else columns.leaving
+        )
+        asked = ledger.amounts((placement.pod, placement.node) for placement in found.placements)
         going = np.flatnonzero(goes & columns.on_node)
+
         # Room that others count on already is not counted on twice, so this starts below zero.
         there = -ledger.in_use()
         for row, requests in enumerate(columns.requests(list(ledger.resources), going)):
             np.add.at(there[row], columns.node[going], requests)
+
         beside: Ints = np.minimum(asked, np.maximum(there, 0))
         return beside
 
@@ -386,10 +584,14 @@ def _gives_up(holder: Group, beneficiary: Group) -> Verdict:
 
 
 def _told(verdict: Verdict, told: Refusal, preemptor: Preemptor) -> Verdict:
-    """The verdict with this told of the group, and of the needed members that were told something of their own."""
+    """The verdict with this told of the group, and of the needed members that were told something
+    of their own.
+    """
     needed = {pod.uid for pod in preemptor.pods}
     return replace(
-        verdict, told=told, notes=tuple((uid, told if uid in needed else note) for uid, note in verdict.notes)
+        verdict,
+        told=told,
+        notes=tuple((uid, told if uid in needed else note) for uid, note in verdict.notes),
     )
 
 
@@ -399,11 +601,14 @@ def _as_of(verdict: Verdict, preemptor: Preemptor) -> Verdict:
     notes = tuple((pod.uid, note) for pod in preemptor.pods for _, note in verdict.notes)
     had = verdict.round
     own = replace(had, number=group.rounds + 1) if had is not None else None
+
     return replace(verdict, group=group.id, generation=group.generation, round=own, notes=notes)
 
 
 def not_done(group: Group, verdict: Verdict, why: Obstacle) -> Verdict:
-    """The refusal of a group whose preemption takes more work than is left, or than any plan has."""
+    """The refusal of a group whose preemption takes more work than is left, or than any
+    plan has.
+    """
     needed = sum(len(gang.pending) + len(gang.retry) for gang in group.gangs)
     return _in_vain(verdict, NotHelpful(why=why, needed=needed), group)
 
@@ -417,4 +622,10 @@ def _in_vain(verdict: Verdict, why: NotHelpful, group: Group) -> Verdict:
         shared = {id(note): note for _, note in notes}
         told = {each: preempting.with_obstacle(note, why) for each, note in shared.items()}
         notes = tuple((uid, told[id(note)] if uid in needed else note) for uid, note in notes)
-    return replace(verdict, told=preempting.with_obstacle(verdict.told, why), notes=notes, preemption=why)
+
+    return replace(
+        verdict,
+        told=preempting.with_obstacle(verdict.told, why),
+        notes=notes,
+        preemption=why,
+    )

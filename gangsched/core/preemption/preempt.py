@@ -1,6 +1,7 @@
 """Preemption as a step of the pipeline: which groups may preempt, and when in a plan.
 
-Invariant: Strict groups preempt in their turn; NonStrict ones after all groups, if none of them yields its holds (V15).
+Invariant: Strict groups preempt in their turn; NonStrict ones after all groups, if none of them
+yields its holds (V15).
 """
 
 from __future__ import annotations
@@ -20,22 +21,35 @@ from gangsched.model.preemption import Obstacle, PreemptionInput
 
 
 def room_maker_of(
-    preempting: PreemptionInput | None, decider: Decider, ordered: Sequence[Group], cache: PodTableCache
+    preempting: PreemptionInput | None,
+    decider: Decider,
+    ordered: Sequence[Group],
+    cache: PodTableCache,
 ) -> RoomMaker:
-    """The preemption of one plan; `ordered` are all of its groups. One that never preempts if preemption is off."""
+    """The preemption of one plan; `ordered` are all of its groups. One that never preempts if
+    preemption is off.
+    """
     preemptions = PlanPreemptions.of(preempting, decider.ledger, decider.now_s, decider, cache)
     if preemptions is None:
         return RoomMaker()
+
     return Preempt(preemptions, decider, ordered)
 
 
 class Preempt(RoomMaker):
     """Evicts pods of lower priority, or lets groups of lower priority release their holds."""
 
-    def __init__(self, preemptions: PlanPreemptions, decider: Decider, ordered: Sequence[Group]) -> None:
+    def __init__(
+        self,
+        preemptions: PlanPreemptions,
+        decider: Decider,
+        ordered: Sequence[Group],
+    ) -> None:
         self._preemptions = preemptions
         self._decider = decider
-        # Whatever their turn: a group that is decided early may take the room that a later one holds.
+
+        # Whatever their turn: a group that is decided early may take the room that a later one
+        # holds.
         self._holders = [group for group in ordered if group.holds]
 
     @property
@@ -44,9 +58,15 @@ class Preempt(RoomMaker):
         return self._preemptions.is_full
 
     def make_room(
-        self, group: Group, verdict: Verdict, verdicts: Mapping[str, Verdict], behind: Behind
+        self,
+        group: Group,
+        verdict: Verdict,
+        verdicts: Mapping[str, Verdict],
+        behind: Behind,
     ) -> dict[str, Verdict]:
-        """Let a Strict group preempt; a NonStrict one may still get the holds of others (step 8)."""
+        """Let a Strict group preempt; a NonStrict one may still get the holds of others
+        (step 8).
+        """
         self.alike = ()
         if not group.strict:
             return {group.id: verdict}
@@ -70,12 +90,18 @@ class Preempt(RoomMaker):
         return unpaid
 
     def make_room_for_holders(
-        self, ordered: Sequence[Group], verdicts: Mapping[str, Verdict], queue: PlanQueue, *, but: Container[str]
+        self,
+        ordered: Sequence[Group],
+        verdicts: Mapping[str, Verdict],
+        queue: PlanQueue,
+        *,
+        but: Container[str],
     ) -> tuple[dict[str, Verdict], frozenset[str]]:
-        """Let NonStrict groups preempt. Not those in `but`: others may yield to them in the next plan.
+        """Let NonStrict groups preempt. Not those in `but`: others may yield to them in the next
+        plan.
 
-        The groups to decide again are those for which the work of this plan did not suffice. They are fewer than this
-        plan decided, so that plans end.
+        The groups to decide again are those for which the work of this plan did not suffice. They
+        are fewer than this plan decided, so that plans end.
         """
         made: dict[str, Verdict] = {}
         put_off: list[Group] = []
@@ -87,13 +113,17 @@ class Preempt(RoomMaker):
 
             ledger.respect_nominations(group.lowest_priority, but=group.id)
             holders = post_filter.still_holding(ordered, {**verdicts, **made})
-            decided = queue.beyond(partial(self._preemptions.turn, group, verdicts[group.id], holders))
+
+            decided = queue.beyond(
+                partial(self._preemptions.turn, group, verdicts[group.id], holders)
+            )
             if decided is None:
                 put_off.append(group)
             else:
                 made |= decided
 
-        # Without this, the next plan would put off the same groups again, and the pass would never end.
+        # Without this, the next plan would put off the same groups again, and the pass would never
+        # end.
         if put_off and len(put_off) == len(verdicts):
             first = put_off.pop(0)
             made[first.id] = not_done(first, verdicts[first.id], Obstacle.TOO_MUCH_WORK)

@@ -1,7 +1,7 @@
 """The preemptor: the members that a refused group needs, and their preemption priority (V1, V2).
 
-Invariant: only members needed for a minimum preempt, with the lowest priority among these members. Members above the
-minimum never preempt, because they would be the first victims themselves.
+Invariant: only members needed for a minimum preempt, with the lowest priority among these members.
+Members above the minimum never preempt, because they would be the first victims themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ FOR_ROOM = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 class Preemptor:
     """A group reduced to its needed members: only these are pending, and the group is Strict.
 
-    Victims must have a priority below `right`. `never`: a needed member or a PodGroup has preemptionPolicy Never.
+    Victims must have a priority below `right`. `never`: a needed member or a PodGroup has
+    preemptionPolicy Never.
     """
 
     group: Group
@@ -44,44 +45,62 @@ class Preemptor:
         """The preemptor of a group whose pending members are all needed; there must be one."""
         pods = [pod for gang in group.gangs for pod in gang.pending]
         right = min(pod.priority for pod in pods)
-        never = any(gang.never_preempts for gang in group.gangs) or any(pod.never_preempts for pod in pods)
+        never = any(gang.never_preempts for gang in group.gangs) or any(
+            pod.never_preempts for pod in pods
+        )
         below = [gang for gang in group.gangs if gang.pending]
+
         return cls(group, below, pods, Counter(pod.shape for pod in pods), right, never)
 
     def with_weakest(self, found: NotHelpful, highest: int) -> NotHelpful:
-        """Add to `found` the name of the member that limits the preemption priority, if other members have a higher
-        priority (V2).
+        """Add to `found` the name of the member that limits the preemption priority, if other
+        members have a higher priority (V2).
         """
         if found.why is not Obstacle.NOTHING_LOWER or self.right >= highest:
             return found
+
         weakest = min(self.pods, key=lambda pod: (pod.priority, pod.key))
         return replace(found, name=weakest.key, amount=weakest.priority)
 
 
 def refused_for_room(verdict: Verdict) -> bool:
-    """Whether the group was refused only for lack of room. False if the verdict also binds pods or releases holds."""
-    return verdict.reason in FOR_ROOM and bool(verdict.needs) and not (verdict.binds or verdict.releases)
+    """Whether the group was refused only for lack of room. False if the verdict also binds pods or
+    releases holds.
+    """
+    return (
+        verdict.reason in FOR_ROOM
+        and bool(verdict.needs)
+        and not (verdict.binds or verdict.releases)
+    )
 
 
 def preemptor_of(group: Group, verdict: Verdict, table: NodeTable) -> Preemptor | None:
-    """The preemptor for the needed members of a group that was refused for room; None if no member is needed.
+    """The preemptor for the needed members of a group that was refused for room; None if no member
+    is needed.
 
     Members that the verdict places on hold count as held (V16).
     """
     gangs = tuple(_reduced(gang, group, verdict.holds, table) for gang in group.gangs)
-    return Preemptor.of(replace(group, gangs=gangs)) if any(gang.pending for gang in gangs) else None
+    if any(gang.pending for gang in gangs):
+        return Preemptor.of(replace(group, gangs=gangs))
+
+    return None
 
 
 def _reduced(gang: Gang, group: Group, holds: Sequence[Placement], table: NodeTable) -> Gang:
-    """The gang with the members pending that it needs, the first in placing order or the first whole slices."""
+    """The gang with the members pending that it needs, the first in placing order or the first
+    whole slices.
+    """
     own = {pod.uid for pod in gang.pending}
     held = (*gang.held, *(placement for placement in holds if placement.pod.uid in own))
     taken = {placement.pod.uid for placement in held}
     waiting = [pod for pod in (*gang.retry, *gang.pending) if pod.uid not in taken]
     lack = _lack(replace(gang, held=held), group)
+
     if gang.constraints.slices:
         waiting = slices.needed(slices.units(gang, waiting, table), lack).waiting
         lack = len(waiting)
+
     needed = tuple(waiting[:lack])
     reduced = replace(
         gang,
@@ -106,5 +125,6 @@ def _lack(gang: Gang, group: Group) -> int:
         return max(0, missing(gang, 0) - len(gang.kept))
     if not (group.broken or gang.permitted_min):
         return 0
+
     least = min(gang.permitted_min or gang.min_member, gang.min_member)
     return max(0, least - gang.bound - gang.succeeded - len(gang.kept) - len(gang.held))

@@ -1,10 +1,11 @@
-"""Units of eviction, each evicted as a whole or not at all (V5, V6), and candidates, which are sets of units with a
-cost (V8).
+"""Units of eviction, each evicted as a whole or not at all (V5, V6), and candidates, which are sets
+of units with a cost (V8).
 
-Invariant: members of a gang above its minimum (its surplus) are evicted one by one; at the minimum, the whole group is
-evicted, in every namespace. A child above the minimum of its tree is evicted whole, without the rest of the tree.
-Members of a gang with disruption mode Pod are always evicted one by one. The priority of a unit is the highest priority
-of its members, and is below the preemptor's.
+Invariant: members of a gang above its minimum (its surplus) are evicted one by one; at the minimum,
+the whole group is evicted, in every namespace. A child above the minimum of its tree is evicted
+whole, without the rest of the tree. Members of a gang with disruption mode Pod are always evicted
+one by one. The priority of a unit is the highest priority of its members, and is below the
+preemptor's.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ class Cores:
     """
 
     groups: Sequence[str]
-    #: By gang: the core of its group, the core of the gang itself, and the spare child that it is part of, "" for none.
+    #: By gang: the core of its group, the core of the gang itself, and the spare child that it is
+    #: part of, "" for none.
     group_of: Ints
     unit_of: Ints
     parts: Sequence[str]
     #: By core: the core whose eviction evicts this one as well, NONE for none; padded.
     within: Ints
-    #: By core: whether it may be evicted, its priority, and the number of gangs that its eviction stops.
+    #: By core: whether it may be evicted, its priority, and the number of gangs that its eviction
+    #: stops.
     open: Bools
     priority: Ints
     stops: Ints
@@ -50,7 +53,8 @@ class Cores:
 
     def among(self, pods: Bools) -> Ints:
         """The cores of these pods, without duplicates, ascending."""
-        # Counted from NONE on, whose count is dropped; np.unique would sort 20,000 pods for each region.
+        # Counted from NONE on, whose count is dropped; np.unique would sort 20,000 pods for each
+        # region.
         return np.flatnonzero(np.bincount(self.of[pods] + 1, minlength=len(self.groups) + 1)[1:])
 
     def members(self, core: int) -> list[int]:
@@ -61,10 +65,12 @@ class Cores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreemptionCandidate:
-    """`units` whose eviction may make room, the most expensive last; their `pods`, and the `cores` among the units.
+    """`units` whose eviction may make room, the most expensive last; their `pods`, and the `cores`
+    among the units.
 
-    `harm` is their preemption cost. A kube-scheduler candidate is one node with its victims; here the victims may be on
-    several nodes. `singly` are gangs that fall below their minimum because of pods that are evicted one by one.
+    `harm` is their preemption cost. A kube-scheduler candidate is one node with its victims; here
+    the victims may be on several nodes. `singly` are gangs that fall below their minimum because of
+    pods that are evicted one by one.
     """
 
     of: Units
@@ -77,33 +83,53 @@ class PreemptionCandidate:
     @property
     def stopped(self) -> list[str]:
         """Gangs that fall below their minimum."""
-        cores, chosen, stops = self.of.cores, set(self.cores), np.flatnonzero(self.of.stops).tolist()
+        cores = self.of.cores
+        chosen = set(self.cores)
+        stops = np.flatnonzero(self.of.stops).tolist()
         whole = [g for g in stops if chosen & {int(cores.group_of[g]), int(cores.unit_of[g])}]
+
         return sorted({*self.singly, *(self.of.columns.gangs[g].id for g in whole)})
 
     def victims(self, overdue: Set[str]) -> dict[int, Victim]:
-        """The victims by pod number, each with its kind of unit (V6). `overdue` are uids of pods that exceeded their
-        run time (H11).
+        """The victims by pod number, each with its kind of unit (V6). `overdue` are uids of pods
+        that exceeded their run time (H11).
         """
-        columns, cores, chosen = self.of.columns, self.of.cores, set(self.cores)
+        columns = self.of.columns
+        cores = self.of.cores
+        chosen = set(self.cores)
         with_core = {i for core in chosen for i in cores.members(core)}
         found = {}
+
         for i in self.pods:
             pod, node, *_ = columns.running[i]
-            g, part = int(columns.gang[i]), ""
+            g = int(columns.gang[i])
+            part = ""
+
             gang = columns.gangs[g] if columns.in_gang[i] else None
             if gang is None or gang.disrupted_singly:
                 kind = UnitKind.POD
             elif i not in with_core:
                 kind = UnitKind.SURPLUS
             elif cores.parts[g] and int(cores.unit_of[g]) in chosen:
-                kind, part = UnitKind.CHILD, cores.parts[g]
+                kind = UnitKind.CHILD
+                part = cores.parts[g]
             else:
                 kind = UnitKind.CORE
+
             of, group = (gang.id, gang.group) if gang else ("", "")
             found[i] = Victim(
-                pod.uid, pod.namespace, pod.name, node, of, group, kind, pod.priority, pod.uid in overdue, part
+                pod.uid,
+                pod.namespace,
+                pod.name,
+                node,
+                of,
+                group,
+                kind,
+                pod.priority,
+                pod.uid in overdue,
+                part,
             )
+
         return found
 
 
@@ -111,62 +137,97 @@ class PreemptionCandidate:
 class Units:
     """Units that one preemptor may evict.
 
-    A unit is a number, so that candidates are sorted and compared by column: unit `i` below `first_core` is the single
-    pod `i`, and unit `first_core + c` is core `c`.
+    A unit is a number, so that candidates are sorted and compared by column: unit `i` below
+    `first_core` is the single pod `i`, and unit `first_core + c` is core `c`.
     """
 
     columns: RunningColumns
     first_core: int
     #: `single[i]`: pod `i` may be evicted by itself, as a plain pod or as surplus of its gang.
     single: Bools
-    #: By gang: members that count towards its minimum, how many of them are above it, and whether the gang stops if its
-    #: core is evicted.
+    #: By gang: members that count towards its minimum, how many of them are above it, and whether
+    #: the gang stops if its core is evicted.
     running: Ints
     surplus: Ints
     stops: Bools
-    #: The single pods of gangs in the order in which they are evicted within their gang: lower priority first, then the
-    #: latest created, then the highest ordinal.
+    #: The single pods of gangs in the order in which they are evicted within their gang: lower
+    #: priority first, then the latest created, then the highest ordinal.
     by_age: Ints
     cores: Cores
 
     @classmethod
     def of(cls, preemptor: Preemptor, columns: RunningColumns, allowed: Bools) -> Units:
-        """The units of lower priority among the pods that `allowed` selects, without the preemptor's own group."""
-        gangs, gang = columns.gangs, columns.gang
-        eligible = allowed & ~columns.spared & (columns.priority < preemptor.right) & columns.on_node
+        """The units of lower priority among the pods that `allowed` selects, without the
+        preemptor's own group.
+        """
+        gangs = columns.gangs
+        gang = columns.gang
+        eligible = (
+            allowed & ~columns.spared & (columns.priority < preemptor.right) & columns.on_node
+        )
         staying = columns.in_gang & ~columns.going
-        running = np.bincount(gang[staying], minlength=len(gangs)) + ints([each.succeeded for each in gangs])
-        least = ints([each.min_member for each in gangs])
-        theirs = bools([each.group != preemptor.group.id for each in gangs])
-        divisible = bools([not each.indivisible for each in gangs])
-        singly = bools([each.disrupted_singly for each in gangs])
-        surplus = np.where(theirs & divisible, np.maximum(running - np.where(singly, 0, least), 0), 0)
+        running = np.bincount(gang[staying], minlength=len(gangs)) + ints(
+            [running_gang.succeeded for running_gang in gangs]
+        )
+        least = ints([running_gang.min_member for running_gang in gangs])
+        theirs = bools([running_gang.group != preemptor.group.id for running_gang in gangs])
+        divisible = bools([not running_gang.indivisible for running_gang in gangs])
+        singly = bools([running_gang.disrupted_singly for running_gang in gangs])
+        surplus = np.where(
+            theirs & divisible,
+            np.maximum(running - np.where(singly, 0, least), 0),
+            0,
+        )
         single = eligible & by_gang(surplus > 0, gang, plain=True)
         together = staying & ~by_gang(singly, gang)
         spare = _spare(columns, together, np.where(theirs, running, 0), np.maximum(least, 1))
+
         # A gang with a minimum of 1 is never stopped: its last pod goes as a single pod does.
         stops = (least >= 2) & (running >= least) & ~singly
         cores = _cores(columns, eligible, together, theirs, stops, spare)
-        members, rows = np.flatnonzero(single & columns.in_gang), columns.table.rows
+        members = np.flatnonzero(single & columns.in_gang)
+        rows = columns.table.rows
         ordinals = columns.table.ordinals(members)
-        keys = [rows.key[members], -ordinals, -rows.created[members], columns.priority[members], gang[members]]
-        return cls(columns, len(columns.running), single, running, surplus, stops, members[np.lexsort(keys)], cores)
+        keys = [
+            rows.key[members],
+            -ordinals,
+            -rows.created[members],
+            columns.priority[members],
+            gang[members],
+        ]
+
+        return cls(
+            columns,
+            len(columns.running),
+            single,
+            running,
+            surplus,
+            stops,
+            members[np.lexsort(keys)],
+            cores,
+        )
 
     def upto(self, level: int, region: Bools, order: Ints | None = None) -> tuple[Ints, Ints]:
         """Single pods and cores of at most priority `level` with a pod on a node of `region`.
 
-        Each gang contributes at most its surplus, in the order of `by_age` or, if given, by ascending `order[i]`.
+        Each gang contributes at most its surplus, in the order of `by_age` or, if given, by
+        ascending `order[i]`.
         """
-        columns, inside = self.columns, self.columns.inside(region)
+        columns = self.columns
+        inside = self.columns.inside(region)
         may_go = self.single & inside & (columns.priority <= level)
+
         members = self.by_age[may_go[self.by_age]]
         if members.size:
             if order is not None:
                 members = members[np.lexsort((order[members], columns.gang[members]))]
+
             gangs = columns.gang[members]
-            # `members` are sorted by gang, so a member's place in its gang is its index less that of the gang's first.
+            # `members` are sorted by gang, so a member's place in its gang is its index less that
+            # of the gang's first.
             place = np.arange(members.size) - np.searchsorted(gangs, gangs, side="left")
             members = members[place < self.surplus[gangs]]
+
         plain = np.flatnonzero(may_go & columns.plain)
         there = self.cores.among(inside)
         return np.concatenate((plain, members)), there[self.cores.priority[there] <= level]
@@ -180,12 +241,20 @@ class Units:
         """Priorities of units with a pod in `region`, ascending."""
         inside = self.columns.inside(region)
         there = self.cores.among(inside)
-        return sorted({*self.columns.priority[self.single & inside].tolist(), *self.cores.priority[there].tolist()})
+        return sorted(
+            {
+                *self.columns.priority[self.single & inside].tolist(),
+                *self.cores.priority[there].tolist(),
+            }
+        )
 
     def split(self, units: Iterable[int]) -> tuple[list[int], list[int]]:
         """The single pods and the cores among the units, each in the given order."""
-        chosen, first = tuple(units), self.first_core
-        return [unit for unit in chosen if unit < first], [unit - first for unit in chosen if unit >= first]
+        chosen = tuple(units)
+        first = self.first_core
+        return [unit for unit in chosen if unit < first], [
+            unit - first for unit in chosen if unit >= first
+        ]
 
     def pods_of(self, units: Iterable[int]) -> list[int]:
         """Pods of these units, without duplicates."""
@@ -193,16 +262,22 @@ class Units:
         return sorted({*single, *(i for core in cores for i in self.cores.members(core))})
 
     def candidate(self, units: Iterable[int]) -> PreemptionCandidate:
-        """The candidate of these units. Pods and children that are evicted with a core of the candidate are not listed
-        as units.
+        """The candidate of these units. Pods and children that are evicted with a core of the
+        candidate are not listed as units.
         """
-        columns, chosen = self.columns, tuple(units)
+        columns = self.columns
+        chosen = tuple(units)
         with_core = set(self.split(chosen)[1])
         covered = {i for core in with_core for i in self.cores.members(core)}
-        covered |= {self.first_core + core for core in with_core if int(self.cores.within[core]) in with_core}
+        covered |= {
+            self.first_core + core
+            for core in with_core
+            if int(self.cores.within[core]) in with_core
+        }
         kept = tuple(unit for unit in chosen if unit not in covered)
         single, cores = self.split(kept)
-        pods, singly = self.pods_of(kept), self._stopped_singly(single)
+        pods = self.pods_of(kept)
+        singly = self._stopped_singly(single)
         harm = Harm(
             budgets_broken=len(columns.budgets.broken(pods)) if columns.budgets.covering else 0,
             highest_priority=int(columns.priority[pods].max()) if pods else 0,
@@ -212,44 +287,67 @@ class Units:
             wait_steps=int(columns.wait[pods].max()) if pods else 0,
             started_s=-int(columns.start[pods].sum()),
         )
+
         return PreemptionCandidate(self, kept, tuple(pods), tuple(cores), singly, harm)
 
     def _stopped_singly(self, pods: Sequence[int]) -> frozenset[str]:
-        """Gangs that stop because these pods, which are evicted one by one, are too many of them."""
+        """Gangs that stop because these pods, which are evicted one by one, are too many
+        of them.
+        """
         taken = Counter(self.columns.gang[pods].tolist())
-        gangs = ((self.columns.gangs[g], int(self.running[g]), number) for g, number in taken.items() if g >= 0)
+        gangs = (
+            (self.columns.gangs[g], int(self.running[g]), number)
+            for g, number in taken.items()
+            if g >= 0
+        )
         return frozenset(
             gang.id
             for gang, running, number in gangs
-            if gang.disrupted_singly and gang.min_member >= 2 and running - number < gang.min_member <= running
+            if gang.disrupted_singly
+            and gang.min_member >= 2
+            and running - number < gang.min_member <= running
         )
 
     def name(self, unit: int) -> str:
         """A name of a unit that is stable across plans."""
         if unit < self.first_core:
             return self.columns.running[unit].pod.uid
+
         return f"group {self.cores.groups[unit - self.first_core]}"
 
 
 def _spare(columns: RunningColumns, staying: Bools, counts: Ints, least: Ints) -> list[str]:
-    """By gang, the child above the minimum of its composite that it is part of, "" for none; those of low priority and
-    the latest go first.
+    """By gang, the child above the minimum of its composite that it is part of, "" for none; those
+    of low priority and the latest go first.
     """
-    gangs, spare = columns.gangs, [""] * len(columns.gangs)
+    gangs = columns.gangs
+    spare = [""] * len(columns.gangs)
     whole = counts >= least
-    trees = {gang.group: gang.tree for g, gang in enumerate(gangs) if gang.tree is not None and whole[g]}
+
+    trees = {
+        gang.group: gang.tree for g, gang in enumerate(gangs) if gang.tree is not None and whole[g]
+    }
     if not trees:
         return spare
-    pods, created = np.flatnonzero(staying), columns.table.rows.created
+
+    pods = np.flatnonzero(staying)
+    created = columns.table.rows.created
     priority, since = (np.full(len(gangs), np.iinfo(np.int64).min) for _ in range(2))
     np.maximum.at(priority, columns.gang[pods], columns.priority[pods])
     np.maximum.at(since, columns.gang[pods], created[pods])
     number = {gang.id: g for g, gang in enumerate(gangs)}
-    children = {child for each in composites_of(*trees.values()) for child in each.children}
-    running = {part: [number[each] for each in gangs_of(part) if each in number] for part in children}
+    children = {
+        child for composite in composites_of(*trees.values()) for child in composite.children
+    }
+    running = {
+        part: [number[gang_id] for gang_id in gangs_of(part) if gang_id in number]
+        for part in children
+    }
 
     has_members = {gang: int(counts[g]) for gang, g in number.items()}
-    needs = dict.fromkeys(gangs_of(*trees.values()), 1) | {gang: int(least[g]) for gang, g in number.items()}
+    needs = dict.fromkeys(gangs_of(*trees.values()), 1) | {
+        gang: int(least[g]) for gang, g in number.items()
+    }
 
     # From the root down: below a child that goes as a whole, nothing goes by itself.
     open_parts = [*trees.values()]
@@ -257,31 +355,52 @@ def _spare(columns: RunningColumns, staying: Bools, counts: Ints, least: Ints) -
         composite = open_parts.pop()
         if composite.indivisible:
             continue
-        has = [each for each in whole_children(Root(composite, needs), composite, has_members) if running[each]]
+
+        has = [
+            child
+            for child in whole_children(Root(composite, needs), composite, has_members)
+            if running[child]
+        ]
         has.sort(key=lambda part: (len(part_id(part)), part_id(part)), reverse=True)
-        # Python's integers: a part whose members have all succeeded has the least of int64, which has no negative.
-        has.sort(key=lambda part: (int(max(priority[running[part]])), -int(max(since[running[part]]))))
+
+        # Python's integers: a part whose members have all succeeded has the least of int64, which
+        # has no negative.
+        has.sort(
+            key=lambda part: (int(max(priority[running[part]])), -int(max(since[running[part]])))
+        )
         above = max(0, len(has) - composite.min_children)
         for part in has[:above]:
             for g in running[part]:
                 spare[g] = part_id(part)
+
         open_parts += [each for each in has[above:] if isinstance(each, Composite)]
+
     return spare
 
 
 def _cores(
-    columns: RunningColumns, eligible: Bools, staying: Bools, theirs: Bools, stops: Bools, parts: Sequence[str]
+    columns: RunningColumns,
+    eligible: Bools,
+    staying: Bools,
+    theirs: Bools,
+    stops: Bools,
+    parts: Sequence[str],
 ) -> Cores:
-    """The groups as units, and children of trees that can be spared, by gang in `parts`; one of whose pods may not be
-    taken, or is not known or being bound, is not open.
+    """The groups as units, and children of trees that can be spared, by gang in `parts`; one of
+    whose pods may not be taken, or is not known or being bound, is not open.
 
     A spare child is a unit besides its tree, which is evicted with all its children.
     """
     spare = bools([bool(part) for part in parts])
-    names = [f"{gang.group} {part}" if part else gang.group for gang, part in zip(columns.gangs, parts, strict=True)]
+    names = [
+        f"{gang.group} {part}" if part else gang.group
+        for gang, part in zip(columns.gangs, parts, strict=True)
+    ]
     groups = sorted({*(gang.group for gang in columns.gangs), *names})
     number = {group: c for c, group in enumerate(groups)}
-    group_of, unit_of = ints([number[gang.group] for gang in columns.gangs]), ints([number[name] for name in names])
+    group_of = ints([number[gang.group] for gang in columns.gangs])
+    unit_of = ints([number[name] for name in names])
+
     # The pods of a spare child count twice: for the child's core and for that of its tree.
     own = np.flatnonzero(staying)
     again = own[spare[columns.gang[own]]] if spare.any() else own[:0]
@@ -293,7 +412,10 @@ def _cores(
         return np.concatenate((group_of[gangs], unit_of[gangs & spare]))
 
     closed = ~theirs | ~columns.whole | bools([gang.binding for gang in columns.gangs])
-    shut = np.bincount(units(closed), minlength=size) + np.bincount(core[~eligible[pods]], minlength=size)
+    shut = np.bincount(units(closed), minlength=size) + np.bincount(
+        core[~eligible[pods]],
+        minlength=size,
+    )
     count = np.bincount(core, minlength=size)
     is_open = (shut == 0) & (count > 0)
     priority = np.full(size, np.iinfo(np.int64).min)
@@ -301,10 +423,24 @@ def _cores(
     of = np.full(len(columns.running), NONE, dtype=np.int64)
     units_of_pods = unit_of[columns.gang[own]]
     of[own] = np.where(is_open[units_of_pods], units_of_pods, NONE)
+
     # Pods sorted by core: those of core c begin where all cores before it have had theirs.
     order = pods[np.argsort(core, kind="stable")]
     first = np.concatenate(([0], np.cumsum(count)))
     stopped = np.bincount(units(stops), minlength=size)
     within = padded(size, NONE)
     within[unit_of[spare]] = group_of[spare]
-    return Cores(groups, group_of, unit_of, parts, within, is_open, priority, stopped, of, order, first)
+
+    return Cores(
+        groups,
+        group_of,
+        unit_of,
+        parts,
+        within,
+        is_open,
+        priority,
+        stopped,
+        of,
+        order,
+        first,
+    )

@@ -1,1 +1,3 @@
-"""Reservations: room reserved for the groups that have waited longest, and backfill of other groups."""
+"""Reservations: room reserved for the groups that have waited longest, and backfill of other
+groups.
+"""

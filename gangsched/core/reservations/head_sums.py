@@ -1,8 +1,8 @@
 """Sums: whether the total room suffices for a head; a round can permit the head only if it does.
 
-Invariant: if the sums do not suffice, no round permits the head. They are exact for identical pods and for pods whose
-sizes divide one another, within one topology domain if one is required. A round checks inter-pod and volume
-constraints.
+Invariant: if the sums do not suffice, no round permits the head. They are exact for identical pods
+and for pods whose sizes divide one another, within one topology domain if one is required. A round
+checks inter-pod and volume constraints.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ from gangsched.model.snapshot import Bools, Ints
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """Pods of one shape: `counts[gang]` of them wait, the nodes `open[n]` may take them, in one domain if `kept`.
+    """Pods of one shape: `counts[gang]` of them wait, the nodes `open[n]` may take them, in one
+    domain if `kept`.
 
-    Of the accelerator in row `row`, all pods of all shapes together take at least `least[a]` times the amount `a`.
+    Of the accelerator in row `row`, all pods of all shapes together take at least `least[a]` times
+    the amount `a`.
     """
 
     shape: Shape
@@ -63,33 +65,47 @@ class HeadSums:
         return sorted(asked.union(row for row, _, _ in self._least))
 
     def enough(self, free: Ints) -> bool:
-        """Whether the totals of `free[r][n]` suffice in at least one domain. Resources that are not in `rows` may have
-        any value.
+        """Whether the totals of `free[r][n]` suffice in at least one domain. Resources that are not
+        in `rows` may have any value.
         """
         return bool(self.by_domain(free).any())
 
     def by_domain(self, free: Ints) -> Bools:
-        """For each required domain, whether the totals of `free[r][n]` suffice. If no domain is required, one entry for
-        all nodes.
+        """For each required domain, whether the totals of `free[r][n]` suffice. If no domain is
+        required, one entry for all nodes.
         """
         # Without the debts of overcommitted nodes, which take nothing from what others have free.
-        if any(int(np.maximum(free[row][nodes], 0).sum()) < amount for row, amount, nodes in self._least):
+        if any(
+            int(np.maximum(free[row][nodes], 0).sum()) < amount
+            for row, amount, nodes in self._least
+        ):
             return np.zeros(1, dtype=np.bool_)
+
         fits = [self._per_domain(ask, room(ask.shape, free, self._resources)) for ask in self._asks]
         found = np.ones(1, dtype=np.bool_)
+
         for gang, lack in enumerate(self._lacks):
-            most = sum(np.minimum(ask.counts[gang], fit) for ask, fit in zip(self._asks, fits, strict=True))
+            most = sum(
+                np.minimum(ask.counts[gang], fit) for ask, fit in zip(self._asks, fits, strict=True)
+            )
             found = found & (most >= lack)
+
         for ask in self._asks:
             for amount, least in ask.least:
-                found = found & (self._per_domain(ask, np.maximum(free[ask.row], 0) // amount) >= least)
+                found = found & (
+                    self._per_domain(ask, np.maximum(free[ask.row], 0) // amount) >= least
+                )
+
         return found
 
     def _per_domain(self, ask: _Ask, fits: Ints) -> Ints:
-        """The sum of `fits[n]` by domain; one entry for all nodes where the pods may be in different domains."""
+        """The sum of `fits[n]` by domain; one entry for all nodes where the pods may be in
+        different domains.
+        """
         fits = fits * ask.open
         if self._domains is None or not ask.kept:
             return np.array([fits.sum()])
+
         return self._domains.level.sums(fits)
 
 
@@ -101,47 +117,63 @@ def _asks(head: Head, empty: Ledger) -> list[_Ask]:
     by_topology = any(gang.constraints.topology for gang in head.group.gangs)
     all_needed = all(missing(gang, 0) == len(gang.pending) for gang in head.gangs)
     made = []
+
     for shape in total:
         name, amount = empty.packed_by(shape)
         least: tuple[tuple[int, int], ...] = ()
-        # Only if all pods must be placed: with members to spare, the smaller shapes may be the ones that start.
+
+        # Only if all pods must be placed: with members to spare, the smaller shapes may be the ones
+        # that start.
         if name and all_needed and len(total) > 1:
             # Shapes whose nodes are all among these: what they take, they take here.
             inside = [other for other in total if not (nodes[other] & ~nodes[shape]).any()]
             asked = [(total[other], dict(other.requests).get(name, 0)) for other in inside]
-            least = tuple((a, sum(count * (each // a) for count, each in asked)) for a in sorted({1, amount}))
+            least = tuple(
+                (a, sum(count * (each // a) for count, each in asked)) for a in sorted({1, amount})
+            )
+
         of_gangs = np.array([count[shape] for count in counts], dtype=np.int64)
         # A required GPU product restricts only pods with accelerators (`Domains.required`).
         kept = by_topology or bool(name)
         made.append(_Ask(shape, of_gangs, nodes[shape], kept, empty.resources.get(name, 0), least))
+
     return made
 
 
 def _min_resources(gang: Gang, empty: Ledger) -> list[tuple[int, int, Bools]]:
-    """Requirements of `minResources` (P4): the resource, how much of it must be free in sum, and on which nodes."""
+    """Requirements of `minResources` (P4): the resource, how much of it must be free in sum, and on
+    which nodes.
+    """
     if not gang.min_resources or not gang.pending:
         return []
+
     nodes = ~empty.table.everywhere()
     for shape in {pod.shape for pod in gang.pending}:
         nodes |= static_fit(shape, empty.table).mask
+
     held = Counter[str]()
     for placement in gang.held:
         held.update(dict(placement.pod.shape.requests))
+
     rows = ((empty.resources.get(name), amount - held[name]) for name, amount in gang.min_resources)
     return [(row, amount, nodes) for row, amount in rows if row is not None]
 
 
 FIRST_ENDS = 16
-"""Ends that are looked at first, from the one that sums allow on; four times as many each time after that."""
+"""Ends that are looked at first, from the one that sums allow on; four times as many each time
+after that.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class HeadDomains:
-    """The domains that may hold a head of several shapes, found by sums for all domains at once, then by packings (H5).
+    """The domains that may hold a head of several shapes, found by sums for all domains at once,
+    then by packings (H5).
 
-    `open[item][n]`: node `n` may hold pods of an item if it has room. The start time is exact if only room matters and
-    the plan's work is not used up. Expected ends are examined in windows: sums select the domains that may hold the
-    head by the end of a window, and the selected domains are packed in the order of their own pods' ends.
+    `open[item][n]`: node `n` may hold pods of an item if it has room. The start time is exact if
+    only room matters and the plan's work is not used up. Expected ends are examined in windows:
+    sums select the domains that may hold the head by the end of a window, and the selected domains
+    are packed in the order of their own pods' ends.
     """
 
     demand: Demand
@@ -151,54 +183,83 @@ class HeadDomains:
 
     @classmethod
     def of(cls, head: Head, ledger: Ledger, empty: Ledger) -> HeadDomains | None:
-        """The domains of a head. None if totals decide, not all pods require a domain, or more than room matters."""
-        demand, domains = Demand.of(head.group, head.gangs, ledger), Domains.required(head.group, ledger.table)
+        """The domains of a head. None if totals decide, not all pods require a domain, or more than
+        room matters.
+        """
+        demand = Demand.of(head.group, head.gangs, ledger)
+        domains = Domains.required(head.group, ledger.table)
         if domains is None or domains.outer is not domains.level or not head.group.strict:
             return None
         # Pods of one shape are decided by sums: what adds up in a domain also fits there.
-        if len(demand.items) < 2 or demand.slices is not None or not (demand.is_exact and demand.only_room):
+        if (
+            len(demand.items) < 2
+            or demand.slices is not None
+            or not (demand.is_exact and demand.only_room)
+        ):
             return None
+
         # Members that run already tie the others to their domain.
-        home, size = domains.level.common(member_nodes(head.group, ledger.table)), domains.level.size
+        home = domains.level.common(member_nodes(head.group, ledger.table))
+        size = domains.level.size
         allowed = np.ones(size, dtype=np.bool_) if home is None else np.arange(size) == home
+
         return cls(demand, domains, allowed, Demand.of(head.group, head.gangs, empty).room > 0)
 
-    def first(self, sums: HeadSums, ledger: Ledger, timeline: Timeline, ends_s: Floats, low: int) -> int:
-        """Index of the first expected end, from index `low` on, at which a domain holds the head; the number of ends if
-        there is no such end.
+    def first(
+        self,
+        sums: HeadSums,
+        ledger: Ledger,
+        timeline: Timeline,
+        ends_s: Floats,
+        low: int,
+    ) -> int:
+        """Index of the first expected end, from index `low` on, at which a domain holds the head;
+        the number of ends if there is no such end.
 
-        If half of the remaining work does not suffice to decide, return the first end that was not refuted.
+        If half of the remaining work does not suffice to decide, return the first end that was not
+        refuted.
         """
         number = len(ends_s)
         pods = timeline.ended(float(ends_s[-1]))
         when = np.searchsorted(ends_s, timeline.ends_s[:pods])
         where = self.domains.level.codes[timeline.nodes[:pods]]
-        begin, width = low, FIRST_ENDS
+        begin = low
+        width = FIRST_ENDS
         at = begin
+
         try:
             # The round at the time that is found needs work, too.
             with ledger.work.at_most(ledger.work.left / 2):
                 while begin < number:
                     end = min(begin + width, number)
-                    ledger.work.charge(50 + (pods + len(self.demand.items) * len(ledger.table)) // 50)
-                    # The window's last moment: a domain that sums refuse there holds the head nowhere in the window.
+                    ledger.work.charge(
+                        50 + (pods + len(self.demand.items) * len(ledger.table)) // 50
+                    )
+
+                    # The window's last moment: a domain that sums refuse there holds the head
+                    # nowhere in the window.
                     free = ledger.free + timeline.freed(np.flatnonzero(when < end), sums.rows)
                     left = np.flatnonzero(sums.by_domain(free) & self.allowed)
-                    # By time: the first domain that holds the head has the earliest end of all that may.
+
+                    # By time: the first domain that holds the head has the earliest end of all that
+                    # may.
                     heap = [(begin, domain) for domain in left.tolist()]
                     while heap:
                         at, domain = heappop(heap)
                         own = np.flatnonzero(where == domain)
                         if self._holds(domain, ledger, timeline, own[when[own] <= at]):
                             return at
+
                         later = when[own][(when[own] > at) & (when[own] < end)]
                         if later.size:
                             heappush(heap, (int(later.min()), domain))
+
                     at = begin = end
                     width *= 4
         # Everything before `at` is refuted, so it is a lower bound, as the one that sums gave.
         except OutOfWork:
             pass
+
         return at
 
     def _holds(self, domain: int, ledger: Ledger, timeline: Timeline, gone: Ints) -> bool:

@@ -1,8 +1,8 @@
 """Heads: groups refused for room that are entitled to a reservation (semantics H3, H4, H7).
 
-Invariant: a head could be permitted on the empty cluster, so no reservation is made for a group that can never start. A
-head consists of gangs that a round can permit: a plain pod, or an additional member of a running gang, is a gang of
-one. Ledgers are left unchanged.
+Invariant: a head could be permitted on the empty cluster, so no reservation is made for a group
+that can never start. A head consists of gangs that a round can permit: a plain pod, or an
+additional member of a running gang, is a gang of one. Ledgers are left unchanged.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ WORK: Final = 9_000
 class Head:
     """A group entitled to a reservation; a round must permit all `gangs`.
 
-    It has waited since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown. For a `tree`, `group`
-    has only the gangs of the minimum number of children (I9): the children in `choice`, or the first ones if `choice`
-    is empty.
+    It has waited since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown.
+    For a `tree`, `group` has only the gangs of the minimum number of children (I9): the children in
+    `choice`, or the first ones if `choice` is empty.
     """
 
     group: Group
@@ -74,31 +74,39 @@ class Head:
     def too_much_work(self) -> NotReserved:
         """The reason for no reservation if a plan has too little work to decide.
 
-        Results about the devices of a node are cached, so the next plan continues with these. For a head without claims
-        nothing is cached, so the next attempt waits for a change or a minute.
+        Results about the devices of a node are cached, so the next plan continues with these. For a
+        head without claims nothing is cached, so the next attempt waits for a change or a minute.
         """
         return SEARCHING if self.claims_devices else TOO_MUCH_WORK
 
 
-def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work | None = None) -> Ledger:
-    """Ledger of the nodes with only the pods that never leave them (DaemonSets). `Ledger(empty=True)` is read-only.
+def empty_ledger(
+    snapshot: Snapshot,
+    policy: GpuPolicy | None = None,
+    work: Work | None = None,
+) -> Ledger:
+    """Ledger of the nodes with only the pods that never leave them (DaemonSets).
+    `Ledger(empty=True)` is read-only.
 
     A gang that needs room used by DaemonSet pods can never start, so no room is reserved for it.
     """
-    nobody, storage = PodsByNode(namespaces=snapshot.pods_by_node.namespaces), snapshot.storage
-    # Without holders: claims of running pods would make devices in use look like devices that do not exist (decision
-    # 99).
+    nobody = PodsByNode(namespaces=snapshot.pods_by_node.namespaces)
+    storage = snapshot.storage
+    # Without holders: claims of running pods would make devices in use look like devices that do
+    # not exist (decision 99).
     if storage.allocator is not None:
         storage = replace(storage, allocator=emptied(storage.allocator))
+
     made = replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody, storage=storage)
     return Ledger(made, policy=policy, work=work)
 
 
 def head_of(group: Group, choice: frozenset[str] = frozenset()) -> Head | None:
-    """The group as a candidate for a reservation; None if it does not lack room, or waits for another group (D1).
+    """The group as a candidate for a reservation; None if it does not lack room, or waits for
+    another group (D1).
 
-    In a tree, only children that its minimum needs count (I9), whether or not the plan decides the tree: the children
-    in `choice` while it is valid, otherwise the children that come first.
+    In a tree, only children that its minimum needs count (I9), whether or not the plan decides the
+    tree: the children in `choice` while it is valid, otherwise the children that come first.
     """
     choice = choice if choice and is_choice(group, choice) else frozenset()
     return _head_of(needed_of_tree(group, choice), group, choice)
@@ -108,7 +116,11 @@ def _head_of(one: Group, whole: Group, choice: frozenset[str]) -> Head | None:
     # What it yielded to has its turn first; a reservation would take back what it gave.
     gangs = () if one.yielded_to else needed(one)
     tree = whole if whole.tree is not None else None
-    return Head(one, gangs, waiting_since_s(gangs), one.run_time_s, tree, choice) if gangs else None
+
+    if gangs:
+        return Head(one, gangs, waiting_since_s(gangs), one.run_time_s, tree, choice)
+
+    return None
 
 
 def find_heads(
@@ -122,13 +134,14 @@ def find_heads(
     known: Mapping[str, NotReserved] | None = None,
     looks: int | None = None,
 ) -> tuple[list[Head], dict[str, NotReserved]]:
-    """Return the heads among the groups that were refused for room, in serving order, and for every other such group
-    the reason why it is no head.
+    """Return the heads among the groups that were refused for room, in serving order, and for every
+    other such group the reason why it is no head.
 
-    Heads are ordered as in Q1, but with the age of H4. Among equals, the group whose id is `first` stays first, because
-    its start was promised. A tree has the age of the children with which it may start. `entitled` groups, and groups
-    with a `known` reason, are not examined again. At most `looks` other groups are examined. Groups that are not
-    examined get no reason, and neither do groups that are left when the plan's work is used up.
+    Heads are ordered as in Q1, but with the age of H4. Among equals, the group whose id is `first`
+    stays first, because its start was promised. A tree has the age of the children with which it
+    may start. `entitled` groups, and groups with a `known` reason, are not examined again. At most
+    `looks` other groups are examined. Groups that are not examined get no reason, and neither do
+    groups that are left when the plan's work is used up.
     """
     heads: list[Head] = []
     others: dict[str, NotReserved] = {}
@@ -137,74 +150,108 @@ def find_heads(
     can_start = set(entitled)
     in_order = [(rank(head, first), head) for head in waiting]
     heapq.heapify(in_order)  # ids are different, so that no heads are compared
+
     while in_order:
         _, head = heapq.heappop(in_order)
         group_id = head.group.id
+
         why = (known or {}).get(group_id)
         if why is None and group_id not in entitled:
-            # Before the numbers: it stays true for an hour or more, whatever becomes of the other reservations
-            # (decision 21).
+            # Before the numbers: it stays true for an hour or more, whatever becomes of the other
+            # reservations (decision 21).
             why = too_young(head, empty, limits, wall_s=wall_s)
+
         why = why or _not_by_number(head, heads, used, limits)
         if why is None and group_id not in can_start:
             if looks is not None:
                 if looks <= 0:
                     continue
+
                 looks -= 1
+
             try:
                 empty.work.reserved(WORK)
                 one = startable(head, empty)
             except OutOfWork:
-                # Nothing was found in this plan, whose work went to others: the next one begins with all of it.
+                # Nothing was found in this plan, whose work went to others: the next one begins
+                # with all of it.
                 if not found:
                     raise
+
                 looks = 0  # the next plan goes on from what was found
                 continue
+
             found = True
             if isinstance(one, Head) and one is not head:
-                # Its pods may be younger: a child that can never start must not make its tree older.
+                # Its pods may be younger: a child that can never start must not make its tree
+                # older.
                 can_start.add(group_id)
                 heapq.heappush(in_order, (rank(one, first), one))
                 continue
+
             why = None if isinstance(one, Head) else one
+
         if why is None:
             heads.append(head)
             used.update(head.namespaces)
         else:
             others[group_id] = why
+
     return heads, others
 
 
 def rank(head: Head, first: str) -> tuple[int, bool, bool, int, str]:
-    """Serving order of heads, smaller first; `first` is the id of the group whose start was promised (H4)."""
+    """Serving order of heads, smaller first; `first` is the id of the group whose start was
+    promised (H4).
+    """
     group = head.group
     return -group.priority, not group.broken, group.id != first, head.since_s, group.id
 
 
 def _not_by_number(
-    head: Head, heads: Sequence[Head], used: Mapping[str, int], limits: ReservationLimits
+    head: Head,
+    heads: Sequence[Head],
+    used: Mapping[str, int],
+    limits: ReservationLimits,
 ) -> NotReserved | None:
     if len(heads) >= limits.reservations:
         return LATER
+
     for namespace in sorted(head.namespaces):
         if used[namespace] >= limits.per_namespace:
-            return NotReserved(why=NotEntitled.NAMESPACE, namespace=namespace, offers=used[namespace])
+            return NotReserved(
+                why=NotEntitled.NAMESPACE,
+                namespace=namespace,
+                offers=used[namespace],
+            )
+
     return None
 
 
 def needed(group: Group) -> tuple[Gang, ...]:
-    """The gangs of the group that wait for room: the gangs below their minimum, or if there are none, its oldest pod
-    that starts alone, as a gang.
+    """The gangs of the group that wait for room: the gangs below their minimum, or if there are
+    none, its oldest pod that starts alone, as a gang.
 
-    Pods whose bind failed start alone (B3), so a gang in which only such pods wait is not below its minimum.
+    Pods whose bind failed start alone (B3), so a gang in which only such pods wait is not below its
+    minimum.
     """
     # While a gang lacks its minimum, single members are of no use to it.
-    below = tuple(_its_minimum(gang, lack) for gang in group.gangs if gang.pending and (lack := missing(gang, 0)))
+    below = tuple(
+        _its_minimum(gang, lack)
+        for gang in group.gangs
+        if gang.pending and (lack := missing(gang, 0))
+    )
     if below:
         return below
-    alone = min((pod for gang in group.gangs for pod in (*gang.retry, *gang.pending)), key=_age, default=None)
+
+    alone = min(
+        (pod for gang in group.gangs for pod in (*gang.retry, *gang.pending)),
+        key=_age,
+        default=None,
+    )
     if alone is None:
         return ()
+
     gang = next(gang for gang in group.gangs if alone in (*gang.retry, *gang.pending))
     return (
         replace(
@@ -224,47 +271,70 @@ def needed(group: Group) -> tuple[Gang, ...]:
 
 
 def _its_minimum(gang: Gang, lack: int) -> Gang:
-    """The gang without identical members above its minimum, the youngest: for these nothing is reserved."""
+    """The gang without identical members above its minimum, the youngest: for these nothing is
+    reserved.
+    """
     if lack == len(gang.pending) or len({pod.shape for pod in gang.pending}) > 1:
         return gang
+
     oldest = {pod.uid for pod in _oldest(gang.pending, lack)}
     return replace(gang, pending=tuple(pod for pod in gang.pending if pod.uid in oldest))
 
 
 def waiting_since_s(gangs: Sequence[Gang]) -> int:
-    """Epoch second since which the group waits: when the youngest pod needed for a minimum was created; the latest such
-    time over its gangs (H4).
+    """Epoch second since which the group waits: when the youngest pod needed for a minimum was
+    created; the latest such time over its gangs (H4).
 
-    So neither the age of a PodGroup without pods counts, nor the time before a raised minimum had its pods.
+    So neither the age of a PodGroup without pods counts, nor the time before a raised minimum had
+    its pods.
     """
     # By creation and not by arrival here, so that a restart finds the same order (H16).
-    return max(max(pod.creation_s for pod in _oldest(gang.pending, missing(gang, 0))) for gang in gangs)
+    return max(
+        max(pod.creation_s for pod in _oldest(gang.pending, missing(gang, 0))) for gang in gangs
+    )
 
 
 def _oldest(pods: Sequence[Pod], number: int) -> Sequence[Pod]:
-    return sorted(pods, key=_age)[:number] if number < len(pods) else pods
+    if number < len(pods):
+        return sorted(pods, key=_age)[:number]
+
+    return pods
 
 
 def _age(pod: Pod) -> tuple[int, str, str]:
     return pod.creation_s, pod.name, pod.uid
 
 
-def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: float) -> NotReserved | None:
-    """Why a head that needs less than a node is not entitled yet, and when it will be; None if it is entitled."""
-    entitled_s = head.since_s + max(limits.small_head_after_s, min(head.run_time_s, limits.small_head_latest_s))
+def too_young(
+    head: Head,
+    empty: Ledger,
+    limits: ReservationLimits,
+    *,
+    wall_s: float,
+) -> NotReserved | None:
+    """Why a head that needs less than a node is not entitled yet, and when it will be; None if it
+    is entitled.
+    """
+    entitled_s = head.since_s + max(
+        limits.small_head_after_s,
+        min(head.run_time_s, limits.small_head_latest_s),
+    )
     if wall_s < entitled_s and not needs_whole_node(head, empty):
         return NotReserved(why=NotEntitled.TOO_YOUNG, until_s=entitled_s)
+
     return None
 
 
 def startable(head: Head, empty: Ledger) -> Head | NotReserved:
-    """The head if it could be permitted on the empty cluster; otherwise, for a tree, the head with the first other
-    choice of children that could (I9); otherwise the reason why there is none.
+    """The head if it could be permitted on the empty cluster; otherwise, for a tree, the head with
+    the first other choice of children that could (I9); otherwise the reason why there is none.
 
-    If the check takes more than `WORK`, the result is `too_much_work`. Raises OutOfWork if the plan had less than that
-    left, and it did not suffice.
+    If the check takes more than `WORK`, the result is `too_much_work`. Raises OutOfWork if the plan
+    had less than that left, and it did not suffice.
     """
-    left, is_first = empty.work.left, True
+    left = empty.work.left
+    is_first = True
+
     try:
         with empty.work.at_most(WORK):
             for one in _choices(head, empty):
@@ -274,32 +344,43 @@ def startable(head: Head, empty: Ledger) -> Head | NotReserved:
     except OutOfWork:
         if left < WORK:
             raise
+
         # Choices are begun anew, so that the next plan would come no further.
         return head.too_much_work if is_first else TOO_MUCH_WORK
+
     needs, offers = _in_nodes(head, empty) if _is_only_choice(head) else (0, 0)
     return NotReserved(why=NotEntitled.IMPOSSIBLE, needs=needs, offers=offers)
 
 
 def _choices(head: Head, empty: Ledger) -> Iterator[Head]:
-    """The head, then its tree with each other choice of children; of several choices, none that sums refute."""
+    """The head, then its tree with each other choice of children; of several choices, none that
+    sums refute.
+    """
     tree = head.tree
     if tree is None or not has_choices(tree):
         yield head
         return
+
     known: dict[str, Refusal | None] = {}
 
     def hopeless(gang: Gang) -> Refusal | None:
         if gang.id not in known:
-            known[gang.id] = NEVER if _is_too_large(gang, replace(tree, gangs=(gang,)), empty) else None
+            known[gang.id] = (
+                NEVER if _is_too_large(gang, replace(tree, gangs=(gang,)), empty) else None
+            )
+
         return known[gang.id]
 
     # Before its round, whose search for other nodes takes most of the work.
     if not any(map(hopeless, head.gangs)):
         yield head
-    tried, first = {gang.id for gang in head.group.gangs}, {gang.id for gang in needed_of_tree(tree).gangs}
-    for one in needed_choices(tree, empty.work, hopeless):
-        chosen = frozenset(gang.id for gang in one.gangs)
-        other = _head_of(one, tree, chosen if chosen != first else frozenset())
+
+    tried = {gang.id for gang in head.group.gangs}
+    first = {gang.id for gang in needed_of_tree(tree).gangs}
+
+    for group in needed_choices(tree, empty.work, hopeless):
+        chosen = frozenset(gang.id for gang in group.gangs)
+        other = _head_of(group, tree, chosen if chosen != first else frozenset())
         if chosen != tried and other is not None:
             yield other
 
@@ -316,46 +397,69 @@ def _is_only_choice(head: Head) -> bool:
     tree = head.tree
     if tree is None or not has_choices(tree):
         return True
-    of_gangs = {(gang.min_member, frozenset(Counter(pod.shape for pod in gang.pending).items())) for gang in tree.gangs}
-    return len(of_gangs) == 1 and tree.tree is not None and all(isinstance(part, str) for part in tree.tree.children)
+
+    of_gangs = set()
+    for gang in tree.gangs:
+        of_gangs.add(
+            (gang.min_member, frozenset(Counter(pod.shape for pod in gang.pending).items()))
+        )
+
+    return (
+        len(of_gangs) == 1
+        and tree.tree is not None
+        and all(isinstance(part, str) for part in tree.tree.children)
+    )
 
 
 def _in_nodes(head: Head, empty: Ledger) -> tuple[int, int]:
-    """How many nodes its pods need if each takes as many as the largest one does, and how many there are; or (0, 0)."""
+    """How many nodes its pods need if each takes as many as the largest one does, and how many
+    there are; or (0, 0).
+    """
     counts = Counter(pod.shape for pod in _needed_pods(head))
     shape, count = next(iter(counts.items()))
     takes = usable(shape, head.group, empty)
+
     most = int(takes.max(initial=0))
-    return (-(-count // most), int(np.count_nonzero(takes))) if len(counts) == 1 and most else (0, 0)
+    if len(counts) == 1 and most:
+        return (-(-count // most), int(np.count_nonzero(takes)))
+
+    return (0, 0)
 
 
 def _fits(head: Head, empty: Ledger) -> bool:
     with empty.tentative():
         _, round_ = run_round(head.group, head.gangs, empty)
+
     return round_.outcome is RoundOutcome.PERMITTED
 
 
 def needs_whole_node(head: Head, empty: Ledger) -> bool:
-    """Whether the head needs at least one whole node: a pod requests all accelerators of a node, or the pods do not fit
-    on one node.
+    """Whether the head needs at least one whole node: a pod requests all accelerators of a node, or
+    the pods do not fit on one node.
     """
     counts = Counter([pod.shape for pod in _needed_pods(head)])
     alike = *counts.items(), *(rules_key(head.group, shape, empty) for shape in counts)
-    return empty.recall((needs_whole_node, alike), lambda: _needs_whole_node(counts, head.group, empty))
+    return empty.recall(
+        (needs_whole_node, alike),
+        lambda: _needs_whole_node(counts, head.group, empty),
+    )
 
 
 def _needs_whole_node(counts: Mapping[Shape, int], group: Group, empty: Ledger) -> bool:
     total: Counter[str] = Counter()
     largest: dict[str, int] = {}
+
     for shape, count in counts.items():
         name, amount = empty.packed_by(shape)
         takes = usable(shape, group, empty)
         offered = empty.allocatable[empty.resources[name]] if name in empty.resources else takes
+
         # Of nodes that it may use: a pool of larger nodes that is closed to it makes no pod small.
         largest[name] = max(largest.get(name, 0), int(offered[takes > 0].max(initial=0)))
         total[name] += amount * count
         if name and amount >= largest[name]:
             return True
+
     return any(total[name] > largest[name] for name in total)
 
 

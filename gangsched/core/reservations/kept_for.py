@@ -1,7 +1,8 @@
-"""Whether a refused group would fit without reservations, and until when these last (semantics H14).
+"""Whether a refused group would fit without reservations, and until when these last (semantics
+H14).
 
-Invariant: computed from totals of room, like the arithmetic of P4; read-only. The result is computed once for groups
-with equal needs.
+Invariant: computed from totals of room, like the arithmetic of P4; read-only. The result is
+computed once for groups with equal needs.
 """
 
 from __future__ import annotations
@@ -27,22 +28,35 @@ Ask: TypeAlias = tuple[tuple[tuple[Shape, int], ...], int]
 
 
 def kept_for(
-    group: Group, needs: Sequence[Need], backfill: Backfill, ledger: Ledger, *, wall_s: float
+    group: Group,
+    needs: Sequence[Need],
+    backfill: Backfill,
+    ledger: Ledger,
+    *,
+    wall_s: float,
 ) -> KeptFor | None:
-    """How long reservations prevent the start of a group, as of epoch second `wall_s`; None if they do not prevent it.
+    """How long reservations prevent the start of a group, as of epoch second `wall_s`; None if they
+    do not prevent it.
 
     `needs` is the room for lack of which the group was refused.
     """
     # Where room is too little for whomever it is kept, no reservation is to blame.
     if not backfill.binds(group) or (needs and _room(needs[0].shape, ledger) < needs[0].count):
         return None
+
     asks = tuple(
-        (tuple(Counter(pod.shape for pod in gang.pending).items()), missing(gang, 0)) for gang in needed(group)
+        (tuple(Counter(pod.shape for pod in gang.pending).items()), missing(gang, 0))
+        for gang in needed(group)
     )
     if not asks:
         return None
+
     shapes = {shape for counts, _ in asks for shape, _ in counts}
-    key: Hashable = (kept_for, asks, frozenset((shape, rules_key(group, shape, ledger)) for shape in shapes))
+    key: Hashable = (
+        kept_for,
+        asks,
+        frozenset((shape, rules_key(group, shape, ledger)) for shape in shapes),
+    )
     return ledger.recall(key, lambda: _kept_for(asks, group, backfill, ledger, wall_s=wall_s))
 
 
@@ -52,20 +66,28 @@ def _room(shape: Shape, ledger: Ledger) -> int:
 
 
 def _kept_for(
-    asks: Sequence[Ask], group: Group, backfill: Backfill, ledger: Ledger, *, wall_s: float
+    asks: Sequence[Ask],
+    group: Group,
+    backfill: Backfill,
+    ledger: Ledger,
+    *,
+    wall_s: float,
 ) -> KeptFor | None:
     if _enough(asks, group, ledger):
         return None
+
     # Nominations still count: what is promised by preemption no run time opens.
     with ledger.promises.without_reservations():
         if not _enough(asks, group, ledger):
             return None
+
     times_s = backfill.times_s(group)
     # The latest first: the longest run time that would do is the easiest to keep.
     for at_s in times_s:
         ends_in_time = tuple(replace(gang, run_time_s=at_s - wall_s) for gang in group.gangs)
         if wall_s < at_s and _enough(asks, replace(group, gangs=ends_in_time), ledger):
             return KeptFor(until_s=at_s, run_time_s=at_s - wall_s)
+
     return KeptFor(until_s=times_s[0])
 
 
@@ -74,4 +96,5 @@ def _enough(asks: Sequence[Ask], group: Group, ledger: Ledger) -> bool:
         fits = sum(min(count, int(usable(shape, group, ledger).sum())) for shape, count in counts)
         if fits < lack:
             return False
+
     return True

@@ -1,10 +1,10 @@
-"""Making reservations: room that is reserved for heads from a start time on, or without a start time (semantics H5 to
-H7).
+"""Making reservations: room that is reserved for heads from a start time on, or without a start
+time (semantics H5 to H7).
 
-Invariant: a reservation only restricts other groups; its own group starts wherever it fits. The result depends on the
-arguments alone, so a restart computes the same one. A reservation is never moved to a later time while its current time
-can be kept. Ledgers are left unchanged. `passing` decides which room other groups may use; `heads` decides which groups
-are heads.
+Invariant: a reservation only restricts other groups; its own group starts wherever it fits. The
+result depends on the arguments alone, so a restart computes the same one. A reservation is never
+moved to a later time while its current time can be kept. Ledgers are left unchanged. `passing`
+decides which room other groups may use; `heads` decides which groups are heads.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ from gangsched.model.snapshot import Bools, Ints
 ROUNDS = 3
 """Rounds that look for the time of one head."""
 CLAIM_ROUNDS = 12
-"""The same for a head whose pods claim devices, if a time is found: they halve the ends 11 times."""
+"""The same for a head whose pods claim devices, if a time is found: they halve the ends
+11 times.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """Room on `nodes` that is reserved for a group from `at_s` on. A fence has no start time (`math.inf`) and reserves
-    whole nodes.
+    """Room on `nodes` that is reserved for a group from `at_s` on. A fence has no start time
+    (`math.inf`) and reserves whole nodes.
     """
 
     head: Head
@@ -80,17 +82,22 @@ def make_reservations(
     standing: Mapping[str, Reservation] | None = None,
     anew: Container[str] | None = None,
 ) -> tuple[list[Reservation], dict[str, NotReserved]]:
-    """Reserve room for these heads in order, each after the heads before it. Also return the reasons of heads without a
-    reservation.
+    """Reserve room for these heads in order, each after the heads before it. Also return the
+    reasons of heads without a reservation.
 
-    `ledger` has the current room, `empty` the room of empty nodes. `standing` are the existing reservations by group
-    id. Only reservations of the groups in `anew` are recomputed; None means all.
+    `ledger` has the current room, `empty` the room of empty nodes. `standing` are the existing
+    reservations by group id. Only reservations of the groups in `anew` are recomputed; None means
+    all.
     """
-    made, others, known = _Standing(), dict[str, NotReserved](), standing or {}
+    made = _Standing()
+    others = dict[str, NotReserved]()
+    known = standing or {}
+
     with ledger.tentative():
         for each in heads:
             head = each
             found = old = known.get(head.group.id)
+
             if anew is None or head.group.id in anew:
                 found = _anew(head, old, made, ledger, empty, timeline, limits, wall_s=wall_s)
                 if found is None:
@@ -98,29 +105,53 @@ def make_reservations(
                     can = startable(head, empty)
                     if isinstance(can, Head) and can is not head:  # other children of its tree
                         head = can
-                        found = _anew(head, None, made, ledger, empty, timeline, limits, wall_s=wall_s)
+                        found = _anew(
+                            head,
+                            None,
+                            made,
+                            ledger,
+                            empty,
+                            timeline,
+                            limits,
+                            wall_s=wall_s,
+                        )
+
                     if found is None:
                         why = _without_time(head, limits, wall_s) if isinstance(can, Head) else can
                         others[head.group.id] = why
+
                 # The same object, by which caches of later plans recognise it (`records`).
                 if found is not None and old is not None and found.is_as(old):
                     found = old
+
             if found is not None and not _within_share(found, made, ledger, limits):
-                others[head.group.id], found = NotReserved(why=NotEntitled.SHARE), None
+                found = None
+                others[head.group.id] = NotReserved(why=NotEntitled.SHARE)
+
             if found is None:
                 continue
+
             made.reservations.append(found if found.head is head else replace(found, head=head))
             if found.is_fence:
                 made.fenced |= {ledger.table.names[node] for node in found.nodes}
-            # Later heads see its room in use from its start to its own expected end, and free after that.
+
+            # Later heads see its room in use from its start to its own expected end, and free after
+            # that.
             if found.placements:
                 _reserve(found.placements, ledger)
-                timeline = timeline.with_reserved(found.placements, found.at_s, found.at_s + head.run_time_s)
+                timeline = timeline.with_reserved(
+                    found.placements,
+                    found.at_s,
+                    found.at_s + head.run_time_s,
+                )
+
     return made.reservations, others
 
 
 def _without_time(head: Head, limits: ReservationLimits, wall_s: float) -> NotReserved:
-    """Waiting alone entitles it to a fence once; where none is found then, something else must change."""
+    """Waiting alone entitles it to a fence once; where none is found then, something else must
+    change.
+    """
     fence_s = head.since_s + limits.fence_after_s
     return NotReserved(why=NotEntitled.NO_TIME, until_s=fence_s if fence_s > wall_s else math.inf)
 
@@ -136,64 +167,106 @@ def _anew(
     *,
     wall_s: float,
 ) -> Reservation | None:
-    """One beside those `made` before it: an earlier one than the `old` one, that one, a later one, or else a fence."""
+    """One beside those `made` before it: an earlier one than the `old` one, that one, a later one,
+    or else a fence.
+    """
     # A fence has its nodes as a whole, for as long as it stands.
     apart = replace(head, group=replace(head.group, avoid=head.group.avoid | made.fenced))
-    until_s, same = wall_s + limits.horizon_s, None
+    until_s = wall_s + limits.horizon_s
+    same = None
+
     if old is not None and wall_s <= old.at_s < math.inf:
-        # The bounded search below may miss the time that the head has: it would then be told a later one for no reason.
+        # The bounded search below may miss the time that the head has: it would then be told a
+        # later one for no reason.
         same = _at_time(apart, ledger, timeline, old.at_s)
-        # Strictly before: at the same time other nodes would be as good, and places would jump about.
+        # Strictly before: at the same time other nodes would be as good, and places would jump
+        # about.
         until_s = until_s if same is None else math.nextafter(old.at_s, 0)
+
     found = find_time(apart, ledger, empty, timeline, until_s=until_s) or same
     if found is None and wall_s - head.since_s >= limits.fence_after_s:
         # A fence closes nodes to everybody behind it, and earlier heads were promised theirs.
-        others = {ledger.table.names[node] for each in made.reservations for node in each.nodes}
+        others = {
+            ledger.table.names[node]
+            for reservation in made.reservations
+            for node in reservation.nodes
+        }
         apart = replace(head, group=replace(head.group, avoid=head.group.avoid | others))
-        kept = frozenset(ledger.table.names[node] for node in (old.nodes if old is not None and old.is_fence else ()))
+        kept = frozenset(
+            ledger.table.names[node]
+            for node in (old.nodes if old is not None and old.is_fence else ())
+        )
         found = find_fence(apart, ledger, empty, timeline, kept=kept)
+
     return found
 
 
-def _within_share(found: Reservation, standing: _Standing, ledger: Ledger, limits: ReservationLimits) -> bool:
-    """Count what is reserved of each kind of accelerator; all but the first together may have a share of it (H7)."""
+def _within_share(
+    found: Reservation,
+    standing: _Standing,
+    ledger: Ledger,
+    limits: ReservationLimits,
+) -> bool:
+    """Count what is reserved of each kind of accelerator; all but the first together may have a
+    share of it (H7).
+    """
     asked: Counter[str] = Counter()
     if found.is_fence:
         for name, row in ledger.resources.items():
             asked[name] = int(ledger.allocatable[row, found.nodes].sum())
     else:
-        for shape, count in Counter(each.pod.shape for each in found.placements).items():
+        for shape, count in Counter(placement.pod.shape for placement in found.placements).items():
             asked.update({name: amount * count for name, amount in shape.requests})
+
     kinds = {name: amount for name, amount in asked.items() if ledger.policy.is_accelerator(name)}
-    # The first head may have any share: a gang of more than half of the cluster would else never get its room.
+    # The first head may have any share: a gang of more than half of the cluster would else never
+    # get its room.
     if standing.reservations:
         for name, amount in kinds.items():
-            if standing.share[name] + amount > limits.share * int(ledger.allocatable[ledger.resources[name]].sum()):
+            if standing.share[name] + amount > limits.share * int(
+                ledger.allocatable[ledger.resources[name]].sum()
+            ):
                 return False
+
         standing.share.update(kinds)
+
     return True
 
 
-def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, until_s: float) -> Reservation | None:
-    """The earliest expected end at which a round permits the head, with the placements of that round (H5). None if
-    there is no such end before `until_s`.
+def find_time(
+    head: Head,
+    ledger: Ledger,
+    empty: Ledger,
+    timeline: Timeline,
+    *,
+    until_s: float,
+) -> Reservation | None:
+    """The earliest expected end at which a round permits the head, with the placements of that
+    round (H5). None if there is no such end before `until_s`.
 
-    Sums give a lower bound of the time; for a head that requires one domain, the search gives the exact time. If a
-    round fails at that time (fragmentation, other filters), later ends up to `until_s` are bisected in at most `ROUNDS`
-    trials, so the result may not be the earliest. Sums do not count devices; for a head with claims up to
-    `CLAIM_ROUNDS` trials are made, as far as the plan's work suffices.
+    Sums give a lower bound of the time; for a head that requires one domain, the search gives the
+    exact time. If a round fails at that time (fragmentation, other filters), later ends up to
+    `until_s` are bisected in at most `ROUNDS` trials, so the result may not be the earliest. Sums
+    do not count devices; for a head with claims up to `CLAIM_ROUNDS` trials are made, as far as the
+    plan's work suffices.
     """
     ends_s = timeline.distinct_ends_s(until_s)
     sums = HeadSums(head, empty)
+
     low = _first_enough(sums, ledger.free, timeline, ends_s)
     if low < len(ends_s) and (domains := HeadDomains.of(head, ledger, empty)) is not None:
         low = domains.first(sums, ledger, timeline, ends_s, low)
+
     best: Reservation | None = None
-    at, first, last = low, low, len(ends_s) - 1
+    at = low
+    first = low
+    last = len(ends_s) - 1
+
     claims = head.claims_devices
     for _ in range(CLAIM_ROUNDS if claims else ROUNDS):
         if first > last:
             break
+
         try:
             # Once there is a time, an earlier one is worth only part of what other heads need.
             with ledger.work.at_most(ledger.work.left / 2 if best and claims else math.inf):
@@ -201,52 +274,75 @@ def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, 
         except OutOfWork:
             if best is None:
                 raise
+
             break
+
         best = found or best
         first, last = (first, at - 1) if found else (at + 1, last)
+
         # After the first refusal the last end is tried: if even that fails, no bisection is needed.
         at = (first + last) // 2 if best else last
+
     return best
 
 
 def _first_fitting(low: int, number: int, fits_at: Callable[[int], bool | None], work: Work) -> int:
-    """The first of `number` indices from `low` on that fits; `low` where that cannot be told, `number` if none does.
+    """The first of `number` indices from `low` on that fits; `low` where that cannot be told,
+    `number` if none does.
 
-    What fits once fits at all later indices. The first is near: sums are seldom wrong. Where half of the work that is
-    left does not do, the result is the first known to fit, or the first not known not to.
+    What fits once fits at all later indices. The first is near: sums are seldom wrong. Where half
+    of the work that is left does not do, the result is the first known to fit, or the first not
+    known not to.
     """
-    at, step = low, 1
+    at = low
+    step = 1
     is_known = False
+
     try:
         with work.at_most(work.left / 2):
             while at < number and not is_known:
                 found = fits_at(at)
                 if found is None:
                     return low
+
                 if found:
                     is_known = True
                 else:
                     # Steps grow fourfold: near in most cases, and far in a few steps.
-                    low, at, step = at + 1, number if at == number - 1 else min(at + step, number - 1), 4 * step
+                    low = at + 1
+                    at = number if at == number - 1 else min(at + step, number - 1)
+                    step = 4 * step
+
             while low < at:
                 middle = (low + at) // 2
                 low, at = (low, middle) if fits_at(middle) else (middle + 1, at)
     except OutOfWork:
         return at if is_known else low
+
     return low
 
 
 def _first_enough(sums: HeadSums, now: Ints, timeline: Timeline, ends_s: Floats) -> int:
-    """The first of these ends after which room adds up; their number if none is. Sums each occupant about twice."""
-    free, counted, low, high = now.copy(), 0, 0, len(ends_s)
+    """The first of these ends after which room adds up; their number if none is. Sums each occupant
+    about twice.
+    """
+    free = now.copy()
+    counted = 0
+    low = 0
+
+    high = len(ends_s)
     while low < high:
         middle = (low + high) // 2
         ended = timeline.ended(float(ends_s[middle]))
+
         then = free + timeline.freed(slice(counted, ended), sums.rows)
         if sums.enough(then):
             high = middle
         else:
-            low, free, counted = middle + 1, then, ended
+            low = middle + 1
+            free = then
+            counted = ended
+
     return low
 
 
@@ -255,31 +351,44 @@ def _reserve(placements: Sequence[Placement], ledger: Ledger) -> None:
     by_shape: defaultdict[Shape, list[Placement]] = defaultdict(list)
     for placement in placements:
         by_shape[placement.pod.shape].append(placement)
+
     for alike in by_shape.values():
         alike.sort(key=lambda each: ledger.table.index[each.node])
-        nodes, counts = np.unique([ledger.table.index[each.node] for each in alike], return_counts=True)
-        ledger.reserve([each.pod for each in alike], nodes, counts)
+        nodes, counts = np.unique(
+            [ledger.table.index[placement.node] for placement in alike],
+            return_counts=True,
+        )
+        ledger.reserve([placement.pod for placement in alike], nodes, counts)
 
 
 def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Reservation | None:
-    """The reservation if all that are expected to end by `at_s` are gone then; None if a round does not permit it."""
+    """The reservation if all that are expected to end by `at_s` are gone then; None if a round does
+    not permit it.
+    """
     with ledger.tentative():
         timeline.release(timeline.ended(at_s), ledger)
         trial, round_ = run_round(head.group, head.gangs, ledger)
+
     if round_.outcome is not RoundOutcome.PERMITTED:
         return None
+
     return Reservation(head, at_s, _nodes_of(trial.placements, ledger), trial.placements)
 
 
 def find_fence(
-    head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, kept: frozenset[str]
+    head: Head,
+    ledger: Ledger,
+    empty: Ledger,
+    timeline: Timeline,
+    *,
+    kept: frozenset[str],
 ) -> Reservation | None:
-    """Reserve as many whole nodes as a round on empty nodes would need, and prefer nodes that are expected to become
-    empty first (H6).
+    """Reserve as many whole nodes as a round on empty nodes would need, and prefer nodes that are
+    expected to become empty first (H6).
 
-    Order: empty nodes of `kept`, other empty nodes, the other nodes of `kept`, then nodes whose longest-running pod
-    started last, then nodes with the fewest accelerators in use. So an occupied node of `kept` is only replaced by a
-    node that has become empty.
+    Order: empty nodes of `kept`, other empty nodes, the other nodes of `kept`, then nodes whose
+    longest-running pod started last, then nodes with the fewest accelerators in use. So an occupied
+    node of `kept` is only replaced by a node that has become empty.
     """
     started_s = timeline.longest_started_s()
     # A node without pods has no start, so its longest-running pod started at infinity.
@@ -287,9 +396,11 @@ def find_fence(
     was_kept = ledger.table.having(kept)
     rank = np.where(is_empty, np.where(was_kept, 0, 1), np.where(was_kept, 2, 3))
     in_use = np.zeros(len(ledger.table), dtype=np.int64)
+
     for name, row in ledger.resources.items():
         if ledger.policy.is_accelerator(name):
             in_use += ledger.allocatable[row] - ledger.free[row]
+
     # lexsort takes the last key first.
     order = np.lexsort((in_use, np.where(rank == 3, -started_s, 0), rank))
     suitable = _suitable(head, empty)
@@ -300,33 +411,46 @@ def find_fence(
         avoid = head.group.avoid | {names[node] for node in order[length:].tolist()}
         return fits(replace(head.group, avoid=avoid), head.gangs, empty)
 
-    high, least = len(order), _least_prefix(head, order, empty)
+    high = len(order)
+    least = _least_prefix(head, order, empty)
+
     with suppress(OutOfWork), empty.work.at_most(empty.work.left / 4):
         # The sums are seldom wrong, and a round begins with what `fits_on` asks.
         if (found := _fenced(head, empty, order[:least])) is not None or least >= high:
             return found
+
     low = min(high, _first_fitting(least + 1, high + 1, fits_on, empty.work))
     found = _fenced(head, empty, order[:low])
     if found is not None or low == high:
         return found
+
     # All nodes: does any fence of the head exist at all? Only then is a shorter one worth rounds.
     found = _fenced(head, empty, order)
     for _ in range(ROUNDS - 2):
         middle = (low + high) // 2
         fewer = None if found is None else _fenced(head, empty, order[:middle])
         low, high, found = (low, middle, fewer) if fewer is not None else (middle + 1, high, found)
+
     return found
 
 
 def _least_prefix(head: Head, order: Ints, empty: Ledger) -> int:
-    """Minimum number of empty nodes, in this order, whose room adds up for the head, in one domain if it needs that."""
+    """Minimum number of empty nodes, in this order, whose room adds up for the head, in one domain
+    if it needs that.
+    """
     required = Domains.required(head.group, empty.table)
-    codes = np.zeros(len(order), dtype=np.int64) if required is None else required.level.codes[order].astype(np.int64)
+    codes = (
+        np.zeros(len(order), dtype=np.int64)
+        if required is None
+        else required.level.codes[order].astype(np.int64)
+    )
     by_domain = np.argsort(codes, kind="stable")
+
     # -1 stands for nodes without the label, so the value before the first must be another one.
     starts = np.flatnonzero(np.diff(codes[by_domain], prepend=-2))
     sizes = np.diff(starts, append=len(order))
     enough = codes[by_domain] >= 0
+
     for gang in head.gangs:
         fits = np.zeros(len(order), dtype=np.int64)
         for shape, count in Counter(pod.shape for pod in gang.pending).items():
@@ -336,8 +460,11 @@ def _least_prefix(head: Head, order: Ints, empty: Ledger) -> int:
                 room = sums - np.repeat(np.concatenate(([0], sums))[starts], sizes)
             else:  # a GPU product is required: pods without an accelerator are kept nowhere
                 room = np.cumsum(room)[by_domain]
+
             fits += np.minimum(count, room)
+
         enough &= fits >= missing(gang, 0)
+
     return int(by_domain[enough].min(initial=len(order) - 1)) + 1
 
 
@@ -346,6 +473,7 @@ def _suitable(head: Head, empty: Ledger) -> Bools:
     suitable = ~empty.table.everywhere()
     for shape in dict.fromkeys(pod.shape for gang in head.gangs for pod in gang.pending):
         suitable |= usable(shape, head.group, empty) > 0
+
     return suitable
 
 
@@ -353,14 +481,23 @@ def _fenced(head: Head, empty: Ledger, nodes: Ints) -> Reservation | None:
     """The fence of the head on some of `nodes`; None if a round on them does not permit it."""
     names = empty.table.names
     others = frozenset(names) - {names[node] for node in nodes.tolist()}
+
     with empty.tentative():
-        trial, round_ = run_round(replace(head.group, avoid=head.group.avoid | others), head.gangs, empty)
+        trial, round_ = run_round(
+            replace(head.group, avoid=head.group.avoid | others),
+            head.gangs,
+            empty,
+        )
+
     if round_.outcome is not RoundOutcome.PERMITTED:
         return None
+
     chosen = _nodes_of(trial.placements, empty)
     return Reservation(head, math.inf, chosen)
 
 
 def _nodes_of(placements: Iterable[Placement], ledger: Ledger) -> Ints:
     """The nodes of these placements, each once."""
-    return np.unique(np.array([ledger.table.index[each.node] for each in placements], dtype=np.int64))
+    return np.unique(
+        np.array([ledger.table.index[placement.node] for placement in placements], dtype=np.int64)
+    )

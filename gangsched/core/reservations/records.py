@@ -1,7 +1,8 @@
-"""Records: reservations in the form in which one plan receives them and passes them on (semantics H12).
+"""Records: reservations in the form in which one plan receives them and passes them on (semantics
+H12).
 
-Invariant: cached values are derived from facts and are recomputed when these change. Nothing is stored about groups
-without a reservation. The ledger is only read.
+Invariant: cached values are derived from facts and are recomputed when these change. Nothing is
+stored about groups without a reservation. The ledger is only read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ There: TypeAlias = tuple[Sequence[Occupant], ...]
 
 
 class ReservationCache:
-    """Cached results about reservations and candidates, kept across plans, by group and kind of result."""
+    """Cached results about reservations and candidates, kept across plans, by group and kind of
+    result.
+    """
 
     def __init__(self) -> None:
         self.results: dict[tuple[str, str], tuple[Any, ...]] = {}
@@ -42,12 +45,13 @@ class ReservationCache:
     def clear(self) -> None:
         """Drop everything, including references to deleted pods."""
         self.results.clear()
-        self.columns, self.fitting = OccupantColumns(), (None, {})
+        self.columns = OccupantColumns()
+        self.fitting = (None, {})
 
 
 class Records:
-    """Converts reservations to and from `Reserved`, the form in which plans pass them on; node columns are those of
-    `ledger`.
+    """Converts reservations to and from `Reserved`, the form in which plans pass them on; node
+    columns are those of `ledger`.
     """
 
     def __init__(self, given: Reserving, ledger: Ledger, cache: ReservationCache) -> None:
@@ -56,68 +60,145 @@ class Records:
         self._ledger = ledger
 
     def head(self, group: Group, choice: frozenset[str]) -> Head | None:
-        """The group as a candidate for a reservation (`head_of`), cached while the group is unchanged."""
+        """The group as a candidate for a reservation (`head_of`), cached while the group is
+        unchanged.
+        """
         return self._recall("head", group.id, (group, choice), lambda: head_of(group, choice))
 
     def read(self, reserved: Reserved, head: Head) -> tuple[Reservation, bool]:
-        """The reservation, limited to nodes that still exist, and True if all of its nodes still exist."""
+        """The reservation, limited to nodes that still exist, and True if all of its nodes still
+        exist.
+        """
         return self._recall(
-            "read", reserved.group, (reserved, head, self._ledger.table), lambda: self._read(reserved, head)
+            "read",
+            reserved.group,
+            (reserved, head, self._ledger.table),
+            lambda: self._read(reserved, head),
         )
 
     def _read(self, reserved: Reserved, head: Head) -> tuple[Reservation, bool]:
         index = self._ledger.table.index
         nodes = np.array([index[name] for name in reserved.nodes if name in index], dtype=np.int64)
         placements = reserved.placements
-        # A node is gone: what was to run there has to be placed anew, and the rest stays reserved until then.
+
+        # A node is gone: what was to run there has to be placed anew, and the rest stays reserved
+        # until then.
         if len(nodes) < len(reserved.nodes):
-            placements = tuple(each for each in placements if each.node in index)
-        return Reservation(head, reserved.at_s, np.sort(nodes), placements), len(nodes) == len(reserved.nodes)
+            placements = tuple(placement for placement in placements if placement.node in index)
+
+        return Reservation(head, reserved.at_s, np.sort(nodes), placements), len(nodes) == len(
+            reserved.nodes
+        )
 
     def kept(self, each: Reservation, before: Iterable[Reservation]) -> tuple[Kept, Ints]:
-        """Room of a reservation, given the reservations `before` it, and the rows of the resources that it requests."""
+        """Room of a reservation, given the reservations `before` it, and the rows of the resources
+        that it requests.
+        """
         group = each.head.group
         if each.is_fence:
             return Kept(
-                group.id, group.priority, each.at_s, each.nodes, _no_change(each, self._ledger), fence=True
+                group.id,
+                group.priority,
+                each.at_s,
+                each.nodes,
+                _no_change(each, self._ledger),
+                fence=True,
             ), np.zeros(0, dtype=np.int64)
+
         # Heads before it that will have ended by its start leave it their room.
-        beside = tuple(one for one in before if one.at_s + one.head.run_time_s > each.at_s)
+        beside = tuple(
+            reservation
+            for reservation in before
+            if reservation.at_s + reservation.head.run_time_s > each.at_s
+        )
         facts = (*self._facts(each), *beside)
-        change, rows, devices = self._recall("change", group.id, facts, lambda: self._change(each, beside))
+        change, rows, devices = self._recall(
+            "change",
+            group.id,
+            facts,
+            lambda: self._change(each, beside),
+        )
+
         # A copy: the plan counts in it what it places, and the cached one is for the next plan.
-        return Kept(group.id, group.priority, each.at_s, each.nodes, change.copy(), devices=devices), rows
+        return (
+            Kept(group.id, group.priority, each.at_s, each.nodes, change.copy(), devices=devices),
+            rows,
+        )
 
     def _change(self, each: Reservation, beside: Sequence[Reservation]) -> tuple[Ints, Ints, Ints]:
-        """Room that becomes free on its nodes until its time, beside it and others; the rows of its resources; and the
-        nodes on which claims of it will have devices.
+        """Room that becomes free on its nodes until its time, beside it and others; the rows of its
+        resources; and the nodes on which claims of it will have devices.
         """
-        ledger, index = self._ledger, self._ledger.table.index
+        ledger = self._ledger
+        index = self._ledger.table.index
         kept = Kept("", 0, each.at_s, each.nodes, _no_change(each, ledger))
-        over_by_then = (on for there in self._on_nodes(each) for on in there if on.ends_s <= each.at_s)
+        over_by_then = (
+            on for there in self._on_nodes(each) for on in there if on.ends_s <= each.at_s
+        )
         add(kept, ((index[on.node], on.pod.shape, 1) for on in over_by_then), ledger)
-        for one in (*beside, each):
-            add(kept, ((index[place.node], place.pod.shape, -1) for place in one.placements), ledger)
-        rows = [ledger.resources[name] for name in _asked(each.placements) if name in ledger.resources]
-        devices = {index[one.node] for one in each.placements if one.pod.claims_devices}
-        return kept.change, np.array(rows, dtype=np.int64), np.array(sorted(devices), dtype=np.int64)
 
-    def write(self, each: Reservation, old: Reserved | None, *, first: bool, stale: bool) -> Reserved:
-        """Convert a reservation into the record for the next plan; the `old` record is reused if nothing changed. A
-        `stale` reservation promises no start time.
+        for reservation in (*beside, each):
+            add(
+                kept,
+                ((index[place.node], place.pod.shape, -1) for place in reservation.placements),
+                ledger,
+            )
+
+        rows = []
+        for name in _asked(each.placements):
+            if name in ledger.resources:
+                rows.append(ledger.resources[name])
+
+        devices = set()
+        for placement in each.placements:
+            if placement.pod.claims_devices:
+                devices.add(index[placement.node])
+
+        return (
+            kept.change,
+            np.array(rows, dtype=np.int64),
+            np.array(sorted(devices), dtype=np.int64),
+        )
+
+    def write(
+        self,
+        each: Reservation,
+        old: Reserved | None,
+        *,
+        first: bool,
+        stale: bool,
+    ) -> Reserved:
+        """Convert a reservation into the record for the next plan; the `old` record is reused if
+        nothing changed. A `stale` reservation promises no start time.
         """
         promised_s = math.inf
-        # A promise stays what it was, also where the start moved: it says whether the head is late (H8).
+        # A promise stays what it was, also where the start moved: it says whether the head is late
+        # (H8).
         if first and old is not None and old.is_promised:
             promised_s = old.promised_s
         elif first and not stale:
             promised_s = each.at_s
-        facts = (*self._facts(each), self._ledger.free[:, each.nodes].tobytes(), first, promised_s)
-        return self._recall("written", each.head.group.id, facts, lambda: self._write(each, old, first, promised_s))
 
-    def _write(self, each: Reservation, old: Reserved | None, first: bool, promised_s: float) -> Reserved:
-        head, names = each.head, self._ledger.table.names
-        there = dict(zip([names[node] for node in each.nodes.tolist()], self._on_nodes(each), strict=True))
+        facts = (*self._facts(each), self._ledger.free[:, each.nodes].tobytes(), first, promised_s)
+        return self._recall(
+            "written",
+            each.head.group.id,
+            facts,
+            lambda: self._write(each, old, first, promised_s),
+        )
+
+    def _write(
+        self,
+        each: Reservation,
+        old: Reserved | None,
+        first: bool,
+        promised_s: float,
+    ) -> Reserved:
+        head = each.head
+        names = self._ledger.table.names
+        there = dict(
+            zip([names[node] for node in each.nodes.tolist()], self._on_nodes(each), strict=True)
+        )
         made = Reserved(
             group=head.group.id,
             namespaces=head.namespaces,
@@ -133,6 +214,7 @@ class Records:
             empty=sum(not on for on in there.values()) if each.is_fence else 0,
             waits_for=_waits_for(each, there, self._ledger),
         )
+
         # The old object, so that the state, which compares reservations, sees no change.
         return old if old == made else made
 
@@ -142,18 +224,24 @@ class Records:
             del self._results[key]
 
     def _facts(self, each: Reservation) -> tuple[Any, ...]:
-        """Facts on which a reservation's room depends; mostly the same objects as before, so comparing is quick."""
+        """Facts on which a reservation's room depends; mostly the same objects as before, so
+        comparing is quick.
+        """
         return self._ledger.table, self._ledger.resources, each, self._on_nodes(each)
 
     def _on_nodes(self, each: Reservation) -> There:
         """Read anew only when the occupants of any node are others than before."""
-        occupants, table = self._given.occupants(), self._ledger.table
+        occupants = self._given.occupants()
+        table = self._ledger.table
         key = "there", each.head.group.id
+
         known = self._results.get(key)
-        # By identity, which is enough: all three are immutable and kept as the same object while nothing changes.
+        # By identity, which is enough: all three are immutable and kept as the same object while
+        # nothing changes.
         if known is None or not (known[0] is occupants and known[1] is each and known[2] is table):
             there = tuple([occupants.get(table.names[node], ()) for node in each.nodes.tolist()])
             known = self._results[key] = occupants, each, table, there
+
         found: There = known[-1]
         return found
 
@@ -162,16 +250,27 @@ class Records:
         known = self._results.get((what, group))
         if known is None or known[0] != facts:
             known = self._results[what, group] = facts, make()
+
         made: T = known[1]
         return made
 
 
-def _waits_for(each: Reservation, there: Mapping[str, Sequence[Occupant]], ledger: Ledger) -> tuple[Blocker, ...]:
+def _waits_for(
+    each: Reservation,
+    there: Mapping[str, Sequence[Occupant]],
+    ledger: Ledger,
+) -> tuple[Blocker, ...]:
     """Who must end on its nodes before it starts, the last to end first."""
     # Nodes with enough room wait for nobody, although pods run on them.
     short = set(there) if each.is_fence else _short(each, ledger)
-    found = [on for node in sorted(short) for on in there[node] if each.is_fence or on.ends_s <= each.at_s]
+    found = [
+        on
+        for node in sorted(short)
+        for on in there[node]
+        if each.is_fence or on.ends_s <= each.at_s
+    ]
     found.sort(key=lambda on: (-on.ends_s, on.group, on.pod.key))
+
     return tuple(dict.fromkeys(Blocker(on.group or on.pod.key, on.pod.namespace) for on in found))
 
 
@@ -179,14 +278,20 @@ def _short(each: Reservation, ledger: Ledger) -> set[str]:
     """The nodes that do not have the room for its pods now."""
     short = set[str]()
     asks: dict[str, dict[str, int]] = {}
-    for one in each.placements:
-        asked = asks.setdefault(one.node, {})
-        for name, amount in one.pod.shape.requests:
+
+    for placement in each.placements:
+        asked = asks.setdefault(placement.node, {})
+        for name, amount in placement.pod.shape.requests:
             asked[name] = asked.get(name, 0) + amount
+
     for node, asked in asks.items():
         column = ledger.free[:, ledger.table.index[node]]
-        if any(name in ledger.resources and column[ledger.resources[name]] < n for name, n in asked.items()):
+        if any(
+            name in ledger.resources and column[ledger.resources[name]] < n
+            for name, n in asked.items()
+        ):
             short.add(node)
+
     return short
 
 
@@ -195,5 +300,5 @@ def _no_change(each: Reservation, ledger: Ledger) -> Ints:
 
 
 def _asked(placements: Iterable[Placement]) -> set[str]:
-    shapes: set[Shape] = {each.pod.shape for each in placements}
+    shapes: set[Shape] = {placement.pod.shape for placement in placements}
     return {name for shape in shapes for name, _ in shape.requests}

@@ -1,7 +1,8 @@
 """The timeline: the pods that use room now, and when each is expected to end (semantics H2).
 
-Invariant: a timeline depends on its arguments only and is immutable; adding a reservation returns a new timeline. The
-order of pods that end at the same time is irrelevant. `OccupantColumns` only caches what was already read.
+Invariant: a timeline depends on its arguments only and is immutable; adding a reservation returns a
+new timeline. The order of pods that end at the same time is irrelevant. `OccupantColumns` only
+caches what was already read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ SHAPES: Final = 4_096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """One row a pod, by its end: when it started and ends, its node, the number of its shape, whether it has claims."""
+    """One row a pod, by its end: when it started and ends, its node, the number of its shape,
+    whether it has claims.
+    """
 
     ends_s: Floats
     started_s: Floats
@@ -40,13 +43,23 @@ class _Rows:
     pods: npt.NDArray[Any]
 
     @classmethod
-    def of(cls, pods: Sequence[Pod], node: Ints, started_s: Floats, ends_s: Floats, shape: Ints) -> _Rows:
+    def of(
+        cls,
+        pods: Sequence[Pod],
+        node: Ints,
+        started_s: Floats,
+        ends_s: Floats,
+        shape: Ints,
+    ) -> _Rows:
         """Build columns from these rows, given in any order."""
         column = np.empty(len(pods), dtype=object)
         column[:] = pods
         claims = np.array([bool(pod.claims) for pod in pods], dtype=np.bool_)
+
         # Stable, so that equal ends keep the order in which they were read.
-        return cls(ends_s, started_s, node, shape, claims, column)._take(np.argsort(ends_s, kind="stable"))
+        return cls(ends_s, started_s, node, shape, claims, column)._take(
+            np.argsort(ends_s, kind="stable")
+        )
 
     def without(self, nodes: Ints) -> _Rows:
         """The timeline without the pods on these nodes."""
@@ -54,8 +67,13 @@ class _Rows:
 
     def with_ending_together(self, others: _Rows) -> _Rows:
         """The timeline with `others` added, whose pods all end at the same time."""
-        # One insertion instead of a sort: a plan adds the pods of each head and of each group that it places.
-        at = int(np.searchsorted(self.ends_s, others.ends_s[0], side="right")) if len(others.ends_s) else 0
+        # One insertion instead of a sort: a plan adds the pods of each head and of each group that
+        # it places.
+        at = (
+            int(np.searchsorted(self.ends_s, others.ends_s[0], side="right"))
+            if len(others.ends_s)
+            else 0
+        )
         both = zip(self._columns(), others._columns(), strict=True)
         return _Rows(*(np.concatenate((column[:at], other, column[at:])) for column, other in both))
 
@@ -88,10 +106,12 @@ class _Shapes:
         """The number of each pod's shape; a new shape gets the next number."""
         shapes = [pod.shape for pod in pods]
         for shape in shapes:
-            # By id, as shapes are compared by identity; `_shapes` keeps them alive, so that no id is used again.
+            # By id, as shapes are compared by identity; `_shapes` keeps them alive, so that no id
+            # is used again.
             if id(shape) not in self._numbers:
                 self._numbers[id(shape)] = len(self._shapes)
                 self._shapes.append(shape)
+
         return np.array([self._numbers[id(shape)] for shape in shapes], dtype=np.int64)
 
     def amounts(self, resources: Mapping[str, int]) -> Ints:
@@ -103,6 +123,7 @@ class _Shapes:
                 for name, amount in shape.requests:
                     if name in resources:
                         self._amounts[resources[name], number] = amount
+
         return self._amounts
 
 
@@ -120,8 +141,9 @@ class Timeline:
     def of(cls, occupants: Iterable[Occupant], ledger: Ledger) -> Timeline:
         """Build a timeline; pods on nodes that are not in the ledger are left out."""
         by_node: dict[str, list[Occupant]] = {}
-        for each in occupants:
-            by_node.setdefault(each.node, []).append(each)
+        for occupant in occupants:
+            by_node.setdefault(occupant.node, []).append(occupant)
+
         return OccupantColumns().timeline(by_node, ledger)
 
     @property
@@ -129,12 +151,21 @@ class Timeline:
         """Expected end of each pod, ascending; `math.inf` if unknown."""
         return self._rows.ends_s
 
-    def with_reserved(self, placements: Sequence[Placement], at_s: float, ends_s: float) -> Timeline:
+    def with_reserved(
+        self,
+        placements: Sequence[Placement],
+        at_s: float,
+        ends_s: float,
+    ) -> Timeline:
         """A timeline in which the pods of a reservation also run, from `at_s` to `ends_s`."""
-        pods, index = [each.pod for each in placements], self._ledger.table.index
-        node = np.array([index[each.node] for each in placements], dtype=np.int64)
-        started_s, all_end_s = (np.full(len(pods), each, dtype=np.float64) for each in (at_s, ends_s))
+        pods = [placement.pod for placement in placements]
+        index = self._ledger.table.index
+        node = np.array([index[placement.node] for placement in placements], dtype=np.int64)
+        started_s, all_end_s = (
+            np.full(len(pods), each, dtype=np.float64) for each in (at_s, ends_s)
+        )
         more = _Rows.of(pods, node, started_s, all_end_s, self._shapes.numbers(pods))
+
         return Timeline(self._rows.with_ending_together(more), self._shapes, self._ledger)
 
     def distinct_ends_s(self, until_s: float) -> Floats:
@@ -143,6 +174,7 @@ class Timeline:
         ends_s = self.ends_s[: self.ended(min(until_s, _LAST_S))]
         first = np.ones(len(ends_s), dtype=np.bool_)
         np.not_equal(ends_s[1:], ends_s[:-1], out=first[1:])
+
         return ends_s[first]
 
     def ended(self, at_s: float) -> int:
@@ -159,22 +191,29 @@ class Timeline:
 
         The rows of resources that are not in `rows` stay 0; None stands for all resources.
         """
-        nodes, shapes = self._rows.node[pods], self._rows.shape[pods]
+        nodes = self._rows.node[pods]
+        shapes = self._rows.shape[pods]
+
         found = np.zeros((len(self._amounts), len(self._ledger.table)), dtype=np.int64)
         for row in range(len(found)) if rows is None else rows:
             # `add.at`, because many of these pods share a node.
             np.add.at(found[row], nodes, self._amounts[row][shapes])
+
         return found
 
     def release(self, ended: int, ledger: Ledger) -> None:
         """Release the room of the first `ended` pods on `ledger`."""
         if ended:
-            rows, claiming = self._rows, np.flatnonzero(self._rows.claims[:ended]).tolist()
-            pods, nodes = rows.pods[:ended].tolist(), rows.node[:ended]
+            rows = self._rows
+            claiming = np.flatnonzero(self._rows.claims[:ended]).tolist()
+            pods = rows.pods[:ended].tolist()
+            nodes = rows.node[:ended]
             ledger.release_many(pods, nodes, self.freed(slice(ended)), claiming=claiming)
 
     def longest_started_s(self) -> Floats:
-        """Start time of the longest-running pod of each node; `math.inf` for a node without pods."""
+        """Start time of the longest-running pod of each node; `math.inf` for a node
+        without pods.
+        """
         # The minimum of nothing: infinity marks an empty node.
         started = np.full(len(self._ledger.table), math.inf)
         np.minimum.at(started, self._rows.node, self._rows.started_s)
@@ -182,9 +221,11 @@ class Timeline:
 
 
 class OccupantColumns:
-    """Pods that use room as rows, cached between plans; a node is read again only if its pods changed.
+    """Pods that use room as rows, cached between plans; a node is read again only if its pods
+    changed.
 
-    Changes are detected by the identity of the mapping for the whole cluster, then of the sequence for each node.
+    Changes are detected by the identity of the mapping for the whole cluster, then of the sequence
+    for each node.
     """
 
     def __init__(self) -> None:
@@ -195,25 +236,34 @@ class OccupantColumns:
 
     def timeline(self, by_node: Mapping[str, Sequence[Occupant]], ledger: Ledger) -> Timeline:
         """The timeline of these pods, given by node name."""
-        index, changed = ledger.table.index, list[str]()
+        index = ledger.table.index
+        changed = list[str]()
+
         if self._seen is not by_node:
             changed = [name for name, there in by_node.items() if self._seen.get(name) is not there]
             changed += self._seen.keys() - by_node.keys()
-        # Rows have node numbers of one table. Shapes that are gone keep their numbers until all are read again.
+
+        # Rows have node numbers of one table. Shapes that are gone keep their numbers until all are
+        # read again.
         if self._rows is None or self._table is not ledger.table or len(self._shapes) > SHAPES:
-            self._table, self._shapes, self._rows = ledger.table, _Shapes(), None
+            self._table = ledger.table
+            self._shapes = _Shapes()
+            self._rows = None
             changed = list(by_node)
+
         if changed or self._rows is None:
             there = chain.from_iterable(by_node.get(name, ()) for name in changed if name in index)
             new = self._read(list(there), index)
             nodes = np.array([index[name] for name in changed if name in index], dtype=np.int64)
             self._rows = new if self._rows is None else self._rows.without(nodes).with_others(new)
             self._seen = by_node
+
         return Timeline(self._rows, self._shapes, ledger)
 
     def _read(self, occupants: Sequence[Occupant], index: Mapping[str, int]) -> _Rows:
-        pods = [each.pod for each in occupants]
-        node = np.array([index[each.node] for each in occupants], dtype=np.int64)
-        started_s = np.array([each.started_s for each in occupants], dtype=np.float64)
-        ends_s = np.array([each.ends_s for each in occupants], dtype=np.float64)
+        pods = [occupant.pod for occupant in occupants]
+        node = np.array([index[occupant.node] for occupant in occupants], dtype=np.int64)
+        started_s = np.array([occupant.started_s for occupant in occupants], dtype=np.float64)
+        ends_s = np.array([occupant.ends_s for occupant in occupants], dtype=np.float64)
+
         return _Rows.of(pods, node, started_s, ends_s, self._shapes.numbers(pods))

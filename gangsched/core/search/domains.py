@@ -1,8 +1,9 @@
 """The parts of the cluster in which a group is tried, in order.
 
-Invariant: a gang's requirements hold in every scope that is tried: one domain of each required level, and one GPU
-product if required. Every domain is checked, by totals and then by exact packing, with no limit on their number.
-Preferred scopes are tried first, and given up as soon as one member does not fit.
+Invariant: a gang's requirements hold in every scope that is tried: one domain of each required
+level, and one GPU product if required. Every domain is checked, by totals and then by exact
+packing, with no limit on their number. Preferred scopes are tried first, and given up as soon as
+one member does not fit.
 """
 
 from __future__ import annotations
@@ -31,27 +32,36 @@ from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.text import counted
 
-# A gang in racks took 0.7 ms to refuse and was charged 347 units: plans of 72 such gangs took 55 ms.
+# A gang in racks took 0.7 ms to refuse and was charged 347 units: plans of 72 such gangs took 55
+# ms.
 UNITS = 150
 """Units of evaluating the domains of one group, beside what sums and searches of them take."""
 
 
 @dataclass(frozen=True, eq=False)
 class Domains:
-    """The domains of `level`. Pods without an accelerator must be in the enclosing domain of `outer`, or anywhere if
-    `outer` is None.
+    """The domains of `level`. Pods without an accelerator must be in the enclosing domain of
+    `outer`, or anywhere if `outer` is None.
     """
 
     level: TopologyLevel
     outer: TopologyLevel | None
 
     @classmethod
-    def required(cls, group: Group, table: NodeTable, ledger: Ledger | None = None) -> Domains | None:
-        """The domains of the levels in `required_keys`, one of which must hold the whole group; None if no level is
-        required.
+    def required(
+        cls,
+        group: Group,
+        table: NodeTable,
+        ledger: Ledger | None = None,
+    ) -> Domains | None:
+        """The domains of the levels in `required_keys`, one of which must hold the whole group;
+        None if no level is required.
         """
         topology, must = required_keys(group, ledger)
-        return cls(level(must, table), level(topology, table) if topology else None) if must else None
+        if must:
+            return cls(level(must, table), level(topology, table) if topology else None)
+
+        return None
 
     @cached_property
     def outer_of(self) -> Ints:
@@ -65,61 +75,91 @@ class Domains:
         if not self.level.size:
             text = f"node(s) lack the label {' or '.join(self.level.keys)}"
             return Scope(nodes, nodes if self.outer is not None else None, text)
+
         name = self.level.name(domain)
         others = None
+
         if self.outer is not None:
-            # Pods without an accelerator need not be on nodes of the required GPU product, only in the topology domain.
-            others = nodes if self.outer is self.level else self.outer.mask(int(self.outer_of[domain]))
+            # Pods without an accelerator need not be on nodes of the required GPU product, only in
+            # the topology domain.
+            others = (
+                nodes if self.outer is self.level else self.outer.mask(int(self.outer_of[domain]))
+            )
+
         return Scope(nodes, others, f"node(s) are outside {name}", name=name)
 
     def judge(self, demand: Demand) -> tuple[Bools, Ints]:
-        """For each domain, whether the minimum may fit, and how many of the needed pods totals allow."""
+        """For each domain, whether the minimum may fit, and how many of the needed pods totals
+        allow.
+        """
         if self.outer is self.level:
             return demand.judge(self.level)
+
         kept = [i for i, item in enumerate(demand.items) if demand.ledger.accelerated(item.shape)]
         enough, holds = demand.judge(self.level, kept)
+
         if self.outer is not None:
             of_all, held = demand.judge(self.outer)
-            enough, holds = enough & of_all[self.outer_of], np.minimum(holds, held[self.outer_of])
+            enough = enough & of_all[self.outer_of]
+            holds = np.minimum(holds, held[self.outer_of])
+
         return enough, holds
 
     def order(self, domains: Ints, demand: Demand, *, first: Bools | None = None) -> list[int]:
-        """Sort domains: those with members first, then those in `first`, then by soft preferences, room and name."""
-        ledger, size = demand.ledger, self.level.size
-        room, penalty = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+        """Sort domains: those with members first, then those in `first`, then by soft preferences,
+        room and name.
+        """
+        ledger = demand.ledger
+        size = self.level.size
+        room = np.zeros(size, dtype=np.int64)
+        penalty = np.zeros(size, dtype=np.int64)
+
         # With one domain there is nothing to order, and sums cost work.
         for i, item in enumerate(demand.items if len(domains) > 1 else ()):
             if ledger.accelerated(item.shape) or self.outer is self.level:
                 room += self.level.sums(demand.room[i])
                 if (of_nodes := node_penalty(item.shape, ledger.table)) is not None:
                     penalty += self.level.sums(demand.room[i] * of_nodes)
+
         there = self.level.codes[member_nodes(demand.group, ledger.table)]
         # A domain with running members comes first: the gang would be torn apart elsewhere.
         members = np.bincount(there[there >= 0], minlength=size)
         later = np.zeros(size, dtype=np.bool_) if first is None else ~first
+
         # Per pod that fits: a large domain would otherwise look worse than a small one.
         mean = penalty / np.maximum(room, 1)
         # lexsort sorts by the last key first.
         keys = (domains, room[domains], mean[domains], later[domains], -members[domains])
         found: list[int] = domains[np.lexsort(keys)].tolist()
+
         return found
 
 
-def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The node labels of the levels that the group requires, and all labels that must have equal values on its nodes.
+def required_keys(
+    group: Group,
+    ledger: Ledger | None = None,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The node labels of the levels that the group requires, and all labels that must have equal
+    values on its nodes.
 
-    With a ledger, this includes labels that the members' affinity terms require. Running pods may change these.
+    With a ledger, this includes labels that the members' affinity terms require. Running pods may
+    change these.
     """
     by_terms = required_by_terms(group, ledger) if ledger is not None else ()
     if not (by_terms or group.topology):
-        for gang in group.gangs:  # a loop, because most groups require nothing, and each refused one is asked
+        # a loop, because most groups require nothing, and each refused one is asked
+        for gang in group.gangs:
             if gang.constraints is not NO_CONSTRAINTS:
                 break
         else:
             return (), ()
-    of_gangs = () if group.apart else (key for gang in group.gangs for key in gang.constraints.topology)
+
+    of_gangs = (
+        () if group.apart else (key for gang in group.gangs for key in gang.constraints.topology)
+    )
     topology = tuple(sorted({*by_terms, *group.topology, *of_gangs}))
     product = (PRODUCT_LABEL,) if any(gang.constraints.same_product for gang in group.gangs) else ()
+
     return topology, (*topology, *(key for key in product if key not in topology))
 
 
@@ -128,70 +168,99 @@ def in_domains(needs: Sequence[Need], group: Group, ledger: Ledger) -> tuple[Nee
     topology, must = required_keys(group)
     if not must:
         return tuple(needs)
-    return tuple(replace(need, within=must if ledger.accelerated(need.shape) else topology) for need in needs)
+
+    return tuple(
+        replace(need, within=must if ledger.accelerated(need.shape) else topology) for need in needs
+    )
 
 
 def member_nodes(group: Group, table: NodeTable) -> Ints:
     """Node indices of the members that are bound or held."""
-    names = [name for gang in group.gangs for name in (*gang.nodes, *(placement.node for placement in gang.held))]
+    names = [
+        name
+        for gang in group.gangs
+        for name in (*gang.nodes, *(placement.node for placement in gang.held))
+    ]
     return np.array([table.index[name] for name in names if name in table.index], dtype=np.int64)
 
 
 def pinned(group: Group, ledger: Ledger) -> Scope | None:
-    """The required domain that already has most members of the group, in which the rest must be placed; None if there
-    is none.
+    """The required domain that already has most members of the group, in which the rest must be
+    placed; None if there is none.
     """
     domains = Domains.required(group, ledger.table, ledger)
-    # None if the members are in several domains already: labels changed, and no domain can hold all.
-    common = domains.level.common(member_nodes(group, ledger.table)) if domains is not None else None
+    # None if the members are in several domains already: labels changed, and no domain can hold
+    # all.
+    common = (
+        domains.level.common(member_nodes(group, ledger.table)) if domains is not None else None
+    )
     if domains is not None and common is not None:
         return domains.scope(common)
+
     around = domains_around(group, ledger.table)
     if not around:
         return None
+
     inside = np.logical_and.reduce([of.mask(home) for of, home in around])
     name = ", ".join(dict.fromkeys(of.name(home) for of, home in around))
     return Scope(inside, inside, f"node(s) are outside {name}", name=name)
 
 
 def domains_around(group: Group, table: NodeTable) -> list[tuple[TopologyLevel, int]]:
-    """Domains in which a part of a tree must be placed, because other members of enclosing composites run there."""
+    """Domains in which a part of a tree must be placed, because other members of enclosing
+    composites run there.
+    """
     found = []
     for keys, nodes in group.beside:
         inside = level(keys, table)
-        there = np.array([table.index[name] for name in nodes if name in table.index], dtype=np.int64)
+        there = np.array(
+            [table.index[name] for name in nodes if name in table.index],
+            dtype=np.int64,
+        )
+
         home = inside.common(there) if there.size else None
         if home is not None:
             found.append((inside, home))
+
     return found
 
 
 def free_domains(group: Group, ledger: Ledger) -> Domains | None:
-    """The required domains, if running members leave a choice; None if they do not, or if no domain is required."""
+    """The required domains, if running members leave a choice; None if they do not, or if no domain
+    is required.
+    """
     if is_sliced(group.gangs) and pinned_to(group, ledger.table) is not None:
         return None
+
     domains = Domains.required(group, ledger.table, ledger)
-    return None if domains is None or pinned(group, ledger) is not None else domains
+    if domains is None or pinned(group, ledger) is not None:
+        return None
+
+    return domains
 
 
 def regions(group: Group, ledger: Ledger) -> list[Scope]:
-    """Domains that could hold the group, or only those that have members of it; all nodes if none is required."""
+    """Domains that could hold the group, or only those that have members of it; all nodes if none
+    is required.
+    """
     domains = free_domains(group, ledger)
     if domains is not None:
         return [domains.scope(n) for n in range(domains.level.size)]
+
     slices = pinned_to(group, ledger.table) if is_sliced(group.gangs) else None
     if slices is not None:
         return [Scope(slices, slices, name="their slices")]
+
     return [pinned(group, ledger) or EVERYWHERE]
 
 
 @dataclass(frozen=True, eq=False)
 class Required:
-    """The domains that a group requires, evaluated: `enough` says which may hold the minimum, and `holds` how many pods
-    fit into each by totals.
+    """The domains that a group requires, evaluated: `enough` says which may hold the minimum, and
+    `holds` how many pods fit into each by totals.
 
-    `present` is the demand of all members. Only `home`, the domain with members, can be enough; None if no member has a
-    node. For domains outside the domain of the tree, `holds` is -1.
+    `present` is the demand of all members. Only `home`, the domain with members, can be enough;
+    None if no member has a node. For domains outside the domain of the tree, `holds` is -1.
     """
 
     domains: Domains
@@ -208,20 +277,27 @@ class Required:
         domains = Domains.required(group, table, present.ledger)
         if domains is None:
             return None
+
         present.ledger.work.charge(UNITS)
         demand = present.minimum()
         enough, holds = domains.judge(demand)
+
         home = domains.level.common(member_nodes(group, table))
         if home is not None:
             # Running members do not move, so no other domain is possible.
             enough &= np.arange(domains.level.size) == home
+
         for of, around in domains_around(group, table) if home is None else ():
             inside = domains.level.inside(of) == around
-            enough, holds = enough & inside, np.where(inside, holds, -1)
+            enough = enough & inside
+            holds = np.where(inside, holds, -1)
+
         return cls(domains, demand, present, enough, holds, home)
 
     def fits(self) -> bool | None:
-        """Whether some domain holds the minimum; None if only a round can tell. Raises OutOfWork."""
+        """Whether some domain holds the minimum; None if only a round can tell.
+        Raises OutOfWork.
+        """
         demand = self.demand
         if not self.enough.any():
             return False
@@ -229,121 +305,185 @@ class Required:
             return None
         if not demand.is_searched:
             return True
-        left = self.domains.order(np.flatnonzero(self.enough), demand)[::-1]  # the roomiest, which mostly do, first
+
+        # the roomiest, which mostly do, first
+        left = self.domains.order(np.flatnonzero(self.enough), demand)[::-1]
         return not all(self._packed(n, self.domains.scope(n), search=True) is False for n in left)
 
     def refuted_by(self, domain: int) -> str:
-        """What proved that the minimum does not fit into a domain: "sums", an earlier "search", or "" for nothing."""
+        """What proved that the minimum does not fit into a domain: "sums", an earlier "search", or
+        "" for nothing.
+        """
         if not self.enough[domain]:
             # Sums would have allowed it, so only a remembered search can have refuted it.
             is_search = self.home is None and self.holds[domain] >= sum(self.demand.needs)
             return "search" if is_search else "sums"
+
         if not self.demand.is_searched or not self.demand.is_exact:
             return ""
-        return "search" if self._packed(domain, self.domains.scope(domain), search=False) is False else ""
+        if self._packed(domain, self.domains.scope(domain), search=False) is False:
+            return "search"
+
+        return ""
 
     def scopes(self) -> Iterator[Scope]:
-        """Yield the required domains with enough room, best first, without regard to preferred domains; then the best
-        domains with too little room, for the refusal's message.
+        """Yield the required domains with enough room, best first, without regard to preferred
+        domains; then the best domains with too little room, for the refusal's message.
         """
-        domains, demand = self.domains, self.demand
+        domains = self.domains
+        demand = self.demand
         candidates = np.flatnonzero(self.enough)
         holds_all = None
+
         # Among domains that hold the minimum, those that hold all members come first.
         if len(candidates) > 1 and demand is not self.present:
             holds_all, _ = domains.judge(self.present)
+
         ordered = domains.order(candidates, demand, first=holds_all)
         is_strict = demand.group.strict
         is_searched = is_strict and demand.is_searched and demand.is_exact
+
         for number, n in enumerate(ordered):
             scope = domains.scope(n)
-            # The first one is not searched before the usual order was tried there, which mostly does.
+            # The first one is not searched before the usual order was tried there, which mostly
+            # does.
             if is_searched and (number or self._is_looked_up()):
                 before = self._packed(n, scope, search=number > 0)
                 if before is False:
                     continue
-                scope = replace(scope, packed=(demand, before)) if isinstance(before, Packing) else scope
+
+                scope = (
+                    replace(scope, packed=(demand, before))
+                    if isinstance(before, Packing)
+                    else scope
+                )
+
             yield scope
-            if is_searched and not number:  # for the next plan: the round has searched there, in vain
+            # for the next plan: the round has searched there, in vain
+            if is_searched and not number:
                 self._packed(n, scope, search=False)
+
         # The domain that lacks least is the one that the refusal names.
-        best = self.home if self.home is not None else int(np.argmax(self.holds)) if domains.level.size else 0
+        best = (
+            self.home
+            if self.home is not None
+            else int(np.argmax(self.holds))
+            if domains.level.size
+            else 0
+        )
         told = _told(domains, best, self.holds, demand, is_home=self.home is not None)
         scope = replace(domains.scope(best), last=True, note=told, refuted=is_strict)
         lacking = _lacking(demand, scope) if is_strict and demand.is_exact else None
+
         if domains.level.size and self.holds[best] < 0:  # none is where the tree is
             nowhere = np.zeros_like(domains.level.mask(best))
             scope = replace(scope, accelerated=nowhere, others=nowhere)
+
         yield replace(scope, name=f"{scope.name} at last", lacking=lacking)
 
     def _is_looked_up(self) -> bool:
-        """Whether it is worth while to look up what is known of a domain before the usual order is tried there.
+        """Whether it is worth while to look up what is known of a domain before the usual order is
+        tried there.
 
         Members that only need room are placed faster than that, other members are not.
         """
         demand = self.demand
         sought = demand.pieces, demand.wanted, demand.ledger
-        return is_used_somewhere(*sought) or (not demand.only_room and is_refuted_somewhere(*sought))
+        return is_used_somewhere(*sought) or (
+            not demand.only_room and is_refuted_somewhere(*sought)
+        )
 
     def _packed(self, domain: int, scope: Scope, *, search: bool) -> Packing | bool | None:
-        """False if the minimum cannot be packed into a domain, as a `search` says or an earlier one did.
+        """False if the minimum cannot be packed into a domain, as a `search` says or an earlier one
+        did.
 
-        Else the packing that was used on equal nodes, if there is one. Raises OutOfWork; the next plan goes on.
+        Else the packing that was used on equal nodes, if there is one. Raises OutOfWork; the next
+        plan goes on.
         """
-        demand, domains = self.demand, self.domains
-        nodes = domains.outer.nodes(int(domains.outer_of[domain])) if domains.outer is not None else None
+        demand = self.demand
+        domains = self.domains
+        nodes = (
+            domains.outer.nodes(int(domains.outer_of[domain]))
+            if domains.outer is not None
+            else None
+        )
+
         # Nodes of the outer domain are included for pods without accelerators.
         problem = demand.problem(nodes, scope)
-        is_in_vain = search and packed(problem, demand.ledger, most_in_all=demand.most_steps) is None
+        is_in_vain = (
+            search and packed(problem, demand.ledger, most_in_all=demand.most_steps) is None
+        )
+
         found = known(problem, demand.ledger)
         # Kept by domain only if nothing outside of it matters.
         if found is False and domains.outer is domains.level:
             note_refuted(demand, domains.level, domain)
+
         return False if is_in_vain else found
 
 
 def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
-    """Whether a required domain holds the pods that the gangs need (see `Required.fits`). None if unknown, or if no
-    domain is required.
+    """Whether a required domain holds the pods that the gangs need (see `Required.fits`). None if
+    unknown, or if no domain is required.
     """
     required = Required.of(group, Demand.of_all(group, gangs, ledger))
     return None if required is None else required.fits()
 
 
 def _told(domains: Domains, best: int, holds: Ints, demand: Demand, *, is_home: bool) -> str:
-    """The message of a refusal: what the best domain lacks, and why the others are refuted. If members are in a
-    domain already, only that one is named.
+    """The message of a refusal: what the best domain lacks, and why the others are refuted. If
+    members are in a domain already, only that one is named.
     """
-    size, needed = domains.level.size, sum(demand.needs)
+    size = domains.level.size
+    needed = sum(demand.needs)
+
     if not size:
         return ""
+
     lacks = f"lacks room for {max(1, needed - int(holds[best]))} of {counted(needed, 'pod')}"
     if is_home:
         return f"its other members are in {domains.level.name(best)}, which {lacks}"
+
     few = int(np.count_nonzero(holds < needed))
     left = size - few
-    torn = f"{'is' if left == 1 else 'are'} too fragmented" if demand.is_exact else "could not be filled"
-    causes = [f"{n} {'has' if n == 1 else 'have'} too little free capacity in total" for n in (few,) if n]
+    torn = (
+        f"{'is' if left == 1 else 'are'} too fragmented"
+        if demand.is_exact
+        else "could not be filled"
+    )
+    causes = []
+
+    for n in (few,):
+        if n:
+            causes.append(f"{n} {'has' if n == 1 else 'have'} too little free capacity in total")
+
     causes += [f"{left} {torn}"] if left else []
     of_all = f"of {size} {'domain' if size == 1 else 'domains'}, {' and '.join(causes)}"
     return f"no domain has room: the best, {domains.level.name(best)}, {lacks}; {of_all}"
 
 
 def _lacking(demand: Demand, scope: Scope) -> tuple[Gang, Pod]:
-    """The first member for whose kind a scope is too small, with its gang; the first one if for no kind by itself."""
-    ledger, found = demand.ledger, demand.items[0]
+    """The first member for whose kind a scope is too small, with its gang; the first one if for no
+    kind by itself.
+    """
+    ledger = demand.ledger
+    found = demand.items[0]
+
     for item, room in zip(demand.items, demand.room, strict=True):
         inside = scope.of(accelerated=ledger.accelerated(item.shape))
         if (room.sum() if inside is None else room[inside].sum()) < len(item.pods):
             found = item
             break
+
     return demand.gangs[found.gang], found.pods[0]
 
 
 class DomainRoom(NamedTuple):
-    """A domain of the required levels. By totals of free room it `holds` this many of the `needed` pods.
+    """A domain of the required levels. By totals of free room it `holds` this many of the `needed`
+    pods.
 
-    `refuted` is "sums" or "search", depending on which proved that the minimum does not fit, "" without proof.
+    `refuted` is "sums" or "search", depending on which proved that the minimum does not fit, ""
+    without proof.
     """
 
     name: str
@@ -353,16 +493,24 @@ class DomainRoom(NamedTuple):
 
 
 def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainRoom]:
-    """The required domains with room for most of the members that a group still needs, at most `number`; empty if it
-    requires no domain.
+    """The required domains with room for most of the members that a group still needs, at most
+    `number`; empty if it requires no domain.
     """
     gangs = [gang for gang in group.gangs if gang.pending and not gang.free_running]
     required = Required.of(group, Demand.of_all(group, gangs, ledger)) if gangs else None
     if required is None:
         return []
-    domains, demand, found = required.domains, required.demand, []
+
+    domains = required.domains
+    demand = required.demand
+    found = []
+
     # Possible domains first, then by room, then by name.
-    for n in np.lexsort((np.arange(domains.level.size), -required.holds, ~required.enough))[:number].tolist():
-        name, holds = domains.level.name(n), max(0, int(required.holds[n]))
+    for n in np.lexsort((np.arange(domains.level.size), -required.holds, ~required.enough))[
+        :number
+    ].tolist():
+        name = domains.level.name(n)
+        holds = max(0, int(required.holds[n]))
         found.append(DomainRoom(name, holds, sum(demand.needs), required.refuted_by(n)))
+
     return found

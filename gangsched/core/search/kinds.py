@@ -1,4 +1,5 @@
-"""Pods and slices of a demand, numbered by kind; pods or slices of one kind are interchangeable in a packing.
+"""Pods and slices of a demand, numbered by kind; pods or slices of one kind are interchangeable in
+a packing.
 
 Invariant: every member that may be placed is in one item, and every slice has one kind.
 """
@@ -23,7 +24,8 @@ from gangsched.model.snapshot import NodeTable
 
 Pins: TypeAlias = tuple[tuple[str, int], ...]
 
-UNITS_A_SLICE, UNITS_AN_ITEM = 6, 8
+UNITS_A_SLICE = 6
+UNITS_AN_ITEM = 8
 """Units of adding a slice, and a kind of pods."""
 
 
@@ -35,7 +37,8 @@ class Item:
     gang: int
     shape: Shape
     pods: tuple[Pod, ...]
-    #: They can only be placed where their volumes exist or are being provisioned, so they are a separate item.
+    #: They can only be placed where their volumes exist or are being provisioned, so they are a
+    #: separate item.
     pinned: bool
     #: Index of the need that they count towards.
     need: int
@@ -64,51 +67,81 @@ class Slices:
     item_of: Mapping[str, int]
 
 
-def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple[tuple[str, ...], bool]:
-    """The labels of all gangs' slices, coarsest first, and whether they are nested: each domain of a label is inside
-    one domain of the label before it.
+def layers_of(
+    stated: Sequence[Sequence[SliceLayer]],
+    table: NodeTable,
+) -> tuple[tuple[str, ...], bool]:
+    """The labels of all gangs' slices, coarsest first, and whether they are nested: each domain of
+    a label is inside one domain of the label before it.
     """
-    different = list(dict.fromkeys(tuple(layer.topology for layer in layers) for layers in stated if layers))
+    different = list(
+        dict.fromkeys(tuple(layer.topology for layer in layers) for layers in stated if layers)
+    )
     if len(different) == 1:
-        return different[0], True  # an inner slice is inside an outer one, wherever else its domain reaches
+        # an inner slice is inside an outer one, wherever else its domain reaches
+        return different[0], True
+
     order: TopologicalSorter[str] = TopologicalSorter()
     for labels in different:
         order.add(labels[0])
-        for outer, inner in pairwise(labels):  # says which is outside where both have the same domains
+        # says which is outside where both have the same domains
+        for outer, inner in pairwise(labels):
             order.add(inner, outer)
+
     every = tuple(dict.fromkeys(label for labels in different for label in labels))
-    # Not by refinement: of a zone with nodes outside its only rack, the rack is inside, though neither is finer.
+    # Not by refinement: of a zone with nodes outside its only rack, the rack is inside, though
+    # neither is finer.
     within = {(one, other): lies_within(one, other, table) for one, other in permutations(every, 2)}
     for (one, other), is_within in within.items():
         if is_within and not within[other, one]:
             order.add(one, other)
+
     try:
         ordered = tuple(order.static_order())
     except CycleError:
         return every, False
+
     return ordered, all(within[fine, coarse] for coarse, fine in pairwise(ordered))
 
 
 @dataclass(slots=True)
 class Kinds:
-    """Collects pods and slices into kinds; `like` maps a shape to an equal shape that stands for both."""
+    """Collects pods and slices into kinds; `like` maps a shape to an equal shape that stands for
+    both.
+    """
 
     ledger: Ledger
     layers: Sequence[str]
     wanted: list[int]
     tops: list[tuple[int, int, Slice, Pins]] = field(default_factory=list)
-    pods: dict[tuple[int, int, Shape, bool, Hashable, int, Pins], list[Pod]] = field(default_factory=dict)
+    pods: dict[tuple[int, int, Shape, bool, Hashable, int, Pins], list[Pod]] = field(
+        default_factory=dict
+    )
     like: Mapping[Shape, Shape] = field(default_factory=dict)
 
-    def add_pods(self, gang: int, need: int, pods: Iterable[Pod], *, home: int = -1, pins: Pins = ()) -> None:
+    def add_pods(
+        self,
+        gang: int,
+        need: int,
+        pods: Iterable[Pod],
+        *,
+        home: int = -1,
+        pins: Pins = (),
+    ) -> None:
         """Add pods that count towards a need, or belong to slices of layer `home`."""
         storage = self.ledger.occupancy.storage
         for pod in pods:
-            pinned, devices = storage.pinned(pod), storage.device_kind(pod)
+            pinned = storage.pinned(pod)
+            devices = storage.device_kind(pod)
             shape = self.like.get(pod.shape, pod.shape)
             self.pods.setdefault((gang, need, shape, pinned, devices, home, pins), []).append(pod)
 
-    def finished(self, units_of: tuple[NeededUnits | None, ...], *, is_nested: bool) -> tuple[tuple[Item, ...], Slices]:
+    def finished(
+        self,
+        units_of: tuple[NeededUnits | None, ...],
+        *,
+        is_nested: bool,
+    ) -> tuple[tuple[Item, ...], Slices]:
         """The items, and the slices as kinds after them."""
         work = self.ledger.work
         for gang, _, top, pins in self.tops:
@@ -118,12 +151,16 @@ class Kinds:
                 work.charge(UNITS_A_SLICE)
                 open_slices += each.parts
                 self.add_pods(gang, gang, each.own, home=self.layers.index(each.key), pins=pins)
+
         work.charge(UNITS_AN_ITEM * len(self.pods))
         found = (
             Item(gang, shape, tuple(members), pinned, need, home, pins, devices)
             for (gang, need, shape, pinned, devices, home, pins), members in self.pods.items()
         )
-        items = sorted(found, key=lambda item: (size_key(item.shape, self.ledger.policy), not item.pinned))
+        items = sorted(
+            found,
+            key=lambda item: (size_key(item.shape, self.ledger.policy), not item.pinned),
+        )
         item_of = {pod.uid: number for number, item in enumerate(items) for pod in item.pods}
         kinds: dict[tuple[int, int, int, tuple[int, ...], Pins, bool], int] = {}
         kind_of: dict[int, int] = {}
@@ -134,6 +171,7 @@ class Kinds:
             # Recursion as deep as slices have layers: three for slices, four for trees.
             holds = [kind(part, need, layer, pins) for part in slice_.parts]
             holds += [item_of[pod.uid] for pod in slice_.own]
+
             # Slices of equal contents are one kind, so that their order is not tried.
             name = need if home < 0 else 0, home, layer, tuple(sorted(holds)), pins, slice_.alone
             kind_of[id(slice_)] = number = kinds.setdefault(name, len(items) + len(kinds))
@@ -141,13 +179,20 @@ class Kinds:
 
         for _, need, top, pins in self.tops:
             at_hand.setdefault(kind(top, need, -1, pins), []).append(top)
+
         numbers = range(len(items), len(items) + len(kinds))
         slices = Slices(
             tuple(self.layers),
             is_nested,
             units_of,
             tuple(
-                Piece(need, home=home, layer=layer, parts=tuple(sorted(Counter(holds).items())), alone=alone)
+                Piece(
+                    need,
+                    home=home,
+                    layer=layer,
+                    parts=tuple(sorted(Counter(holds).items())),
+                    alone=alone,
+                )
                 for need, home, layer, holds, _, alone in kinds
             ),
             tuple(tuple(at_hand.get(number, ())) for number in numbers),

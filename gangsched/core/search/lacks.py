@@ -22,33 +22,49 @@ from gangsched.model.snapshot import Ints
 
 def slices_lack(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Gang, str]:
     """The first gang whose slices cannot be placed, and the amounts that they lack."""
-    sliced = [(index, gang) for index, gang in enumerate(gangs) if gang.constraints.slices and gang.pending]
+    sliced = [
+        (index, gang)
+        for index, gang in enumerate(gangs)
+        if gang.constraints.slices and gang.pending
+    ]
     slices = Demand.of(group, gangs, ledger).slices
     if not sliced or slices is None:
         return next(gang for gang in gangs if gang.pending), ""
+
     for index, gang in sliced:
         found = slices.units[index]
         assert found is not None
         whole = [unit.whole for unit, _ in found.fixed if unit.whole is not None]
-        texts = [_of_unit(unit, number, group, ledger) for unit, number in found.fixed if unit.whole is None]
+        texts = [
+            _of_unit(unit, number, group, ledger)
+            for unit, number in found.fixed
+            if unit.whole is None
+        ]
         texts += [_of_slices(found.of, found.number, group, ledger)] if found.of else []
-        texts += [_of_slices([each], 1, group, ledger) for each in whole]
+
+        texts += [_of_slices([slice_], 1, group, ledger) for slice_ in whole]
         if text := next(filter(None, texts), ""):
             return gang, text
+
     return sliced[0][1], placing.slices_fragmented(sliced[0][1])
 
 
 def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str] | None:
-    """Number of pods of a slice that the largest domain would hold if it were empty, and the domain's name; None if it
-    would hold a whole slice.
+    """Number of pods of a slice that the largest domain would hold if it were empty, and the
+    domain's name; None if it would hold a whole slice.
     """
-    found = [unit.whole for unit in units(gang, gang.pending, totals.table) if unit.whole is not None]
+    found = []
+    for unit in units(gang, gang.pending, totals.table):
+        if unit.whole is not None:
+            found.append(unit.whole)
+
     # One is enough: on the empty cluster, whole slices of one size fit everywhere or nowhere.
-    for each in found[:1]:
-        holds, whole = _by_domain(each, group, totals)
+    for slice_ in found[:1]:
+        holds, whole = _by_domain(slice_, group, totals)
         if whole.size and not whole.any():
             best = int(np.argmax(holds))
-            return int(holds[best]), level((each.key,), totals.table).name(best)
+            return int(holds[best]), level((slice_.key,), totals.table).name(best)
+
     return None
 
 
@@ -56,37 +72,56 @@ def _of_unit(unit: Unit, number: int, group: Group, ledger: Ledger) -> str:
     """Amounts that the waiting members of a running slice lack."""
     mask = unit.mask(ledger.table)
     room = 0
+
     for shape, count in Counter(pod.shape for pod in unit.alone).items():
         room += min(count, int(usable(shape, group, ledger)[mask].sum()))
+
     key, code = unit.pins[-1]
     if room >= number:
         return ""
+
     return placing.slice_kept(level((key,), ledger.table).name(code), room=room, needed=number)
 
 
 def _of_slices(slices: Sequence[Slice], number: int, group: Group, ledger: Ledger) -> str:
-    first, size = slices[0], len(slices[0].pods)
+    first = slices[0]
+    size = len(slices[0].pods)
+
     inside = level((first.key,), ledger.table)
     if not inside.size:
         return placing.no_node_has(first.key)
+
     holds, whole = _by_domain(first, group, ledger)
     if not whole.any():
         best = int(np.argmax(holds))
-        return placing.no_domain_for_slice(size, first.key, best=inside.name(best), takes=int(holds[best]))
-    kinds = {frozenset(Counter(pod.shape for pod in each.pods).items()) for each in slices}
+        return placing.no_domain_for_slice(
+            size,
+            first.key,
+            best=inside.name(best),
+            takes=int(holds[best]),
+        )
+
+    kinds = {frozenset(Counter(pod.shape for pod in slice_.pods).items()) for slice_ in slices}
     if len(kinds) == 1 and whole.sum() < number:
         return placing.too_few_slices(size, first.key, room=int(whole.sum()), needed=number)
-    return _of_slices(first.parts, number * len(first.parts), group, ledger) if first.parts else ""
+    if first.parts:
+        return _of_slices(first.parts, number * len(first.parts), group, ledger)
+
+    return ""
 
 
 def _by_domain(slice_: Slice, group: Group, ledger: Ledger) -> tuple[Ints, Ints]:
-    """By domain of its level how many pods of one slice it takes, and how many such slices, by sums."""
+    """By domain of its level how many pods of one slice it takes, and how many such slices, by
+    sums.
+    """
     inside = level((slice_.key,), ledger.table)
     holds = np.zeros(inside.size, dtype=np.int64)
+
     # A quarter of the maximum, since these are summed over domains.
     whole = np.full(inside.size, np.iinfo(np.int64).max // 4, dtype=np.int64)
     for shape, count in Counter(pod.shape for pod in slice_.pods).items():
         room = inside.sums(usable(shape, group, ledger))
         holds += np.minimum(room, count)
         whole = np.minimum(whole, room // count)
+
     return holds, whole

@@ -1,7 +1,8 @@
-"""Openings: the numbers of slices of each kind that start in one block, tried in descending lexicographic order.
+"""Openings: the numbers of slices of each kind that start in one block, tried in descending
+lexicographic order.
 
-Invariant: every combination within the limits is tried once. The limits are closed downwards: fewer slices of any kind
-are always allowed.
+Invariant: every combination within the limits is tried once. The limits are closed downwards: fewer
+slices of any kind are always allowed.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ Counts: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class OpeningLimits:
-    """What may start in one block: at most `most[kind]` slices of each kind, at most one of those that are `alone`.
+    """What may start in one block: at most `most[kind]` slices of each kind, at most one of those
+    that are `alone`.
 
-    At most `lack[need]` slices count towards a need, `needs[kind]`, -1 for a kind that counts towards none. Several
-    kinds may be alternatives for one need, made of the same pods, so one more than it lacks would place a pod twice.
+    At most `lack[need]` slices count towards a need, `needs[kind]`, -1 for a kind that counts
+    towards none. Several kinds may be alternatives for one need, made of the same pods, so one more
+    than it lacks would place a pod twice.
     """
 
     most: Counts
@@ -37,6 +40,7 @@ def next_opening(counts: Counts, limits: OpeningLimits) -> Counts | None:
     for index in range(len(counts) - 1, -1, -1):
         if counts[index]:
             return _completed((*counts[:index], counts[index] - 1), limits)
+
     return None
 
 
@@ -54,30 +58,36 @@ def _completed(begun: Counts, limits: OpeningLimits, above: Counts = ()) -> Coun
     for index in range(len(begun), len(limits.most)):
         most = limits.most[index]
         need = limits.needs[index]
+
         if limits.alone[index]:
             most = 0 if is_taken else min(most, 1)
+
         if need >= 0:
             most = max(0, min(most, lack[need]))
+
         if bound:
             most = min(most, bound[index])
 
         counts.append(most)
         if need >= 0:
             lack[need] -= most
+
         is_taken = is_taken or (limits.alone[index] and most > 0)
         # Below the bound in one place, everything behind it is free.
         if bound and most < bound[index]:
             bound = ()
+
     return tuple(counts)
 
 
 def ways(sizes: Sequence[int], total: int) -> Iterator[Counts]:
-    """All ways to take `total` pieces, at most `sizes[kind]` of each kind; ways with more pieces of the first kinds
-    come first.
+    """All ways to take `total` pieces, at most `sizes[kind]` of each kind; ways with more pieces of
+    the first kinds come first.
     """
     behind = [0]  # pieces of all later kinds, by the number of kinds that are left
     for size in reversed(sizes):
         behind.append(behind[-1] + size)
+
     counts: list[int] = []
 
     def choices(left: int) -> Iterator[int]:
@@ -87,7 +97,9 @@ def ways(sizes: Sequence[int], total: int) -> Iterator[Counts]:
     if not sizes:
         yield from () if total else ((),)
         return
-    open_ = [choices(total)]  # a list, for there may be more kinds than Python may call functions inside each other
+
+    # a list, for there may be more kinds than Python may call functions inside each other
+    open_ = [choices(total)]
     while open_:
         count = next(open_[-1], None)
         if count is None:

@@ -1,7 +1,9 @@
-"""Parts of a tree as slices: gangs that require domains are packed exactly, together with gangs that do not (I9).
+"""Parts of a tree as slices: gangs that require domains are packed exactly, together with gangs
+that do not (I9).
 
-Invariant: each gang of the parts is in exactly one entry. A part that requires a domain is one slice, with an inner
-slice for each of its parts that requires a smaller domain. If members of the part run, they pin it instead.
+Invariant: each gang of the parts is in exactly one entry. A part that requires a domain is one
+slice, with an inner slice for each of its parts that requires a smaller domain. If members of the
+part run, they pin it instead.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from gangsched.model.snapshot import NodeTable
 from gangsched.model.tree import Part, gangs_of
 
 MAX_SELECTIONS = 64
-"""Ways to choose the members of a part's minimum, by shape, beyond which they are not packed as slices."""
+"""Ways to choose the members of a part's minimum, by shape, beyond which they are not packed as
+slices.
+"""
 
 Pins: TypeAlias = tuple[tuple[str, int], ...]
 Filling: TypeAlias = tuple[tuple[Slice, ...], tuple[Pod, ...]]
@@ -32,59 +36,81 @@ Filling: TypeAlias = tuple[tuple[Slice, ...], tuple[Pod, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PackedPart:
-    """Some gangs of the parts, and the units that they need; `units` is None if the members may be placed anywhere."""
+    """Some gangs of the parts, and the units that they need; `units` is None if the members may be
+    placed anywhere.
+    """
 
     gangs: Sequence[str]
     units: NeededUnits | None = None
 
 
 def kinds_in_packing(part: Part, gangs: Mapping[str, Gang], table: NodeTable) -> int | None:
-    """Number of kinds of pods and slices that a part adds to a packing; None if it cannot be packed."""
-    own = [gangs[each] for each in gangs_of(part)]
+    """Number of kinds of pods and slices that a part adds to a packing; None if it cannot be
+    packed.
+    """
+    own = [gangs[gang_id] for gang_id in gangs_of(part)]
     if any(gang.constraints.same_product for gang in own):
         return None
+
     entries = entries_of((part,), gangs, {gang.id: gang.min_member for gang in own}, table)
     if entries is None:
         return None
+
     number = len({id(pod.shape) for gang in own for pod in gang.pending})
     for entry in entries:
         open_slices = list(entry.units.of) if entry.units is not None else []
         while open_slices:
             number += 1
             open_slices += open_slices.pop().parts
+
     return number
 
 
 def entries_of(
-    parts: Sequence[Part], gangs: Mapping[str, Gang], lacks: Mapping[str, int], table: NodeTable
+    parts: Sequence[Part],
+    gangs: Mapping[str, Gang],
+    lacks: Mapping[str, int],
+    table: NodeTable,
 ) -> list[PackedPart] | None:
-    """The gangs of these parts as packed, each with as many members as it `lacks`. None if levels are not nested, or if
-    there are too many ways to choose members.
+    """The gangs of these parts as packed, each with as many members as it `lacks`. None if levels
+    are not nested, or if there are too many ways to choose members.
     """
     found: list[PackedPart] = []
-    open_parts: list[tuple[Part, tuple[str, ...], Pins]] = [(part, (), ()) for part in reversed(parts)]
+    open_parts: list[tuple[Part, tuple[str, ...], Pins]] = [
+        (part, (), ()) for part in reversed(parts)
+    ]
     while open_parts:
         part, around, pins = open_parts.pop()
         own = gangs_of(part)
         if not own:  # none of its children is needed
             continue
+
         if stated := _stated(part, gangs):
             keys = (*around, *stated)
             label = _label(keys, table)
             if label is None:
                 return None
+
             names = (node for each in own for node in gangs[each].nodes)
-            there = np.array([table.index[node] for node in names if node in table.index], dtype=np.int64)
+            there = np.array(
+                [table.index[node] for node in names if node in table.index],
+                dtype=np.int64,
+            )
+
             # Members that run determine the domain; only without them the search chooses one.
             home = level((label,), table).common(there)
             if home is None:
                 fillings = _fillings(part, around, "", gangs, lacks, table)
                 if fillings is None:
                     return None
+
                 slices = [each for (each,), _ in fillings if each.pods]
                 found.append(PackedPart(own, NeededUnits(of=slices, number=min(1, len(slices)))))
                 continue
-            around, pins = keys, (*pins, (label, home))
+
+            around = keys
+            pins = (*pins, (label, home))
+
         if not isinstance(part, str):
             open_parts += [(child, around, pins) for child in reversed(part.children)]
         elif not pins:
@@ -94,16 +120,20 @@ def entries_of(
         else:
             unit = Unit(pins, alone=tuple(gangs[part].pending))
             found.append(PackedPart(own, NeededUnits(fixed=[(unit, lacks[part])])))
+
     return found
 
 
 def layers_in(slice_: Slice) -> Iterator[tuple[str, ...]]:
-    """Yield the labels along each path from a slice to its innermost slices, outermost label first."""
+    """Yield the labels along each path from a slice to its innermost slices, outermost
+    label first.
+    """
     open_slices: list[tuple[Slice, tuple[str, ...]]] = [(slice_, ())]
     while open_slices:
         each, outer = open_slices.pop()
         labels = (*outer, each.key)
         open_slices += [(part, labels) for part in each.parts]
+
         if not each.parts:
             yield labels
 
@@ -122,34 +152,48 @@ def _fillings(
     lacks: Mapping[str, int],
     table: NodeTable,
 ) -> list[Filling] | None:
-    """Each way to fill a part by shapes of members, inside a domain of `label` that satisfies the levels `around`; None
-    if there are too many.
+    """Each way to fill a part by shapes of members, inside a domain of `label` that satisfies the
+    levels `around`; None if there are too many.
     """
     stated = _stated(part, gangs)
     keys = (*around, *stated)
+
     own = _label(keys, table) if stated else label
     if own is None:
         return None
+
     found: list[Filling]
     if isinstance(part, str):
-        if not _is_simple(gangs[part]) or (ways_of := _selections(gangs[part], lacks[part])) is None:
+        if (
+            not _is_simple(gangs[part])
+            or (ways_of := _selections(gangs[part], lacks[part])) is None
+        ):
             return None
+
         found = [((), pods) for pods in ways_of]
     else:
         inside = [_fillings(child, keys, own, gangs, lacks, table) for child in part.children]
         known = [each for each in inside if each is not None]
         if len(known) < len(inside):
             return None
+
         # islice: the product of many children has no bound.
         choices = list(islice(product(*known), MAX_SELECTIONS + 1))
         if len(choices) > MAX_SELECTIONS:
             return None
-        found = [
-            (tuple([each for parts, _ in chosen for each in parts]), tuple([pod for _, own in chosen for pod in own]))
-            for chosen in choices
-        ]
+
+        found = []
+        for chosen in choices:
+            found.append(
+                (
+                    tuple([slice_ for parts, _ in chosen for slice_ in parts]),
+                    tuple([pod for _, own in chosen for pod in own]),
+                )
+            )
+
     if own == label:
         return found
+
     return [((_slice(own, parts, loose),), ()) for parts, loose in found]
 
 
@@ -159,7 +203,10 @@ def _slice(key: str, parts: tuple[Slice, ...], loose: tuple[Pod, ...]) -> Slice:
 
 
 def _stated(part: Part, gangs: Mapping[str, Gang]) -> tuple[str, ...]:
-    return gangs[part].constraints.topology if isinstance(part, str) else part.topology
+    if isinstance(part, str):
+        return gangs[part].constraints.topology
+
+    return part.topology
 
 
 def _is_simple(gang: Gang) -> bool:
@@ -174,6 +221,7 @@ def _label(keys: Sequence[str], table: NodeTable) -> str | None:
     memo = ("own label", *keys)
     if memo not in table.levels:
         table.levels[memo] = (_closest(keys, table),)
+
     found: tuple[str | None] = table.levels[memo]
     return found[0]
 
@@ -183,10 +231,16 @@ def _closest(keys: Sequence[str], table: NodeTable) -> str | None:
     held = by_refinement(keys, table)
     if len(held) < len(keys):  # then no node will do
         return next(key for key in keys if key not in held)
-    finest, coarser = held[0], held[1:]
+
+    finest = held[0]
+    coarser = held[1:]
     inside = table.label_column(finest).codes >= 0
+
     is_nested = all(lies_within(finest, key, table) for key in coarser)
-    return finest if is_nested and all((table.label_column(key).codes[inside] >= 0).all() for key in coarser) else None
+    if is_nested and all((table.label_column(key).codes[inside] >= 0).all() for key in coarser):
+        return finest
+
+    return None
 
 
 def _selections(gang: Gang, lack: int) -> list[tuple[Pod, ...]] | None:
@@ -195,9 +249,11 @@ def _selections(gang: Gang, lack: int) -> list[tuple[Pod, ...]] | None:
     for pod in gang.pending:
         # Shapes are interned, so their identity is enough.
         pools.setdefault(id(pod.shape), []).append(pod)
+
     number = min(len(gang.pending), lack)
     counts = list(islice(ways([len(pool) for pool in pools.values()], number), MAX_SELECTIONS + 1))
     if len(counts) > MAX_SELECTIONS or len(pools) > MAX_SELECTIONS:
         return None
-    found = (zip(pools.values(), each, strict=True) for each in counts)
+
+    found = (zip(pools.values(), count, strict=True) for count in counts)
     return [tuple([pod for pool, count in each for pod in pool[:count]]) for each in found]

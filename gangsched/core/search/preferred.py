@@ -1,9 +1,10 @@
-"""Preferred levels: the scopes in which a whole group is tried before only its required levels apply.
+"""Preferred levels: the scopes in which a whole group is tried before only its required levels
+apply.
 
-If the gang declares a level, the preferred level is the finest one, from the declared level upwards, at which one
-domain holds all members; if there is none, it is the declared level, with as few domains as possible. Gangs with
-accelerators that declare no level prefer the finest known level. No level is preferred for members that soft terms
-spread.
+If the gang declares a level, the preferred level is the finest one, from the declared level
+upwards, at which one domain holds all members; if there is none, it is the declared level, with as
+few domains as possible. Gangs with accelerators that declare no level prefer the finest known
+level. No level is preferred for members that soft terms spread.
 """
 
 from __future__ import annotations
@@ -24,44 +25,59 @@ from gangsched.model.gpu_policy import PRODUCT_LABEL
 from gangsched.model.objects import Shape
 
 PREFERENCE_WORK = 2_800
-"""Units beyond which only the best domain of each level is tried for a preference: a tenth of a plan."""
+"""Units beyond which only the best domain of each level is tried for a preference: a tenth of a
+plan.
+"""
 
 
 def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
     """Yield scopes for the pending members of `gangs`, best first, until one attempt succeeds."""
-    must, may = any(required_keys(group, ledger)), not group.apart and _may_prefer(group, ledger)
+    must = any(required_keys(group, ledger))
+    may = not group.apart and _may_prefer(group, ledger)
     if not must and not may:
         yield EVERYWHERE
         return
+
     begun = ledger.work.used
     present = Demand.of_all(group, gangs, ledger)
+
     required = Required.of(group, present) if must else None
     if may and (required is None or required.enough.any()):
         yield from _preferred(present, required, begun)
+
     yield from [EVERYWHERE] if required is None else required.scopes()
 
 
 def _preferred(present: Demand, required: Required | None, begun: int) -> Iterator[Scope]:
-    """Domains of preferred levels that sums leave, within those that are required; `begun` is the work until now."""
-    group, work = present.group, present.ledger.work
+    """Domains of preferred levels that sums leave, within those that are required; `begun` is the
+    work until now.
+    """
+    group = present.group
+    work = present.ledger.work
+
     for domains in _levels(group, present):
         enough, _ = domains.judge(present)
         if required is not None:
             enough &= required.enough[domains.level.inside(required.domains.level)]
+
         for number, n in enumerate(domains.order(np.flatnonzero(enough), present)):
             # A preference must not take the work that finding any place needs.
             if number and work.used - begun > PREFERENCE_WORK:
                 break
+
             yield replace(domains.scope(n), whole=True)
             if not present.is_searched and present.is_exact:
                 break  # sums are exact then: what did not do is more than room
+
     if (union := _fewest(group, present)) is not None:
         yield union
 
 
 def _stated(group: Group) -> str:
     """The level that the first gang with a preference states; "" without any."""
-    return next((gang.constraints.preferred for gang in group.gangs if gang.constraints.preferred), "")
+    return next(
+        (gang.constraints.preferred for gang in group.gangs if gang.constraints.preferred), ""
+    )
 
 
 def _may_prefer(group: Group, ledger: Ledger) -> bool:
@@ -71,12 +87,17 @@ def _may_prefer(group: Group, ledger: Ledger) -> bool:
 
 def _levels(group: Group, present: Demand) -> Iterator[Domains]:
     """Levels that are preferred, the closest first, what is required among each of them."""
-    ledger, stated = present.ledger, _stated(group)
+    ledger = present.ledger
+    stated = _stated(group)
+
     shapes = {item.shape for item in present.items}
     if len(shapes) > MAX_SHAPES or (not stated and _on_one_node(present)):
         return
-    table, (topology, must) = ledger.table, required_keys(group, ledger)
+
+    table = ledger.table
+    topology, must = required_keys(group, ledger)
     product = (PRODUCT_LABEL,) if table.label_column(PRODUCT_LABEL).values else ()
+
     if stated:
         known = [_apart(key, ledger) for key in climb(stated, ledger.policy.topology_keys, table)]
         product = product if any(map(ledger.accelerated, shapes)) else ()
@@ -85,11 +106,14 @@ def _levels(group: Group, present: Demand) -> Iterator[Domains]:
         wanted = () if any(map(_prefers_spreading, shapes)) else ledger.policy.topology_keys
         known = [_apart(key, ledger) for key in wanted if table.label_column(key).values]
         sets = [*((*keys, *product) for keys in known), product, *known]
+
     outer = level(topology, table) if topology else None
     of_must = level(must, table)
+
     for keys in dict.fromkeys((*must, *(key for key in keys if key not in must)) for keys in sets):
         inner = level(keys, table)
-        if not np.array_equal(inner.codes, of_must.codes):  # else it cuts no finer than what is required, if anything
+        # else it cuts no finer than what is required, if anything
+        if not np.array_equal(inner.codes, of_must.codes):
             is_kept = stated and PRODUCT_LABEL not in keys
             if stated and not is_kept:
                 yield Domains(inner, level([key for key in keys if key != PRODUCT_LABEL], table))
@@ -98,40 +122,67 @@ def _levels(group: Group, present: Demand) -> Iterator[Domains]:
 
 
 def _apart(key: str, ledger: Ledger) -> tuple[str, ...]:
-    """The labels that tell the domains of a level apart: its own, and coarser ones where its values repeat."""
+    """The labels that tell the domains of a level apart: its own, and coarser ones where its values
+    repeat.
+    """
     return told_apart(key, ledger.policy.topology_keys, ledger.table)
 
 
 def _fewest(group: Group, present: Demand) -> Scope | None:
-    """The fewest domains of the stated level that sums allow, the largest first and the last as tight as possible."""
-    stated, ledger = _stated(group), present.ledger
+    """The fewest domains of the stated level that sums allow, the largest first and the last as
+    tight as possible.
+    """
+    stated = _stated(group)
+    ledger = present.ledger
     if not stated or not ledger.table.label_column(stated).values or not present.items:
         return None
+
     _, must = required_keys(group, ledger)
     inner = level((*must, *_apart(stated, ledger)), ledger.table)
     _, holds = present.judge(inner)
-    needed, order = sum(present.needs), np.argsort(-holds, kind="stable")
+    needed = sum(present.needs)
+    order = np.argsort(-holds, kind="stable")
     sums = np.cumsum(holds[order])
+
     number = int(np.searchsorted(sums, needed))
-    if number == len(order) or must:  # several domains of a level inside what is required: the round decides
+    # several domains of a level inside what is required: the round decides
+    if number == len(order) or must:
         return None
+
     chosen = order[:number].tolist()
     rest = needed - (int(sums[number - 1]) if number else 0)
     tight = [n for n in order[number:].tolist() if holds[n] >= rest]
     chosen.append(tight[-1])
     mask = np.isin(inner.codes, chosen)
-    return Scope(mask, mask, f"node(s) are outside the preferred domains of {stated}", whole=True, name=f"few {stated}")
+
+    return Scope(
+        mask,
+        mask,
+        f"node(s) are outside the preferred domains of {stated}",
+        whole=True,
+        name=f"few {stated}",
+    )
 
 
 def _on_one_node(present: Demand) -> bool:
-    """Whether no preference matters: nothing asks for an accelerator, or one node takes all that does."""
-    accelerated = [i for i, item in enumerate(present.items) if present.ledger.accelerated(item.shape)]
+    """Whether no preference matters: nothing asks for an accelerator, or one node takes all that
+    does.
+    """
+    accelerated = [
+        i for i, item in enumerate(present.items) if present.ledger.accelerated(item.shape)
+    ]
     shapes = {present.items[i].shape for i in accelerated}
     if len(shapes) != 1:
         return not shapes
-    return int(present.room[accelerated[0]].max(initial=0)) >= sum(len(present.items[i].pods) for i in accelerated)
+
+    return int(present.room[accelerated[0]].max(initial=0)) >= sum(
+        len(present.items[i].pods) for i in accelerated
+    )
 
 
 def _prefers_spreading(shape: Shape) -> bool:
     """Whether pods of `shape` prefer nodes away from some others."""
-    return bool(shape.constraints.soft_spread or any(each.weight < 0 for each in shape.constraints.preferred))
+    return bool(
+        shape.constraints.soft_spread
+        or any(weighted_pod_term.weight < 0 for weighted_pod_term in shape.constraints.preferred)
+    )

@@ -1,8 +1,10 @@
-"""Slices: members of a gang that must be in one domain, and domains that running members fix for the waiting members.
+"""Slices: members of a gang that must be in one domain, and domains that running members fix for
+the waiting members.
 
-Invariant: every waiting member is in exactly one unit: a slice, or the waiting part of a partly running slice. Slice i
-of a layer of size k consists of the existing members with index i·k to i·k + k - 1. Members without indexes fill slices
-in placing order, beginning with slices that have running members.
+Invariant: every waiting member is in exactly one unit: a slice, or the waiting part of a partly
+running slice. Slice i of a layer of size k consists of the existing members with index i·k to i·k +
+k - 1. Members without indexes fill slices in placing order, beginning with slices that have running
+members.
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ Standing: TypeAlias = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The waiting `pods` of one slice, which must be in one domain of `key`; `size` counts all members of the slice.
+    """The waiting `pods` of one slice, which must be in one domain of `key`; `size` counts all
+    members of the slice.
 
-    The pods are those of the smaller slices in `parts` and the `loose` ones outside these; without `parts`, all pods
-    are the slice's `own`. Slices that are `alone` never share a domain.
+    The pods are those of the smaller slices in `parts` and the `loose` ones outside these; without
+    `parts`, all pods are the slice's `own`. Slices that are `alone` never share a domain.
     """
 
     key: str
@@ -50,7 +53,8 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A slice that is placed as a whole, or the waiting pods of a partly running slice, which are placed one by one.
+    """A slice that is placed as a whole, or the waiting pods of a partly running slice, which are
+    placed one by one.
 
     `pins` are the domains, as label and code, to which running members limit the pods.
     """
@@ -69,12 +73,14 @@ class Unit:
         found = table.everywhere()
         for key, code in self.pins:
             found = found & level((key,), table).mask(code)
+
         return found
 
     def within(self, scope: Scope, table: NodeTable) -> Scope:
         """The scope, limited to the domain of the unit's running members."""
         if not self.pins:
             return scope
+
         key, code = self.pins[-1]
         return scope.narrowed(self.mask(table), level((key,), table).name(code))
 
@@ -85,23 +91,27 @@ def is_sliced(gangs: Sequence[Gang]) -> bool:
 
 
 def units(gang: Gang, pods: Sequence[Pod], table: NodeTable) -> list[Unit]:
-    """The units in which a gang with slices is placed: units with running members first, then by index."""
+    """The units in which a gang with slices is placed: units with running members first, then by
+    index.
+    """
     layers = gang.constraints.slices
     there = [(index, table.index[node]) for index, node in gang.standing if node in table.index]
+
     if gang.indexed:
         numbered = sorted(((pod.index, pod) for pod in pods), key=lambda each: each[0])
     else:
         there = list(_slots([node for _, node in there], layers, table))
         numbered = list(zip(_open_slots(there, layers[-1].size, len(pods)), pods, strict=True))
         numbered.sort(key=lambda each: each[0])
+
     found = list(_units(numbered, there, layers, table, ()))
     # Pinned units have no choice of a domain, so they are placed before others take their room.
     return [*(unit for unit in found if unit.pins), *(unit for unit in found if not unit.pins)]
 
 
 def pinned_to(group: Group, table: NodeTable) -> Bools | None:
-    """The nodes to which running members limit all waiting members of their slices; None if any member may be placed
-    elsewhere.
+    """The nodes to which running members limit all waiting members of their slices; None if any
+    member may be placed elsewhere.
     """
     found = ~table.everywhere()
     for gang in group.gangs:
@@ -110,11 +120,14 @@ def pinned_to(group: Group, table: NodeTable) -> Bools | None:
             continue
         if not gang.constraints.slices or not gang.standing:
             return None
+
         of_gang = units(gang, waiting, table)
         if not all(unit.pins for unit in of_gang):
             return None
+
         for unit in of_gang:
             found |= unit.mask(table)
+
     return found
 
 
@@ -122,8 +135,8 @@ def pinned_to(group: Group, table: NodeTable) -> Bools | None:
 class NeededUnits:
     """The units of a gang that make up its minimum.
 
-    `fixed` are needed units, each with its number of pods. In addition, `number` of the slices in `of`, which all have
-    the same size, are needed.
+    `fixed` are needed units, each with its number of pods. In addition, `number` of the slices in
+    `of`, which all have the same size, are needed.
     """
 
     fixed: list[tuple[Unit, int]] = field(default_factory=list)
@@ -140,32 +153,39 @@ class NeededUnits:
     def waiting(self) -> list[Pod]:
         """The first waiting members that meet the need."""
         fixed = [pod for unit, number in self.fixed for pod in unit.pods[:number]]
-        return fixed + [pod for each in self.of[: self.number] for pod in each.pods]
+        return fixed + [pod for slice_ in self.of[: self.number] for pod in slice_.pods]
 
 
 def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
     """The units that give a gang `lack` more members: whole slices, partly running ones first.
 
-    If members of a slice do not exist yet, it consists of its existing members. Such a slice is needed only if there
-    are too few complete slices; the largest one comes first.
+    If members of a slice do not exist yet, it consists of its existing members. Such a slice is
+    needed only if there are too few complete slices; the largest one comes first.
     """
     made = NeededUnits()
     for unit in found:
         if unit.pins and lack > 0:
-            made.fixed.append((unit, min(lack, len(unit.alone)) if unit.whole is None else len(unit.pods)))
+            made.fixed.append(
+                (unit, min(lack, len(unit.alone)) if unit.whole is None else len(unit.pods))
+            )
             lack -= len(unit.pods)
+
     new = [unit for unit in found if not unit.pins and unit.whole is not None]
     size = max((len(unit.pods) for unit in new), default=1)
     full = [unit.whole for unit in new if unit.whole is not None and len(unit.pods) == size]
+
     # Rounded up: a slice starts whole or not at all.
     number = max(0, -(-lack // size))
     if number <= len(full):
-        made.of, made.number = full, number
+        made.of = full
+        made.number = number
         return made
+
     for unit in sorted(new, key=lambda each: -len(each.pods)):
         if lack > 0:
             made.fixed.append((unit, len(unit.pods)))
             lack -= len(unit.pods)
+
     return made
 
 
@@ -188,16 +208,27 @@ def alone(gang: Gang, slice_: Slice) -> Gang:
 
 
 def _units(
-    pods: Numbered, there: Standing, layers: Sequence[SliceLayer], table: NodeTable, pins: tuple[tuple[str, int], ...]
+    pods: Numbered,
+    there: Standing,
+    layers: Sequence[SliceLayer],
+    table: NodeTable,
+    pins: tuple[tuple[str, int], ...],
 ) -> Iterator[Unit]:
-    (size, key), inner = layers[0], layers[1:]
+    inner = layers[1:]
+    size, key = layers[0]
     standing: defaultdict[int, Standing] = defaultdict(list)
+
     for index, node in there:
         # Slice i has the members of index i·k to i·k + k − 1 (decision 0074).
         standing[index // size].append((index, node))
+
     for number, members in _by_slice(pods, size):
         own = standing[number]
-        code = level((key,), table).common(np.array([node for _, node in own], dtype=np.int64)) if own else None
+        code = (
+            level((key,), table).common(np.array([node for _, node in own], dtype=np.int64))
+            if own
+            else None
+        )
         if code is None:  # none runs, or none where the label is
             yield Unit(pins, _slice(members, layers))
         elif inner:
@@ -207,8 +238,14 @@ def _units(
 
 
 def _slice(pods: Numbered, layers: Sequence[SliceLayer]) -> Slice:
-    (size, key), inner = layers[0], layers[1:]
-    parts = tuple([_slice(members, inner) for _, members in _by_slice(pods, inner[0].size)]) if inner else ()
+    inner = layers[1:]
+    size, key = layers[0]
+    parts = (
+        tuple([_slice(members, inner) for _, members in _by_slice(pods, inner[0].size)])
+        if inner
+        else ()
+    )
+
     return Slice(key, size, tuple([pod for _, pod in pods]), parts)
 
 
@@ -216,34 +253,52 @@ def _by_slice(pods: Numbered, size: int) -> list[tuple[int, Numbered]]:
     found: defaultdict[int, Numbered] = defaultdict(list)
     for index, pod in pods:
         found[index // size].append((index, pod))
+
     return sorted(found.items())
 
 
 def _slots(
-    nodes: Sequence[int], layers: Sequence[SliceLayer], table: NodeTable, first: int = 0
+    nodes: Sequence[int],
+    layers: Sequence[SliceLayer],
+    table: NodeTable,
+    first: int = 0,
 ) -> Iterator[tuple[int, int]]:
-    """Indexes for running members that have none: those in one domain share slices of its level, the first ones."""
+    """Indexes for running members that have none: those in one domain share slices of its level,
+    the first ones.
+    """
     if not layers:
         yield from ((first + number, node) for number, node in enumerate(sorted(nodes)))
         return
-    (size, key), inner = layers[0], layers[1:]
+
+    inner = layers[1:]
+    size, key = layers[0]
     codes = level((key,), table).codes
     by_domain: defaultdict[int, list[int]] = defaultdict(list)
+
     for node in nodes:
         by_domain[int(codes[node])].append(node)
+
     for _, own in sorted(by_domain.items()):
         last = first
         for slot, node in _slots(own, inner, table, first):
             last = max(last, slot + 1)
             yield slot, node
+
         # The next domain begins a slice of its own.
         first = -(-last // size) * size
 
 
 def _open_slots(there: Standing, size: int, number: int) -> list[int]:
-    """So many slots that no member has: first those of slices of which some run, then the lowest."""
+    """So many slots that no member has: first those of slices of which some run, then
+    the lowest.
+    """
     taken = {slot for slot, _ in there}
     begun = {slot // size for slot in taken}
     others = (each for each in count() if each not in begun)
-    slots = (slot for each in chain(sorted(begun), others) for slot in range(each * size, each * size + size))
+    slots = (
+        slot
+        for each in chain(sorted(begun), others)
+        for slot in range(each * size, each * size + size)
+    )
+
     return list(islice((slot for slot in slots if slot not in taken), number))

@@ -1,11 +1,14 @@
-"""Required pod terms as topology: members that must be together, and parts of a gang that must be apart.
+"""Required pod terms as topology: members that must be together, and parts of a gang that must be
+apart.
 
-A *part* is a set of members with the same single required affinity, which selects all of them and no running pod: the
-members start in one domain of its label. Anti-affinity between parts keeps their domains apart, as in JobSet's
-exclusive placement. Terms that match running pods exclude nodes.
+A *part* is a set of members with the same single required affinity, which selects all of them and
+no running pod: the members start in one domain of its label. Anti-affinity between parts keeps
+their domains apart, as in JobSet's exclusive placement. Terms that match running pods exclude
+nodes.
 
-Invariant: if `Terms` are returned, placing a member has no other effect on the nodes of other members, so a packing is
-exact. If None is returned, the order of placing matters, and only rounds decide.
+Invariant: if `Terms` are returned, placing a member has no other effect on the nodes of other
+members, so a packing is exact. If None is returned, the order of placing matters, and only rounds
+decide.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ Affinity: TypeAlias = tuple[Selected, tuple[str, ...]]
 class Part:
     """Members that must start in one domain of each of `keys`.
 
-    `gang` is the index of their gang, -1 if they belong to several gangs. No two parts that are `alone` share a domain.
+    `gang` is the index of their gang, -1 if they belong to several gangs. No two parts that are
+    `alone` share a domain.
     """
 
     gang: int
@@ -44,7 +48,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Topology constraints in the terms of the members: `parts`, and by gang the `loose` members, in no part."""
+    """Topology constraints in the terms of the members: `parts`, and by gang the `loose` members,
+    in no part.
+    """
 
     parts: tuple[Part, ...]
     loose: tuple[tuple[Pod, ...], ...]
@@ -56,38 +62,56 @@ class Terms:
 
 
 def terms_of(gangs: Sequence[Gang], ledger: Ledger) -> Terms | None:
-    """Topology constraints in the terms of all pending members; None if the terms are more than that."""
-    # The gangs are part of the result: their ids, which are its name, stay theirs as long as it is kept.
+    """Topology constraints in the terms of all pending members; None if the terms are more than
+    that.
+    """
+    # The gangs are part of the result: their ids, which are its name, stay theirs as long as it is
+    # kept.
     name = ("terms", *map(id, gangs))
     compared: tuple[Sequence[Gang], _Compared | None]
-    # What members say of each other does not change with what runs; which parts are still open does (`_terms`).
-    compared = ledger.recall((*name, "compared"), lambda: (gangs, _compared(gangs, ledger)), lasting=True)
+
+    # What members say of each other does not change with what runs; which parts are still open does
+    # (`_terms`).
+    compared = ledger.recall(
+        (*name, "compared"),
+        lambda: (gangs, _compared(gangs, ledger)),
+        lasting=True,
+    )
     if compared[1] is None:
         return None
+
     found: Terms | None = ledger.recall(name, lambda: _terms(len(gangs), compared[1], ledger))
     return found
 
 
 def required_by_terms(group: Group, ledger: Ledger) -> tuple[str, ...]:
-    """The node labels for which the waiting members' own affinity requires them all in one domain."""
+    """The node labels for which the waiting members' own affinity requires them all in
+    one domain.
+    """
     gangs = [gang for gang in group.gangs if gang.pending and not gang.free_running]
     if not gangs or not all(gang.pending[0].shape.constraints.affinity for gang in gangs):
         return ()
+
     affinity = _affinity(gangs[0].pending[0], ledger)
     if affinity is None or not all(
         affinity[0].counts(pod) for gang in gangs for pod in (gang.pending[0], gang.pending[-1])
     ):
         return ()  # the terms of several parts are read only where a search needs them
+
     found = terms_of(gangs, ledger)
-    return found.parts[0].keys if found is not None and found.is_one_part else ()
+    if found is not None and found.is_one_part:
+        return found.parts[0].keys
+
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """Members by what filters read of them, with their gangs: which of them terms select, whatever runs.
+    """Members by what filters read of them, with their gangs: which of them terms select, whatever
+    runs.
 
-    `families[i]` is the number of the affinity that members of class i share, -1 without any; those of a `wanted`
-    family select each other. `apart` are pairs of families that share no domain.
+    `families[i]` is the number of the affinity that members of class i share, -1 without any; those
+    of a `wanted` family select each other. `apart` are pairs of families that share no domain.
     """
 
     classes: tuple[tuple[tuple[int, Pod], ...], ...]
@@ -102,55 +126,91 @@ class _Compared:
 
 
 def _compared(gangs: Sequence[Gang], ledger: Ledger) -> _Compared | None:
-    """The members' affinity terms about each other; None if they require more than a common topology."""
+    """The members' affinity terms about each other; None if they require more than a common
+    topology.
+    """
     members = [(g, pod) for g, gang in enumerate(gangs) for pod in gang.pending]
     ledger.work.charge(len(members))
     alike = ledger.occupancy.equivalence([pod for _, pod in members])
     classes: dict[Hashable, list[tuple[int, Pod]]] = {}
+
     for g, pod in members:
         classes.setdefault(alike(pod), []).append((g, pod))
+
     firsts = [own[0][1] for own in classes.values()]
     if len(firsts) > MAX_CLASSES or len({id(pod.shape) for pod in firsts}) < len(firsts):
         return None  # a packing tells members apart by their shape
+
     meant = [_affinity(pod, ledger) for pod in firsts]
-    numbers = {each: number for number, each in enumerate(dict.fromkeys(each for each in meant if each is not None))}
+    numbers = {
+        each: number
+        for number, each in enumerate(dict.fromkeys(each for each in meant if each is not None))
+    }
     families = [-1 if each is None else numbers[each] for each in meant]
     wanted = set()
+
     for each, family in numbers.items():
         ledger.work.charge(len(firsts) * each[0].cost)
         selected = {of for of, other in zip(families, firsts, strict=True) if each[0].counts(other)}
-        left_out = any(of == family and not each[0].counts(other) for of, other in zip(families, firsts, strict=True))
+
+        left_out = any(
+            of == family and not each[0].counts(other)
+            for of, other in zip(families, firsts, strict=True)
+        )
         if selected - {family} or (selected and left_out):
             return None  # others that come first decide where these may go
+
         wanted |= selected
+
     apart = _apart(firsts, [*map(len, classes.values())], families, ledger)
     if apart is None:
         return None
-    return _Compared(tuple(map(tuple, classes.values())), tuple(families), frozenset(wanted), frozenset(apart))
+
+    return _Compared(
+        tuple(map(tuple, classes.values())),
+        tuple(families),
+        frozenset(wanted),
+        frozenset(apart),
+    )
 
 
 def _terms(gangs: int, compared: _Compared | None, ledger: Ledger) -> Terms | None:
-    """The terms with the pods that run now: affinity to those stays as it is, for members come only where they are."""
+    """The terms with the pods that run now: affinity to those stays as it is, for members come only
+    where they are.
+    """
     assert compared is not None
-    firsts, families = compared.firsts, compared.families
+    firsts = compared.firsts
+    families = compared.families
+
     if not all(restricts_by_terms(pod, ledger.occupancy) for pod in firsts):
         return None
+
     examples = dict(zip(families, firsts, strict=True))
-    # Once a pod that the terms select runs anywhere, members may only go to its domain: a filter, not a part.
-    open_ = {family for family in compared.wanted if first_of_its_kind(examples[family], ledger.occupancy)}
-    # Anti-affinity to a part that runs already excludes its domains, which filters know and the packing does not.
+    # Once a pod that the terms select runs anywhere, members may only go to its domain: a filter,
+    # not a part.
+    open_ = {
+        family
+        for family in compared.wanted
+        if first_of_its_kind(examples[family], ledger.occupancy)
+    }
+    # Anti-affinity to a part that runs already excludes its domains, which filters know and the
+    # packing does not.
     if any(family not in open_ for pair in compared.apart for family in pair):
         return None
+
     loose: list[list[Pod]] = [[] for _ in range(gangs)]
     of: dict[int, list[tuple[int, Pod]]] = {}
+
     for family, own in zip(families, compared.classes, strict=True):
         for g, pod in own:
             of.setdefault(family, []).append((g, pod)) if family in open_ else loose[g].append(pod)
+
     parts = []
     for family, members in of.items():
         gang = members[0][0] if len({g for g, _ in members}) == 1 else -1
         alone = any(family in pair for pair in compared.apart)
         parts.append(Part(gang, _keys(members[0][1]), tuple([pod for _, pod in members]), alone))
+
     found = Terms(tuple(parts), tuple(map(tuple, loose)))
     is_packed = all(part.gang >= 0 and len(part.keys) == 1 for part in parts)
     return found if found.is_one_part or is_packed else None
@@ -164,13 +224,18 @@ def _affinity(pod: Pod, ledger: Ledger) -> Affinity | None:
     stated = pod.shape.constraints.affinity
     if not stated:
         return None
+
     return ledger.occupancy.pods.selected(stated, pod), tuple(term.topology_key for term in stated)
 
 
 def _apart(
-    firsts: Sequence[Pod], sizes: Sequence[int], families: Sequence[int], ledger: Ledger
+    firsts: Sequence[Pod],
+    sizes: Sequence[int],
+    families: Sequence[int],
+    ledger: Ledger,
 ) -> set[tuple[int, int]] | None:
-    """Pairs of families that share no domain; None if anti-affinity between members is more than that.
+    """Pairs of families that share no domain; None if anti-affinity between members is more than
+    that.
 
     `sizes[i]` pods are like `firsts[i]`.
     """
@@ -179,14 +244,22 @@ def _apart(
         for term in pod.shape.constraints.anti_affinity:
             selected = ledger.occupancy.pods.selected((term,), pod)
             ledger.work.charge(len(firsts) * selected.cost)
+
             for j, other in enumerate(firsts):
                 # A single pod does not keep itself off.
                 if (i == j and sizes[i] == 1) or not selected.counts(other):
                     continue
+
                 is_between = min(families[i], families[j]) >= 0 and families[i] != families[j]
                 if not is_between or {*_keys(pod), *_keys(other)} != {term.topology_key}:
                     return None
+
                 apart |= {(families[i], families[j]), (families[j], families[i])}
+
     several = sorted({family for pair in apart for family in pair})
-    # `alone` excludes all such parts from each other; if only some exclude each other, the packing would be too strict.
-    return apart if all(pair in apart for pair in combinations(several, 2)) else None
+    # `alone` excludes all such parts from each other; if only some exclude each other, the packing
+    # would be too strict.
+    if all(pair in apart for pair in combinations(several, 2)):
+        return apart
+
+    return None

@@ -1,8 +1,8 @@
 """aiohttp, imported without loading the system's certificate authorities.
 
-aiohttp loads these at import, for connections without a TLS context, which takes 50 ms per start and cannot be turned
-off. gangsched's connections have a context (`client`), so OpenSSL's environment variable points to an empty file during
-the import.
+aiohttp loads these at import, for connections without a TLS context, which takes 50 ms per start
+and cannot be turned off. gangsched's connections have a context (`client`), so OpenSSL's
+environment variable points to an empty file during the import.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ VARIABLE = "SSL_CERT_FILE"
 @contextmanager
 def _without_authorities() -> Iterator[None]:
     kept = os.environ.get(VARIABLE)
-    # OpenSSL reads this variable when default authorities are loaded; an empty file is parsed in no time.
+    # OpenSSL reads this variable when default authorities are loaded; an empty file is parsed in no
+    # time.
     os.environ[VARIABLE] = os.devnull
+
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """Error answers of the API server as faults.
 
-Invariant: an error answer becomes an `ApiFault` with any body; an answer that does not have the expected form becomes
-`Malformed`.
+Invariant: an error answer becomes an `ApiFault` with any body; an answer that does not have the
+expected form becomes `Malformed`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ _status_decoder = msgspec.json.Decoder(_Status)
 
 @contextmanager
 def understood(what: str) -> Iterator[None]:
-    """Reads an answer that was decoded without a type. Raises Malformed where it has another shape than the API's."""
+    """Reads an answer that was decoded without a type. Raises Malformed where it has another shape
+    than the API's.
+    """
     try:
         yield
     except (AttributeError, IndexError, KeyError, TypeError) as error:
@@ -52,7 +54,9 @@ def understood(what: str) -> Iterator[None]:
 
 
 def decoded(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, what: str) -> T:
-    """Decode an answer. Raises Malformed; `what` begins its message, such as "The list of pods is malformed"."""
+    """Decode an answer. Raises Malformed; `what` begins its message, such as "The list of pods is
+    malformed".
+    """
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -60,17 +64,30 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, what: s
 
 
 def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
-    """The fault of an error answer; a body that is not a Status (such as the page of a proxy) is quoted in part."""
+    """The fault of an error answer; a body that is not a Status (such as the page of a proxy) is
+    quoted in part.
+    """
     try:
         said = _status_decoder.decode(body)
     except msgspec.DecodeError:
         # A proxy's error page: enough of it to recognise the proxy, on one line.
         said = _Status(message=" ".join(body[:200].decode(errors="replace").split()))
+
     details = said.details or _Details()
     # Retry-After may also be a date, which API servers never send.
-    after_s = float(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds
+    after_s = (
+        float(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds
+    )
     is_status = said.kind == "Status"
-    causes = tuple(Cause(cause.reason, cause.message, cause.field) for cause in details.causes or ())
+    causes = tuple(
+        Cause(cause.reason, cause.message, cause.field) for cause in details.causes or ()
+    )
+
     return ApiFault(
-        status, said.reason, said.message, is_status=is_status, retry_after_s=after_s or None, causes=causes
+        status,
+        said.reason,
+        said.message,
+        is_status=is_status,
+        retry_after_s=after_s or None,
+        causes=causes,
     )

@@ -14,7 +14,8 @@ from gangsched.kube.ports import Now, Sleep
 class Backoff:
     """Delays that double from `first_s` to `limit_s`, each shortened by up to a quarter at random.
 
-    The jitter prevents many clients from sending at the same moment when an API server returns, as in client-go.
+    The jitter prevents many clients from sending at the same moment when an API server returns, as
+    in client-go.
     """
 
     def __init__(self, first_s: float, limit_s: float, *, rng: Random) -> None:
@@ -27,9 +28,11 @@ class Backoff:
         """Delay before the next try; at least as long as the server's Retry-After."""
         delay_s = self._next_s * (1.0 - 0.25 * self._rng.random())
         self._next_s = min(self._next_s * 2.0, self._limit_s)
+
         if isinstance(fault, ApiFault) and fault.retry_after_s is not None:
             # The server knows its load; the delay still doubles, in case it does not mean it.
             return max(delay_s, fault.retry_after_s)
+
         return delay_s
 
     def reset(self) -> None:
@@ -57,6 +60,7 @@ class RequestPace:
         # Unused turns are lost: after a pause only `at_once` requests may start together.
         free_s = max(now_s, self._free_s.get(kind, now_s))
         self._free_s[kind] = free_s + self._every_s
+
         wait_s = free_s - self._ahead_s - now_s
         if wait_s > 0:
             await self._sleep(wait_s)

@@ -1,7 +1,7 @@
 """A client for commands: sequential requests, or several at once in threads, without an event loop.
 
-Invariant: every failure is a `Fault`, as in `client`; only a request on an idle connection that the server had already
-closed is retried. Connections stay open as long as the client.
+Invariant: every failure is a `Fault`, as in `client`; only a request on an idle connection that the
+server had already closed is retried. Connections stay open as long as the client.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class BlockingClient:
     """Requests to one API server."""
 
     def __init__(self, access: Access, *, within_s: float | None = None) -> None:
-        """`within_s` limits each request as a whole, 0 for no limit; None limits each silence of the server."""
+        """`within_s` limits each request as a whole, 0 for no limit; None limits each silence of
+        the server.
+        """
         self.access = access
         self._within_s = within_s
         self._silence_s = SILENCE_S if within_s is None else within_s or None
@@ -41,47 +43,81 @@ class BlockingClient:
         while self._idle:
             self._idle.pop().close()
 
-    def request(self, method: str, path: str, body: bytes | None = None, *, accept: str = JSON) -> bytes:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        accept: str = JSON,
+    ) -> bytes:
         """Send one request; return the body. Raises ApiFault or Unreachable."""
         deadline_s = time.monotonic() + self._within_s if self._within_s else None
         try:
             headers = self._headers(body, accept)
-            connection, answer = self._send(method, urlsplit(self.access.server).path + path, body, headers)
+            connection, answer = self._send(
+                method,
+                urlsplit(self.access.server).path + path,
+                body,
+                headers,
+            )
             text = _read(connection, answer, deadline_s)
         except ValueError as error:
-            raise Misconfigured(f"Cannot send what {self.access.name} has: {said(error)}.") from error
+            raise Misconfigured(
+                f"Cannot send what {self.access.name} has: {said(error)}."
+            ) from error
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"No answer from {self.access.server} of {self.access.name}: {said(error)}.") from error
+            raise Unreachable(
+                f"No answer from {self.access.server} of {self.access.name}: {said(error)}."
+            ) from error
+
         self._idle.append(connection)
         if answer.status >= 300:
             raise fault_of(answer.status, text, answer.getheader("Retry-After"))
+
         return text
 
     def _headers(self, body: bytes | None, accept: str) -> Headers:
-        """The headers as pairs, since the group of an impersonated user may repeat. Raises ValueError."""
-        headers = [("Accept", accept), ("User-Agent", "kubectl-gangsched"), *self.access.impersonation]
+        """The headers as pairs, since the group of an impersonated user may repeat. Raises
+        ValueError.
+        """
+        headers = [
+            ("Accept", accept),
+            ("User-Agent", "kubectl-gangsched"),
+            *self.access.impersonation,
+        ]
         if body is not None:
             headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
+
         if self.access.authorization:
             headers.append(("Authorization", self.access.authorization))
+
         return [(name, value.encode()) for name, value in headers]
 
     def json(self, method: str, path: str, body: object = None) -> Any:
         """`request` with decoded bodies. Also raises Malformed."""
         text = self.request(method, path, None if body is None else msgspec.json.encode(body))
-        return decoded(ANY_JSON, text, f"The answer of {self.access.server} to {method} {path} is not JSON")
+        return decoded(
+            ANY_JSON,
+            text,
+            f"The answer of {self.access.server} to {method} {path} is not JSON",
+        )
 
     def get(self, path: str) -> Any:
         """GET and decode an object. Raises Fault."""
         found = self.json("GET", path)
         if not isinstance(found, dict):
             raise Malformed(f"The answer of {self.access.server} to GET {path} is not an object.")
+
         return found
 
     def named(self, path: str) -> Any:
         """`get` of an object of the API, which has a name. Raises Fault."""
         found = self.get(path)
-        _check_named(found, f"The answer of {self.access.server} to GET {path} is not an object of the API.")
+        _check_named(
+            found,
+            f"The answer of {self.access.server} to GET {path} is not an object of the API.",
+        )
         return found
 
     def pages(self, path: str, **query: str) -> Iterator[bytes]:
@@ -90,18 +126,30 @@ class BlockingClient:
         while True:
             asked = {"limit": str(PAGE), **query, **({"continue": token} if token else {})}
             text = self.request("GET", f"{path}?{urlencode(asked)}")
-            token = decoded(_page, text, f"The list at {path} of {self.access.server} is not one").metadata.token
+            token = decoded(
+                _page,
+                text,
+                f"The list at {path} of {self.access.server} is not one",
+            ).metadata.token
             yield text
+
             if not token:
                 return
 
     def items(self, path: str, **query: str) -> list[Any]:
         """Return every object of a list, decoded. Raises Fault."""
-        found = [item for page in self.pages(path, **query) for item in msgspec.json.decode(page).get("items") or ()]
+        found = [
+            item
+            for page in self.pages(path, **query)
+            for item in msgspec.json.decode(page).get("items") or ()
+        ]
         for item in found:
             _check_named(
-                item, f"The list at {path} of {self.access.server} has something that is no object of the API."
+                item,
+                f"The list at {path} of {self.access.server} has something that is no object of the"
+                " API.",
             )
+
         return found
 
     def gets(self, paths: Sequence[str]) -> list[Any]:
@@ -116,11 +164,16 @@ class BlockingClient:
 
         if len(paths) == 1:
             return [one(paths[0])]
+
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             return list(pool.map(one, paths))
 
     def _send(
-        self, method: str, path: str, body: bytes | None, headers: Headers
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Headers,
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         try:
             connection = self._idle.pop()
@@ -129,49 +182,70 @@ class BlockingClient:
         else:
             try:
                 return connection, _asked(connection, method, path, body, headers)
-            # The server closed an idle connection: the request cannot have been carried out, so it is sent once more.
+            # The server closed an idle connection: the request cannot have been carried out, so it
+            # is sent once more.
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                 connection.close()
+
         connection = self._connection()
         return connection, _asked(connection, method, path, body, headers)
 
     def _connection(self) -> http.client.HTTPConnection:
-        server, proxy = urlsplit(self.access.server), urlsplit(self.access.proxy)
+        server = urlsplit(self.access.server)
+        proxy = urlsplit(self.access.proxy)
         if proxy.scheme not in {"", "http"}:
-            raise Misconfigured(f"Proxies of {proxy.scheme} are not supported here: {self.access.proxy}.")
-        host, port = server.hostname or "", server.port or (443 if server.scheme == "https" else 80)
+            raise Misconfigured(
+                f"Proxies of {proxy.scheme} are not supported here: {self.access.proxy}."
+            )
+
+        host = server.hostname or ""
+        port = server.port or (443 if server.scheme == "https" else 80)
         to = (proxy.hostname or "", proxy.port or 3128) if proxy.scheme else (host, port)
         connection = (
             http.client.HTTPConnection(*to, timeout=self._silence_s)
             if self.access.tls is None
             else http.client.HTTPSConnection(*to, timeout=self._silence_s, context=self.access.tls)
         )
+
         if proxy.scheme:
             connection.set_tunnel(host, port)
+
         return connection
 
 
 def _asked(
-    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None, headers: Headers
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes | None,
+    headers: Headers,
 ) -> http.client.HTTPResponse:
     connection.putrequest(method, path, skip_accept_encoding=True)
     for name, value in headers:
         connection.putheader(name, value)
+
     connection.endheaders(body)
     return connection.getresponse()
 
 
-def _read(connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, deadline_s: float | None) -> bytes:
+def _read(
+    connection: http.client.HTTPConnection,
+    answer: http.client.HTTPResponse,
+    deadline_s: float | None,
+) -> bytes:
     """The body. Raises TimeoutError if it is not complete at the deadline."""
     if deadline_s is None:
         return answer.read()
+
     parts = []
     while not answer.isclosed():
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
+
         _patient(connection, left_s)
         parts.append(answer.read(CHUNK))
+
     _patient(connection, connection.timeout)
     return b"".join(parts)
 

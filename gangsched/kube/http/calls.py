@@ -1,7 +1,8 @@
 """Requests for parts that do not handle faults: every result is a status and JSON.
 
-Invariant: server and network errors never raise; status 0 means that there was no answer. Changes (PUT, PATCH) pass the
-write gate, so that only the leader makes them; a POST that only queries the API server does not.
+Invariant: server and network errors never raise; status 0 means that there was no answer. Changes
+(PUT, PATCH) pass the write gate, so that only the leader makes them; a POST that only queries the
+API server does not.
 """
 
 from __future__ import annotations
@@ -23,8 +24,15 @@ async def call(pool: ConnectionPool, method: str, path: str, body: Any = None) -
     sender = pool if method in {"PUT", "PATCH"} else pool.client
     content = None if body is None else msgspec.json.encode(body)
     content_type = MERGE_PATCH if method == "PATCH" else JSON
+
     try:
-        answer = await sender.request(method, path, content, content_type=content_type, timeout_s=TIMEOUT_S)
+        answer = await sender.request(
+            method,
+            path,
+            content,
+            content_type=content_type,
+            timeout_s=TIMEOUT_S,
+        )
         return 200, msgspec.json.decode(answer)
     except ApiFault as fault:
         return fault.status, None

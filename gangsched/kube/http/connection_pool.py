@@ -1,13 +1,15 @@
-"""The connection pool: short writes to the API server over keep-alive connections, with little CPU time.
+"""The connection pool: short writes to the API server over keep-alive connections, with little CPU
+time.
 
-Invariant: for a caller the pool behaves like `ApiClient.request`, with the same faults. Unusual cases (a proxy, a 401)
-go through the client. If an answer has no length, the connection is closed after it. A request is sent once: if the
-connection ends before the answer, it may have been carried out and the fault is Unreachable. Every write of the daemon
-except those of the lease passes the write gate here, right before its bytes are sent. Not supported: redirects,
-cookies, compression, streams.
+Invariant: for a caller the pool behaves like `ApiClient.request`, with the same faults. Unusual
+cases (a proxy, a 401) go through the client. If an answer has no length, the connection is closed
+after it. A request is sent once: if the connection ends before the answer, it may have been carried
+out and the fault is Unreachable. Every write of the daemon except those of the lease passes the
+write gate here, right before its bytes are sent. Not supported: redirects, cookies, compression,
+streams.
 
-aiohttp is not used because it needs 235 µs of CPU time for a bind, and this pool 90 µs; on a small machine the API
-server can use the difference (decision 0014).
+aiohttp is not used because it needs 235 µs of CPU time for a bind, and this pool 90 µs; on a small
+machine the API server can use the difference (decision 0014).
 """
 
 from __future__ import annotations
@@ -22,10 +24,13 @@ from gangsched.kube.http.faults import UNAUTHORIZED, Malformed, Unreachable, sai
 from gangsched.kube.http.fence import Fence
 from gangsched.kube.http.sockets import keep_transport_alive
 
-# 96 binds and 32 requests about claims: all stay open, since opening one costs the API server more than a bind.
+# 96 binds and 32 requests about claims: all stay open, since opening one costs the API server more
+# than a bind.
 IDLE_CONNECTIONS = 128
 IDLE_FOR_S = 30.0
-"""API servers and the balancers before them close a connection that was idle for a minute or more: be first."""
+"""API servers and the balancers before them close a connection that was idle for a minute or more:
+be first.
+"""
 # Whatever answers without end is not an API server.
 HEAD_BYTES_MAX = 64 * 1024
 # Answers without a body, whatever their Content-Length says (RFC 9110).
@@ -33,7 +38,9 @@ NO_CONTENT = frozenset({204, 304})
 
 
 class ConnectionPool:
-    """One connection per request in flight; up to `IDLE_CONNECTIONS` stay open for later requests."""
+    """One connection per request in flight; up to `IDLE_CONNECTIONS` stay open for
+    later requests.
+    """
 
     def __init__(self, client: ApiClient, *, fence: Fence | None = None) -> None:
         """The pool uses the credentials and address of `client`, which also handles unusual cases.
@@ -51,32 +58,61 @@ class ConnectionPool:
         return self._client
 
     async def request(
-        self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 30.0
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout_s: float = 30.0,
     ) -> bytes:
         """Send one request; return the body. Raises ApiFault, Unreachable, Malformed or Fenced."""
-        client, credentials = self._client, self._client.credentials
+        client = self._client
+        credentials = self._client.credentials
         fence = self._fence if method != "GET" else None
+
         # Only writes are frequent; everything else may cost aiohttp's 235 µs.
         if credentials.proxy or body is None:
-            return await client.request(method, path, body, content_type=content_type, timeout_s=timeout_s, fence=fence)
+            return await client.request(
+                method,
+                path,
+                body,
+                content_type=content_type,
+                timeout_s=timeout_s,
+                fence=fence,
+            )
+
         await credentials.renew()
         try:
             async with asyncio.timeout(timeout_s):
                 # The timeout covers getting a connection, too.
-                answer = await self._exchange(self._head(method, path, body, content_type) + body, fence)
+                answer = await self._exchange(
+                    self._head(method, path, body, content_type) + body,
+                    fence,
+                )
         except OSError as error:  # TimeoutError is one; ssl errors are, too
             self.close()  # what ended or silenced this connection did so to the idle ones
             raise Unreachable(f"No answer from {credentials.server}: {said(error)}.") from error
+
         if answer.status < 400:
             return answer.body
         if answer.status == UNAUTHORIZED:
-            return await client.request(method, path, body, content_type=content_type, timeout_s=timeout_s, fence=fence)
+            return await client.request(
+                method,
+                path,
+                body,
+                content_type=content_type,
+                timeout_s=timeout_s,
+                fence=fence,
+            )
+
         raise fault_of(answer.status, answer.body, answer.header(b"retry-after"))
 
     async def warm(self, count: int) -> None:
         """Open `count` connections in advance; errors are reported by later requests."""
         if self._client.credentials.proxy:
             return
+
         self._tls = self._client.credentials.tls
         opened = await asyncio.gather(*(self._open() for _ in range(count)), return_exceptions=True)
         for connection in opened:
@@ -86,14 +122,19 @@ class ConnectionPool:
 
     def close(self) -> None:
         """Close idle connections; a connection in use is closed after its request."""
-        idle, self._idle = self._idle, []
+        idle = self._idle
+        self._idle = []
+
         for connection in idle:
             connection.close()
 
     def _head(self, method: str, path: str, body: bytes, content_type: str) -> bytes:
         credentials = self._client.credentials
         server = urlsplit(credentials.server)
-        authorization = f"Authorization: {credentials.authorization}\r\n" if credentials.authorization else ""
+        authorization = (
+            f"Authorization: {credentials.authorization}\r\n" if credentials.authorization else ""
+        )
+
         return (
             f"{method} {server.path}{path} HTTP/1.1\r\nHost: {server.netloc}\r\n{authorization}"
             f"User-Agent: gangsched\r\nAccept: {JSON}\r\nContent-Type: {content_type}\r\n"
@@ -105,11 +146,13 @@ class ConnectionPool:
         if fence is not None and not fence.is_open():
             self._keep(connection)  # nothing was written on it
             fence.check()
+
         try:
             answer = await connection.exchange(request)
         except BaseException:
             connection.close()  # an answer that comes later must not be taken for the next one's
             raise
+
         self._keep(connection)
         return answer
 
@@ -124,26 +167,35 @@ class ConnectionPool:
     async def _connection(self) -> Connection:
         """The connection used last, or a new one if none is idle."""
         credentials = self._client.credentials
-        if self._tls is not credentials.tls:  # new credentials: a client certificate belongs to its connection
+        # new credentials: a client certificate belongs to its connection
+        if self._tls is not credentials.tls:
             self.close()
             self._tls = credentials.tls
+
         loop = asyncio.get_running_loop()
         # Last in, first out: the connections at the bottom stay idle and expire.
         while self._idle:
             connection = self._idle.pop()
             if connection.open and loop.time() - connection.idle_since_s < IDLE_FOR_S:
                 return connection
+
             connection.close()
+
         return await self._open()
 
     async def _open(self) -> Connection:
         credentials = self._client.credentials
         server = urlsplit(credentials.server)
         port = server.port or (443 if credentials.tls is not None else 80)
+
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             _, connection = await asyncio.get_running_loop().create_connection(
-                Connection, server.hostname or "", port, ssl=credentials.tls
+                Connection,
+                server.hostname or "",
+                port,
+                ssl=credentials.tls,
             )
+
         return connection
 
 
@@ -153,7 +205,9 @@ class Answer:
     __slots__ = ("_head", "body", "status")
 
     def __init__(self, status: int, head: bytes, body: bytes) -> None:
-        self.status, self._head, self.body = status, head, body
+        self.status = status
+        self._head = head
+        self.body = body
 
     def header(self, name: bytes) -> str | None:
         """Value of a header; None if missing."""
@@ -174,11 +228,14 @@ class Connection(asyncio.Protocol):
         self._chunked = False
 
     async def exchange(self, request: bytes) -> Answer:
-        """Send a request and wait for its answer. Raises OSError if the connection ends before that."""
+        """Send a request and wait for its answer. Raises OSError if the connection ends before
+        that.
+        """
         assert self._transport is not None
         assert self._answer is None
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
+
         return await self._answer
 
     def close(self) -> None:
@@ -188,11 +245,12 @@ class Connection(asyncio.Protocol):
             # Not close(): a TLS shutdown would wait for the peer.
             self._transport.abort()
 
-    # --- what asyncio calls -----------------------------------------------------------------------------------------
+    # --- what asyncio calls ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called once the connection is open."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of asyncio's classes
+        # uvloop's is none of asyncio's classes
+        self._transport = cast(asyncio.Transport, transport)
         keep_transport_alive(transport)
         self.open = True
 
@@ -201,14 +259,17 @@ class Connection(asyncio.Protocol):
         if self._answer is None or self._answer.done():
             self.close()  # an answer without a request
             return
+
         self._received += data
         try:
             if not self._head and not self._read_head():
                 return
+
             body = self._whole_body()
         except ValueError as error:
             self._fail(Malformed(f"The server's answer is not HTTP: {said(error)}."))
             return
+
         if body is not None:
             self._settle(body)
 
@@ -217,13 +278,18 @@ class Connection(asyncio.Protocol):
         self.open = False
         if self._answer is None or self._answer.done():
             return
+
         # Without a length, the end of the connection is the end of the body (HTTP/1.0).
         if self._head and self._length is None and not self._chunked and error is None:
             self._settle(bytes(self._received))
         else:
-            self._fail(error if isinstance(error, OSError) else ConnectionResetError("the connection was closed"))
+            self._fail(
+                error
+                if isinstance(error, OSError)
+                else ConnectionResetError("the connection was closed")
+            )
 
-    # --- inside -----------------------------------------------------------------------------------------------------
+    # --- inside ----------------------------------------------------------------------------------
 
     def _read_head(self) -> bool:
         """Take status and headers off the front; false while they are not complete."""
@@ -231,21 +297,28 @@ class Connection(asyncio.Protocol):
         if ends < 0:
             if len(self._received) > HEAD_BYTES_MAX:
                 raise ValueError("its headers do not end")
+
             return False
-        # Lower case once, so that header names can be searched as bytes; values that matter have no case.
+
+        # Lower case once, so that header names can be searched as bytes; values that matter have no
+        # case.
         head = bytes(self._received[: ends + 2]).lower()
         if not head.startswith(b"http/1."):
             raise ValueError("it starts with " + repr(head[:20]))
+
         del self._received[: ends + 4]
         status = int(head[9:12])
         if status < 200:  # "100 Continue" and the like announce the real one
             return bool(self._received) and self._read_head()
+
         self._head = head
         length = _header(head, b"content-length")
         self._chunked = "chunked" in (_header(head, b"transfer-encoding") or "")
         self._length = 0 if status in NO_CONTENT else None if length is None else int(length)
+
         if head.startswith(b"http/1.0") or _header(head, b"connection") == "close":
             self.open = False
+
         return True
 
     def _whole_body(self) -> bytes | None:
@@ -253,20 +326,28 @@ class Connection(asyncio.Protocol):
         received = self._received
         if self._chunked:
             # Looking at the end first keeps a long answer from being cut up once per piece.
-            return _unchunked(received) if received.endswith(b"\r\n\r\n") else None
+            if received.endswith(b"\r\n\r\n"):
+                return _unchunked(received)
+
+            return None
+
         if self._length is None or len(received) < self._length:
             return None
+
         return bytes(received[: self._length])
 
     def _settle(self, body: bytes) -> None:
-        answer, self._answer = self._answer, None
-        head, self._head = self._head, b""
+        answer = self._answer
+        self._answer = None
+        head = self._head
+        self._head = b""
         self._received.clear()
         assert answer is not None
         answer.set_result(Answer(int(head[9:12]), head, body))
 
     def _fail(self, error: Exception) -> None:
-        answer, self._answer = self._answer, None
+        answer = self._answer
+        self._answer = None
         self.close()
         assert answer is not None
         answer.set_exception(error)
@@ -276,6 +357,7 @@ def _header(head: bytes, name: bytes) -> str | None:
     at = head.find(b"\r\n" + name + b":")
     if at < 0:
         return None
+
     return head[at + len(name) + 3 : head.index(b"\r\n", at + 2)].decode("latin-1").strip()
 
 
@@ -283,15 +365,19 @@ def _unchunked(received: bytearray) -> bytes | None:
     """The body that chunks make up; None while the last one is missing."""
     parts: list[bytes] = []
     at = 0
+
     while True:
         line_ends = received.find(b"\r\n", at)
         if line_ends < 0:
             return None
+
         size = int(received[at:line_ends].split(b";", 1)[0], 16)
         if size == 0:
             return b"".join(parts)
+
         # Chunk and the line break behind it.
         at = line_ends + 2 + size + 2
         if at > len(received):
             return None
+
         parts.append(bytes(received[line_ends + 2 : at - 2]))

@@ -1,7 +1,8 @@
 """Faults: errors of the API server and of the network.
 
-Invariant: `client.py` raises every error of the transport or the server as one of these, chained, with one sentence as
-message. The caller retries a fault with back-off, except `Misconfigured`, which ends the program with exit code 2.
+Invariant: `client.py` raises every error of the transport or the server as one of these, chained,
+with one sentence as message. The caller retries a fault with back-off, except `Misconfigured`,
+which ends the program with exit code 2.
 """
 
 from __future__ import annotations
@@ -76,10 +77,11 @@ class ApiFault(Fault):
 
 
 def is_replaced(fault: ApiFault) -> bool:
-    """Whether the object has another uid than the write expects, according to a failed precondition or an immutable
-    field.
+    """Whether the object has another uid than the write expects, according to a failed precondition
+    or an immutable field.
     """
-    precondition = fault.status == CONFLICT and "UID in precondition" in fault.message  # no object's name has capitals
+    # no object's name has capitals
+    precondition = fault.status == CONFLICT and "UID in precondition" in fault.message
     return precondition or any(cause.field == "metadata.uid" for cause in fault.causes)
 
 
@@ -88,18 +90,25 @@ def is_away(fault: Fault) -> bool:
     if isinstance(fault, ApiFault):
         # 429 is API priority and fairness: the request is fine, the server is busy.
         return fault.status >= SERVER_ERROR or fault.status == TOO_MANY_REQUESTS
+
     return isinstance(fault, Unreachable)
 
 
 def said(error: BaseException) -> str:
-    """Message of a library's exception, on one line without a full stop; its type's name if it is empty."""
-    # aiohttp wraps what the system said into a sentence that shows the TLS context's address in memory.
+    """Message of a library's exception, on one line without a full stop; its type's name if it is
+    empty.
+    """
+    # aiohttp wraps what the system said into a sentence that shows the TLS context's address in
+    # memory.
     inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
     if isinstance(inner, BaseException):
         return said(inner)
+
     if isinstance(error, OSError) and error.strerror:
-        # asyncio puts addresses into strerror. Look-ups have negative numbers and TLS its own: no text of the system's.
+        # asyncio puts addresses into strerror. Look-ups have negative numbers and TLS its own: no
+        # text of the system's.
         number = 0 if isinstance(error, ssl.SSLError) else error.errno or 0
         return os.strerror(number) if number > 0 else error.strerror
+
     text = " ".join(str(error).split()).rstrip(".")
     return text or ("timed out" if isinstance(error, TimeoutError) else type(error).__name__)

@@ -1,9 +1,9 @@
 """The write gate (fence) of leader election: whether writes may leave this process.
 
-Invariant: it is open until a deadline on a clock that also runs while the machine is suspended, and then closes by
-itself. It is checked right before the bytes of a write are sent, so a process that is suspended at any point sends no
-write after its deadline. Bytes sent before may arrive later; the deadline includes a margin for them
-(`lease.candidate`).
+Invariant: it is open until a deadline on a clock that also runs while the machine is suspended, and
+then closes by itself. It is checked right before the bytes of a write are sent, so a process that
+is suspended at any point sends no write after its deadline. Bytes sent before may arrive later; the
+deadline includes a margin for them (`lease.candidate`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Where the client's configuration is: in a kubeconfig, or in the files of the pod's service account."""
+"""Where the client's configuration is: in a kubeconfig, or in the files of the pod's service
+account.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ def in_cluster() -> bool:
 
 
 def expanded(path: str) -> Path:
-    """The path with `~` replaced by the home directory; unchanged if the user has none, as in a container.
+    """The path with `~` replaced by the home directory; unchanged if the user has none, as in a
+    container.
 
     `Path.expanduser` would raise there.
     """
@@ -24,7 +27,8 @@ def expanded(path: str) -> Path:
 
 
 def kubeconfig_path(given: Path | None) -> str:
-    """The kubeconfig to use: the given one, else $KUBECONFIG (which may join several), else ~/.kube/config.
+    """The kubeconfig to use: the given one, else $KUBECONFIG (which may join several), else
+    ~/.kube/config.
 
     Raises Misconfigured if no such file exists.
     """
@@ -32,6 +36,8 @@ def kubeconfig_path(given: Path | None) -> str:
     paths = [text] if given is not None else text.split(os.pathsep)
     if not any(path and expanded(path).is_file() for path in paths):
         raise Misconfigured(
-            f"There is no kubeconfig at {text}: pass --kubeconfig with a file that exists, or set KUBECONFIG."
+            f"There is no kubeconfig at {text}: pass --kubeconfig with a file that exists, or set"
+            " KUBECONFIG."
         )
+
     return text

@@ -1,11 +1,12 @@
 """The permissions of the daemon, and the check for them.
 
 Invariant: the tables are complete, and `manifests/rbac*.yaml` grant exactly them. The check is one
-SelfSubjectAccessReview per line, which every authenticated user may create (system:basic-user). Without the permissions
-in `VOLUMES` and `PREEMPTION` the daemon runs with a warning: pods with claims wait, or no pod is preempted; likewise
-without those in `EXTENDED_RESOURCES`, if it allocates devices. Those in `ALLOCATION` are asked for while the daemon
-runs (`kube.read.device_rights`). Permissions for native PodGroups, ResourceClaims and `STAMP_POLICY` are not checked,
-because many clusters do not serve these resources; without permission they count as absent.
+SelfSubjectAccessReview per line, which every authenticated user may create (system:basic-user).
+Without the permissions in `VOLUMES` and `PREEMPTION` the daemon runs with a warning: pods with
+claims wait, or no pod is preempted; likewise without those in `EXTENDED_RESOURCES`, if it allocates
+devices. Those in `ALLOCATION` are asked for while the daemon runs (`kube.read.device_rights`).
+Permissions for native PodGroups, ResourceClaims and `STAMP_POLICY` are not checked, because many
+clusters do not serve these resources; without permission they count as absent.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ import msgspec
 from gangsched.api.dialects import DIALECTS
 from gangsched.api.keys import SIGS, X_K8S
 from gangsched.kube.http.answers import decoded
-from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, ApiFault, Malformed, Misconfigured, is_away
+from gangsched.kube.http.faults import (
+    FORBIDDEN,
+    NOT_FOUND,
+    UNAUTHORIZED,
+    ApiFault,
+    Malformed,
+    Misconfigured,
+    is_away,
+)
 from gangsched.kube.ports import RestClient
 
 PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -40,10 +49,19 @@ class Permission(NamedTuple):
 
     def attributes(self, lease: Lease | None = None) -> dict[str, str]:
         """The ResourceAttributes of an access review; with a `lease`, of that object alone."""
-        found = {"verb": self.verb, "group": self.api_group, "resource": self.resource, "subresource": self.subresource}
+        found = {
+            "verb": self.verb,
+            "group": self.api_group,
+            "resource": self.resource,
+            "subresource": self.subresource,
+        }
         if lease is not None:
             # Who creates an object cannot be restricted to one name.
-            found |= {"namespace": lease.namespace, "name": "" if self.verb == "create" else lease.name}
+            found |= {
+                "namespace": lease.namespace,
+                "name": "" if self.verb == "create" else lease.name,
+            }
+
         return found
 
 
@@ -76,7 +94,10 @@ VOLUMES = (
     *_verbs("list watch", "storage.k8s.io", "storageclasses"),
     *_verbs("list watch", "storage.k8s.io", "csinodes"),
 )
-PREEMPTION = (Permission("create", "", "pods", "eviction"), *_verbs("list watch", "policy", "poddisruptionbudgets"))
+PREEMPTION = (
+    Permission("create", "", "pods", "eviction"),
+    *_verbs("list watch", "policy", "poddisruptionbudgets"),
+)
 LAST_RESORT = (Permission("delete", "", "pods"),)
 """Needed beside `PREEMPTION` to break PodDisruptionBudgets (semantics V7)."""
 DEVICES = (
@@ -97,7 +118,9 @@ STAMP_POLICY = (
     Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
     Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
 )
-"""To see whether stamps are guarded (semantics B4); without it they are not, and nothing else depends on it."""
+"""To see whether stamps are guarded (semantics B4); without it they are not, and nothing else
+depends on it.
+"""
 SERVICES = _verbs("list watch", "", "services")
 """To spread plain pods behind a Service; without them they are packed."""
 NATIVE_POD_GROUPS = tuple(
@@ -155,40 +178,62 @@ AT_A_TIME = 4
 
 
 async def check_permissions(
-    client: RestClient, optional: Sequence[Permission], lease: Lease | None = None
+    client: RestClient,
+    optional: Sequence[Permission],
+    lease: Lease | None = None,
 ) -> tuple[Permission, ...]:
-    """Return the permissions in `optional` that are missing. With a `lease`, the permissions in `LEASES` are required
-    on it.
+    """Return the permissions in `optional` that are missing. With a `lease`, the permissions in
+    `LEASES` are required on it.
 
-    Raises Misconfigured, which names every other missing permission, or the fault of an unreachable server.
+    Raises Misconfigured, which names every other missing permission, or the fault of an unreachable
+    server.
     """
     turn = asyncio.Semaphore(AT_A_TIME)
     try:
         # First, since the answers decide which permissions are required at all.
-        lacking = await asyncio.gather(*(_lacks_status(client, each.api_group, turn) for each in WHOLE_POD_GROUPS))
+        lacking = await asyncio.gather(
+            *(_lacks_status(client, permission.api_group, turn) for permission in WHOLE_POD_GROUPS)
+        )
         required = (*PERMISSIONS, *itertools.compress(WHOLE_POD_GROUPS, lacking))
         asked = (*required, *optional)
-        granted = await asyncio.gather(*(_granted(client, permission, turn) for permission in asked))
+        granted = await asyncio.gather(
+            *(_granted(client, permission, turn) for permission in asked)
+        )
+
         if lease is not None:
-            required, asked = (*LEASES, *required), (*LEASES, *asked)
-            granted = [*await asyncio.gather(*(_granted(client, each, turn, lease) for each in LEASES)), *granted]
+            required = (*LEASES, *required)
+            asked = (*LEASES, *asked)
+            granted = [
+                *await asyncio.gather(
+                    *(_granted(client, permission, turn, lease) for permission in LEASES)
+                ),
+                *granted,
+            ]
     except ApiFault as fault:
         if fault.status in {UNAUTHORIZED, FORBIDDEN}:
-            raise Misconfigured(f"The API server does not accept our credentials ({fault}): renew them.") from fault
+            raise Misconfigured(
+                f"The API server does not accept our credentials ({fault}): renew them."
+            ) from fault
         if is_away(fault):
             raise
+
         raise Misconfigured(f"The API server cannot say what we may do: {fault}.") from fault
     except Malformed as fault:
         raise Misconfigured(f"The API server cannot say what we may do: {fault}") from fault
+
     lacks = [permission for permission, yes in zip(asked, granted, strict=True) if not yes]
-    # One missing required permission ends the start; the sentence names all that are missing, optional ones too.
+    # One missing required permission ends the start; the sentence names all that are missing,
+    # optional ones too.
     if any(permission in required for permission in lacks):
         raise Misconfigured(may_not(lacks))
+
     return tuple(lacks)
 
 
 def may_not(lacks: Sequence[Permission], file: str = "rbac.yaml") -> str:
-    """One sentence that names the missing permissions and the remedy; `file` is the manifest that grants them."""
+    """One sentence that names the missing permissions and the remedy; `file` is the manifest that
+    grants them.
+    """
     return f"The scheduler may not {'; '.join(map(str, lacks))}: apply manifests/{file}."
 
 
@@ -205,12 +250,16 @@ def warnings(lacks: Collection[Permission]) -> Warnings:
     volumes = [permission for permission in lacks if permission in VOLUMES]
     preemption = [permission for permission in lacks if permission in (*PREEMPTION, *LAST_RESORT)]
     extended = [permission for permission in lacks if permission in EXTENDED_RESOURCES]
+
     return Warnings(
         f"Pods with persistent volume claims have to wait. {may_not(volumes)}" if volumes else "",
         f"Preemption is off. {may_not(preemption, 'rbac-preemption.yaml')}" if preemption else "",
-        f"Devices do not serve extended resources. {may_not(extended, 'rbac-extended-resources.yaml')}"
-        if extended
-        else "",
+        (
+            "Devices do not serve extended resources."
+            f" {may_not(extended, 'rbac-extended-resources.yaml')}"
+            if extended
+            else ""
+        ),
     )
 
 
@@ -235,14 +284,19 @@ async def _lacks_status(client: RestClient, api_group: str, turn: asyncio.Semaph
         # Not served, or no discovery for us: then there is nothing to patch.
         if fault.status in {NOT_FOUND, FORBIDDEN}:
             return False
+
         raise
+
     served = decoded(_served_decoder, answer, f"The list of what {api_group} serves is not one")
     names = {resource.name for resource in served.resources}
     return "podgroups" in names and "podgroups/status" not in names
 
 
 async def _granted(
-    client: RestClient, permission: Permission, turn: asyncio.Semaphore, of: Lease | None = None
+    client: RestClient,
+    permission: Permission,
+    turn: asyncio.Semaphore,
+    of: Lease | None = None,
 ) -> bool:
     """Whether we have a permission, in every namespace or on one Lease."""
     review = {
@@ -252,4 +306,9 @@ async def _granted(
     }
     async with turn:
         answer = await client.request("POST", PATH, msgspec.json.encode(review))
-    return decoded(_decoder, answer, "The answer to a SelfSubjectAccessReview is not one").status.allowed
+
+    return decoded(
+        _decoder,
+        answer,
+        "The answer to a SelfSubjectAccessReview is not one",
+    ).status.allowed

@@ -1,7 +1,8 @@
 """The part of kubernetes_asyncio that reads configurations, without its clients and its 700 models.
 
-Invariant: the exports are kubernetes_asyncio's own, unchanged. A plain import runs the package's `client`, which takes
-190 ms and 35 MiB at every start, so it is bypassed. If the bypass fails, the plain import is used.
+Invariant: the exports are kubernetes_asyncio's own, unchanged. A plain import runs the package's
+`client`, which takes 190 ms and 35 MiB at every start, so it is bypassed. If the bypass fails, the
+plain import is used.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
 
-ROOT, CLIENT = "kubernetes_asyncio", "kubernetes_asyncio.client"
+ROOT = "kubernetes_asyncio"
+CLIENT = "kubernetes_asyncio.client"
 
 
 def load() -> tuple[Any, Any]:
@@ -28,8 +30,11 @@ def load() -> tuple[Any, Any]:
             try:
                 return _pass_by()
             except (ImportError, AttributeError):
-                for name in [name for name in sys.modules if name == ROOT or name.startswith(f"{ROOT}.")]:
+                for name in [
+                    name for name in sys.modules if name == ROOT or name.startswith(f"{ROOT}.")
+                ]:
                     del sys.modules[name]
+
         config = importlib.import_module(f"{ROOT}.config")
         return importlib.import_module(CLIENT).Configuration, config
 
@@ -38,12 +43,13 @@ def load() -> tuple[Any, Any]:
 def _some_home() -> Iterator[None]:
     """A home directory for the length of an import.
 
-    kubernetes_asyncio asks `Path.home()` when it is imported, which raises where HOME is unset and the UID has no
-    passwd entry: in a container that runs under a number.
+    kubernetes_asyncio asks `Path.home()` when it is imported, which raises where HOME is unset and
+    the UID has no passwd entry: in a container that runs under a number.
     """
     if os.path.expanduser("~") != "~":
         yield
         return
+
     os.environ["HOME"] = "/"
     try:
         yield
@@ -57,7 +63,9 @@ def _pass_by() -> tuple[Any, Any]:
         _stand_in(ROOT)
         client = _stand_in(CLIENT)
         configuration = importlib.import_module(f"{CLIENT}.configuration").Configuration
-        client.__dict__.update(Configuration=configuration, ApiClient=None)  # the latter is named, but not used
+
+        # the latter is named, but not used
+        client.__dict__.update(Configuration=configuration, ApiClient=None)
         return configuration, importlib.import_module(f"{ROOT}.config")
     finally:
         sys.modules.pop(ROOT, None)
@@ -69,6 +77,7 @@ def _stand_in(name: str) -> ModuleType:
     spec = find_spec(name)
     if spec is None:
         raise ImportError(name)
+
     sys.modules[name] = module = module_from_spec(spec)
     return module
 

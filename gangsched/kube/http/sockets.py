@@ -1,7 +1,8 @@
 """Options of every TCP connection to the API server, so that dead connections are detected.
 
-Invariant: a connection whose peer is silent, or does not acknowledge data, fails after `DEAD_AFTER_S`. The kernel
-detects this; a peer whose process hangs while its kernel still answers is detected only by the client's time-outs.
+Invariant: a connection whose peer is silent, or does not acknowledge data, fails after
+`DEAD_AFTER_S`. The kernel detects this; a peer whose process hangs while its kernel still answers
+is detected only by the client's time-outs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import socket
 from typing import Any
 
 # A dead peer is found after 25 s, before a watch counts as silent (30 s).
-IDLE_S, EVERY_S, PROBES = 10, 5, 3
+IDLE_S = 10
+EVERY_S = 5
+PROBES = 3
 DEAD_AFTER_S = IDLE_S + EVERY_S * PROBES
 
 
@@ -22,7 +25,8 @@ def keep_alive(connection: socket.socket) -> None:
         ("TCP_KEEPIDLE", IDLE_S),
         ("TCP_KEEPINTVL", EVERY_S),
         ("TCP_KEEPCNT", PROBES),
-        # In milliseconds. Keep-alive probes are not sent while data is unacknowledged; this covers that case.
+        # In milliseconds. Keep-alive probes are not sent while data is unacknowledged; this covers
+        # that case.
         ("TCP_USER_TIMEOUT", DEAD_AFTER_S * 1000),
     ):
         if hasattr(socket, option):  # Linux has all of them
@@ -34,6 +38,7 @@ def open_socket(address: tuple[Any, ...]) -> socket.socket:
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
     keep_alive(made)
+
     return made
 
 
@@ -41,6 +46,7 @@ def keep_transport_alive(transport: Any) -> None:
     """`keep_alive` for the connection under a transport, asyncio's or uvloop's."""
     found = transport.get_extra_info("socket")
     if found is not None:
-        # uvloop's socket takes no options; a duplicate of its descriptor does, and it is the same connection.
+        # uvloop's socket takes no options; a duplicate of its descriptor does, and it is the same
+        # connection.
         with socket.socket(fileno=os.dup(found.fileno())) as twin:
             keep_alive(twin)

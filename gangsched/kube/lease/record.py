@@ -1,9 +1,9 @@
 """The record: a coordination.k8s.io/v1 Lease as candidates read and write it.
 
-Invariant: any object can be read, and its values are bounded: a holder that is not a text counts as an unknown holder,
-a missing duration is replaced by this process's own, and no duration exceeds `LONGEST_S`. Writing changes only the
-fields of leader election and keeps the rest, including the resourceVersion, without which no Lease is changed. Names
-follow client-go's `resourcelock`.
+Invariant: any object can be read, and its values are bounded: a holder that is not a text counts as
+an unknown holder, a missing duration is replaced by this process's own, and no duration exceeds
+`LONGEST_S`. Writing changes only the fields of leader election and keeps the rest, including the
+resourceVersion, without which no Lease is changed. Names follow client-go's `resourcelock`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NOBODY = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Holder of the Lease. `acquired` and `renewed` are times of the holder's own clock; other processes only compare
-    them.
+    """Holder of the Lease. `acquired` and `renewed` are times of the holder's own clock; other
+    processes only compare them.
 
     `rest` is the object that it was read from; equal records may have different ones.
     """
@@ -53,16 +53,18 @@ class Record:
 
 
 def decode(body: bytes, *, duration_s: float) -> Record:
-    """Decode the record of an object; `duration_s` is used if the object has no duration. Raises Malformed if it is not
-    an API object.
+    """Decode the record of an object; `duration_s` is used if the object has no duration. Raises
+    Malformed if it is not an API object.
     """
     found = decoded(ANY_JSON, body, "A Lease is not JSON")
     metadata = found.get("metadata") if isinstance(found, dict) else None
     if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):
         raise Malformed("What was read in place of a Lease is no object of the API.")
+
     spec = found.get("spec")
     spec = spec if isinstance(spec, dict) else {}
     holder = spec.get("holderIdentity")
+
     return Record(
         holder=holder if isinstance(holder, str) else NOBODY if holder is None else repr(holder),
         duration_s=_duration_s(spec.get("leaseDurationSeconds"), duration_s),
@@ -85,6 +87,7 @@ def encode(record: Record, *, namespace: str, name: str) -> bytes:
         "renewTime": record.renewed,
         "leaseTransitions": record.transitions,
     }
+
     return msgspec.json.encode(
         {
             "apiVersion": "coordination.k8s.io/v1",
@@ -103,13 +106,24 @@ def suspects_of(record: Record | None) -> str:
 
 
 def with_suspects(record: Record, text: str) -> Record:
-    """The record with this annotation, without one if `text` is empty; a new Lease gets it with the next write."""
+    """The record with this annotation, without one if `text` is empty; a new Lease gets it with the
+    next write.
+    """
     if not record.rest or text == suspects_of(record):
         return record
-    annotations = {name: value for name, value in _annotations(record).items() if name != keys.SUSPECTS}
+
+    annotations = {}
+    for name, value in _annotations(record).items():
+        if name != keys.SUSPECTS:
+            annotations[name] = value
+
     if text:
         annotations[keys.SUSPECTS] = text
-    return replace(record, rest={**record.rest, "metadata": {**record.rest["metadata"], "annotations": annotations}})
+
+    return replace(
+        record,
+        rest={**record.rest, "metadata": {**record.rest["metadata"], "annotations": annotations}},
+    )
 
 
 def _annotations(record: Record) -> Mapping[str, Any]:
@@ -121,9 +135,13 @@ def _annotations(record: Record) -> Mapping[str, Any]:
 def _duration_s(value: object, default_s: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         return default_s
+
     # Anybody with the permission to write Leases could otherwise lock out all candidates.
     return min(float(value), LONGEST_S)
 
 
 def _transitions(value: object) -> int:
-    return min(max(0, value), MOST_TRANSITIONS) if isinstance(value, int) and not isinstance(value, bool) else 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        return min(max(0, value), MOST_TRANSITIONS)
+
+    return 0

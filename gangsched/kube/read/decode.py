@@ -1,8 +1,8 @@
 """Decode objects of the API into values of the model, one at a time.
 
-Invariant: an object becomes a value or a `DecodeFault` that names it and the problem; missing values are not guessed,
-and no other exception is raised. A pod that has ended and belongs to no gang is dropped (None), because it uses no
-room. `api` and `core` interpret the values.
+Invariant: an object becomes a value or a `DecodeFault` that names it and the problem; missing
+values are not guessed, and no other exception is raised. A pod that has ended and belongs to no
+gang is dropped (None), because it uses no room. `api` and `core` interpret the values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ from gangsched.kube.read.wire import (
     WireService,
 )
 from gangsched.model.bounds import MANY, BoundError, at_most, stated_size
-from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE, PodDisruptionBudget
+from gangsched.model.disruption import (
+    DISRUPTION_TARGET,
+    PREEMPTED_BY_SCHEDULER,
+    VICTIM_MESSAGE,
+    PodDisruptionBudget,
+)
 from gangsched.model.objects import (
     NOTHING,
     TERMINAL,
@@ -81,31 +86,47 @@ class DecodeFault(Fault):
 
 
 def decode_pod(
-    wire: WirePod, shapes: ShapeTable, names: SchedulerNames | None = None, unread: frozenset[str] = frozenset()
+    wire: WirePod,
+    shapes: ShapeTable,
+    names: SchedulerNames | None = None,
+    unread: frozenset[str] = frozenset(),
 ) -> Pod | None:
     """The pod, or None for one that ended and has no gang. Raises DecodeFault.
 
-    `condition` is set only for unbound pods with one of the scheduler `names`; without `names`, for all unbound pods. A
-    waiting pod's scheduler name is compared with `names`, so that misspelt ones are reported. Gang keys in `unread` are
-    left out.
+    `condition` is set only for unbound pods with one of the scheduler `names`; without `names`, for
+    all unbound pods. A waiting pod's scheduler name is compared with `names`, so that misspelt ones
+    are reported. Gang keys in `unread` are left out.
     """
-    meta, spec, status = wire.metadata, wire.spec, wire.status
+    meta = wire.metadata
+    spec = wire.spec
+    status = wire.status
     gang_metadata = pod_gang_metadata(meta.labels or NOTHING, meta.annotations or NOTHING, unread)
+
     native_group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
     # Before anything is parsed: clusters keep tens of thousands of ended pods.
     if not gang_metadata and not native_group and status.phase in TERMINAL:
         return None
+
     # The condition is compared with what we would write; of all other pods it is not needed.
     waits_for_us = not spec.node_name and (names is None or spec.scheduler_name in names.ours)
-    if not spec.node_name and not waits_for_us and names is not None and status.phase not in TERMINAL:
+    if (
+        not spec.node_name
+        and not waits_for_us
+        and names is not None
+        and status.phase not in TERMINAL
+    ):
         names.compare(spec.scheduler_name, f"{meta.namespace}/{meta.name}")
+
     try:
         shape = shapes.shape(spec, status)
         condition = _scheduled_condition(status) if waits_for_us else None
         is_target = bool(spec.node_name) and _is_disruption_target(status)
         uses = _uses(wire)
     except (QuantityError, BoundError, msgspec.DecodeError) as error:
-        raise DecodeFault(f"Pod {meta.namespace}/{meta.name} cannot be understood: {error}") from error
+        raise DecodeFault(
+            f"Pod {meta.namespace}/{meta.name} cannot be understood: {error}"
+        ) from error
+
     return _pod(wire, shape, condition, gang_metadata, native_group, is_target, uses)
 
 
@@ -118,13 +139,23 @@ def _pod(
     is_target: bool,
     uses: tuple[ClaimUse, ...],
 ) -> Pod:
-    meta, spec, status = wire.metadata, wire.spec, wire.status
-    labels, annotations = meta.labels or NOTHING, meta.annotations or NOTHING
+    meta = wire.metadata
+    spec = wire.spec
+    status = wire.status
+    labels = meta.labels or NOTHING
+    annotations = meta.annotations or NOTHING
     run_time: GangMetadata = ()
-    if not (RUN_TIME_KEYS.isdisjoint(annotations) and RUN_TIME_KEYS.isdisjoint(labels)) or spec.active_deadline_seconds:
+
+    if (
+        not (RUN_TIME_KEYS.isdisjoint(annotations) and RUN_TIME_KEYS.isdisjoint(labels))
+        or spec.active_deadline_seconds
+    ):
         run_time = run_time_metadata(labels, annotations, spec.active_deadline_seconds)
-    grace_s, priority = spec.termination_grace_period_seconds, spec.priority
+
+    grace_s = spec.termination_grace_period_seconds
+    priority = spec.priority
     controller = _controller(meta) if meta.owner_references else NO_CONTROLLER
+
     return Pod(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -153,7 +184,9 @@ def _pod(
         status_reason=status.reason[:TEXT_KEPT],
         rejection=_rejection(status),
         condition=condition,
-        permitted=parse_permit(annotations[PERMITTED], meta.uid) if PERMITTED in annotations else None,
+        permitted=(
+            parse_permit(annotations[PERMITTED], meta.uid) if PERMITTED in annotations else None
+        ),
         run_time_metadata=run_time,
         start_s=seconds(status.start_time) if status.start_time else 0,
         deletion_s=seconds(meta.deletion_timestamp) if meta.deletion_timestamp else 0,
@@ -170,14 +203,20 @@ def _int32(number: int) -> int:
 
 
 def instead_of_pod(
-    wire: WirePod | PodOutline, old: Pod | None, why: str, unread: frozenset[str] = frozenset()
+    wire: WirePod | PodOutline,
+    old: Pod | None,
+    why: str,
+    unread: frozenset[str] = frozenset(),
 ) -> Pod | None:
-    """Replacement for a pod that cannot be decoded: its last version, a pod that uses all room of its node, or a
-    pending pod that is refused with the reason (semantics I8).
+    """Replacement for a pod that cannot be decoded: its last version, a pod that uses all room of
+    its node, or a pending pod that is refused with the reason (semantics I8).
     """
-    meta, spec = wire.metadata, wire.spec
+    meta = wire.metadata
+    spec = wire.spec
     # A pod keeps its node for as long as it exists.
-    if wire.status.phase in TERMINAL or (old is not None and old.node_name and spec.node_name in {"", old.node_name}):
+    if wire.status.phase in TERMINAL or (
+        old is not None and old.node_name and spec.node_name in {"", old.node_name}
+    ):
         return old
     if spec.node_name:
         return stand_in(meta.uid, meta.namespace, meta.name, spec.node_name)
@@ -196,34 +235,48 @@ def instead_of_pod(
         gang_metadata=pod_gang_metadata(labels, meta.annotations or NOTHING, unread),
         native_group=native_group,
         # Only the labels that say what it belongs to: there may be too many others.
-        labels={key: value for key, value in labels.items() if key in GANG_LABELS or key == GROVE_GANG},
+        labels={
+            key: value for key, value in labels.items() if key in GANG_LABELS or key == GROVE_GANG
+        },
     )
 
 
 @lru_cache(maxsize=256)
 def _unread_shape(why: str) -> Shape:
-    """The shape of pods that cannot be read: what they request is unknown, so they may start nowhere."""
+    """The shape of pods that cannot be read: what they request is unknown, so they may start
+    nowhere.
+    """
     return Shape(requests=((PODS, 1),), unsupported=(f"cannot be read: {why}",))
 
 
 def instead_of_budget(
-    identity: WireDisruptionBudget | Identified, _: PodDisruptionBudget | None, why: str
+    identity: WireDisruptionBudget | Identified,
+    _: PodDisruptionBudget | None,
+    why: str,
 ) -> PodDisruptionBudget:
-    """Replacement for a budget that cannot be decoded: one that allows no disruption of any pod of its namespace."""
+    """Replacement for a budget that cannot be decoded: one that allows no disruption of any pod of
+    its namespace.
+    """
     # Whom it protects is unknown, and an eviction could violate it.
     del why
     return PodDisruptionBudget(
-        namespace=identity.metadata.namespace, name=identity.metadata.name, selector=(), allowed=0
+        namespace=identity.metadata.namespace,
+        name=identity.metadata.name,
+        selector=(),
+        allowed=0,
     )
 
 
 def decode_node(wire: WireNode) -> Node:
     """Decode a node; a node without allocatable has no room."""
-    meta, spec = wire.metadata, wire.spec
+    meta = wire.metadata
+    spec = wire.spec
+
     try:
         allocatable = parse_resources(wire.status.allocatable)
     except QuantityError as error:
         raise DecodeFault(f"Node {meta.name} cannot be understood: allocatable {error}") from error
+
     return Node(
         name=meta.name,
         uid=meta.uid,
@@ -241,24 +294,36 @@ def decode_namespace(wire: WireNamespace) -> Namespace:
 
 def decode_service(wire: WireService) -> Service | None:
     """Decode a Service; None for a Service without a selector, which selects no pods."""
-    meta, selector = wire.metadata, wire.spec.selector
+    meta = wire.metadata
+    selector = wire.spec.selector
     check_size(wire.spec, "Service", meta)
-    return Service(meta.namespace, meta.name, frozenset(selector.items())) if selector else None
+
+    if selector:
+        return Service(meta.namespace, meta.name, frozenset(selector.items()))
+
+    return None
 
 
 def decode_disruption_budget(wire: WireDisruptionBudget) -> PodDisruptionBudget:
-    """Decode a PodDisruptionBudget. It allows no disruption while its status is of an older spec, as in the API server.
+    """Decode a PodDisruptionBudget. It allows no disruption while its status is of an older spec,
+    as in the API server.
 
     See pkg/registry/core/pod/storage/eviction.go, checkAndDecrement, 1.36.
     """
-    meta, status = wire.metadata, wire.status
+    meta = wire.metadata
+    status = wire.status
     check_size(wire.spec, "PodDisruptionBudget", meta)
+
     return PodDisruptionBudget(
         namespace=meta.namespace,
         name=meta.name,
         selector=label_selector(wire.spec.selector),
         # The controller has not seen the new spec yet.
-        allowed=max(0, status.disruptions_allowed) if status.observed_generation >= meta.generation else 0,
+        allowed=(
+            max(0, status.disruptions_allowed)
+            if status.observed_generation >= meta.generation
+            else 0
+        ),
     )
 
 
@@ -267,7 +332,9 @@ def check_size(spec: Wire, kind: str, meta: ObjectIdentity) -> None:
     try:
         stated_size(spec, "spec")
     except BoundError as error:
-        raise DecodeFault(f"{kind} {meta.namespace}/{meta.name} cannot be understood: {error}") from error
+        raise DecodeFault(
+            f"{kind} {meta.namespace}/{meta.name} cannot be understood: {error}"
+        ) from error
 
 
 def node_decoder(warn: Callable[[str], None]) -> Callable[[WireNode], Node]:
@@ -280,7 +347,11 @@ def node_decoder(warn: Callable[[str], None]) -> Callable[[WireNode], Node]:
             empty.discard(node.name)
         elif node.name not in empty:
             empty.add(node.name)
-            warn(f"Node {node.name} has no allocatable resources in its status; nothing can be placed on it.")
+            warn(
+                f"Node {node.name} has no allocatable resources in its status; nothing can be"
+                " placed on it."
+            )
+
         return node
 
     return decode
@@ -291,58 +362,84 @@ def _uses(wire: WirePod) -> tuple[ClaimUse, ...]:
     made = wire.status.extended_resource_claim_status
     if not (wire.spec.volumes or wire.spec.resource_claims or made):
         return ()
-    extended = () if made is None else (ClaimUse(made.resource_claim_name, ephemeral=True, device=True, extended=True),)
+
+    extended = (
+        ()
+        if made is None
+        else (ClaimUse(made.resource_claim_name, ephemeral=True, device=True, extended=True),)
+    )
     uses = (*_claims(wire), *_devices(wire), *extended)
     at_most(len(uses), MANY, "spec.volumes and spec.resourceClaims")
+
     return uses
 
 
 def _claims(wire: WirePod) -> tuple[ClaimUse, ...]:
     """The claims of the pod's volumes; an ephemeral volume's is named after pod and volume."""
     return tuple(
-        ClaimUse(f"{wire.metadata.name}-{volume.name}", ephemeral=True)
-        if volume.persistent_volume_claim is None
-        else ClaimUse(volume.persistent_volume_claim.claim_name)
+        (
+            ClaimUse(f"{wire.metadata.name}-{volume.name}", ephemeral=True)
+            if volume.persistent_volume_claim is None
+            else ClaimUse(volume.persistent_volume_claim.claim_name)
+        )
         for volume in wire.spec.volumes or ()
         if volume.persistent_volume_claim is not None or volume.ephemeral is not None
     )
 
 
 def _devices(wire: WirePod) -> tuple[ClaimUse, ...]:
-    """The pod's ResourceClaims; one from a template is named in the pod's status, null if none is needed."""
-    made = {each.name: each for each in wire.status.resource_claim_statuses or ()}
-    has_group = wire.spec.scheduling_group is not None and bool(wire.spec.scheduling_group.pod_group_name)
+    """The pod's ResourceClaims; one from a template is named in the pod's status, null if none is
+    needed.
+    """
+    made = {}
+    for device_source in wire.status.resource_claim_statuses or ():
+        made[device_source.name] = device_source
+
+    has_group = wire.spec.scheduling_group is not None and bool(
+        wire.spec.scheduling_group.pod_group_name
+    )
     uses = []
+
     for source in wire.spec.resource_claims or ():
-        direct, template = source.resource_claim_name, source.resource_claim_template_name
+        direct = source.resource_claim_name
+        template = source.resource_claim_template_name
         entry = ClaimEntry(source.name, direct or "", template or "") if has_group else None
+
         if direct is not None:
             uses.append(ClaimUse(direct, device=True, entry=entry))
         elif template is not None:
             name = made[source.name].resource_claim_name if source.name in made else ""
             if name is not None:
                 uses.append(ClaimUse(name, ephemeral=True, device=True, entry=entry))
+
     return tuple(uses)
 
 
 def _scheduled_condition(status: PodStatus) -> ScheduledCondition | None:
     for condition in conditions(status):
         if condition.type == "PodScheduled":
-            return ScheduledCondition(condition.status, condition.reason[:TEXT_KEPT], condition.message[:TEXT_KEPT])
+            return ScheduledCondition(
+                condition.status,
+                condition.reason[:TEXT_KEPT],
+                condition.message[:TEXT_KEPT],
+            )
+
     return None
 
 
 def _rejection(status: PodStatus) -> str:
     """Why the kubelet rejected the pod, in its words; "" for a pod that it did not.
 
-    The kubelet begins the message of all its rejections alike, whatever their reason. The reasons are for kubelets that
-    did not yet.
+    The kubelet begins the message of all its rejections alike, whatever their reason. The reasons
+    are for kubelets that did not yet.
     """
     if status.phase != FAILED:
         return ""
+
     is_rejected = status.message.startswith(REJECTED)
     if not is_rejected and not status.reason.startswith(KUBELET_REJECTIONS):
         return ""
+
     why = status.message.removeprefix(REJECTED).strip()
     return ": ".join(part for part in (status.reason, why) if part)[:TEXT_KEPT]
 
@@ -356,10 +453,11 @@ def _is_disruption_target(status: PodStatus) -> bool:
     # A search in the raw bytes first: few pods need their conditions decoded.
     if TARGET_TYPE not in bytes(status.conditions):
         return False
+
     return any(
-        (each.type, each.status, each.reason, each.message)
+        (wire_condition.type, wire_condition.status, wire_condition.reason, wire_condition.message)
         == (DISRUPTION_TARGET, "True", PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE)
-        for each in conditions(status)
+        for wire_condition in conditions(status)
     )
 
 

@@ -1,6 +1,8 @@
-"""Whether gangsched may allocate devices, asked while it runs, so that a role may be bound or taken away at any time.
+"""Whether gangsched may allocate devices, asked while it runs, so that a role may be bound or taken
+away at any time.
 
-Invariant: devices are read only while `granted` is set. A question that the API server does not answer changes nothing.
+Invariant: devices are read only while `granted` is set. A question that the API server does not
+answer changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ REFUSED: Final = "No devices are allocated to resource claims. {}"
 
 
 class DeviceRights:
-    """`granted` or `denied` is set once it is known which holds; exactly one of them is set from then on."""
+    """`granted` or `denied` is set once it is known which holds; exactly one of them is set from
+    then on.
+    """
 
     def __init__(self, client: RestClient, runtime: Runtime, *, asks: bool) -> None:
         """Without `asks` (the setting `devices: all`) the rights are taken for granted."""
@@ -29,6 +33,7 @@ class DeviceRights:
         self._client = client
         self._runtime = runtime
         self._asks = asks
+
         if not asks:
             self.granted.set()
 
@@ -38,6 +43,7 @@ class DeviceRights:
             # The readers of other resources report an API server that does not answer.
             with suppress(Fault):
                 self._answered(await self._obstacle())
+
             await self._runtime.sleep(ASK_EVERY_S)
 
     async def _obstacle(self) -> str:
@@ -45,12 +51,15 @@ class DeviceRights:
         missing = await permissions.missing(self._client, permissions.ALLOCATION)
         if missing:
             return permissions.may_not(missing, "rbac-devices.yaml")
+
         try:
             await self._client.request("GET", SLICES)
         except ApiFault as fault:
             if fault.status == NOT_FOUND:
                 return "The API server does not serve ResourceSlices."
+
             raise
+
         return ""
 
     def _answered(self, obstacle: str) -> None:
@@ -61,5 +70,6 @@ class DeviceRights:
         elif not obstacle and not self.granted.is_set():
             if self.denied.is_set():
                 self._runtime.warn("Devices are allocated to resource claims from now on.")
+
             self.denied.clear()
             self.granted.set()

@@ -1,7 +1,7 @@
 """Decode slices, classes, claims and taint rules of resource.k8s.io/v1 into the model.
 
-Invariant: as in `decode`, but no field is ignored: fields that are not read here are recorded in `unknown`, so that
-gangsched allocates no devices for objects that set such fields.
+Invariant: as in `decode`, but no field is ignored: fields that are not read here are recorded in
+`unknown`, so that gangsched allocates no devices for objects that set such fields.
 """
 
 from __future__ import annotations
@@ -40,10 +40,20 @@ _SCOPE: Final = frozenset({"nodeName", "nodeSelector", "allNodes"})
 _SLICE: Final = _SCOPE | {"driver", "pool", "devices", "perDeviceNodeSelection", "sharedCounters"}
 _BINDING: Final = frozenset({"bindsToNode", "bindingConditions", "bindingFailureConditions"})
 _DEVICE: Final = (
-    _SCOPE | _BINDING | {"name", "attributes", "capacity", "consumesCounters", "taints", "allowMultipleAllocations"}
+    _SCOPE
+    | _BINDING
+    | {"name", "attributes", "capacity", "consumesCounters", "taints", "allowMultipleAllocations"}
 )
 _EXACTLY: Final = frozenset(
-    {"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"}
+    {
+        "deviceClassName",
+        "selectors",
+        "allocationMode",
+        "count",
+        "adminAccess",
+        "tolerations",
+        "capacity",
+    }
 )
 
 
@@ -58,7 +68,9 @@ def decode_device_class(wire: Wired) -> DeviceClass:
 
 
 def decode_taint_rule(wire: Wired) -> DeviceTaintRule:
-    """Decode the rule; a rule without a selector gets the driver "", which no device has. Raises DecodeFault."""
+    """Decode the rule; a rule without a selector gets the driver "", which no device has. Raises
+    DecodeFault.
+    """
     return _decoded("device taint rule", wire, _rule)
 
 
@@ -77,10 +89,15 @@ def claim_asks(namespace: str, name: str, uid: str, spec: Wired, status: Wired) 
 
 
 def has_more(spec: Wired) -> bool:
-    """Whether an allocation would need driver configs or tolerations of the claim, which are not decoded."""
+    """Whether an allocation would need driver configs or tolerations of the claim, which are not
+    decoded.
+    """
     devices = spec.get("devices") or {}
     asked = [each.get("exactly") or {} for each in devices.get("requests") or ()]
-    asked += [sub for each in devices.get("requests") or () for sub in each.get("firstAvailable") or ()]
+    asked += [
+        sub for each in devices.get("requests") or () for sub in each.get("firstAvailable") or ()
+    ]
+
     return bool(devices.get("config")) or any(each.get("tolerations") for each in asked)
 
 
@@ -89,28 +106,46 @@ def _decoded(noun: str, wire: Wired, decode: Callable[[str, Wired], T]) -> T:
     try:
         for part in ("spec", "status"):
             check_entries(_without_parameters(wire.get(part)), part)
+
         return decode(name, wire)
-    except (QuantityError, msgspec.ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (
+        QuantityError,
+        msgspec.ValidationError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ValueError,
+    ) as error:
         raise DecodeFault(f"The {noun} {name} cannot be understood: {error}") from error
 
 
 def _without_parameters(part: Any) -> Any:
     """A spec or status without what is passed on to drivers unread."""
     devices = part.get("devices") if isinstance(part, dict) else None
-    return {**part, "devices": {**devices, "config": None}} if isinstance(devices, dict) else part
+    if isinstance(devices, dict):
+        return {**part, "devices": {**devices, "config": None}}
+
+    return part
 
 
 def _unknown(wire: Wired, *known: str) -> str:
     """The first field that is set, and is none of these."""
     # The alphabetically first, so that the message does not depend on the order of fields.
-    return min((name for name, value in wire.items() if name not in known and value not in (None, [], {})), default="")
+    return min(
+        (name for name, value in wire.items() if name not in known and value not in (None, [], {})),
+        default="",
+    )
 
 
 def _slice(name: str, wire: Wired) -> ResourceSlice:
-    spec, pool = wire["spec"], wire["spec"]["pool"]
+    spec = wire["spec"]
+    pool = wire["spec"]["pool"]
     unknown = _unknown(spec, *_SLICE)
-    sets = tuple((each["name"], _amounts(each.get("counters"))) for each in spec.get("sharedCounters") or ())
+    sets = tuple(
+        (each["name"], _amounts(each.get("counters"))) for each in spec.get("sharedCounters") or ()
+    )
     devices = spec.get("devices") or ()
+
     return ResourceSlice(
         name=name,
         driver=spec["driver"],
@@ -119,9 +154,13 @@ def _slice(name: str, wire: Wired) -> ResourceSlice:
         slices=pool.get("resourceSliceCount", 0),
         scope=_scope(spec),
         per_device=bool(spec.get("perDeviceNodeSelection")),
-        devices=tuple(_device(each, unknown) for each in devices),
+        devices=tuple(_device(device, unknown) for device in devices),
         counters=sets,
-        ignored=any(part.get("compatibilityGroups") for each in devices for part in each.get("consumesCounters") or ()),
+        ignored=any(
+            part.get("compatibilityGroups")
+            for device in devices
+            for part in device.get("consumesCounters") or ()
+        ),
     )
 
 
@@ -140,15 +179,20 @@ def _device(wire: Wired, unknown: str) -> Device:
     for part in wire.get("consumesCounters") or ():
         unknown = unknown or _unknown(part, "counterSet", "counters")
         for name, amount in _amounts(part.get("counters")):
-            counters[part["counterSet"], name] = counters.get((part["counterSet"], name), 0) + amount
+            counters[part["counterSet"], name] = (
+                counters.get((part["counterSet"], name), 0) + amount
+            )
+
     attributes: dict[str, Attribute] = {}
     for name, value in (wire.get("attributes") or {}).items():
         kinds = [kind for kind, each in value.items() if each is not None]
         if len(kinds) == 1 and kinds[0] in _KINDS:
             attributes[name] = (kinds[0], value[kinds[0]])
         else:
-            # A list attribute of a newer API: the device is no candidate, rather than a device without the attribute.
+            # A list attribute of a newer API: the device is no candidate, rather than a device
+            # without the attribute.
             unknown = unknown or f"attribute {name} of kind {', '.join(sorted(kinds)) or 'none'}"
+
     capacity = {}
     for name, value in (wire.get("capacity") or {}).items():
         policy = value.get("requestPolicy") or {}
@@ -156,6 +200,7 @@ def _device(wire: Wired, unknown: str) -> Device:
         unknown = unknown or _unknown(policy, "default", "validValues", "validRange")
         unknown = unknown or _unknown(policy.get("validRange") or {}, "min", "max", "step")
         capacity[name] = Capacity(parse_nanos(value["value"]), _policy(policy) if policy else None)
+
     return Device(
         name=wire["name"],
         attributes=attributes,
@@ -176,7 +221,13 @@ def _policy(wire: Wired) -> RequestPolicy:
         None if each is None else parse_nanos(each)
         for each in (wire.get("default"), bounds.get("min"), bounds.get("max"), bounds.get("step"))
     )
-    return RequestPolicy(default, tuple(map(parse_nanos, wire.get("validValues") or ())), least, most, step)
+    return RequestPolicy(
+        default,
+        tuple(map(parse_nanos, wire.get("validValues") or ())),
+        least,
+        most,
+        step,
+    )
 
 
 def _taint(wire: Wired) -> Taint:
@@ -186,10 +237,17 @@ def _taint(wire: Wired) -> Taint:
 def _rule(name: str, wire: Wired) -> DeviceTaintRule:
     spec = wire["spec"]
     chosen = spec.get("deviceSelector")
-    unknown = _unknown(spec, "deviceSelector", "taint") or _unknown(chosen or {}, "driver", "pool", "device")
+    unknown = _unknown(spec, "deviceSelector", "taint") or _unknown(
+        chosen or {},
+        "driver",
+        "pool",
+        "device",
+    )
+
     # A rule without a selector taints no device; "" is no driver's name.
     if chosen is None:
         return DeviceTaintRule(name, _taint(spec["taint"]), driver="", unknown=unknown)
+
     driver, pool, device = (chosen.get(each) for each in ("driver", "pool", "device"))
     return DeviceTaintRule(name, _taint(spec["taint"]), driver, pool, device, unknown)
 
@@ -198,33 +256,54 @@ def _class(name: str, wire: Wired) -> DeviceClass:
     spec = wire.get("spec") or {}
     selectors, unknown = _selectors(spec)
     unknown = unknown or _unknown(spec, "selectors", "config", "extendedResourceName")
+
     # As text: opaque parameters are passed on unchanged, and the class stays hashable.
     configs = tuple(msgspec.json.encode(each).decode() for each in spec.get("config") or ())
     creation_s = seconds((wire.get("metadata") or {}).get("creationTimestamp") or "")
-    return DeviceClass(name, selectors, spec.get("extendedResourceName") or "", unknown, configs, creation_s)
+    return DeviceClass(
+        name,
+        selectors,
+        spec.get("extendedResourceName") or "",
+        unknown,
+        configs,
+        creation_s,
+    )
 
 
 def _selectors(wire: Wired) -> tuple[tuple[str, ...], str]:
-    found, unknown = [], ""
+    found = []
+    unknown = ""
+
     for number, each in enumerate(wire.get("selectors") or ()):
         other = _unknown(each, "cel") or _unknown(each.get("cel") or {}, "expression")
         if other or not each.get("cel"):
             unknown = unknown or f"selector #{number} of kind {other or 'none'}"
         else:
             found.append(each["cel"]["expression"])
+
     return tuple(found), unknown
 
 
 def _claim(name: str, wire: Wired) -> DeviceClaim:
-    meta, devices = wire["metadata"], wire["spec"].get("devices") or {}
-    unknown = _unknown(wire["spec"], "devices") or _unknown(devices, "requests", "constraints", "config")
+    meta = wire["metadata"]
+    devices = wire["spec"].get("devices") or {}
+    unknown = _unknown(wire["spec"], "devices") or _unknown(
+        devices,
+        "requests",
+        "constraints",
+        "config",
+    )
     requests = []
+
     for each in devices.get("requests") or ():
         unknown = unknown or _unknown(each, "name", "exactly", "firstAvailable")
         if each.get("firstAvailable"):
-            requests.append(tuple(_request(sub, sub, each["name"]) for sub in each["firstAvailable"]))
+            requests.append(
+                tuple(_request(sub, sub, each["name"]) for sub in each["firstAvailable"])
+            )
         else:
             requests.append((_request(each, each["exactly"], ""),))
+
     constraints = []
     for number, each in enumerate(devices.get("constraints") or ()):
         attribute = each.get("matchAttribute") or each.get("distinctAttribute")
@@ -233,7 +312,10 @@ def _claim(name: str, wire: Wired) -> DeviceClaim:
             unknown = unknown or f"constraint #{number} of kind {other or 'none'}"
         else:
             distinct = not each.get("matchAttribute")
-            constraints.append(DeviceConstraint(attribute, distinct, tuple(each.get("requests") or ())))
+            constraints.append(
+                DeviceConstraint(attribute, distinct, tuple(each.get("requests") or ()))
+            )
+
     return DeviceClaim(
         namespace=meta.get("namespace", ""),
         name=name,
@@ -250,8 +332,10 @@ def _request(named: Wired, wire: Wired, parent: str) -> DeviceRequest:
     tolerations = wire.get("tolerations") or ()
     mode = wire.get("allocationMode") or "ExactCount"
     capacity = wire.get("capacity") or {}
+
     if mode not in {"ExactCount", "All"}:
         unknown = unknown or f"allocation mode {mode}"
+
     return DeviceRequest(
         name=named["name"],
         class_name=wire.get("deviceClassName", ""),
@@ -262,11 +346,16 @@ def _request(named: Wired, wire: Wired, parent: str) -> DeviceRequest:
         admin=bool(wire.get("adminAccess")),
         tolerations=tuple(
             Toleration(
-                each.get("key", ""), each.get("operator") or "Equal", each.get("value", ""), each.get("effect", "")
+                toleration.get("key", ""),
+                toleration.get("operator") or "Equal",
+                toleration.get("value", ""),
+                toleration.get("effect", ""),
             )
-            for each in tolerations
+            for toleration in tolerations
         ),
-        amounts=tuple((name, parse_nanos(amount)) for name, amount in (capacity.get("requests") or {}).items()),
+        amounts=tuple(
+            (name, parse_nanos(amount)) for name, amount in (capacity.get("requests") or {}).items()
+        ),
         unknown=unknown or _unknown(wire, *_EXACTLY, "name") or _unknown(capacity, "requests"),
     )
 
@@ -274,10 +363,19 @@ def _request(named: Wired, wire: Wired, parent: str) -> DeviceRequest:
 def _results(allocation: Wired | None) -> tuple[DeviceResult, ...] | None:
     if allocation is None:
         return None
+
     return tuple(map(_result, (allocation.get("devices") or {}).get("results") or ()))
 
 
 def _result(wire: Wired) -> DeviceResult:
-    amounts = tuple((name, parse_nanos(amount)) for name, amount in (wire.get("consumedCapacity") or {}).items())
+    amounts = tuple(
+        (name, parse_nanos(amount)) for name, amount in (wire.get("consumedCapacity") or {}).items()
+    )
     device = (wire["driver"], wire["pool"], wire["device"])
-    return DeviceResult(wire["request"], device, bool(wire.get("adminAccess")), wire.get("shareID") or "", amounts)
+    return DeviceResult(
+        wire["request"],
+        device,
+        bool(wire.get("adminAccess")),
+        wire.get("shareID") or "",
+        amounts,
+    )

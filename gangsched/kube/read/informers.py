@@ -1,8 +1,8 @@
 """The informers: everything that the daemon reads, and whether it is synced.
 
-Invariant: reading starts before the state exists; earlier messages are queued in order and delivered first
-(`deliver_to`). Optional resources never delay the daemon: resources that it may not read are reported as `Unread`.
-Messages are passed on without being inspected.
+Invariant: reading starts before the state exists; earlier messages are queued in order and
+delivered first (`deliver_to`). Optional resources never delay the daemon: resources that it may not
+read are reported as `Unread`. Messages are passed on without being inspected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _MOST_NAMES: Final = 10_000
 class ClaimWatch:
     """Decides when devices are read: once a pod needs devices, so that other clusters have no cost.
 
-    `is_named`: a pod requests extended resources, so classes are read; `is_claimed`: devices are read.
+    `is_named`: a pod requests extended resources, so classes are read; `is_claimed`: devices are
+    read.
     """
 
     def __init__(self, *, extends: bool = True) -> None:
@@ -48,23 +49,30 @@ class ClaimWatch:
         for item in message.items if isinstance(message, Replaced) else one:
             if isinstance(item, Pod):
                 # Names of resources, not pods: their number is small, and bounded below.
-                self._requested.update(each.name for each in item.shape.extended if self._extends)
+                self._requested.update(
+                    extended_resource.name
+                    for extended_resource in item.shape.extended
+                    if self._extends
+                )
                 if item.claims_devices:
                     self.is_claimed.set()
             elif isinstance(item, DeviceClass):
                 self._served |= {item.extended_resource, CLASS_PREFIX + item.name}
+
         if self._requested:
             self.is_named.set()
+
         # Names are any text of users: rather than remember them all, devices are read.
         if not self._served.isdisjoint(self._requested) or len(self._requested) > _MOST_NAMES:
             self.is_claimed.set()
+
         if self.is_claimed.is_set():
             self.is_named.set()
 
 
 class Informers:
-    """`stores` and `reflectors` are by resource name; the daemon sets `backlog_bound` once the pods that waited at the
-    start are bound.
+    """`stores` and `reflectors` are by resource name; the daemon sets `backlog_bound` once the pods
+    that waited at the start are bound.
     """
 
     def __init__(
@@ -85,17 +93,21 @@ class Informers:
     ) -> None:
         """For `restore_signals`, `sweep_every_s` and `follow` see `PodGroupInformer`.
 
-        Only nodes that `node_selector` selects are read, PodDisruptionBudgets only with `disruption_budgets`, since
-        only preemption uses them, and Services only with `services`, for the spread of plain pods. Unless `devices` is
-        `allocated`, they are read once a pod has ResourceClaims, or extended resources that a class serves, while
-        gangsched may allocate them; classes are read once a pod has extended resources. Without `extends` devices serve
-        no extended resources. `dialects` are the enabled ones of the dialects in `api.dialects` that can be disabled.
+        Only nodes that `node_selector` selects are read, PodDisruptionBudgets only with
+        `disruption_budgets`, since only preemption uses them, and Services only with `services`,
+        for the spread of plain pods. Unless `devices` is `allocated`, they are read once a pod has
+        ResourceClaims, or extended resources that a class serves, while gangsched may allocate
+        them; classes are read once a pod has extended resources. Without `extends` devices serve no
+        extended resources. `dialects` are the enabled ones of the dialects in `api.dialects` that
+        can be disabled.
         """
         warn = runtime.warn
         self.backlog_bound = asyncio.Event()
         self.stores: dict[str, Store[Any, Any]] = {}
         self.reflectors: dict[str, Reflector[Any, Any]] = {}
-        # Reading begins while the daemon is still being imported, which takes longer than the first lists.
+
+        # Reading begins while the daemon is still being imported, which takes longer than the first
+        # lists.
         self._early: list[Message] = []  # until `deliver_to`
         self._is_early = True
         self._sink: Sink = self._early.append
@@ -112,11 +124,18 @@ class Informers:
         later: tuple[Any, ...] = resources.ALLOCATED if devices is not DeviceScope.ALLOCATED else ()
         self._claims = ClaimWatch(extends=extends)
         self._device_rights = DeviceRights(client, runtime, asks=devices is DeviceScope.AUTO)
+
         for resource in (*required, *optional, *later):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
             # Required resources are retried forever; without them nothing may be planned.
             refused = store.refused if resource.optional else None
-            self.reflectors[resource.name] = Reflector(client, store, runtime=runtime, refused=refused)
+            self.reflectors[resource.name] = Reflector(
+                client,
+                store,
+                runtime=runtime,
+                refused=refused,
+            )
+
         self.pod_groups = PodGroupInformer(
             client,
             self._take,
@@ -129,17 +148,25 @@ class Informers:
         )
         # Not part of `synced`: most clusters have no devices, and must not wait for them.
         self._later = {resource.name for resource in later}
-        synced = {name: each.synced for name, each in self.reflectors.items() if name not in self._later}
+        synced = {}
+
+        for name, each in self.reflectors.items():
+            if name not in self._later:
+                synced[name] = each.synced
+
         self._synced = synced | {"podgroups": self.pod_groups.synced}
 
     def deliver_to(self, sink: Sink) -> None:
-        """Deliver all messages to `sink`, the first one including earlier messages; a sink that replaces another first
-        receives all known objects.
+        """Deliver all messages to `sink`, the first one including earlier messages; a sink that
+        replaces another first receives all known objects.
         """
         if self._is_early:
-            told, self._early, self._is_early = self._early, [], False
+            told = self._early
+            self._early = []
+            self._is_early = False
         else:
             told = self.known()
+
         self._sink = sink
         for message in told:
             sink(message)
@@ -162,10 +189,14 @@ class Informers:
         """List and watch all resources until cancelled; never returns."""
         async with asyncio.TaskGroup() as group:
             for name, reflector in self.reflectors.items():
-                reading = self._read_devices(name, reflector) if name in self._later else reflector.run()
+                reading = (
+                    self._read_devices(name, reflector) if name in self._later else reflector.run()
+                )
                 group.create_task(reading, name=name)
+
             if self._later:
                 group.create_task(self._ask_for_devices(), name="device rights")
+
             group.create_task(self.pod_groups.run(), name="podgroups")
 
     async def _ask_for_devices(self) -> None:
@@ -175,11 +206,17 @@ class Informers:
     async def _read_devices(self, name: str, reflector: Reflector[Any, Any]) -> None:
         """Read a kind once a pod needs it, while devices may be allocated."""
         rights = self._device_rights
-        await (self._claims.is_named if name == resources.DEVICE_CLASSES.name else self._claims.is_claimed).wait()
+        await (
+            self._claims.is_named
+            if name == resources.DEVICE_CLASSES.name
+            else self._claims.is_claimed
+        ).wait()
+
         while True:
             await _first(rights.granted.wait(), rights.denied.wait())
             if rights.granted.is_set():
                 await _first(reflector.run(), rights.denied.wait())
+
             self.stores[name].refused(forbidden=True)
             reflector.heard_s = None  # a watch that was ended is not stale
             await rights.granted.wait()
@@ -188,13 +225,15 @@ class Informers:
         # Once devices are read there is nothing left to find out, and messages pass untouched.
         if self._later and not self._claims.is_claimed.is_set():
             self._claims.take(message)
+
         self._sink(message)
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:
     """Wait for the first of them to end, and cancel the others. Raises what it raised."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in waits]
+        tasks = [group.create_task(wait) for wait in waits]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
         for task in tasks:
             task.cancel()

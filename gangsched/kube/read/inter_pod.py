@@ -1,14 +1,21 @@
 """Decode the inter-pod terms of a pod's spec into the model.
 
-Invariant: a null selector selects nothing, and `{}` selects everything. Omitted fields get the defaults of
-kube-scheduler 1.36. The result for a pod without terms is None.
+Invariant: a null selector selects nothing, and `{}` selects everything. Omitted fields get the
+defaults of kube-scheduler 1.36. The result for a pod without terms is None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gangsched.kube.read.wire import Affinity, AffinityTerm, LabelSelector, PodSpec, SpreadConstraint, WirePodAffinity
+from gangsched.kube.read.wire import (
+    Affinity,
+    AffinityTerm,
+    LabelSelector,
+    PodSpec,
+    SpreadConstraint,
+    WirePodAffinity,
+)
 from gangsched.model.inter_pod import (
     ANY_IP,
     HostPort,
@@ -28,23 +35,41 @@ DO_NOT_SCHEDULE = "DoNotSchedule"
 def inter_pod_constraints(spec: PodSpec) -> InterPodConstraints | None:
     """Inter-pod terms of a pod; None if it has none."""
     affinity = spec.affinity or Affinity()
-    near, away = affinity.pod_affinity or WirePodAffinity(), affinity.pod_anti_affinity or WirePodAffinity()
+    near = affinity.pod_affinity or WirePodAffinity()
+    away = affinity.pod_anti_affinity or WirePodAffinity()
     constraints = spec.topology_spread_constraints or ()
+
     inter_pod = InterPodConstraints(
         ports=tuple(dict.fromkeys(_host_ports(spec))),
         affinity=tuple(map(_term, near.required or ())),
         anti_affinity=tuple(map(_term, away.required or ())),
-        spread=tuple(_spread(each) for each in constraints if each.when_unsatisfiable == DO_NOT_SCHEDULE),
-        # One list with signed weights: a preferred anti-affinity is a preference with a negative weight.
+        spread=tuple(
+            _spread(spread_constraint)
+            for spread_constraint in constraints
+            if spread_constraint.when_unsatisfiable == DO_NOT_SCHEDULE
+        ),
+        # One list with signed weights: a preferred anti-affinity is a preference with a negative
+        # weight.
         preferred=(*_weighted(near, +1), *_weighted(away, -1)),
-        soft_spread=tuple(_spread(each) for each in constraints if each.when_unsatisfiable != DO_NOT_SCHEDULE),
+        soft_spread=tuple(
+            _spread(spread_constraint)
+            for spread_constraint in constraints
+            if spread_constraint.when_unsatisfiable != DO_NOT_SCHEDULE
+        ),
     )
-    return None if inter_pod == InterPodConstraints() else inter_pod
+    if inter_pod == InterPodConstraints():
+        return None
+
+    return inter_pod
 
 
 def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
-    """Ports of what runs as long as the pod does: containers and sidecars, not plain init containers."""
-    sidecars = (container for container in spec.init_containers or () if container.restart_policy == ALWAYS)
+    """Ports of what runs as long as the pod does: containers and sidecars, not plain init
+    containers.
+    """
+    sidecars = (
+        container for container in spec.init_containers or () if container.restart_policy == ALWAYS
+    )
     for container in (*(spec.containers or ()), *sidecars):
         for port in container.ports or ():
             if port.host_port > 0:
@@ -52,7 +77,10 @@ def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
 
 
 def _weighted(affinity: WirePodAffinity, sign: int) -> Iterable[WeightedPodTerm]:
-    return (WeightedPodTerm(sign * each.weight, _term(each.pod_affinity_term)) for each in affinity.preferred or ())
+    return (
+        WeightedPodTerm(sign * weighted_term.weight, _term(weighted_term.pod_affinity_term))
+        for weighted_term in affinity.preferred or ()
+    )
 
 
 def _term(term: AffinityTerm) -> PodTerm:
@@ -82,6 +110,10 @@ def label_selector(selector: LabelSelector | None) -> Selector:
     """Decode a label selector; None, which the API writes as null, selects nothing."""
     if selector is None:
         return None
+
     # Sorted, so that equal selectors are equal values.
-    equals = (Requirement(key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items()))
+    equals = (
+        Requirement(key, "In", (value,))
+        for key, value in sorted((selector.match_labels or {}).items())
+    )
     return (*equals, *(selector.match_expressions or ()))

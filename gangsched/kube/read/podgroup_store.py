@@ -1,8 +1,8 @@
 """The last version of each PodGroup of one API group, from an event stream and periodic lists.
 
-Invariant: no awaits, no clock. A list corrects what the stream lost, but is outdated about changes after its
-resourceVersion: an object that the stream has shown since stays, and an object that the stream has since shown as
-deleted stays deleted. No change is reported twice.
+Invariant: no awaits, no clock. A list corrects what the stream lost, but is outdated about changes
+after its resourceVersion: an object that the stream has shown since stays, and an object that the
+stream has since shown as deleted stays deleted. No change is reported twice.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class PodGroupStore:
         self._as_of = -1  # resourceVersion of the last list
         self._served: bool | None = None
         self._forbidden = False
+
         #: Whether changes are received; only a fault makes this false.
         self.live = True
 
@@ -38,9 +39,14 @@ class PodGroupStore:
         """Messages about everything that was reported so far, for a new receiver."""
         if self._served is None:
             return []
+
         told = Replaced(PodGroup, tuple(self._known.values()), self.api_group)
         last = told if self._served else Unread(PodGroup, self.api_group, self._forbidden)
-        return [last, Followed(self.api_group, live=False)] if not self.live else [last]
+
+        if not self.live:
+            return [last, Followed(self.api_group, live=False)]
+
+        return [last]
 
     def follow(self, *, live: bool) -> None:
         """Record whether the watch is live, and send `Followed` if that has changed."""
@@ -51,7 +57,9 @@ class PodGroupStore:
     def applied(self, body: Mapping[str, Any], version: str) -> None:
         """Apply an object from the stream: new, changed, or listed again."""
         metadata = body.get("metadata") or {}
-        uid, at = str(metadata.get("uid", "")), revision(str(metadata.get("resourceVersion", "")))
+        uid = str(metadata.get("uid", ""))
+        at = revision(str(metadata.get("resourceVersion", "")))
+
         known = self._known.get(uid)
         # Two streams bring each version: the later one is done before anything is parsed.
         if known is not None and revision(known.resource_version) >= at:
@@ -59,13 +67,15 @@ class PodGroupStore:
         # The slower of two streams brings an object that the faster one has seen deleted.
         if uid and self._deleted.get(uid, -1) >= at:
             return
-        # A stream behind the last list brings an object that was gone by then: it would replace its successor of the
-        # same name, and take it along when it is deleted.
+        # A stream behind the last list brings an object that was gone by then: it would replace its
+        # successor of the same name, and take it along when it is deleted.
         if known is None and 0 <= at <= self._as_of:
             return
+
         pod_group = self.parse(body, version)
         if pod_group is None:
             return
+
         self._known[pod_group.uid] = pod_group
         self._sink(Applied(pod_group))
 
@@ -74,6 +84,7 @@ class PodGroupStore:
         metadata = body.get("metadata") or {}
         uid = str(metadata.get("uid", ""))
         self._deleted[uid] = revision(str(metadata.get("resourceVersion", "")))
+
         known = self._known.pop(uid, None)
         if known is not None:
             self._sink(Gone(PodGroup, known.id, self.api_group, uid))
@@ -85,11 +96,12 @@ class PodGroupStore:
         # Most of a periodic list is known; parsing costs a hundred times the comparison.
         if known is not None and known.resource_version == metadata.get("resourceVersion"):
             return known
+
         return self.parse(body, version)
 
     def replace(self, pod_groups: Iterable[PodGroup], resource_version: str) -> None:
-        """Replace all objects by a complete list as of `resource_version`. The first list is always reported, a later
-        one if it changes anything.
+        """Replace all objects by a complete list as of `resource_version`. The first list is always
+        reported, a later one if it changes anything.
         """
         listed: dict[str, PodGroup] = {}
         for pod_group in pod_groups:
@@ -97,11 +109,15 @@ class PodGroupStore:
             at = revision(pod_group.resource_version)
             # The list may be older than a deletion in the stream.
             if self._deleted.get(pod_group.uid, -1) < at:
-                listed[pod_group.uid] = known if revision(known.resource_version) >= at else pod_group
+                listed[pod_group.uid] = (
+                    known if revision(known.resource_version) >= at else pod_group
+                )
+
         at = revision(resource_version)
         for uid, known in self._known.items():
             if uid not in listed and revision(known.resource_version) > at:
                 listed[uid] = known
+
         self._as_of = at
         # What the list is newer than cannot come back; so the dict stays small.
         self._deleted = {uid: when for uid, when in self._deleted.items() if when > at}
@@ -110,7 +126,11 @@ class PodGroupStore:
     def replace_with_none(self, *, forbidden: bool = False) -> None:
         """Remove all objects, because the API group is not served or `forbidden`."""
         if self._known or self._served is not False or self._forbidden is not forbidden:
-            self._known, self._deleted, self._as_of, self._served, self._forbidden = {}, {}, -1, False, forbidden
+            self._known = {}
+            self._deleted = {}
+            self._as_of = -1
+            self._served = False
+            self._forbidden = forbidden
             self._sink(Unread(PodGroup, self.api_group, forbidden))
 
     def parse(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
@@ -123,7 +143,9 @@ class PodGroupStore:
 
     def _tell(self, listed: dict[str, PodGroup]) -> None:
         # Equal revisions are the same object here, so identity is enough.
-        changed = listed.keys() != self._known.keys() or any(self._known[uid] is not pg for uid, pg in listed.items())
+        changed = listed.keys() != self._known.keys() or any(
+            self._known[uid] is not pg for uid, pg in listed.items()
+        )
         self._known = listed
         if changed or not self._served:
             self._served = True
@@ -131,7 +153,10 @@ class PodGroupStore:
 
 
 def revision(resource_version: str) -> int:
-    """A resourceVersion as a number, since they are comparable (KEP-5504). A text that is not a number counts as the
-    oldest.
+    """A resourceVersion as a number, since they are comparable (KEP-5504). A text that is not a
+    number counts as the oldest.
     """
-    return int(resource_version) if resource_version.isdigit() else -1
+    if resource_version.isdigit():
+        return int(resource_version)
+
+    return -1

@@ -1,9 +1,10 @@
-"""The reflector: LIST, then WATCH, indefinitely; the store receives every page and line in order, as in client-go.
+"""The reflector: LIST, then WATCH, indefinitely; the store receives every page and line in order,
+as in client-go.
 
-Invariant: a new list replaces everything. A stream that ends is resumed from the last resourceVersion, at once for the
-first few times, then at most once a second. Every fault is retried with back-off, at most once a second. Work on the
-event loop is split into slices of a few milliseconds. The `store` reads the objects; the caller decides by `synced`
-whether enough was read.
+Invariant: a new list replaces everything. A stream that ends is resumed from the last
+resourceVersion, at once for the first few times, then at most once a second. Every fault is retried
+with back-off, at most once a second. Work on the event loop is split into slices of a few
+milliseconds. The `store` reads the objects; the caller decides by `synced` whether enough was read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from typing import Generic, Protocol
 from urllib.parse import quote
 
 from gangsched.kube.http.backoff import Backoff, RequestPace
-from gangsched.kube.http.faults import FORBIDDEN, GONE, NOT_FOUND, UNAUTHORIZED, ApiFault, Fault, Malformed, Silent
+from gangsched.kube.http.faults import (
+    FORBIDDEN,
+    GONE,
+    NOT_FOUND,
+    UNAUTHORIZED,
+    ApiFault,
+    Fault,
+    Malformed,
+    Silent,
+)
 from gangsched.kube.ports import Runtime
 from gangsched.kube.read.resources import T, W
 from gangsched.kube.read.store import Store, WatchError, continue_token
@@ -31,14 +41,17 @@ NOT_SERVED_PAUSE_S = 60.0
 LIVELY_S = 1.0
 TRY_AT_MOST_EVERY_S = 1.0
 RESUMES_AT_ONCE = 10
-"""An API server under load ends a watch that it cannot serve fast enough, a few times a second; nothing is scheduled
-until that is resumed. A further one may be resumed at once each second."""
-WATCH_S, SPREAD_S = 22, 4
-"""The server ends a watch after so long, and up to `SPREAD_S` later, so that watches do not all end together. It often
-sends a bookmark before; whether it does or not, a watch that is alive shows it by its end (decision 0036)."""
+"""An API server under load ends a watch that it cannot serve fast enough, a few times a second;
+nothing is scheduled until that is resumed. A further one may be resumed at once each second."""
+WATCH_S = 22
+SPREAD_S = 4
+"""The server ends a watch after so long, and up to `SPREAD_S` later, so that watches do not all end
+together. It often sends a bookmark before; whether it does or not, a watch that is alive shows it
+by its end (decision 0036).
+"""
 SILENCE_S = 30.0
-"""A watch that has not even ended by then hangs on a dead connection. No idle connection is kept for as long (aiohttp:
-15 s), so the next watch has a new one, or one that has answered since."""
+"""A watch that has not even ended by then hangs on a dead connection. No idle connection is kept
+for as long (aiohttp: 15 s), so the next watch has a new one, or one that has answered since."""
 REFUSED_WATCHES_BEFORE_RELIST = 5
 BAD_REQUEST = 400
 
@@ -54,8 +67,8 @@ class Reads(Protocol):
 
 
 class LineSplitter:
-    """Splits a byte stream into lines of any length. An unfinished line is kept until it is complete, and dropped with
-    the stream.
+    """Splits a byte stream into lines of any length. An unfinished line is kept until it is
+    complete, and dropped with the stream.
     """
 
     def __init__(self) -> None:
@@ -66,10 +79,12 @@ class LineSplitter:
         if b"\n" not in chunk:
             self._tail.append(chunk)
             return []
+
         # One split per chunk: finding lines one by one would move the rest of the buffer each time.
         lines = chunk.split(b"\n")
         if self._tail:
             lines[0] = b"".join((*self._tail, lines[0]))
+
         self._tail = [lines.pop()]
         return lines
 
@@ -78,7 +93,9 @@ class LineSplitter:
 class ReflectorCounts:
     """Counters for metrics."""
 
-    lists: int = counter("full lists of a resource; expected once per start and once per expired resourceVersion")
+    lists: int = counter(
+        "full lists of a resource; expected once per start and once per expired resourceVersion"
+    )
     watches: int = counter("watches opened; each lives for about 25 seconds")
     silences: int = counter("watches closed because no event and no bookmark came")
     faults: int = counter("lists and watches that failed")
@@ -87,9 +104,9 @@ class ReflectorCounts:
 class Reflector(Generic[W, T]):
     """Keeps one store up to date with the API server. `run` never returns.
 
-    `synced` is set once the first list is complete, or an optional resource was refused. `heard_s` is the monotonic
-    second of the last sign of a live watch (a list, an event, a bookmark); None before the first list, and while an
-    optional resource is refused.
+    `synced` is set once the first list is complete, or an optional resource was refused. `heard_s`
+    is the monotonic second of the last sign of a live watch (a list, an event, a bookmark); None
+    before the first list, and while an optional resource is refused.
     """
 
     def __init__(
@@ -103,9 +120,11 @@ class Reflector(Generic[W, T]):
     ) -> None:
         """`silence_s` must exceed `WATCH_S` and its spread, which bound one watch.
 
-        `refused` makes the resource optional; it is called whenever a list is `forbidden` or not served.
+        `refused` makes the resource optional; it is called whenever a list is `forbidden` or not
+        served.
         """
-        self.synced, self.counts = asyncio.Event(), ReflectorCounts()
+        self.synced = asyncio.Event()
+        self.counts = ReflectorCounts()
         self.heard_s: float | None = None
         self._client = client
         self._store: Store[W, T] = store
@@ -113,10 +132,17 @@ class Reflector(Generic[W, T]):
         self._selection = [f"labelSelector={quote(selector, safe='')}"] if selector else []
         self._warn = runtime.warn
         self._silence_s = silence_s
-        self._now, self._sleep, self._rng = runtime.now, runtime.sleep, runtime.rng
+        self._now = runtime.now
+        self._sleep = runtime.sleep
+        self._rng = runtime.rng
         self._refused = refused
         self._backoff = Backoff(0.1, 10.0, rng=self._rng)
-        self._resumes = RequestPace(TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=self._now, sleep=self._sleep)
+        self._resumes = RequestPace(
+            TRY_AT_MOST_EVERY_S,
+            at_once=RESUMES_AT_ONCE,
+            now=self._now,
+            sleep=self._sleep,
+        )
         self._page_limit = PAGE_LIMIT
         self._refused_watches = 0
         self._trouble: str | None = None
@@ -129,19 +155,27 @@ class Reflector(Generic[W, T]):
             self._tried_s = self._now()
             fault: Fault | None = None
             useful = False
+
             try:
                 if relist:
                     await self._list()
                     relist = False
+
                 useful = await self._watch()
             except Silent:
                 self._fell_silent()
                 useful = True
             except Fault as caught:
                 fault = caught
-                if relist and isinstance(fault, ApiFault) and fault.status in {FORBIDDEN, NOT_FOUND}:
+                if (
+                    relist
+                    and isinstance(fault, ApiFault)
+                    and fault.status in {FORBIDDEN, NOT_FOUND}
+                ):
                     self._list_refused(forbidden=fault.status == FORBIDDEN)
+
                 relist = relist or self._must_relist(fault)
+
             await self._pause(fault, useful=useful)
 
     async def _list(self) -> None:
@@ -149,20 +183,25 @@ class Reflector(Generic[W, T]):
         store = self._store
         store.begin_list()
         page = await self._page("")
+
         while True:
             ahead = continue_token(page)
-            # The continue token is read from the first bytes, so the next page is on its way while this one is decoded.
+            # The continue token is read from the first bytes, so the next page is on its way while
+            # this one is decoded.
             coming = asyncio.create_task(self._page(ahead)) if ahead else None
+
             try:
                 await self._sleep(0)  # the server makes the next page while we decode this one
                 token = store.add_page(page)
                 if not token:
                     break
+
                 page = await (coming or self._page(token))
             finally:
                 if coming is not None:
                     coming.cancel()
                     await asyncio.gather(coming, return_exceptions=True)
+
         self._page_limit = PAGE_LIMIT
         self.counts.lists += 1
         self.heard_s = self._now()
@@ -175,13 +214,16 @@ class Reflector(Generic[W, T]):
         query += [f"continue={token}"] if token else []
         query += self._selection
         path = f"{self._store.resource.path}?{'&'.join(query)}".rstrip("?")
+
         try:
             return await self._client.request("GET", path, timeout_s=60.0)
         except ApiFault as fault:
-            # The token outlived the server's memory: this list is too slow in pages, take it in one.
+            # The token outlived the server's memory: this list is too slow in pages, take it in
+            # one.
             if fault.status == GONE and token:
                 # 0 is no limit in the API.
                 self._page_limit = 0
+
             raise
 
     def _list_refused(self, *, forbidden: bool) -> None:
@@ -196,12 +238,17 @@ class Reflector(Generic[W, T]):
         store = self._store
         # Whole seconds: timeoutSeconds is an integer.
         lasts_s = WATCH_S + self._rng.randrange(SPREAD_S)
-        query = [f"resourceVersion={store.resource_version}", f"timeoutSeconds={lasts_s}", *self._selection]
+        query = [
+            f"resourceVersion={store.resource_version}",
+            f"timeoutSeconds={lasts_s}",
+            *self._selection,
+        ]
         path = f"{store.resource.path}?watch=true&allowWatchBookmarks=true&{'&'.join(query)}"
         self.counts.watches += 1
         began_s = self._now()
         splitter = LineSplitter()
         useful = False
+
         try:
             async with aclosing(self._client.chunks(path, silence_s=self._silence_s)) as chunks:  # type: ignore[type-var]
                 async for chunk in chunks:
@@ -211,14 +258,18 @@ class Reflector(Generic[W, T]):
                         self.heard_s = self._now()
                         useful = True
                         self._recovered()
-            if self._now() - began_s > lasts_s - LIVELY_S:  # it ended when we asked for it: by whoever has heard us
+
+            # it ended when we asked for it: by whoever has heard us
+            if self._now() - began_s > lasts_s - LIVELY_S:
                 self.heard_s = self._now()
         finally:
-            # A list alone does not reset the backoff: a server that refuses every watch would be listed at full speed.
+            # A list alone does not reset the backoff: a server that refuses every watch would be
+            # listed at full speed.
             useful = useful or self._now() - began_s > LIVELY_S
             if useful:
                 self._refused_watches = 0
                 self._backoff.reset()
+
         return useful
 
     async def _take(self, lines: list[bytes]) -> None:
@@ -227,6 +278,7 @@ class Reflector(Generic[W, T]):
         for line in lines:
             if not line:
                 continue
+
             self._store.take_line(line)
             if self._now() > slice_ends_s:
                 await self._sleep(0)
@@ -240,6 +292,7 @@ class Reflector(Generic[W, T]):
             return False
         if fault.status in {GONE, BAD_REQUEST}:
             return True
+
         # A server restored from a backup refuses our resourceVersion as too new, again and again.
         self._refused_watches += 1
         return self._refused_watches >= REFUSED_WATCHES_BEFORE_RELIST
@@ -249,7 +302,9 @@ class Reflector(Generic[W, T]):
         if useful and fault is None:
             await self._resumes.turn("watch")
             return
-        # A stream that brought something is resumed without a delay, beyond the pace of one try a second.
+
+        # A stream that brought something is resumed without a delay, beyond the pace of one try a
+        # second.
         delay_s = 0.0 if useful else self._backoff.next_s(fault)
         if fault is not None:
             self.counts.faults += 1
@@ -257,26 +312,35 @@ class Reflector(Generic[W, T]):
             delay_s = max(delay_s, DENIED_PAUSE_S) if status == FORBIDDEN else delay_s
             delay_s = max(delay_s, NOT_SERVED_PAUSE_S) if self._not_served(fault) else delay_s
             self._complain(fault, denied=status in {UNAUTHORIZED, FORBIDDEN})
+
         delay_s = max(delay_s, self._tried_s + TRY_AT_MOST_EVERY_S - self._now())
         if delay_s > 0:
             await self._sleep(delay_s)
 
     def _fell_silent(self) -> None:
         self.counts.silences += 1
-        name, silence_s = self._store.resource.name, self._silence_s
-        self._warn(f"The watch of {name} was silent for {silence_s:g} s; it is opened again where it stopped.")
+        name = self._store.resource.name
+        silence_s = self._silence_s
+        self._warn(
+            f"The watch of {name} was silent for {silence_s:g} s; it is opened again where it"
+            " stopped."
+        )
 
     def _not_served(self, fault: Fault) -> bool:
         """Whether the API server does not know a kind that we can do without."""
-        return self._refused is not None and isinstance(fault, ApiFault) and fault.status == NOT_FOUND
+        return (
+            self._refused is not None and isinstance(fault, ApiFault) and fault.status == NOT_FOUND
+        )
 
     def _complain(self, fault: Fault, *, denied: bool) -> None:
         """Warn when an outage begins; an expected fault (410) is not reported."""
         if self._not_served(fault) or (isinstance(fault, ApiFault) and fault.status == GONE):
             return
+
         fix = "apply manifests/rbac.yaml or renew the credentials" if denied else "trying again"
         resource = self._store.resource
         meanwhile = f"; {resource.meanwhile}" if denied and resource.meanwhile else ""
+
         sentence = f"Cannot follow {resource.name}: {str(fault).rstrip('.')}; {fix}{meanwhile}."
         if self._trouble != sentence:
             self._trouble = sentence

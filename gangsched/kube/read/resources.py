@@ -99,12 +99,14 @@ def by_id(identity: ObjectIdentity) -> str:
 
 
 class Resource(Generic[W, T]):
-    """One resource of the API; `convert` returns None for objects that are not stored, `name` is plural.
+    """One resource of the API; `convert` returns None for objects that are not stored, `name` is
+    plural.
 
-    If an object cannot be decoded, `instead` provides a replacement for it, given the last decoded version if there is
-    one, and why. `outline` is a type with what `instead` needs, which can be decoded all the same. The daemon also runs
-    if it may not read an `optional` resource, or if the resource is not served; `meanwhile` describes the consequence,
-    for the warning. With a `label_selector`, only matching objects are read; an object that stops matching counts as
+    If an object cannot be decoded, `instead` provides a replacement for it, given the last decoded
+    version if there is one, and why. `outline` is a type with what `instead` needs, which can be
+    decoded all the same. The daemon also runs if it may not read an `optional` resource, or if the
+    resource is not served; `meanwhile` describes the consequence, for the warning. With a
+    `label_selector`, only matching objects are read; an object that stops matching counts as
     deleted.
     """
 
@@ -122,7 +124,11 @@ class Resource(Generic[W, T]):
         instead: Callable[[Any, T | None, str], T | None] = lambda _, old, why: old,
         outline: type[Outline] = Identified,
     ) -> None:
-        self.path, self.optional, self.meanwhile, self.label_selector = path, optional, meanwhile, label_selector
+        self.path = path
+        self.optional = optional
+        self.meanwhile = meanwhile
+        self.label_selector = label_selector
+
         # The plural; it is the label of metrics and the key of snapshots.
         self.name = path.rpartition("/")[2]
         self.wire: type[W] = wire
@@ -130,6 +136,7 @@ class Resource(Generic[W, T]):
         self.convert: Callable[[W], T | None] = convert
         self.key = key
         self.instead: Callable[[Any, T | None, str], T | None] = instead
+
         # Typed decoders skip every field that is not declared, without building it.
         self.line: msgspec.json.Decoder[Line[W]] = msgspec.json.Decoder(Line[wire])  # type: ignore[valid-type]
         self.page: msgspec.json.Decoder[Page[W]] = msgspec.json.Decoder(Page[wire])  # type: ignore[valid-type]
@@ -138,9 +145,13 @@ class Resource(Generic[W, T]):
 
 
 def pods(
-    shapes: ShapeTable, names: SchedulerNames | None = None, unread: frozenset[str] = frozenset()
+    shapes: ShapeTable,
+    names: SchedulerNames | None = None,
+    unread: frozenset[str] = frozenset(),
 ) -> Resource[WirePod, Pod]:
-    """All pods of the cluster, including ended ones; a selector would hide how members ended (semantics B6, E3)."""
+    """All pods of the cluster, including ended ones; a selector would hide how members ended
+    (semantics B6, E3).
+    """
     return Resource(
         "/api/v1/pods",
         WirePod,
@@ -152,7 +163,11 @@ def pods(
     )
 
 
-def _of_devices(path: str, kind: type[T], decode: Callable[[Mapping[str, Any]], T]) -> Resource[WireDeviceObject, T]:
+def _of_devices(
+    path: str,
+    kind: type[T],
+    decode: Callable[[Mapping[str, Any]], T],
+) -> Resource[WireDeviceObject, T]:
     return Resource(
         f"/apis/resource.k8s.io/{path}",
         WireDeviceObject,
@@ -166,10 +181,23 @@ def _of_devices(path: str, kind: type[T], decode: Callable[[Mapping[str, Any]], 
 
 def nodes(warn: Warn, label_selector: str = "") -> Resource[WireNode, Node]:
     """The nodes that match the selector (semantics I7); all nodes without one."""
-    return Resource("/api/v1/nodes", WireNode, Node, node_decoder(warn), by_name, label_selector=label_selector)
+    return Resource(
+        "/api/v1/nodes",
+        WireNode,
+        Node,
+        node_decoder(warn),
+        by_name,
+        label_selector=label_selector,
+    )
 
 
-NAMESPACES: Final = Resource("/api/v1/namespaces", WireNamespace, Namespace, decode_namespace, by_name)
+NAMESPACES: Final = Resource(
+    "/api/v1/namespaces",
+    WireNamespace,
+    Namespace,
+    decode_namespace,
+    by_name,
+)
 """Their labels decide whom an inter-pod affinity term means."""
 
 DISRUPTION_BUDGETS: Final = Resource(
@@ -204,7 +232,12 @@ CLAIMS: Final = Resource(
     instead=storage.instead_of_claim,
 )
 VOLUMES: Final = Resource(
-    "/api/v1/persistentvolumes", WireVolume, Volume, storage.decode_volume, by_name, optional=True
+    "/api/v1/persistentvolumes",
+    WireVolume,
+    Volume,
+    storage.decode_volume,
+    by_name,
+    optional=True,
 )
 CLASSES: Final = Resource(
     "/apis/storage.k8s.io/v1/storageclasses",
@@ -215,7 +248,12 @@ CLASSES: Final = Resource(
     optional=True,
 )
 CSI_NODES: Final = Resource(
-    "/apis/storage.k8s.io/v1/csinodes", WireCsiNode, CsiNode, storage.decode_csi_node, by_name, optional=True
+    "/apis/storage.k8s.io/v1/csinodes",
+    WireCsiNode,
+    CsiNode,
+    storage.decode_csi_node,
+    by_name,
+    optional=True,
 )
 RESOURCE_CLAIMS: Final = Resource(
     "/apis/resource.k8s.io/v1/resourceclaims",
@@ -229,7 +267,11 @@ RESOURCE_CLAIMS: Final = Resource(
 )
 RESOURCE_SLICES: Final = _of_devices("v1/resourceslices", ResourceSlice, devices.decode_slice)
 DEVICE_CLASSES: Final = _of_devices("v1/deviceclasses", DeviceClass, devices.decode_device_class)
-DEVICE_TAINT_RULES: Final = _of_devices("v1beta2/devicetaintrules", DeviceTaintRule, devices.decode_taint_rule)
+DEVICE_TAINT_RULES: Final = _of_devices(
+    "v1beta2/devicetaintrules",
+    DeviceTaintRule,
+    devices.decode_taint_rule,
+)
 ALLOCATED: Final = (RESOURCE_SLICES, DEVICE_CLASSES, DEVICE_TAINT_RULES)
 """Read from the first pod with ResourceClaims on, to allocate devices."""
 STORAGE: Final = (CLAIMS, VOLUMES, CLASSES, CSI_NODES, RESOURCE_CLAIMS)

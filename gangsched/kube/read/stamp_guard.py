@@ -1,8 +1,8 @@
 """StampGuard: whether an admission policy lets only gangsched write stamps (semantics B4).
 
-Invariant: the answer is yes only for a policy that was read, that denies, covers every object and fails closed. Its
-exceptions are not examined, because only administrators may write ValidatingAdmissionPolicies. If the policy is missing
-or may not be read, stamps are unguarded.
+Invariant: the answer is yes only for a policy that was read, that denies, covers every object and
+fails closed. Its exceptions are not examined, because only administrators may write
+ValidatingAdmissionPolicies. If the policy is missing or may not be read, stamps are unguarded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from gangsched.model.protocol import StampsGuarded
 
 POLICY = "gangsched-stamp"
 ROOT = "/apis/admissionregistration.k8s.io/v1"
-PATHS = (f"{ROOT}/validatingadmissionpolicies/{POLICY}", f"{ROOT}/validatingadmissionpolicybindings/{POLICY}")
+PATHS = (
+    f"{ROOT}/validatingadmissionpolicies/{POLICY}",
+    f"{ROOT}/validatingadmissionpolicybindings/{POLICY}",
+)
 EVERY_S = 60.0
 RETRY_S = 5.0
 
@@ -48,6 +51,7 @@ class StampGuard:
         self._client = client
         self._sink = sink
         self._runtime = runtime
+
         # -1 differs from every answer, so the first one is always sent.
         self._told: int | None = -1  # no answer yet
         #: The API server was asked once, and its answer, if it gave one, was reported.
@@ -62,25 +66,34 @@ class StampGuard:
                 self.is_asked = True
                 await self._runtime.sleep(RETRY_S)
                 continue
+
             if since_s != self._told:
                 self._told = since_s
                 self._sink(StampsGuarded(since_s))
+
             self.is_asked = True
             await self._runtime.sleep(EVERY_S)
 
     async def guarded_since_s(self) -> int | None:
-        """Wall second since which both the policy and its binding exist; None if stamps are not guarded.
+        """Wall second since which both the policy and its binding exist; None if stamps are not
+        guarded.
 
         Raises Fault if that cannot be determined now.
         """
         found = [await self._get(path) for path in PATHS]
         policy, binding = found
-        if policy is None or binding is None or any(each.metadata.deletion_timestamp for each in (policy, binding)):
+        if (
+            policy is None
+            or binding is None
+            or any(each.metadata.deletion_timestamp for each in (policy, binding))
+        ):
             return None
+
         is_denied = binding.spec.policy_name == POLICY and "Deny" in binding.spec.validation_actions
         is_whole = binding.spec.match_resources is None and binding.spec.param_ref is None
         if not (is_denied and is_whole and policy.spec.failure_policy == "Fail"):
             return None
+
         # The later of both: only since then has any write been checked.
         return max(seconds(each.metadata.creation_timestamp) for each in (policy, binding))
 
@@ -90,6 +103,7 @@ class StampGuard:
         except ApiFault as fault:
             if fault.status in {FORBIDDEN, NOT_FOUND}:
                 return None
+
             raise
         except msgspec.DecodeError:
             return None

@@ -1,7 +1,7 @@
 """Decode claims, volumes, classes, CSINodes and ResourceClaims into the model.
 
-Invariant: as in `decode`: an object becomes a value or a `DecodeFault` that names it. `core.filter` decides what a
-claim allows.
+Invariant: as in `decode`: an object becomes a value or a `DecodeFault` that names it. `core.filter`
+decides what a claim allows.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ ZONES_BETWEEN = "__"
 
 def decode_claim(wire: WireClaim) -> Claim:
     """The claim. Raises DecodeFault for an invalid request."""
-    meta, spec = wire.metadata, wire.spec
+    meta = wire.metadata
+    spec = wire.spec
     annotations = meta.annotations or NOTHING
     check_size(spec, "PersistentVolumeClaim", meta)
+
     return Claim(
         namespace=meta.namespace,
         name=meta.name,
@@ -53,8 +55,8 @@ def decode_claim(wire: WireClaim) -> Claim:
         # The beta annotation wins over the field, as in component-helpers.
         storage_class=annotations.get(OLD_STORAGE_CLASS, spec.storage_class_name or ""),
         volume_name=spec.volume_name,
-        # spec.volumeName is set before the controller has bound the volume; kube-scheduler waits for the annotation,
-        # too.
+        # spec.volumeName is set before the controller has bound the volume; kube-scheduler waits
+        # for the annotation, too.
         bound=bool(spec.volume_name) and BIND_COMPLETED in annotations,
         lost=wire.status.phase == "Lost",
         deleting=meta.deletion_timestamp is not None,
@@ -63,14 +65,20 @@ def decode_claim(wire: WireClaim) -> Claim:
         access_modes=spec.access_modes or (),
         volume_mode=spec.volume_mode or "Filesystem",
         attributes_class=spec.volume_attributes_class_name or "",
-        request_bytes=_bytes(spec.resources.requests if spec.resources is not None else None, "claim", meta),
+        request_bytes=_bytes(
+            spec.resources.requests if spec.resources is not None else None,
+            "claim",
+            meta,
+        ),
         # Unlike for pods, no selector selects every volume.
         selector=() if spec.selector is None else label_selector(spec.selector),
     )
 
 
 def instead_of_claim(identity: WireClaim | Identified, old: Claim | None, why: str) -> Claim:
-    """Replacement for a claim that cannot be decoded: pods that use it are refused with the reason."""
+    """Replacement for a claim that cannot be decoded: pods that use it are refused with
+    the reason.
+    """
     meta = identity.metadata
     return Claim(
         namespace=meta.namespace,
@@ -86,10 +94,12 @@ def instead_of_claim(identity: WireClaim | Identified, old: Claim | None, why: s
 
 def decode_volume(wire: WireVolume) -> Volume:
     """The volume. Raises DecodeFault for an invalid capacity."""
-    meta, spec = wire.metadata, wire.spec
+    meta = wire.metadata
+    spec = wire.spec
     labels = meta.labels or NOTHING
     required = spec.node_affinity.required if spec.node_affinity is not None else None
     ref = spec.claim_ref
+
     return Volume(
         name=meta.name,
         uid=meta.uid,
@@ -104,7 +114,9 @@ def decode_volume(wire: WireVolume) -> Volume:
         deleting=meta.deletion_timestamp is not None,
         claim=ClaimRef(ref.namespace, ref.name, ref.uid) if ref is not None else None,
         required=None if required is None else selector_terms(required),
-        zones=tuple((key, zones) for key in ZONE_LABELS if key in labels and (zones := _zones(labels[key]))),
+        zones=tuple(
+            (key, zones) for key in ZONE_LABELS if key in labels and (zones := _zones(labels[key]))
+        ),
         driver=spec.csi.driver if spec.csi is not None else "",
         handle=spec.csi.volume_handle if spec.csi is not None else "",
     )
@@ -117,22 +129,37 @@ def decode_class(wire: WireStorageClass) -> StorageClass:
         name=wire.metadata.name,
         provisioner=wire.provisioner,
         waits=wire.volume_binding_mode == "WaitForFirstConsumer",
-        topologies=tuple(tuple(Requirement(each.key, "In", each.values) for each in term) for term in terms),
+        topologies=tuple(
+            tuple(
+                Requirement(topology_requirement.key, "In", topology_requirement.values)
+                for topology_requirement in term
+            )
+            for term in terms
+        ),
     )
 
 
 def decode_csi_node(wire: WireCsiNode) -> CsiNode:
     """The limits that the node's drivers declare."""
     drivers = wire.spec.drivers or ()
-    limits = ((each.name, each.allocatable.count) for each in drivers if each.allocatable is not None)
-    return CsiNode(wire.metadata.name, tuple((name, count) for name, count in limits if count is not None))
+    limits = (
+        (driver.name, driver.allocatable.count)
+        for driver in drivers
+        if driver.allocatable is not None
+    )
+    return CsiNode(
+        wire.metadata.name,
+        tuple((name, count) for name, count in limits if count is not None),
+    )
 
 
 def decode_resource_claim(wire: WireResourceClaim) -> ResourceClaim:
     """The ResourceClaim."""
-    meta, status = wire.metadata, wire.status or {}
+    meta = wire.metadata
+    status = wire.status or {}
     allocation = status.get("allocation")
     selector = (allocation or {}).get("nodeSelector")
+
     return ResourceClaim(
         namespace=meta.namespace,
         name=meta.name,
@@ -141,7 +168,9 @@ def decode_resource_claim(wire: WireResourceClaim) -> ResourceClaim:
         owner_uid=_owner_uid(meta),
         deleting=meta.deletion_timestamp is not None,
         allocated=allocation is not None,
-        required=None if selector is None else selector_terms(msgspec.convert(selector, NodeSelector)),
+        required=(
+            None if selector is None else selector_terms(msgspec.convert(selector, NodeSelector))
+        ),
         reserved=tuple(consumer.get("uid", "") for consumer in status.get("reservedFor") or ()),
         finalizers=meta.finalizers or (),
         has_more=has_more(wire.spec),
@@ -150,15 +179,20 @@ def decode_resource_claim(wire: WireResourceClaim) -> ResourceClaim:
 
 
 def instead_of_resource_claim(
-    wire: WireResourceClaim | ClaimOutline, old: ResourceClaim | None, why: str
+    wire: WireResourceClaim | ClaimOutline,
+    old: ResourceClaim | None,
+    why: str,
 ) -> ResourceClaim | None:
-    """Replacement for a claim that cannot be decoded: its last version, or one that no other pod may use, whose devices
-    are in use.
+    """Replacement for a claim that cannot be decoded: its last version, or one that no other pod
+    may use, whose devices are in use.
     """
     if old is not None or isinstance(wire, WireResourceClaim):
         return old
-    meta, status = wire.metadata, wire.status or {}
+
+    meta = wire.metadata
+    status = wire.status or {}
     asks = claim_asks(meta.namespace, meta.name, meta.uid, wire.spec, status)
+
     return ResourceClaim(
         namespace=meta.namespace,
         name=meta.name,
@@ -184,6 +218,8 @@ def _bytes(amounts: Amounts | None, noun: str, meta: Meta) -> int:
 
 
 def _zones(text: str) -> tuple[str, ...]:
-    """The values of a volume's zone label, `a__b` for two; () where it is spoilt, as kube-scheduler ignores it then."""
+    """The values of a volume's zone label, `a__b` for two; () where it is spoilt, as kube-scheduler
+    ignores it then.
+    """
     zones = tuple(zone.strip() for zone in text.split(ZONES_BETWEEN))
     return zones if all(zones) else ()

@@ -1,5 +1,5 @@
-"""Wire types of storage: the fields of claims, volumes, classes and CSINodes that the daemon reads, and whole
-ResourceClaims.
+"""Wire types of storage: the fields of claims, volumes, classes and CSINodes that the daemon reads,
+and whole ResourceClaims.
 
 Invariant: as in `wire`: types only, as the API server spells them.
 """
@@ -10,7 +10,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gangsched.kube.read.wire import Amounts, LabelSelector, Meta, NodeSelector, ObjectIdentity, Resources, Wire
+from gangsched.kube.read.wire import (
+    Amounts,
+    LabelSelector,
+    Meta,
+    NodeSelector,
+    ObjectIdentity,
+    Resources,
+    Wire,
+)
 from gangsched.model.bounds import UP_TO_MANY, UP_TO_SOME
 
 
@@ -125,7 +133,9 @@ class WireResourceClaim(Wire):
 
 
 class ClaimOutline(Wire):
-    """A ResourceClaim that cannot be decoded as WireResourceClaim: its metadata has more entries than are read."""
+    """A ResourceClaim that cannot be decoded as WireResourceClaim: its metadata has more entries
+    than are read.
+    """
 
     metadata: ObjectIdentity
     spec: dict[str, Any] = msgspec.field(default_factory=dict)

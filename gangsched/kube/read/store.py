@@ -1,11 +1,12 @@
 """The store: the last version of each object of one resource, and the messages about changes.
 
-Invariant: it converts pages and watch lines into messages, without awaits and without a clock. A list replaces
-everything; a line changes one object; a line without a relevant change is dropped. A first list of many pages is
-reported page by page, because one message would block the loop: until `resource_version` is set, the reports are
-incomplete. For an optional resource the whole list is reported again at the end, which shows that the resource can be
-read. An object that cannot be decoded is reported once and skipped; its last valid version stays, because room in use
-must not look free. A pod without a valid version uses all room of its node (semantics I8).
+Invariant: it converts pages and watch lines into messages, without awaits and without a clock. A
+list replaces everything; a line changes one object; a line without a relevant change is dropped. A
+first list of many pages is reported page by page, because one message would block the loop: until
+`resource_version` is set, the reports are incomplete. For an optional resource the whole list is
+reported again at the end, which shows that the resource can be read. An object that cannot be
+decoded is reported once and skipped; its last valid version stays, because room in use must not
+look free. A pod without a valid version uses all room of its node (semantics I8).
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ TOLD_AT_ONCE = 1_000
 SENTENCE_CHARACTERS = 500
 
 UNDECODABLE = (msgspec.DecodeError, RecursionError)
-"""RecursionError: no API server sends what is nested more deeply than the daemon's limit (`app.MOST_NESTED`)."""
+"""RecursionError: no API server sends what is nested more deeply than the daemon's limit
+(`app.MOST_NESTED`).
+"""
 _ABOVE = re.compile(r"Expected `(?:array|object)` of length <= (\d+) - at `\$\.?(.*)`")
 """What msgspec says of a list or map that is longer than its type allows."""
 
@@ -60,13 +63,16 @@ class StoreCounts:
 
 
 def continue_token(page: bytes) -> str:
-    """Continue token of a page, read from its first bytes; "" if there is none, or if these bytes have an unusual form.
+    """Continue token of a page, read from its first bytes; "" if there is none, or if these bytes
+    have an unusual form.
 
-    API servers write `metadata` before `items`, so the next page can be requested before this one is decoded.
+    API servers write `metadata` before `items`, so the next page can be requested before this one
+    is decoded.
     """
     head, items, _ = page[:HEAD_BYTES].partition(_ITEMS)
     if not items:
         return ""
+
     try:
         return _loose_page.decode(head + b"}").metadata.continue_token
     except UNDECODABLE:
@@ -74,7 +80,9 @@ def continue_token(page: bytes) -> str:
 
 
 class Store(Generic[W, T]):
-    """The objects of one resource. `resource_version` is where a watch continues; "" before the first list."""
+    """The objects of one resource. `resource_version` is where a watch continues; "" before the
+    first list.
+    """
 
     def __init__(self, resource: Resource[W, T], sink: Sink, warn: Warn) -> None:
         self.resource: Resource[W, T] = resource
@@ -100,22 +108,31 @@ class Store(Generic[W, T]):
         return self._items.get(key)
 
     def known(self) -> list[Message]:
-        """Messages about everything that was reported so far, for a new receiver; a long list is split."""
+        """Messages about everything that was reported so far, for a new receiver; a long list is
+        split.
+        """
         if self._unread is not None:
             return [self._unread]
+
         found: list[Message] = []
         # One Replaced of 100,000 pods would block the loop.
         if len(self._items) > TOLD_AT_ONCE:
             found += [Applied(item) for item in self._items.values()]
-            if self.resource.kind not in ALLOCATING:  # no object of these kinds is used before the list is complete
+            # no object of these kinds is used before the list is complete
+            if self.resource.kind not in ALLOCATING:
                 return found
+
         if self.resource_version:
             found.append(Replaced(self.resource.kind, tuple(self._items.values())))
+
         return found
 
     def refused(self, *, forbidden: bool = False) -> None:
         """Record that the resource cannot be read: it is not served, or `forbidden`."""
-        self._unread = Unread(self.resource.kind, forbidden=forbidden and self.resource.kind in ALLOCATING)
+        self._unread = Unread(
+            self.resource.kind,
+            forbidden=forbidden and self.resource.kind in ALLOCATING,
+        )
         self._sink(self._unread)
 
     def begin_list(self) -> None:
@@ -124,8 +141,8 @@ class Store(Generic[W, T]):
         self._untold.clear()
 
     def add_page(self, raw: bytes) -> str:
-        """Add one page of a list; return its continue token. The last page has the token "", and then the list replaces
-        everything.
+        """Add one page of a list; return its continue token. The last page has the token "", and
+        then the list replaces everything.
 
         Raises Malformed if the page is not a list.
         """
@@ -133,22 +150,32 @@ class Store(Generic[W, T]):
             page = self.resource.page.decode(raw)
             for wire in page.items or ():
                 self._list_item(wire)
+
             meta = page.metadata
         except UNDECODABLE:
             meta = self._add_page_loosely(raw).metadata
-        # Only in the first list: later ones must replace everything at once, or deleted objects would seem to exist.
+
+        # Only in the first list: later ones must replace everything at once, or deleted objects
+        # would seem to exist.
         if not self.resource_version and (meta.continue_token or self._items):
             self._tell_page()
+
         if not meta.continue_token:
             # Every object was sent as Applied already; the list adds nothing.
-            all_told = not self.resource_version and self._items and self._items.keys() == self._listing.keys()
+            all_told = (
+                not self.resource_version
+                and self._items
+                and self._items.keys() == self._listing.keys()
+            )
             self.resource_version = meta.resource_version
             self._unread = None
             self._items = self._listing
             self._listing = {}
             self._untold.clear()
+
             if not all_told or self.resource.optional:
                 self._sink(Replaced(self.resource.kind, tuple(self._items.values())))
+
         return meta.continue_token
 
     def _tell_page(self) -> None:
@@ -157,23 +184,30 @@ class Store(Generic[W, T]):
             if self._items.get(key) is not item:
                 self._items[key] = item
                 self._sink(Applied(item))
+
         self._untold.clear()
 
     def take_line(self, raw: bytes) -> None:
-        """Apply one line of a watch. Raises WatchError for an ERROR line, Malformed if it is not JSON."""
+        """Apply one line of a watch. Raises WatchError for an ERROR line, Malformed if it is not
+        JSON.
+        """
         self.counts.lines += 1
         try:
             line = self.resource.line.decode(raw)
         except UNDECODABLE:
             self._take_line_loosely(raw)
             return
-        kind, wire = line.type, line.object
+
+        kind = line.type
+        wire = line.object
+
         if kind in {"ADDED", "MODIFIED"}:
             self._apply(wire)
         elif kind == "DELETED":
             self._remove(self.resource.key(wire.metadata))
         elif kind == "ERROR":
             self._take_line_loosely(raw)
+
         # After the object was applied: a bug in between resumes the watch before it, not behind it.
         self.resource_version = wire.metadata.resource_version or self.resource_version
 
@@ -184,7 +218,8 @@ class Store(Generic[W, T]):
             self._remove(key)
         elif item is None:
             return
-        # Most lines change only fields that are not decoded: heartbeats of nodes, conditions of pods.
+        # Most lines change only fields that are not decoded: heartbeats of nodes, conditions of
+        # pods.
         elif self._items.get(key) == item:
             self.counts.unchanged += 1
         else:
@@ -195,12 +230,18 @@ class Store(Generic[W, T]):
         """The object, and whether it is understood; what counts instead if it is not."""
         try:
             item = self.resource.convert(wire)
-        except Exception as error:  # of one object; a DecodeFault names it, anything else is a bug that it found
+        # of one object; a DecodeFault names it, anything else is a bug that it found
+        except Exception as error:
             who = f"{wire.metadata.namespace}/{wire.metadata.name}".strip("/")
-            bug = f"One of the {self.resource.name}, {who}, cannot be understood: {type(error).__name__}: {error}."
+            bug = (
+                f"One of the {self.resource.name}, {who}, cannot be understood:"
+                f" {type(error).__name__}: {error}."
+            )
             why = str(error) if isinstance(error, DecodeFault) else bug
             self._complain(key, why)
+
             return self.resource.instead(wire, self._items.get(key), _cause(why)), False
+
         self._complaints.pop(key, None)
         return item, True
 
@@ -216,7 +257,8 @@ class Store(Generic[W, T]):
             self._list(key, item)
 
     def _list(self, key: str, item: T) -> None:
-        # Equal objects stay the same object, so that comparing and caching by identity goes on working.
+        # Equal objects stay the same object, so that comparing and caching by identity goes on
+        # working.
         old = self._items.get(key)
         self._listing[key] = old if old is not None and old == item else item
         self._untold.append(key)
@@ -233,38 +275,52 @@ class Store(Generic[W, T]):
                     self._list(self.resource.key(identity), instead)
             else:
                 self._list_item(wire)
+
         return page
 
     def _take_line_loosely(self, raw: bytes) -> None:
-        """Take a line whose object is of an unexpected form: an ERROR's Status, or an object with wrong types."""
+        """Take a line whose object is of an unexpected form: an ERROR's Status, or an object with
+        wrong types.
+        """
         line = decoded(_loose_line, raw, f"A line in the watch of {self.resource.name} is not JSON")
         if line.type == "ERROR":
             raise _watch_error(line.object)
+
         try:
             self.resource.item.decode(line.object)
         except UNDECODABLE as error:
             identity, instead = self._complain_about(line.object, error)
             key = self.resource.key(identity)
+
             if line.type == "DELETED":
                 self._remove(key)
             elif instead is not None and self._items.get(key) != instead:
                 self._items[key] = instead
                 self._sink(Applied(instead))
+
             self.resource_version = identity.resource_version or self.resource_version
 
     def _complain_about(self, raw: Raw, error: Exception) -> tuple[ObjectIdentity, T | None]:
-        """Warn of an object with wrong types, or above a bound; returns its identity as far as that can be read, and
-        what counts instead of it.
+        """Warn of an object with wrong types, or above a bound; returns its identity as far as that
+        can be read, and what counts instead of it.
         """
-        found, instead, why = Identified(), None, _shown(error)
+        found = Identified()
+        instead = None
+        why = _shown(error)
+
         with suppress(*UNDECODABLE):
             found = _identity.decode(raw)
             outline = self.resource.outline.decode(raw)
-            instead = self.resource.instead(outline, self._items.get(self.resource.key(found.metadata)), why)
+            instead = self.resource.instead(
+                outline,
+                self._items.get(self.resource.key(found.metadata)),
+                why,
+            )
 
         who = f"{found.metadata.namespace}/{found.metadata.name}".strip("/") or "without a name"
         self._complain(
-            self.resource.key(found.metadata), f"One of the {self.resource.name}, {who}, cannot be understood: {why}."
+            self.resource.key(found.metadata),
+            f"One of the {self.resource.name}, {who}, cannot be understood: {why}.",
         )
         return found.metadata, instead
 
@@ -288,8 +344,12 @@ def _shown(error: Exception) -> str:
     bound = _ABOVE.match(text)
     if bound is None:
         return text[:SENTENCE_CHARACTERS]
-    most, path = int(bound[1]), bound[2]
-    return f"{path} has more than {most:,} entries, and gangsched reads at most {most:,}: remove some"
+
+    most = int(bound[1])
+    path = bound[2]
+    return (
+        f"{path} has more than {most:,} entries, and gangsched reads at most {most:,}: remove some"
+    )
 
 
 def _watch_error(raw: Raw) -> WatchError:
@@ -297,4 +357,5 @@ def _watch_error(raw: Raw) -> WatchError:
         status = _status.decode(raw)
     except UNDECODABLE:
         return WatchError(0, "Unknown", "The watch ended with an error that is no Status.")
+
     return WatchError(status.code, status.reason, status.message)

@@ -1,7 +1,8 @@
 """Wire types: the fields of pods, nodes, lists and watch lines that the daemon reads.
 
-Invariant: types only, with the API's field names; msgspec skips all other fields without building them. `msgspec.Raw`
-marks fields that need not be decoded for most objects. `decode` converts these structs into the model.
+Invariant: types only, with the API's field names; msgspec skips all other fields without building
+them. `msgspec.Raw` marks fields that need not be decoded for most objects. `decode` converts these
+structs into the model.
 """
 
 from __future__ import annotations
@@ -106,9 +107,13 @@ class Preferred(Wire, omit_defaults=True):
 class WireNodeAffinity(Wire, omit_defaults=True):
     """v1.NodeAffinity."""
 
-    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    required: NodeSelector | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution",
+        default=None,
+    )
     preferred: Annotated[tuple[Preferred, ...], UP_TO_SOME] | None = msgspec.field(
-        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+        name="preferredDuringSchedulingIgnoredDuringExecution",
+        default=None,
     )
 
 
@@ -124,7 +129,9 @@ class LabelSelector(Wire, omit_defaults=True):
 
 
 class AffinityTerm(Wire, omit_defaults=True):
-    """v1.PodAffinityTerm; the API server has folded matchLabelKeys and mismatchLabelKeys into the selector."""
+    """v1.PodAffinityTerm; the API server has folded matchLabelKeys and mismatchLabelKeys into the
+    selector.
+    """
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -143,10 +150,12 @@ class WirePodAffinity(Wire, omit_defaults=True):
     """v1.PodAffinity and v1.PodAntiAffinity."""
 
     required: Annotated[tuple[AffinityTerm, ...], UP_TO_FEW] | None = msgspec.field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+        name="requiredDuringSchedulingIgnoredDuringExecution",
+        default=None,
     )
     preferred: Annotated[tuple[WeightedTerm, ...], UP_TO_FEW] | None = msgspec.field(
-        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+        name="preferredDuringSchedulingIgnoredDuringExecution",
+        default=None,
     )
 
 
@@ -299,7 +308,9 @@ class OutlineStatus(Wire):
 
 
 class PodOutline(Wire):
-    """v1.Pod that cannot be decoded as WirePod: what says where it is, and which gang it belongs to."""
+    """v1.Pod that cannot be decoded as WirePod: what says where it is, and which gang it belongs
+    to.
+    """
 
     metadata: OutlineMeta
     spec: OutlineSpec = msgspec.field(default_factory=OutlineSpec)
@@ -389,7 +400,9 @@ class Page(Wire, Generic[W]):
 
 
 class Line(Wire, Generic[W]):
-    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and an object (a Status for ERROR)."""
+    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and an object (a Status for
+    ERROR).
+    """
 
     type: str
     object: W

@@ -1,10 +1,12 @@
-"""The binder binds pods to nodes, many at a time; each bind ends in exactly one Outcome (semantics B3).
+"""The binder binds pods to nodes, many at a time; each bind ends in exactly one Outcome (semantics
+B3).
 
-Invariant: a bind counts as refused only after an answer that proves it. After any other answer the request may still be
-carried out, so the pod keeps its room: the bind is sent again to the same node while the pod still fits there, and the
-pod is read until the result is certain. The server accepts only one of two binds of a pod. A failed bind is never
-retried here. A bind that the write gate stops has failed, unless it was already sent. Binds take precedence over all
-other writes, which wait according to `in_flight` and `fate`; undecided binds delay no other write. The binder does
+Invariant: a bind counts as refused only after an answer that proves it. After any other answer the
+request may still be carried out, so the pod keeps its room: the bind is sent again to the same node
+while the pod still fits there, and the pod is read until the result is certain. The server accepts
+only one of two binds of a pod. A failed bind is never retried here. A bind that the write gate
+stops has failed, unless it was already sent. Binds take precedence over all other writes, which
+wait according to `in_flight` and `fate`; undecided binds delay no other write. The binder does
 *not* choose or release nodes.
 """
 
@@ -42,17 +44,25 @@ REFUSALS = frozenset(
         "UnsupportedMediaType",
     }
 )
-"""Reasons of a Status that prove that nothing was or will be written. Conflict is none: the API server makes one of
-every error of its storage during a bind, "etcdserver: request timed out" among them (BindingREST.Create, 1.36)."""
+"""Reasons of a Status that prove that nothing was or will be written. Conflict is none: the API
+server makes one of every error of its storage during a bind, "etcdserver: request timed out" among
+them (BindingREST.Create, 1.36).
+"""
 STORAGE_TIMEOUT_S = 10.0
-"""How long storage may take to carry out what the API server has given up: etcd's request timeout is 5 s and twice its
-election timeout of 1 s (etcd server/config, ReqTimeout)."""
+"""How long storage may take to carry out what the API server has given up: etcd's request timeout
+is 5 s and twice its election timeout of 1 s (etcd server/config, ReqTimeout)."""
 REQUEST_TIMEOUT_S = 60.0
-"""How long the API server may be at a request that somebody else answered, or nobody (its --request-timeout)."""
+"""How long the API server may be at a request that somebody else answered, or nobody (its
+--request-timeout).
+"""
 BOUND_REMEMBERED_S = 300.0
-"""For conditions that wait for their turn: as long as those of 50,000 pods of one namespace may take."""
+"""For conditions that wait for their turn: as long as those of 50,000 pods of one namespace may
+take.
+"""
 SENDS = 10
-"""How often a bind is sent while the answers leave it open; after that its pod is only read, until it is certain."""
+"""How often a bind is sent while the answers leave it open; after that its pod is only read, until
+it is certain.
+"""
 
 
 class BindFate(Enum):
@@ -71,7 +81,9 @@ class BindCounts:
     bound: int = counter("binds that succeeded")
     gone: int = counter("binds whose pod was gone or bound by another scheduler")
     failed: int = counter("binds that the API server refused")
-    lost_answers: int = counter("lost or inconclusive answers to binds, after which the pod is read")
+    lost_answers: int = counter(
+        "lost or inconclusive answers to binds, after which the pod is read"
+    )
     read_back_retries: int = counter("such reads that had to be repeated")
 
 
@@ -85,9 +97,11 @@ class Undecided:
 
 @dataclass(slots=True)
 class _Attempt:
-    """A bind on its way. `fault` is how its last send ended; `unread`: its pod must be read before the next one.
+    """A bind on its way. `fault` is how its last send ended; `unread`: its pod must be read before
+    the next one.
 
-    Until `certain_s` a send may still be carried out. While it `is_sent` nothing is known of the last one.
+    Until `certain_s` a send may still be carried out. While it `is_sent` nothing is known of the
+    last one.
     """
 
     bind: Bind
@@ -100,7 +114,9 @@ class _Attempt:
 
 
 class Binder:
-    """Carries out binds; `submit` never blocks, `run` never returns. `connections` limits requests in flight."""
+    """Carries out binds; `submit` never blocks, `run` never returns. `connections` limits requests
+    in flight.
+    """
 
     def __init__(
         self,
@@ -112,7 +128,8 @@ class Binder:
         observe: Callable[[float], None] = lambda seconds: None,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`objection` returns why a bind may not be sent, "" if it may; called before each send (semantics B2).
+        """`objection` returns why a bind may not be sent, "" if it may; called before each send
+        (semantics B2).
 
         `observe` gets the seconds from submit to outcome of every bind.
         """
@@ -126,11 +143,15 @@ class Binder:
         self._queue: asyncio.Queue[_Attempt] = asyncio.Queue()
         self._slots = asyncio.Semaphore(connections)  # of those sent or read again
         self._pending: dict[str, _Attempt] = {}
-        # Conditions of bound pods are dropped by it: verdicts may still be queued when the bind is answered.
+
+        # Conditions of bound pods are dropped by it: verdicts may still be queued when the bind is
+        # answered.
         self._bound: Recent[str, None] = Recent(runtime.now, for_s=BOUND_REMEMBERED_S)
         self._answered = asyncio.Event()
         self._answered.set()
-        self.in_flight = InFlight(runtime.now)  # binds that are queued, or being sent for the first time
+
+        # binds that are queued, or being sent for the first time
+        self.in_flight = InFlight(runtime.now)
 
     @property
     def pending(self) -> int:
@@ -138,9 +159,12 @@ class Binder:
         return len(self._pending)
 
     def fate(self, uid: str) -> BindFate | None:
-        """Result of the last bind of this pod; None if it failed, or if there was no recent bind."""
+        """Result of the last bind of this pod; None if it failed, or if there was no
+        recent bind.
+        """
         if uid in self._pending:
             return BindFate.PENDING
+
         return BindFate.BOUND if uid in self._bound else None
 
     def forget(self, uid: str) -> None:
@@ -152,46 +176,64 @@ class Binder:
         began_s = self._runtime.now()
         for bind in binds:
             self._enter(_Attempt(bind, began_s))
+
         self.counts.submitted += len(binds)
 
     def undecided(self) -> tuple[Undecided, ...]:
-        """Binds that may still be carried out. Call it after `run` was cancelled, when no more requests are sent."""
-        # A request that was cut off may wait in the API server for its whole timeout and then in etcd.
+        """Binds that may still be carried out. Call it after `run` was cancelled, when no more
+        requests are sent.
+        """
+        # A request that was cut off may wait in the API server for its whole timeout and then in
+        # etcd.
         open_s = self._runtime.now() + REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S
         return tuple(
             Undecided(attempt.bind, open_s if attempt.is_sent else attempt.certain_s)
             for attempt in self._pending.values()
-            # Binds that were never sent are simply given up: the next leader plans these pods again.
+            # Binds that were never sent are simply given up: the next leader plans these pods
+            # again.
             if attempt.is_sent or attempt.fault is not None
         )
 
     def adopt(self, undecided: Sequence[Undecided]) -> None:
-        """Read the pods of another binder's undecided binds until each result is certain, without sending a bind
-        again.
+        """Read the pods of another binder's undecided binds until each result is certain, without
+        sending a bind again.
         """
         for each in undecided:
-            # Any fault of this kind makes the attempt start with a read; sends_left=0 keeps it from binding again.
+            # Any fault of this kind makes the attempt start with a read; sends_left=0 keeps it from
+            # binding again.
             fault = Unreachable("the Lease was lost before the bind was answered")
             self._enter(
-                _Attempt(each.bind, self._runtime.now(), fault, unread=True, certain_s=each.certain_s, sends_left=0)
+                _Attempt(
+                    each.bind,
+                    self._runtime.now(),
+                    fault,
+                    unread=True,
+                    certain_s=each.certain_s,
+                    sends_left=0,
+                )
             )
 
     def _enter(self, attempt: _Attempt) -> None:
         self._pending[attempt.bind.uid] = attempt
         self._queue.put_nowait(attempt)
         self._answered.clear()
-        # Other writes wait from here on, and not from the first byte: the bind is what the API server should serve
-        # next.
+
+        # Other writes wait from here on, and not from the first byte: the bind is what the API
+        # server should serve next.
         self.in_flight.begin()
 
     async def run(self) -> None:
-        """Bind until cancelled; unanswered binds are then resolved by the next start (semantics B4)."""
+        """Bind until cancelled; unanswered binds are then resolved by the next start (semantics
+        B4).
+        """
         async with asyncio.TaskGroup() as group:
             for number in range(self._connections):
                 group.create_task(self._work(group), name=f"binder {number}")
 
     async def drain(self, timeout_s: float) -> int:
-        """Wait up to `timeout_s` until every bind is answered; return the number of unanswered binds."""
+        """Wait up to `timeout_s` until every bind is answered; return the number of unanswered
+        binds.
+        """
         await wait_for_event(self._answered, timeout_s, sleep=self._runtime.sleep)
         return self.pending
 
@@ -200,9 +242,12 @@ class Binder:
             attempt = await self._queue.get()
             if not await self._step(attempt):  # it waits, and the next one need not
                 deciding.create_task(
-                    self._decide(attempt), name=f"bind of {attempt.bind.namespace}/{attempt.bind.name}"
+                    self._decide(attempt),
+                    name=f"bind of {attempt.bind.namespace}/{attempt.bind.name}",
                 )
-            # Undecided binds do not count: their pods are read again for up to 70 s, which must not delay other writes.
+
+            # Undecided binds do not count: their pods are read again for up to 70 s, which must not
+            # delay other writes.
             self.in_flight.end()
 
     async def _decide(self, attempt: _Attempt) -> None:
@@ -211,18 +256,23 @@ class Binder:
         decided = False
         while not decided:
             await self._runtime.sleep(backoff.next_s(attempt.fault))
-            # Repeats share a limit of their own, so that a hanging API server does not stop first binds.
+            # Repeats share a limit of their own, so that a hanging API server does not stop first
+            # binds.
             async with self._slots:
                 decided = await self._step(attempt)
 
     async def _step(self, attempt: _Attempt) -> bool:
-        """Send the bind and, where the answer is not all there is to know, read the pod; whether that decides it."""
+        """Send the bind and, where the answer is not all there is to know, read the pod; whether
+        that decides it.
+        """
         outcome = None if attempt.unread else await self._send(attempt)
         if outcome is None:
             outcome = await self._read(attempt)
+
         if outcome is not None:
             self._settle(outcome)
             self._observe(self._runtime.now() - attempt.began_s)
+
         return outcome is not None
 
     def _settle(self, outcome: Outcome) -> None:
@@ -235,6 +285,7 @@ class Binder:
                 self.counts.gone += 1
             case BindFailed():
                 self.counts.failed += 1
+
         self._sink(outcome)
         if not self._pending:
             self._answered.set()
@@ -244,30 +295,49 @@ class Binder:
         bind = attempt.bind
         why = self._objection(bind) if attempt.sends_left else "the bind was sent too often"
         if why:
-            # Only before the first send: afterwards the bind may have been carried out, whatever the node is now.
-            return BindFailed(bind.uid, bind.node, why) if attempt.fault is None else None
+            # Only before the first send: afterwards the bind may have been carried out, whatever
+            # the node is now.
+            if attempt.fault is None:
+                return BindFailed(bind.uid, bind.node, why)
+
+            return None
+
         self.counts.sent_again += attempt.fault is not None
         attempt.is_sent = True  # and stays so if this is cancelled
+
         try:
             await self._client.request(
-                "POST", f"{pod_path(bind)}/binding", encode_binding(bind), timeout_s=WRITE_TIMEOUT_S
+                "POST",
+                f"{pod_path(bind)}/binding",
+                encode_binding(bind),
+                timeout_s=WRITE_TIMEOUT_S,
             )
         except Fenced as fault:
             attempt.is_sent = False
-            return BindFailed(bind.uid, bind.node, str(fault)) if attempt.fault is None else None
+            if attempt.fault is None:
+                return BindFailed(bind.uid, bind.node, str(fault))
+
+            return None
         except Fault as fault:
             attempt.is_sent = False
             open_s = _open_s(fault)
             self.counts.lost_answers += open_s > 0
-            attempt.fault, attempt.unread = fault.with_traceback(None), True  # else it would keep the attempt, too
+            attempt.fault = fault.with_traceback(None)
+            attempt.unread = True  # else it would keep the attempt, too
             attempt.certain_s = max(attempt.certain_s, self._runtime.now() + open_s)
             attempt.sends_left -= isinstance(fault, ApiFault)
+
             return None
+
         return Bound(bind.uid, bind.node)
 
     async def _read(self, attempt: _Attempt) -> Outcome | None:
-        """The outcome that the pod shows; None if it cannot be read, or a send may still take effect."""
-        bind, asked_s = attempt.bind, self._runtime.now()
+        """The outcome that the pod shows; None if it cannot be read, or a send may still take
+        effect.
+        """
+        bind = attempt.bind
+        asked_s = self._runtime.now()
+
         try:
             answer = await self._client.request("GET", pod_path(bind), timeout_s=WRITE_TIMEOUT_S)
             outcome = outcome_of(bind, answer, why=str(attempt.fault))
@@ -275,21 +345,32 @@ class Binder:
             # Only the API server's own 404 counts; a proxy may answer 404 for anything.
             if isinstance(caught, ApiFault) and caught.is_status and caught.status == NOT_FOUND:
                 return BindGone(bind.uid, bind.node, str(caught))
+
             # One line for a hundred reads: thousands of pods may be undecided in one outage.
             if self.counts.read_back_retries % 100 == 0:
                 self._runtime.warn(
-                    f"It is unknown whether {bind.namespace}/{bind.name} is bound; reading the pod again: {caught}"
+                    f"It is unknown whether {bind.namespace}/{bind.name} is bound; reading the pod"
+                    f" again: {caught}"
                 )
+
             self.counts.read_back_retries += 1
             return None
+
         attempt.unread = False
-        # The pod is unbound, but the request may still land: only a read after `certain_s` proves that it failed.
-        return None if isinstance(outcome, BindFailed) and asked_s < attempt.certain_s else outcome
+        # The pod is unbound, but the request may still land: only a read after `certain_s` proves
+        # that it failed.
+        if isinstance(outcome, BindFailed) and asked_s < attempt.certain_s:
+            return None
+
+        return outcome
 
 
 def _open_s(fault: Fault) -> float:
-    """For how long a request may still be carried out after it was answered so; 0 when that proves refusal."""
+    """For how long a request may still be carried out after it was answered so; 0 when that proves
+    refusal.
+    """
     if not isinstance(fault, ApiFault) or not fault.is_status:
         return REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S
+
     # The API server has answered, so only its write to etcd can still be under way.
     return 0.0 if fault.reason in REFUSALS else STORAGE_TIMEOUT_S

@@ -25,7 +25,9 @@ class _BoundSpec(msgspec.Struct, rename="camel"):
 
 
 class _PodReadBack(msgspec.Struct):
-    """Only the fields that decide, so that a pod with an invalid other field can be read back, too."""
+    """Only the fields that decide, so that a pod with an invalid other field can be read
+    back, too.
+    """
 
     metadata: PodMeta
     spec: _BoundSpec = msgspec.field(default_factory=_BoundSpec)
@@ -44,6 +46,7 @@ def encode_binding(bind: Bind) -> bytes:
     metadata: dict[str, object] = {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid}
     if bind.permitted is not None:
         metadata["annotations"] = {PERMITTED: format_permit(bind.permitted, bind.uid)}
+
     return msgspec.json.encode(
         {
             "apiVersion": "v1",
@@ -55,7 +58,9 @@ def encode_binding(bind: Bind) -> bytes:
 
 
 def outcome_of(bind: Bind, answer: bytes, *, why: str) -> Outcome:
-    """Outcome of a bind according to the pod read back (semantics B3). Raises msgspec.DecodeError."""
+    """Outcome of a bind according to the pod read back (semantics B3).
+    Raises msgspec.DecodeError.
+    """
     pod = read_back_decoder.decode(answer)
     if pod.metadata.uid != bind.uid:
         return BindGone(bind.uid, bind.node, "the pod was deleted and recreated")
@@ -67,4 +72,5 @@ def outcome_of(bind: Bind, answer: bytes, *, why: str) -> Outcome:
         return BindGone(bind.uid, bind.node, "the pod is being deleted")
     if pod.spec.scheduling_gates:
         return BindGone(bind.uid, bind.node, "the pod is gated")
+
     return BindFailed(bind.uid, bind.node, why)

@@ -1,8 +1,9 @@
-"""The requests of an eviction, and the meaning of an answer or of the pod that is read back (semantics V14).
+"""The requests of an eviction, and the meaning of an answer or of the pod that is read back
+(semantics V14).
 
-Invariant: pure functions, tested against kube-apiserver 1.36. An eviction has ended only if that is certain: 409 may
-mean another uid or a conflict in storage, and 500 a pod with two PodDisruptionBudgets or any other error, so after
-these answers the pod itself is read.
+Invariant: pure functions, tested against kube-apiserver 1.36. An eviction has ended only if that is
+certain: 409 may mean another uid or a conflict in storage, and 500 a pod with two
+PodDisruptionBudgets or any other error, so after these answers the pod itself is read.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ DISRUPTION_BUDGET = "DisruptionBudget"
 class Said(NamedTuple):
     """Meaning of an answer; `result` is set if the eviction has ended, otherwise it is retried.
 
-    `is_refused`: the API server refuses it for now. `is_open`: the pod must be read to know the result.
-    `may_lack_right`: the permission to evict may be missing, which must be checked.
+    `is_refused`: the API server refuses it for now. `is_open`: the pod must be read to know the
+    result. `may_lack_right`: the permission to evict may be missing, which must be checked.
     """
 
     message: str
@@ -44,11 +45,14 @@ class Said(NamedTuple):
 
 
 def evict_request(order: Evict) -> tuple[str, str, bytes]:
-    """(method, path, body); both kinds have the uid as a precondition, and keep the pod's grace period."""
+    """(method, path, body); both kinds have the uid as a precondition, and keep the pod's grace
+    period.
+    """
     preconditions = {"preconditions": {"uid": order.uid}}
     if order.delete:
         body: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions", **preconditions}
         return "DELETE", pod_path(order), msgspec.json.encode(body)
+
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -61,7 +65,8 @@ def evict_request(order: Evict) -> tuple[str, str, bytes]:
 def disruption_target(at: str) -> dict[str, str]:
     """Condition of a victim.
 
-    `at` is the current time: the controller manager removes a condition that is older than two minutes.
+    `at` is the current time: the controller manager removes a condition that is older than two
+    minutes.
     """
     return {
         "type": DISRUPTION_TARGET,
@@ -82,22 +87,32 @@ def after(fault: Fault) -> Said:
     if fault.status == NOT_FOUND:
         return Said(text, EvictionResult.GONE)
     if fault.status == FORBIDDEN:
-        # An admission webhook answers 403 as well: whether the permission is missing must be asked separately.
+        # An admission webhook answers 403 as well: whether the permission is missing must be asked
+        # separately.
         return Said(text, is_refused=True, may_lack_right=True)
+
     if fault.status == TOO_MANY_REQUESTS:
         # 429 of an overloaded server has no such cause, and is no refusal.
         told = [cause.message for cause in fault.causes if cause.reason == DISRUPTION_BUDGET]
-        return Said(told[0] or text, is_refused=True) if told else Said(text)
+        if told:
+            return Said(told[0] or text, is_refused=True)
+
+        return Said(text)
+
     if fault.status in {BAD_REQUEST, UNPROCESSABLE}:
         return Said(text, EvictionResult.FAILED)
+
     return Said(text, is_refused=True, is_open=True)
 
 
 def read_back(order: Evict, answer: bytes, said: Said) -> Said:
-    """Result according to the pod that was read; `said` if the pod does not change it. Raises msgspec.DecodeError."""
+    """Result according to the pod that was read; `said` if the pod does not change it. Raises
+    msgspec.DecodeError.
+    """
     meta = read_back_decoder.decode(answer).metadata
     if meta.uid != order.uid:
         return Said("the pod was deleted and recreated", EvictionResult.GONE)
     if meta.deletion_timestamp is not None:
         return Said("", EvictionResult.DONE)
+
     return said

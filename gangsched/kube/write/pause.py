@@ -1,6 +1,7 @@
 """Pauses between binds, and between the writes of preemption, in which all other writes are sent.
 
-Invariant: conditions, statuses and Events never delay a bind; they wait here, each up to its own limit.
+Invariant: conditions, statuses and Events never delay a bind; they wait here, each up to its own
+limit.
 """
 
 from __future__ import annotations
@@ -46,13 +47,17 @@ class Pause:
         self._runtime = runtime
 
     def missing_s(self, pause_s: float) -> float:
-        """Seconds without a request in flight until the pause lasts `pause_s`; 0 if it already does."""
+        """Seconds without a request in flight until the pause lasts `pause_s`; 0 if it already
+        does.
+        """
         # A pause begins when the last kind of urgent requests became idle.
         since_s = float("-inf")
-        for each in self._urgent:  # a loop, because it is asked before each write
-            if not each.idle.is_set():
+        for in_flight in self._urgent:  # a loop, because it is asked before each write
+            if not in_flight.idle.is_set():
                 return pause_s or INSTANT_S
-            since_s = max(since_s, each.idle_since_s)
+
+            since_s = max(since_s, in_flight.idle_since_s)
+
         left_s = since_s + pause_s - self._runtime.now()
         return left_s if left_s > INSTANT_S else 0.0
 
@@ -61,7 +66,9 @@ class Pause:
         runtime = self._runtime
         while (missing_s := self.missing_s(pause_s)) and (left_s := until_s - runtime.now()) > 0:
             # Waiting for one of several is enough: the loop looks again at all of them.
-            busy = next((each for each in self._urgent if not each.idle.is_set()), None)
+            busy = next(
+                (in_flight for in_flight in self._urgent if not in_flight.idle.is_set()), None
+            )
             if busy is None:
                 await runtime.sleep(min(left_s, missing_s))
             else:

@@ -1,7 +1,8 @@
-"""Conditions of pods that wait for a write about the pod's nomination, or become a part of that write (V12, V13).
+"""Conditions of pods that wait for a write about the pod's nomination, or become a part of that
+write (V12, V13).
 
-Invariant: a nomination and the condition of its pod are one write, as in kube-scheduler. A refusal is written after the
-nomination is cleared, since autoscalers ignore a pod that has a nomination.
+Invariant: a nomination and the condition of its pod are one write, as in kube-scheduler. A refusal
+is written after the nomination is cleared, since autoscalers ignore a pod that has a nomination.
 """
 
 from __future__ import annotations
@@ -9,7 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Protocol
 
-from gangsched.model.protocol import CancelPreemption, PreemptionOrder, PreparePreemption, SetPodCondition
+from gangsched.model.protocol import (
+    CancelPreemption,
+    PreemptionOrder,
+    PreparePreemption,
+    SetPodCondition,
+)
 from gangsched.model.reasons import Reason
 
 
@@ -17,8 +23,8 @@ class Conditions(Protocol):
     """Conditions of pods that wait to be written."""
 
     def carry(self, uid: str) -> SetPodCondition | None:
-        """Take the waiting condition of a pod (None without one) to include it in another write; the caller reports the
-        result with `carried`.
+        """Take the waiting condition of a pod (None without one) to include it in another write;
+        the caller reports the result with `carried`.
         """
 
     def carried(self, order: SetPodCondition, *, is_written: bool) -> None:
@@ -48,15 +54,21 @@ class Preceding:
     def precedes(self, condition: SetPodCondition) -> bool:
         """Whether this condition must wait for a write about the pod's nomination."""
         uid = condition.uid
-        # A condition that says Preempting belongs to a new nomination, which the clearing of an old one does not delay.
-        return uid in self._nominating or (uid in self._clearing and condition.reason != Reason.PREEMPTING)
+        # A condition that says Preempting belongs to a new nomination, which the clearing of an old
+        # one does not delay.
+        return uid in self._nominating or (
+            uid in self._clearing and condition.reason != Reason.PREEMPTING
+        )
 
     def nominates(self, uid: str) -> SetPodCondition | None:
-        """Record that the nomination of a pod is about to be written; return the condition to include, whose result
-        goes to `nominated`.
+        """Record that the nomination of a pod is about to be written; return the condition to
+        include, whose result goes to `nominated`.
         """
         _less(self._nominating, uid)
-        return self.conditions.carry(uid) if self.conditions is not None else None
+        if self.conditions is not None:
+            return self.conditions.carry(uid)
+
+        return None
 
     def nominated(self, told: SetPodCondition | None, *, is_written: bool) -> None:
         """Record whether the write of a nomination and of this condition succeeded."""

@@ -1,7 +1,7 @@
 """Rate limits of writes per object, per namespace and in total (docs/reference/settings.md).
 
-Invariant: token buckets. A writer asks for the time until a token is available, and takes the token then; these
-functions do not sleep.
+Invariant: token buckets. A writer asks for the time until a token is available, and takes the token
+then; these functions do not sleep.
 """
 
 from __future__ import annotations
@@ -30,21 +30,25 @@ class Rate:
 class WriteLimits:
     """Rates of all writes except binds.
 
-    `total` and `namespace` limit conditions and statuses together, and Events separately. `object` limits the condition
-    of each pod and the status of each PodGroup, `event` the Events about each object.
+    `total` and `namespace` limit conditions and statuses together, and Events separately. `object`
+    limits the condition of each pod and the status of each PodGroup, `event` the Events about each
+    object.
     """
 
     total: Rate = Rate(5_000, 1 / 400)
     namespace: Rate = Rate(2_000, 1 / 200)
-    object: Rate = Rate(10, 5.0)  # a PodGroup's counts change with every pod: one job's life stays below the burst
-    event: Rate = Rate(25, 300.0)  # client-go's spam filter: an API server expects no more from one source
+    # a PodGroup's counts change with every pod: one job's life stays below the burst
+    object: Rate = Rate(10, 5.0)
+    # client-go's spam filter: an API server expects no more from one source
+    event: Rate = Rate(25, 300.0)
 
     @classmethod
     def of(cls, writes_per_s: float) -> WriteLimits:
         """Limits derived from the sustained rate of the whole cluster.
 
-        The burst is the rate times 12.5 s: 5,000 at 400/s, so that a gang of 5,000 pods is reported at once. A
-        namespace has half of the rate and 40 % of the burst, so that no namespace delays the others.
+        The burst is the rate times 12.5 s: 5,000 at 400/s, so that a gang of 5,000 pods is reported
+        at once. A namespace has half of the rate and 40 % of the burst, so that no namespace delays
+        the others.
         """
         burst = max(1, round(12.5 * writes_per_s))
         namespace = Rate(max(1, round(5 * writes_per_s)), 2 / writes_per_s)
@@ -54,8 +58,9 @@ class WriteLimits:
 class TokenBuckets(Generic[K]):
     """One bucket of the same rate per key; the bucket of an unknown key is full.
 
-    A bucket is stored as one number: the time at which it will be full again (generic cell rate algorithm). Buckets of
-    deleted objects are dropped, and nearly full buckets whenever the number of buckets has doubled.
+    A bucket is stored as one number: the time at which it will be full again (generic cell rate
+    algorithm). Buckets of deleted objects are dropped, and nearly full buckets whenever the number
+    of buckets has doubled.
     """
 
     def __init__(self, rate: Rate, now: Now) -> None:
@@ -73,6 +78,7 @@ class TokenBuckets(Generic[K]):
         full_s = self._full_s.get(key)
         if full_s is None:
             return 0.0
+
         # The bucket holds a token as long as it is not more than burst - 1 tokens from being full.
         left_s = full_s - self._now() - (self._rate.burst - 1) * self._rate.every_s
         return left_s if left_s > INSTANT_S else 0.0
@@ -81,12 +87,15 @@ class TokenBuckets(Generic[K]):
         """Take a token; if none is available, the next one is delayed accordingly."""
         if not self._rate.every_s:
             return
+
         now_s = self._now()
         full_s = self._full_s.get(key, now_s)
+
         self._full_s[key] = (full_s if full_s > now_s else now_s) + self._rate.every_s
         if len(self._full_s) > self._forget_at:
             soon_s = now_s + self._rate.every_s
             self._full_s = {key: full_s for key, full_s in self._full_s.items() if full_s > soon_s}
+
             # Amortised: each sweep is paid by as many writes as buckets remain.
             self._forget_at = max(BUCKETS, 2 * len(self._full_s))
 

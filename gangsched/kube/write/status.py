@@ -1,7 +1,8 @@
 """Status: conditions and annotations of pods, and the status of PodGroups (semantics E1, E3, T2).
 
-Invariant: only the last write per object is sent. A write that changes nothing is skipped, and so is a write about a
-pod that is bound or being bound. Pods are only written through pods/status. The texts come from the state.
+Invariant: only the last write per object is sent. A write that changes nothing is skipped, and so
+is a write about a pod that is bound or being bound. Pods are only written through pods/status. The
+texts come from the state.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ from gangsched.model.text import cut
 
 UNCHANGED_FOR_S = 60.0
 NO_SUBRESOURCE_FOR_S = 600.0
-STATUSES_REMEMBERED, STATUSES_REMEMBERED_S = 20_000, 300.0
+STATUSES_REMEMBERED = 20_000
+STATUSES_REMEMBERED_S = 300.0
 """Until the watch has shown them; then the state knows what is stored."""
 SOON = Level(patience_s=0.7, workers=8)
 """Told within a second (semantics E1)."""
 IN_A_PAUSE = Level(pause_s=0.2, patience_s=5.0, workers=8)
-"""To the API server a status is as much work as two binds: a gang that starts and ends meanwhile is told once."""
+"""To the API server a status is as much work as two binds: a gang that starts and ends meanwhile is
+told once.
+"""
 
 
 class BindProgress(Protocol):
@@ -60,7 +64,9 @@ class StatusWriter:
         preceded: Callable[[SetPodCondition], bool] = lambda order: False,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`preceded`: whether a condition waits for a write about the pod's nomination, until `carry` or `cleared`."""
+        """`preceded`: whether a condition waits for a write about the pod's nomination, until
+        `carry` or `cleared`.
+        """
         self.budget = budget = WriteBudget(limits, runtime.now)
         urgent = (binds.in_flight,)
         self._pods = PodConditions(client, binds, runtime, preceded=preceded)
@@ -73,7 +79,10 @@ class StatusWriter:
             runtime=runtime,
         )
         self.timeouts: Outbox[MarkTimedOut] = Outbox(
-            TimeoutAnnotations(client), Kind(noun="timeout annotations", levels=(SOON,)), urgent=urgent, runtime=runtime
+            TimeoutAnnotations(client),
+            Kind(noun="timeout annotations", levels=(SOON,)),
+            urgent=urgent,
+            runtime=runtime,
         )
         self.pod_groups: Outbox[SetPodGroupStatus] = Outbox(
             self._statuses,
@@ -97,8 +106,9 @@ class StatusWriter:
             case MarkTimedOut():
                 self.timeouts.put(order.uid, order)
             case SetPodGroupStatus():
-                # By name: the server ignores the uid in a custom resource's status patch, so a late status of a
-                # deleted PodGroup must at least never come after that of the one that has its name now.
+                # By name: the server ignores the uid in a custom resource's status patch, so a late
+                # status of a deleted PodGroup must at least never come after that of the one that
+                # has its name now.
                 self.pod_groups.put((order.api_group, order.namespace, order.name), order)
 
     def answered(self, outcome: Outcome) -> None:
@@ -110,19 +120,21 @@ class StatusWriter:
         self.conditions.answered(uid)
 
     def carry(self, uid: str) -> SetPodCondition | None:
-        """Take the waiting condition of a pod (None without one) to include it in the write of its nomination; the
-        caller reports the result with `carried`.
+        """Take the waiting condition of a pod (None without one) to include it in the write of its
+        nomination; the caller reports the result with `carried`.
         """
         found = self.conditions.carry(uid)
         # Nothing waits, or it was just sent: whatever waited for the nomination may go by itself.
         if found is None:
             self.conditions.answered(uid)
+
         return found
 
     def carried(self, order: SetPodCondition, *, is_written: bool) -> None:
         """Record whether the write of the nomination and of the condition succeeded."""
         if is_written:
             self._pods.has_written(order)
+
         self.conditions.carried(order.uid, is_written=is_written)
 
     def forget(self, uid: str) -> None:
@@ -149,7 +161,12 @@ class PodConditions:
     """Writes PodScheduled=False."""
 
     def __init__(
-        self, client: RestClient, binds: BindProgress, runtime: Runtime, *, preceded: Callable[[SetPodCondition], bool]
+        self,
+        client: RestClient,
+        binds: BindProgress,
+        runtime: Runtime,
+        *,
+        preceded: Callable[[SetPodCondition], bool],
     ) -> None:
         """`preceded`: whether a write about the pod's nomination comes first."""
         self._client = client
@@ -159,24 +176,35 @@ class PodConditions:
         self.written: Recent[str, tuple[int, float]] = Recent(runtime.now, for_s=UNCHANGED_FOR_S)
 
     def due(self, order: SetPodCondition) -> IsDue:
-        """Never if the condition was just written or the pod is bound; later while the pod is being bound; otherwise
-        now.
+        """Never if the condition was just written or the pod is bound; later while the pod is being
+        bound; otherwise now.
         """
         match self._binds.fate(order.uid):
             case BindFate.BOUND:
                 return IsDue.NEVER
             case BindFate.PENDING:
                 return IsDue.AFTER_BIND
+
         if self._preceded(order):
             return IsDue.AFTER_BIND
-        # Beside the watch: our own write comes back only after a while, and verdicts repeat meanwhile.
+
+        # Beside the watch: our own write comes back only after a while, and verdicts repeat
+        # meanwhile.
         written, at_s = self.written.get(order.uid) or (None, 0.0)
         is_written = written == hash((order.reason, order.message))
-        return IsDue.NEVER if is_written and self._runtime.now() - at_s < UNCHANGED_FOR_S else IsDue.NOW
+        if is_written and self._runtime.now() - at_s < UNCHANGED_FOR_S:
+            return IsDue.NEVER
+
+        return IsDue.NOW
 
     async def write(self, order: SetPodCondition) -> None:
         """Patch the pod's status."""
-        await patch_pod(self._client, order, {}, status={"conditions": [not_scheduled(order, self._runtime.wall())]})
+        await patch_pod(
+            self._client,
+            order,
+            {},
+            status={"conditions": [not_scheduled(order, self._runtime.wall())]},
+        )
         self.has_written(order)
 
     def has_written(self, order: SetPodCondition) -> None:
@@ -211,22 +239,31 @@ def not_scheduled(order: SetPodCondition, now: datetime) -> dict[str, str]:
 
 
 async def patch_pod(
-    client: RestClient, pod: SetPodCondition | MarkTimedOut, metadata: Mapping[str, object], **more: object
+    client: RestClient,
+    pod: SetPodCondition | MarkTimedOut,
+    metadata: Mapping[str, object],
+    **more: object,
 ) -> None:
-    """PATCH pods/status. The uid in the body is a precondition, so that a recreated pod with the same name is not
-    changed.
+    """PATCH pods/status. The uid in the body is a precondition, so that a recreated pod with the
+    same name is not changed.
     """
     body = msgspec.json.encode({"metadata": {"uid": pod.uid, **metadata}, **more})
     await client.request("PATCH", f"{pod_path(pod)}/status", body, content_type=STRATEGIC_PATCH)
 
 
 class PodGroupStatuses:
-    """Writes the status of PodGroups: through the status subresource, or into the object if there is none."""
+    """Writes the status of PodGroups: through the status subresource, or into the object if there
+    is none.
+    """
 
     def __init__(self, client: RestClient, runtime: Runtime) -> None:
         self._client = client
         self._runtime = runtime
-        self.written: Recent[str, bytes] = Recent(runtime.now, for_s=STATUSES_REMEMBERED_S, limit=STATUSES_REMEMBERED)
+        self.written: Recent[str, bytes] = Recent(
+            runtime.now,
+            for_s=STATUSES_REMEMBERED_S,
+            limit=STATUSES_REMEMBERED,
+        )
         self._no_subresource: dict[tuple[str, str], float] = {}
 
     def due(self, order: SetPodGroupStatus) -> IsDue:
@@ -234,15 +271,22 @@ class PodGroupStatuses:
         last = self._last(order.uid)
         if not last:
             return IsDue.NOW
-        return IsDue.NEVER if all(last.get(key) == value for key, value in self._merged(order).items()) else IsDue.NOW
+        if all(last.get(key) == value for key, value in self._merged(order).items()):
+            return IsDue.NEVER
+
+        return IsDue.NOW
 
     async def write(self, order: SetPodGroupStatus) -> None:
         """Merge the status into the object."""
         of = f"namespaces/{order.namespace}/{DIALECTS[order.api_group].plural}/{order.name}"
         path = f"/apis/{api_version(order.api_group, order.version)}/{of}"
         await self._patch(order, path)
-        # Merged, since the API server merges as well: fields that this write leaves out are still stored.
-        self.written[order.uid] = msgspec.json.encode({**self._last(order.uid), **self._merged(order)})
+
+        # Merged, since the API server merges as well: fields that this write leaves out are still
+        # stored.
+        self.written[order.uid] = msgspec.json.encode(
+            {**self._last(order.uid), **self._merged(order)}
+        )
 
     def _last(self, uid: str) -> Mapping[str, Any]:
         """The last write, with the one before it; thousands are kept, so they are kept as bytes."""
@@ -251,68 +295,98 @@ class PodGroupStatuses:
 
     async def _patch(self, order: SetPodGroupStatus, path: str) -> None:
         if DIALECTS[order.api_group].api_group == NATIVE:
-            # Others write conditions of native PodGroups, too; this kind of patch merges them by type.
+            # Others write conditions of native PodGroups, too; this kind of patch merges them by
+            # type.
             await self._send(order, f"{path}/status", STRATEGIC_PATCH)
             return
+
         kind = (order.api_group, order.version)
-        # A definition may get the subresource later, and from then on ignores what is written into the object.
-        known_without = self._runtime.now() - self._no_subresource.get(kind, float("-inf")) < NO_SUBRESOURCE_FOR_S
+        # A definition may get the subresource later, and from then on ignores what is written into
+        # the object.
+        known_without = (
+            self._runtime.now() - self._no_subresource.get(kind, float("-inf"))
+            < NO_SUBRESOURCE_FOR_S
+        )
         if not known_without:
             try:
                 await self._send(order, f"{path}/status", MERGE_PATCH)
             except ApiFault as fault:
-                # The server says the same for a missing subresource and a missing object: the object itself tells.
+                # The server says the same for a missing subresource and a missing object: the
+                # object itself tells.
                 if fault.status != NOT_FOUND:
                     raise
             else:
                 self._no_subresource.pop(kind, None)
                 return
+
         await self._send(order, path, MERGE_PATCH)
         if not known_without:
             self._no_subresource[kind] = self._runtime.now()
 
     async def _send(self, order: SetPodGroupStatus, path: str, content_type: str) -> None:
         body = msgspec.json.encode(
-            {"metadata": {"uid": order.uid}, "status": self._merged(order, path.endswith("/status"))}
+            {
+                "metadata": {"uid": order.uid},
+                "status": self._merged(order, path.endswith("/status")),
+            }
         )
         await self._client.request("PATCH", path, body, content_type=content_type)
 
     def _merged(self, order: SetPodGroupStatus, subresource: bool | None = None) -> dict[str, Any]:
         """The status to store, with the transition times of what was written last.
 
-        Where there is no subresource our own write makes a new generation: what it was observed at is not written
-        there, since that would be another one (semantics E3).
+        Where there is no subresource our own write makes a new generation: what it was observed at
+        is not written there, since that would be another one (semantics E3).
         """
         status = {**order.status}
         if "conditions" in status:
             last = _conditions(self._last(order.uid))
             conditions = merge_conditions(_conditions(status), last, rfc3339(self._runtime.wall()))
+
             if subresource is None:
                 subresource = (order.api_group, order.version) not in self._no_subresource
+
             if not subresource:
                 for condition in conditions:
                     condition.pop("observedGeneration", None)
+
             status["conditions"] = conditions
+
         return status
 
 
 def merge_conditions(
-    new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]], now: str
+    new: Sequence[Mapping[str, Any]],
+    old: Sequence[Mapping[str, Any]],
+    now: str,
 ) -> list[dict[str, Any]]:
-    """`new` with a lastTransitionTime for each condition: the old one if the status is unchanged, else the given one,
-    else `now`.
+    """`new` with a lastTransitionTime for each condition: the old one if the status is unchanged,
+    else the given one, else `now`.
     """
     before = {condition.get("type"): condition for condition in old}
     merged = []
+
     for condition in new:
         was = before.get(condition.get("type"), {})
         given = condition.get("lastTransitionTime") or now
-        # A transition time changes only with the status (API conventions), or watchers would see a change each time.
-        since = was.get("lastTransitionTime", given) if was.get("status") == condition.get("status") else given
-        merged.append({**condition, "lastTransitionTime": since, "message": cut(condition.get("message", ""))})
+
+        # A transition time changes only with the status (API conventions), or watchers would see a
+        # change each time.
+        since = (
+            was.get("lastTransitionTime", given)
+            if was.get("status") == condition.get("status")
+            else given
+        )
+        merged.append(
+            {**condition, "lastTransitionTime": since, "message": cut(condition.get("message", ""))}
+        )
+
     return merged
 
 
 def _conditions(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     found = status.get("conditions")
-    return [c for c in found if isinstance(c, Mapping)] if isinstance(found, Sequence) else []
+    if isinstance(found, Sequence):
+        return [c for c in found if isinstance(c, Mapping)]
+
+    return []

@@ -1,4 +1,5 @@
-"""Configuration of an outbox: its writer, levels of urgency, rates, and faults after which it gives up.
+"""Configuration of an outbox: its writer, levels of urgency, rates, and faults after which it gives
+up.
 
 Invariant: types only; `outbox` interprets them.
 """
@@ -40,7 +41,9 @@ class Writer(Protocol[C_contra]):
     """Writes the orders of an outbox."""
 
     def due(self, value: C_contra) -> IsDue:
-        """When to write the order: now, later, or (AFTER_BIND) once `answered` is called; or never."""
+        """When to write the order: now, later, or (AFTER_BIND) once `answered` is called;
+        or never.
+        """
 
     async def write(self, value: C_contra) -> None:
         """Write the order. Raises Fault."""
@@ -48,7 +51,9 @@ class Writer(Protocol[C_contra]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """The orders of one urgency. They wait until no bind has been in flight for `pause_s`, at most `patience_s`."""
+    """The orders of one urgency. They wait until no bind has been in flight for `pause_s`, at most
+    `patience_s`.
+    """
 
     pause_s: float = 0.0
     patience_s: float
@@ -59,9 +64,9 @@ class Level:
 class Kind:
     """One kind of order.
 
-    `noun` names it in warnings; `levels` are in order of urgency; `rate` limits each key. After an answer with a
-    `final` status the order is not retried; it is tried `tries` times, without limit if None. If there are more than
-    `capacity` orders, the oldest of the last level is dropped.
+    `noun` names it in warnings; `levels` are in order of urgency; `rate` limits each key. After an
+    answer with a `final` status the order is not retried; it is tried `tries` times, without limit
+    if None. If there are more than `capacity` orders, the oldest of the last level is dropped.
     """
 
     noun: str
@@ -74,10 +79,18 @@ class Kind:
 
 @dataclass(slots=True)
 class OutboxCounts:
-    """Counters for metrics. `skipped` counts orders that would have changed nothing, or that another write carried."""
+    """Counters for metrics. `skipped` counts orders that would have changed nothing, or that
+    another write carried.
+    """
 
-    ordered: int = counter("writes of conditions, timeout annotations and PodGroup statuses requested")
+    ordered: int = counter(
+        "writes of conditions, timeout annotations and PodGroup statuses requested"
+    )
     written: int = counter("such writes that succeeded")
-    skipped: int = counter("such writes that were not needed: the object says so already, or a nomination said it")
-    dropped: int = counter("such writes that were dropped because the object is gone or the API server refused")
+    skipped: int = counter(
+        "such writes that were not needed: the object says so already, or a nomination said it"
+    )
+    dropped: int = counter(
+        "such writes that were dropped because the object is gone or the API server refused"
+    )
     faults: int = counter("such writes that failed; most are retried")

@@ -34,19 +34,24 @@ FACTS = {
 
 @dataclass(slots=True)
 class Report:
-    """Findings of the checks. `unchecked` maps each skipped check to the reason, `facts` each title to a value."""
+    """Findings of the checks. `unchecked` maps each skipped check to the reason, `facts` each title
+    to a value.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     unchecked: dict[str, str] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
 
     def look(self, what: str, check: Callable[[], Iterable[Finding]]) -> None:
-        """Run a check and add its findings; if a permission is missing, the check counts as skipped."""
+        """Run a check and add its findings; if a permission is missing, the check counts as
+        skipped.
+        """
         try:
             self.findings += check()
         except ApiFault as fault:
             if fault.status not in {FORBIDDEN, NOT_FOUND}:
                 raise
+
             self.unchecked[what] = lacking(fault) if fault.status == FORBIDDEN else str(fault)
 
 
@@ -56,9 +61,13 @@ def doctor(session: Session, system: str, account: str, output: Output) -> int:
     if output is not Output.TEXT:
         findings = [PrintedFinding(**finding._asdict()) for finding in report.findings]
         facts_of = {FACTS[title]: value for title, value in report.facts.items()}
-        write_value(DoctorOutput(facts=facts_of, findings=findings, not_checked=report.unchecked), output)
+        write_value(
+            DoctorOutput(facts=facts_of, findings=findings, not_checked=report.unchecked),
+            output,
+        )
     else:
         write(_told(report))
+
     return FOUND if report.findings else DONE
 
 
@@ -68,8 +77,11 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
     version = client.get("/version")
     report.facts["API server"] = str(version.get("gitVersion"))
     report.facts["kubectl gangsched"] = __version__
+
     # The defaults, for a user who may not read the Deployment.
-    ours, policies, elected = {"gangsched"}, [GpuPolicy()], [("gangsched", False)]
+    ours = {"gangsched"}
+    policies = [GpuPolicy()]
+    elected = [("gangsched", False)]
 
     def scheduler() -> tuple[Finding, ...]:
         found = services.scheduler(client)
@@ -78,14 +90,19 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
                 f"{', '.join(found.where)} ({', '.join(filter(None, found.versions)) or 'no tag'})"
             )
             report.facts["Scheduler names"] = ", ".join(found.names)
+
         ours.update(found.names)
         policies.append(found.policy)
         elected.append(found.lease)
+
         return found.findings
 
     report.look("the scheduler's Deployment", scheduler)
     lease_name, is_expected = elected[-1]
-    report.look("the Lease", lambda: leader.unled(client, system, lease_name, is_expected=is_expected))
+    report.look(
+        "the Lease",
+        lambda: leader.unled(client, system, lease_name, is_expected=is_expected),
+    )
     report.look("Events of all namespaces", lambda: leader.rivals(client))
     serving: list[str] = []
 
@@ -105,11 +122,13 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
 
     report.look("pods of all namespaces", read_pods)
     if everything:
-        # Without a Deployment (a daemon outside the cluster), the stamps of its binds show which names it serves.
+        # Without a Deployment (a daemon outside the cluster), the stamps of its binds show which
+        # names it serves.
         ours |= {pod.scheduler_name for pod in everything if pod.permitted is not None}
         report.findings += of_pods.unserved(everything, ours, time.time())
         report.findings += of_pods.shared_nodes(everything, ours, policies[-1])
         report.look("PodGroups of all namespaces", lambda: _missing(client, everything, serving))
+
     return report
 
 
@@ -117,17 +136,37 @@ def _missing(client: BlockingClient, pods: list[Pod], serving: list[str]) -> Ite
     existing = {X_K8S: set[str](), SIGS: set[str]()}
     for api_group, version in ((X_K8S, "v1alpha1"), (SIGS, "v1alpha1"), (VOLCANO, "v1beta1")):
         if api_group in serving:
-            found = (item["metadata"] for item in client.items(f"/apis/{api_group}/{version}/podgroups"))
-            existing[api_group] = {f"{metadata['namespace']}/{metadata['name']}" for metadata in found}
+            found = (
+                item["metadata"] for item in client.items(f"/apis/{api_group}/{version}/podgroups")
+            )
+            existing[api_group] = {
+                f"{metadata['namespace']}/{metadata['name']}" for metadata in found
+            }
+
     return of_pods.missing_pod_groups(pods, existing)
 
 
 def _told(report: Report) -> list[Line | str]:
     number = len(report.findings)
     first = f"{counted(number, 'finding')}." if number else "Nothing is found."
-    lines: list[Line | str] = [[Cell(first, "bold red" if number else "bold green")], "", *facts(report.facts)]
+    lines: list[Line | str] = [
+        [Cell(first, "bold red" if number else "bold green")],
+        "",
+        *facts(report.facts),
+    ]
+
     for finding in report.findings:
-        lines += ["", [Cell(f"{finding.check}: ", "bold yellow"), finding.sentence], f"  To do: {finding.todo}"]
+        lines += [
+            "",
+            [Cell(f"{finding.check}: ", "bold yellow"), finding.sentence],
+            f"  To do: {finding.todo}",
+        ]
+
     if report.unchecked:
-        lines += ["", "Not checked:", *(f"  {what}: {why}" for what, why in report.unchecked.items())]
+        lines += [
+            "",
+            "Not checked:",
+            *(f"  {what}: {why}" for what, why in report.unchecked.items()),
+        ]
+
     return lines

@@ -1,7 +1,8 @@
-"""Checks of who schedules: a Lease that nobody renews, and two daemons that decide at the same time.
+"""Checks of who schedules: a Lease that nobody renews, and two daemons that decide at the same
+time.
 
-Invariant: whether the Lease is renewed does not depend on this computer's clock alone: one that looks stale is read
-again. A daemon is known by the reporting instance of its Events.
+Invariant: whether the Lease is renewed does not depend on this computer's clock alone: one that
+looks stale is read again. A daemon is known by the reporting instance of its Events.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ CHECK = "leader"
 
 
 class LeaseSeen(NamedTuple):
-    """The Lease: its holder, "" for nobody, when it was renewed and acquired (times), for how long it is valid, and the
-    orders of an administrator.
+    """The Lease: its holder, "" for nobody, when it was renewed and acquired (times), for how long
+    it is valid, and the orders of an administrator.
     """
 
     holder: str
@@ -47,7 +48,9 @@ def read(client: BlockingClient, namespace: str, name: str) -> LeaseSeen | None:
     except ApiFault as fault:
         if fault.status == NOT_FOUND:
             return None
+
         raise
+
     with understood(f"Lease {namespace}/{name}"):
         spec = body.get("spec") or {}
         return LeaseSeen(
@@ -59,30 +62,54 @@ def read(client: BlockingClient, namespace: str, name: str) -> LeaseSeen | None:
         )
 
 
-def unled(client: BlockingClient, namespace: str, name: str, *, is_expected: bool) -> Iterator[Finding]:
+def unled(
+    client: BlockingClient,
+    namespace: str,
+    name: str,
+    *,
+    is_expected: bool,
+) -> Iterator[Finding]:
     """Whether nobody leads; `is_expected` if the installation elects a leader. Raises Fault."""
     lease = read(client, namespace, name)
     where = f"Lease {namespace}/{name}"
-    todo = f"kubectl -n {namespace} get pods -l app.kubernetes.io/name=gangsched, and read their logs."
+    todo = (
+        f"kubectl -n {namespace} get pods -l app.kubernetes.io/name=gangsched, and read their logs."
+    )
+
     if lease is None:
         if is_expected:
-            yield Finding(CHECK, f"{where} does not exist: no replica has ever led, and no gang is scheduled.", todo)
+            yield Finding(
+                CHECK,
+                f"{where} does not exist: no replica has ever led, and no gang is scheduled.",
+                todo,
+            )
+
         return
+
     for sentence in changes(NO_ORDERS, lease.orders):
-        withdraw = f"kubectl -n {namespace} annotate lease {name} KEY- once its reason is gone (docs/runbook.md)."
+        withdraw = (
+            f"kubectl -n {namespace} annotate lease {name} KEY- once its reason is gone"
+            " (docs/runbook.md)."
+        )
         yield Finding("orders", sentence, withdraw)
+
     if not lease.holder:
-        said = f"{where} has no holder since {lease.renewed or 'it was created'}: no gang is scheduled."
+        said = (
+            f"{where} has no holder since {lease.renewed or 'it was created'}: no gang is"
+            " scheduled."
+        )
         yield Finding(CHECK, said, todo)
         return
+
     if not _is_stale(lease):
         return
+
     time.sleep(LOOK_AGAIN_S)
     again = read(client, namespace, name)
     if again is not None and again[:2] == lease[:2]:
         said = (
-            f"{where} is held by {lease.holder}, which renewed it last at {lease.renewed}; it is valid for "
-            f"{lease.duration_s:g} s: no gang is scheduled."
+            f"{where} is held by {lease.holder}, which renewed it last at {lease.renewed}; it is"
+            f" valid for {lease.duration_s:g} s: no gang is scheduled."
         )
         yield Finding(CHECK, said, todo)
 
@@ -104,21 +131,25 @@ def rivals(client: BlockingClient) -> Iterator[Finding]:
     events = client.items(EVENTS, fieldSelector=f"reportingComponent={CONTROLLER}")
     with understood("The list of Events"):
         seen = writers(events)
+
     names = sorted(seen)
     # One that took over from another began after the other's end.
-    pairs = [
-        (one, two)
-        for place, one in enumerate(names)
-        for two in names[place + 1 :]
-        if seen[one].first < seen[two].last and seen[two].first < seen[one].last
-    ]
+    pairs = []
+
+    for place, one in enumerate(names):
+        for two in names[place + 1 :]:
+            if seen[one].first < seen[two].last and seen[two].first < seen[one].last:
+                pairs.append((one, two))
+
     if pairs:
         both = sorted({name for pair in pairs for name in pair})
         yield Finding(
             CHECK,
-            f"{len(both)} daemons schedule at the same time: {', '.join(both)} wrote Events by turns, the last one at "
-            f"{max(seen[name].last for name in both)}. Each takes what the other has promised.",
-            "End all but one, or give each its own scheduler name and Lease; replicas of one name need --leader-elect.",
+            f"{len(both)} daemons schedule at the same time: {', '.join(both)} wrote Events by"
+            f" turns, the last one at {max(seen[name].last for name in both)}. Each takes what the"
+            " other has promised.",
+            "End all but one, or give each its own scheduler name and Lease; replicas of one name"
+            " need --leader-elect.",
         )
 
 
@@ -126,10 +157,15 @@ def writers(events: Sequence[Mapping[str, Any]]) -> dict[str, Seen]:
     """The daemons that wrote these Events."""
     found: dict[str, list[str]] = defaultdict(list)
     for event in events:
-        instance = str(event.get("reportingInstance") or (event.get("source") or {}).get("host") or "")
+        instance = str(
+            event.get("reportingInstance") or (event.get("source") or {}).get("host") or ""
+        )
         if instance:
             found[instance] += [moment for moment in _moments(event) if moment]
-    return {instance: Seen(min(moments), max(moments)) for instance, moments in found.items() if moments}
+
+    return {
+        instance: Seen(min(moments), max(moments)) for instance, moments in found.items() if moments
+    }
 
 
 def _moments(event: Mapping[str, Any]) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ from gangsched.model.text import counted
 
 @dataclass(slots=True)
 class PlanAnswer:
-    """The answer for one gang. `nodes` are kinds of nodes with their number, `assignments` (pod set, node, pods), and
-    `domains` the best domains of required levels.
+    """The answer for one gang. `nodes` are kinds of nodes with their number, `assignments` (pod
+    set, node, pods), and `domains` the best domains of required levels.
 
     `fits` is also true if other pods would be evicted first; the message then says so.
     """
@@ -40,7 +40,10 @@ def of_review(status: Mapping[str, Any]) -> PlanAnswer:
         fits=bool(status.get("fits")),
         reason=str(status.get("reason") or ""),
         message=str(status.get("message") or ""),
-        nodes=[(str(each.get("kind")), int(each.get("count") or 0)) for each in status.get("nodes") or ()],
+        nodes=[
+            (str(each.get("kind")), int(each.get("count") or 0))
+            for each in status.get("nodes") or ()
+        ],
         assignments=[
             (str(each.get("podSet")), str(each.get("node")), int(each.get("count") or 0))
             for each in status.get("assignments") or ()
@@ -63,7 +66,8 @@ def printed_plan(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> Pr
         message=answer.message,
         nodes=[PrintedKind(kind=kind, count=number) for kind, number in answer.nodes],
         assignments=[
-            PrintedAssignment(pod_set=pod_set, node=node, count=number) for pod_set, node, number in answer.assignments
+            PrintedAssignment(pod_set=pod_set, node=node, count=number)
+            for pod_set, node, number in answer.assignments
         ],
         preempts=answer.preempts,
         suggestions=answer.suggestions,
@@ -75,25 +79,36 @@ def printed_plan(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> Pr
 def lines(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> list[Line | str]:
     """The answer as text; its first line is yes or no."""
     of = counted(wanted.pods, "pod")
-    name = f"Gang {namespace}/{wanted.name}" if wanted.declared else f"{namespace}/{wanted.name}, as one gang of {of},"
+    name = (
+        f"Gang {namespace}/{wanted.name}"
+        if wanted.declared
+        else f"{namespace}/{wanted.name}, as one gang of {of},"
+    )
+
     if answer.fits:
-        many = sum(number for _, number in answer.nodes) or len({node for _, node, _ in answer.assignments})
+        many = sum(number for _, number in answer.nodes) or len(
+            {node for _, node, _ in answer.assignments}
+        )
         where = f", its {of} on {counted(many, 'node')}" if many else ""
         when = "once others are evicted for it" if answer.reason == Reason.PREEMPTING else "now"
         said = sentence(f"Yes: {name} would start {when}{where}")
     else:
         said = sentence(f"No: {name} would not start now: {answer.message}")
+
     told: list[Line | str] = [[Cell(said, "bold green" if answer.fits else "bold yellow")]]
     told += [f"  {number} × {kind}" for kind, number in answer.nodes]
     told += [f"  It would have {victim} evicted." for victim in answer.preempts]
-    told += [f"  What would help: {sentence(each)}" for each in answer.suggestions]
-    told += [f"  Problem: {sentence(each)}" for each in answer.problems]
+    told += [f"  What would help: {sentence(suggestion)}" for suggestion in answer.suggestions]
+    told += [f"  Problem: {sentence(problem)}" for problem in answer.problems]
+
     if answer.fits and answer.message and answer.reason == Reason.PREEMPTING:
         told.append(f"  {sentence(answer.message)}")
+
     told += in_domains(answer.domains)
     if answer.assignments:
         rows = [(pod_set, node, str(number)) for pod_set, node, number in answer.assignments]
         told += ["", *columns(("PODS OF", "NODE", "NUMBER"), rows)]
+
     return told
 
 

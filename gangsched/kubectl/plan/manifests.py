@@ -1,8 +1,8 @@
 """Manifests: the pod templates of workloads, their numbers of pods, and their gangs.
 
-Invariant: the pods that a controller would create are derived from the manifest alone; if that is impossible, an error
-says so. Pods whose metadata names a gang belong to it. Pods of one object that name no gang are evaluated as one gang,
-which operators would create with gang scheduling enabled.
+Invariant: the pods that a controller would create are derived from the manifest alone; if that is
+impossible, an error says so. Pods whose metadata names a gang belong to it. Pods of one object that
+name no gang are evaluated as one gang, which operators would create with gang scheduling enabled.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class TemplateSet:
 
 @dataclass(slots=True)
 class ManifestGang:
-    """One gang of the file. `declared`: its pods or a PodGroup name it; otherwise it consists of one object's pods."""
+    """One gang of the file. `declared`: its pods or a PodGroup name it; otherwise it consists of
+    one object's pods.
+    """
 
     name: str
     declared: bool
@@ -53,7 +55,7 @@ class ManifestGang:
     @property
     def pods(self) -> int:
         """Number of pods."""
-        return sum(each.count for each in self.pod_sets)
+        return sum(template_set.count for template_set in self.pod_sets)
 
 
 def read(path: Path) -> list[Mapping[str, Any]]:
@@ -63,91 +65,136 @@ def read(path: Path) -> list[Mapping[str, Any]]:
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise CannotAnswer(f"Cannot read {path}: {getattr(error, 'strerror', None) or 'it is no text'}.") from error
+        raise CannotAnswer(
+            f"Cannot read {path}: {getattr(error, 'strerror', None) or 'it is no text'}."
+        ) from error
+
     try:
         documents = [document for document in yaml.load_all(text, Loader=LOADER) if document]
     except yaml.YAMLError as error:
         raise CannotAnswer(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+
     objects = [each for document in documents for each in _objects(document)]
     if not all(isinstance(each, Mapping) and each.get("kind") for each in objects):
-        raise CannotAnswer(f"{path} has something that is no Kubernetes object: each needs apiVersion and kind.")
+        raise CannotAnswer(
+            f"{path} has something that is no Kubernetes object: each needs apiVersion and kind."
+        )
+
     return objects
 
 
 def _objects(document: Any) -> Sequence[Any]:
-    return (
-        document.get("items") or () if isinstance(document, Mapping) and document.get("kind") == "List" else (document,)
-    )
+    if isinstance(document, Mapping) and document.get("kind") == "List":
+        return document.get("items") or ()
+
+    return (document,)
 
 
 def gangs(objects: Sequence[Mapping[str, Any]]) -> list[ManifestGang]:
     """Gangs of these objects, in order. Raises CannotAnswer if there is no pod template."""
     groups = {str(each["metadata"]["name"]): each for each in objects if each["kind"] == "PodGroup"}
     found: dict[tuple[str, str], ManifestGang] = {}
+
     for each in objects:
         metadata = each.get("metadata") or {}
         name = str(metadata.get("name") or metadata.get("generateName") or "unnamed").rstrip("-")
+
         try:
             pod_sets = [_labelled(pod_set) for pod_set in _pod_sets(each, objects)]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CannotAnswer(f"{each['kind']} {name} is not understood: {type(error).__name__} {error}.") from error
+            raise CannotAnswer(
+                f"{each['kind']} {name} is not understood: {type(error).__name__} {error}."
+            ) from error
+
         for pod_set in pod_sets:
             declared = gang_of(pod_set.template)
             key = (str(metadata.get("namespace") or ""), declared or f"{each['kind']}/{name}")
-            gang = found.setdefault(key, ManifestGang(declared or name, bool(declared), namespace=key[0]))
+            gang = found.setdefault(
+                key,
+                ManifestGang(declared or name, bool(declared), namespace=key[0]),
+            )
+
             if declared in groups:
                 pod_set.template = _with_settings(pod_set.template, groups[declared])
+
             gang.pod_sets.append(pod_set)
             stated = _of_group(groups.get(declared, {})) if declared else _minimum(each)
             gang.min_member = stated if isinstance(stated, int) else gang.min_member
+
     if not found:
         kinds = ", ".join(sorted({str(each["kind"]) for each in objects})) or "nothing"
         raise CannotAnswer(f"There is no pod template in the file ({kinds}).")
+
     return [gang for gang in found.values() if gang.pods]
 
 
 def gang_of(template: Template) -> str:
     """The gang that a template's metadata names; "" if none."""
     metadata = template.get("metadata") or {}
-    named = dict(keys.pod_gang_metadata(metadata.get("labels") or {}, metadata.get("annotations") or {}))
-    return next((named[identity.key] for identity in keys.IDENTITIES if named.get(identity.key)), "")
+    named = dict(
+        keys.pod_gang_metadata(metadata.get("labels") or {}, metadata.get("annotations") or {})
+    )
+    return next(
+        (named[identity.key] for identity in keys.IDENTITIES if named.get(identity.key)), ""
+    )
 
 
 def _labelled(pod_set: TemplateSet) -> TemplateSet:
-    """With the label of custom PodGroups in place of a native group, which pods of a template cannot be in."""
+    """With the label of custom PodGroups in place of a native group, which pods of a template
+    cannot be in.
+    """
     template = pod_set.template
     name = ((template.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
     if not name:
         return pod_set
+
     metadata = template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), keys.IDENTITIES[0].key: str(name)}
     spec = {key: value for key, value in template["spec"].items() if key != "schedulingGroup"}
-    return TemplateSet(pod_set.name, pod_set.count, {"metadata": {**metadata, "labels": labels}, "spec": spec})
+
+    return TemplateSet(
+        pod_set.name,
+        pod_set.count,
+        {"metadata": {**metadata, "labels": labels}, "spec": spec},
+    )
 
 
 def _with_settings(template: Template, group: Mapping[str, Any]) -> Template:
-    """The template, with the PodGroup's settings in its annotations where it says nothing itself."""
+    """The template, with the PodGroup's settings in its annotations where it says
+    nothing itself.
+    """
     metadata = template.get("metadata") or {}
     settings = dict(keys.pod_group_metadata(group["metadata"].get("annotations") or {}))
     annotations = {**settings, **(metadata.get("annotations") or {})}
+
     return {**template, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _of_group(group: Mapping[str, Any]) -> Any:
     """The minimum of a PodGroup of any API group."""
     spec = group.get("spec") or {}
-    return spec.get("minMember", ((spec.get("schedulingPolicy") or {}).get("gang") or {}).get("minCount"))
+    return spec.get(
+        "minMember",
+        ((spec.get("schedulingPolicy") or {}).get("gang") or {}).get("minCount"),
+    )
 
 
 def _minimum(body: Mapping[str, Any]) -> Any:
-    """The minimum that an operator gives to the PodGroup that it makes (kubeflow's SchedulingPolicy)."""
+    """The minimum that an operator gives to the PodGroup that it makes (kubeflow's
+    SchedulingPolicy).
+    """
     spec = body.get("spec") or {}
     return ((spec.get("runPolicy") or {}).get("schedulingPolicy") or {}).get("minAvailable")
 
 
-def _pod_sets(body: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> Iterator[TemplateSet]:
-    kind, spec = body["kind"], body.get("spec") or {}
+def _pod_sets(
+    body: Mapping[str, Any],
+    objects: Sequence[Mapping[str, Any]],
+) -> Iterator[TemplateSet]:
+    kind = body["kind"]
+    spec = body.get("spec") or {}
     name = str((body.get("metadata") or {}).get("name") or kind.lower())
+
     if kind == "Pod":
         metadata = body.get("metadata") or {}
         kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
@@ -163,7 +210,9 @@ def _pod_sets(body: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> 
     elif kind == "TrainJob":
         yield from _of_train_job(name, spec, objects)
     elif kind in {"RayCluster", "RayJob", "RayService"}:
-        yield from _of_ray(spec if kind == "RayCluster" else spec.get("rayClusterSpec") or spec["rayClusterConfig"])
+        yield from _of_ray(
+            spec if kind == "RayCluster" else spec.get("rayClusterSpec") or spec["rayClusterConfig"]
+        )
     elif specs := next((spec[each] for each in REPLICA_SPECS if spec.get(each)), None):
         for role, of in specs.items():
             yield TemplateSet(str(role).lower(), _count(of.get("replicas")), of["template"])
@@ -180,9 +229,12 @@ def _count(stated: Any) -> int:
 
 def _of_job(spec: Mapping[str, Any]) -> tuple[int, Template]:
     """How many pods run at a time, and their template (batch/v1)."""
-    at_a_time, completions = _count(spec.get("parallelism")), spec.get("completions")
+    at_a_time = _count(spec.get("parallelism"))
+    completions = spec.get("completions")
     # A Job never runs more pods at a time than it has completions.
-    return (at_a_time if completions is None else min(at_a_time, int(completions))), spec["template"]
+    return (at_a_time if completions is None else min(at_a_time, int(completions))), spec[
+        "template"
+    ]
 
 
 def _of_job_set(spec: Mapping[str, Any]) -> Iterator[TemplateSet]:
@@ -198,31 +250,47 @@ def _of_ray(spec: Mapping[str, Any]) -> Iterator[TemplateSet]:
         yield TemplateSet(str(group.get("groupName") or "workers"), count, group["template"])
 
 
-def _of_train_job(name: str, spec: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> Iterator[TemplateSet]:
+def _of_train_job(
+    name: str,
+    spec: Mapping[str, Any],
+    objects: Sequence[Mapping[str, Any]],
+) -> Iterator[TemplateSet]:
     """The runtime has the templates; `trainer` says how many nodes, and what each asks for."""
     ref = spec["runtimeRef"]
     kind = str(ref.get("kind") or "ClusterTrainingRuntime")
+
     runtime = next(
-        (each for each in objects if each["kind"] == kind and each["metadata"].get("name") == ref["name"]), None
+        (
+            each
+            for each in objects
+            if each["kind"] == kind and each["metadata"].get("name") == ref["name"]
+        ),
+        None,
     )
     if runtime is None:
         raise CannotAnswer(
             f"TrainJob {name} has its pod templates in {kind} {ref['name']}: "
             f"put that into the file (kubectl get {kind.lower()} {ref['name']} -o yaml)."
         )
+
     trainer = spec.get("trainer") or {}
     nodes = trainer.get("numNodes", (runtime["spec"].get("mlPolicy") or {}).get("numNodes"))
+
     for pod_set in _of_job_set(runtime["spec"]["template"]["spec"]):
         if pod_set.name == "node":
             pod_set.count = _count(nodes) if nodes is not None else pod_set.count
             if trainer.get("resourcesPerNode"):
                 pod_set.template = _asking(pod_set.template, trainer["resourcesPerNode"])
+
         yield pod_set
 
 
 def _asking(template: Template, resources: Mapping[str, Any]) -> Template:
     """The template, its container `node` (or first) with these resources."""
     containers = [dict(each) for each in template["spec"]["containers"]]
-    chosen = next((each for each in containers if each.get("name") == "node"), containers[0])
+    chosen = next(
+        (container for container in containers if container.get("name") == "node"), containers[0]
+    )
     chosen["resources"] = resources
+
     return {**template, "spec": {**template["spec"], "containers": containers}}

@@ -1,6 +1,7 @@
 """The file of a snapshot: gzipped JSON with API objects, reduced to the fields that are read.
 
-Invariant: readers decode the objects as the daemon does (`kube.read`), so both interpret them alike.
+Invariant: readers decode the objects as the daemon does (`kube.read`), so both interpret them
+alike.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ class DecodedList(msgspec.Struct, rename="camel"):
 class SnapshotFile(msgspec.Struct, rename="camel"):
     """All input of a plan.
 
-    `resources` are the objects by plural name, `unread` the plural names that could not be read, with reasons.
-    `pod_groups` are by API group; groups that are not served are missing. `settings` are the daemon's, as far as known.
-    In a file about an internal error, `decoded` has all of this, and `fault` the traceback.
+    `resources` are the objects by plural name, `unread` the plural names that could not be read,
+    with reasons. `pod_groups` are by API group; groups that are not served are missing. `settings`
+    are the daemon's, as far as known. In a file about an internal error, `decoded` has all of this,
+    and `fault` the traceback.
     """
 
     kind: str
@@ -74,12 +76,18 @@ def read(path: Path) -> SnapshotFile:
     try:
         snapshot = _decoder.decode(gzip.decompress(path.read_bytes()))
     except OSError as error:  # gzip.BadGzipFile is one
-        raise CannotAnswer(f"Cannot read {path}: {error.strerror or 'it is no snapshot'}.") from error
+        raise CannotAnswer(
+            f"Cannot read {path}: {error.strerror or 'it is no snapshot'}."
+        ) from error
     except (EOFError, zlib.error, msgspec.MsgspecError) as error:
-        raise CannotAnswer(f"{path} is no snapshot of kubectl gangsched, or is damaged: {error}.") from error
+        raise CannotAnswer(
+            f"{path} is no snapshot of kubectl gangsched, or is damaged: {error}."
+        ) from error
+
     if snapshot.kind != KIND or snapshot.format > DECODED_FORMAT:
         raise CannotAnswer(
-            f"{path} is a {snapshot.kind} of format {snapshot.format}, made by gangsched {snapshot.gangsched}: "
-            "replay it with that version."
+            f"{path} is a {snapshot.kind} of format {snapshot.format}, made by gangsched"
+            f" {snapshot.gangsched}: replay it with that version."
         )
+
     return snapshot

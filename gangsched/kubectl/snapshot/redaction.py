@@ -1,8 +1,9 @@
 """Redaction of snapshots: omitted fields and replaced names.
 
-Invariant: only fields that affect decisions are kept (the wire structs of `kube.read` have no others). Annotations that
-are not read and labels that no selector names are dropped. `redact_names` replaces every name consistently by one that
-sorts at the same place: names break ties, and the plan must stay the same.
+Invariant: only fields that affect decisions are kept (the wire structs of `kube.read` have no
+others). Annotations that are not read and labels that no selector names are dropped. `redact_names`
+replaces every name consistently by one that sorts at the same place: names break ties, and the plan
+must stay the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ import msgspec
 from gangsched.api import keys
 from gangsched.api.values import BadValue, parse_groups
 from gangsched.kube.read.decode import MIRROR
-from gangsched.kube.read.storage import BIND_COMPLETED, OLD_STORAGE_CLASS, SELECTED_NODE, ZONE_LABELS
+from gangsched.kube.read.storage import (
+    BIND_COMPLETED,
+    OLD_STORAGE_CLASS,
+    SELECTED_NODE,
+    ZONE_LABELS,
+)
 from gangsched.model.gpu_policy import PRODUCT_LABEL, SHARED_RESOURCE, SHARING_LABEL, TOPOLOGY_KEYS
 
 ANNOTATIONS = (
@@ -83,7 +89,8 @@ NAMES = frozenset(
     }
 )
 """Fields whose values are names of objects, which need not exist."""
-# Names of objects, and values of labels, which gangs are named by: these may have capitals and underscores.
+# Names of objects, and values of labels, which gangs are named by: these may have capitals and
+# underscores.
 _token = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 
 
@@ -94,6 +101,7 @@ def selected(objects: Iterable[Any]) -> set[str]:
         for field, value in _fields(each):
             if field in SELECTING:
                 found.update(_texts(value))
+
     return found
 
 
@@ -109,17 +117,24 @@ class Pseudonyms:
     """Replacement names of a cluster; `rename` applies them to any JSON value."""
 
     def __init__(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Collect the names of objects, namespaces, gangs and owners in `objects`, even if no such object exists."""
+        """Collect the names of objects, namespaces, gangs and owners in `objects`, even if no such
+        object exists.
+        """
         names: set[str] = set()
         for each in objects:
             metadata = each["metadata"]
             names.update((metadata.get("name") or "", metadata.get("namespace") or ""))
-            names.update(str(owner.get("name") or "") for owner in metadata.get("ownerReferences") or ())
+            names.update(
+                str(owner.get("name") or "") for owner in metadata.get("ownerReferences") or ()
+            )
             marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
             names.update(marks.get(identity.key) or "" for identity in keys.IDENTITIES)
+
             for key in keys.GROUPS:
                 names.update(part for gang in _listed(marks.get(key)) for part in gang.split("/"))
+
             names.update(_named(each))
+
         # Numbers of one width sort as the names do, so that ties are broken the same way.
         self._other = {name: f"n{number:06}" for number, name in enumerate(sorted(names - {""}))}
 
@@ -134,18 +149,27 @@ class Pseudonyms:
         if isinstance(value, str) and field not in WORDS:
             # Messages are free text, and may quote anything.
             return "" if field == "message" else self._text(value)
+
         return value
 
     def _groups(self, text: str) -> str:
-        """The gangs of a group by their other names; a text that lists none stays a bad value, without a word of it."""
+        """The gangs of a group by their other names; a text that lists none stays a bad value,
+        without a word of it.
+        """
         listed = _listed(text)
         if not listed:
             return "?" if text.strip() not in {"", "[]"} else text
-        return msgspec.json.encode(["/".join(map(self._text, gang.split("/"))) for gang in listed]).decode()
+
+        return msgspec.json.encode(
+            ["/".join(map(self._text, gang.split("/"))) for gang in listed]
+        ).decode()
 
     def _text(self, text: str) -> str:
         whole = self._other.get(text)
-        return whole if whole is not None else _token.sub(lambda found: self._other.get(found[0], found[0]), text)
+        if whole is not None:
+            return whole
+
+        return _token.sub(lambda found: self._other.get(found[0], found[0]), text)
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """`snapshot`: reads what the daemon reads, and writes it to one file.
 
-Invariant: the resources are those of `kube.read.resources`. Nodes, pods and namespaces must be readable. Other
-resources that the user may not read count as unread, as for a daemon without the permission.
+Invariant: the resources are those of `kube.read.resources`. Nodes, pods and namespaces must be
+readable. Other resources that the user may not read count as unread, as for a daemon without the
+permission.
 """
 
 from __future__ import annotations
@@ -40,9 +41,14 @@ _containers = msgspec.json.Decoder(list[ContainerStatus] | None)
 
 def all_resources() -> dict[str, resources.Resource[Any, Any]]:
     """Resources that the daemon reads, by plural name, except PodGroups."""
-    required: tuple[Any, ...] = (resources.pods(ShapeTable()), resources.nodes(silent), resources.NAMESPACES)
+    required: tuple[Any, ...] = (
+        resources.pods(ShapeTable()),
+        resources.nodes(silent),
+        resources.NAMESPACES,
+    )
     storage = (*resources.STORAGE, *resources.ALLOCATED)
     optional: tuple[Any, ...] = (*storage, resources.DISRUPTION_BUDGETS, resources.SERVICES)
+
     return {each.name: each for each in (*required, *optional)}
 
 
@@ -51,10 +57,13 @@ def snapshot(session: Session, path: Path, *, redact_names: bool) -> int:
     taken = take(session.client, redact_names=redact_names)
     file.write(path, taken)
     numbers = {name: len(items) for name, items in taken.resources.items()}
-    numbers["podgroups"] = sum(len(each.items) for each in taken.pod_groups.values())
-    lines: list[Line | str] = [[Cell(f"{path} has everything that a plan is made from.", "bold"), ""]]
+    numbers["podgroups"] = sum(len(pod_groups.items) for pod_groups in taken.pod_groups.values())
+    lines: list[Line | str] = [
+        [Cell(f"{path} has everything that a plan is made from.", "bold"), ""]
+    ]
     lines += facts({name: str(number) for name, number in sorted(numbers.items())})
     write([*lines, *(f"Not read: {name}: {why}." for name, why in taken.unread.items())])
+
     return DONE
 
 
@@ -62,23 +71,35 @@ def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot
     """Read everything. Raises Fault and CannotAnswer."""
     settings = _settings(client)
     wanted = all_resources()
+
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        reading = {name: pool.submit(_read, client, each, settings) for name, each in wanted.items()}
-        reading_groups = {api_group: pool.submit(_pod_groups, client, api_group) for api_group in DIALECTS}
+        reading = {
+            name: pool.submit(_read, client, each, settings) for name, each in wanted.items()
+        }
+        reading_groups = {
+            api_group: pool.submit(_pod_groups, client, api_group) for api_group in DIALECTS
+        }
         answers = {name: future.result() for name, future in reading.items()}
         groups = {api_group: future.result() for api_group, future in reading_groups.items()}
+
     found = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
     unread = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
     pod_groups = {api_group: each for api_group, each in groups.items() if each is not None}
     everything = [body for bodies in found.values() for body in bodies]
     named = selected(everything)
+
     for body in everything:
         without_the_rest(body, named)
+
     if redact_names:
-        names = Pseudonyms((*everything, *(body for each in pod_groups.values() for body in each.items)))
+        names = Pseudonyms(
+            (*everything, *(body for each in pod_groups.values() for body in each.items))
+        )
         found = {name: [names.rename(body) for body in bodies] for name, bodies in found.items()}
+
         for each in pod_groups.values():
             each.items = [names.rename(body) for body in each.items]
+
     return file.SnapshotFile(
         kind=file.KIND,
         format=file.FORMAT,
@@ -86,7 +107,10 @@ def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot
         api_server=str(client.get("/version").get("gitVersion")),
         taken_at=format_timestamp(int(time.time())),
         settings=settings,
-        resources={name: [msgspec.Raw(msgspec.json.encode(body)) for body in bodies] for name, bodies in found.items()},
+        resources={
+            name: [msgspec.Raw(msgspec.json.encode(body)) for body in bodies]
+            for name, bodies in found.items()
+        },
         unread=unread,
         pod_groups=pod_groups,
     )
@@ -98,11 +122,14 @@ def _settings(client: BlockingClient) -> dict[str, Any]:
     except ApiFault as fault:
         if fault.status in {FORBIDDEN, NOT_FOUND}:
             return {}
+
         raise
 
 
 def _read(
-    client: BlockingClient, resource: resources.Resource[Any, Any], settings: Mapping[str, Any]
+    client: BlockingClient,
+    resource: resources.Resource[Any, Any],
+    settings: Mapping[str, Any],
 ) -> list[dict[str, Any]] | str:
     """The objects as far as they are read, or why there are none."""
     chosen = (
@@ -111,6 +138,7 @@ def _read(
         else {}
     )
     bodies: list[dict[str, Any]] = []
+
     try:
         for page in client.pages(resource.path, **chosen):
             bodies += (
@@ -125,38 +153,55 @@ def _read(
             raise
         if resource.optional:
             return lacking(fault)
+
         raise CannotAnswer(f"{lacking(fault)}, and a snapshot is made of that.") from fault
+
     return bodies
 
 
 def _pruned(wire: Any) -> Any:
-    """Without what stays undecoded: images and messages of containers are in there, and parameters of drivers."""
+    """Without what stays undecoded: images and messages of containers are in there, and parameters
+    of drivers.
+    """
     if isinstance(wire, WireDeviceObject):
         wire.spec.pop("config", None)
+
     if isinstance(wire, WireResourceClaim):
         shown = wire.status or {}
         shown.pop("devices", None)
+
         for part in (wire.spec, shown.get("allocation") or {}):
             (part.get("devices") or {}).pop("config", None)
+
     if isinstance(wire, WirePod):
         status = wire.status
         status.conditions = _again(status.conditions, _conditions)
         status.container_statuses = _again(status.container_statuses, _containers)
         status.init_container_statuses = _again(status.init_container_statuses, _containers)
+
     return wire
 
 
 def _again(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(decoder.decode(raw))) if bytes(raw) else NULL
+    if bytes(raw):
+        return msgspec.Raw(msgspec.json.encode(decoder.decode(raw)))
+
+    return NULL
 
 
 def _pod_groups(client: BlockingClient, api_group: str) -> file.PodGroups | None:
-    """Those of the API server's preferred version; None where they are not served or may not be read."""
+    """Those of the API server's preferred version; None where they are not served or may not be
+    read.
+    """
     (served,) = client.gets([f"/apis/{DIALECTS[api_group].api_group}"])
-    versions = [each["version"] for each in served.get("versions", ())] if isinstance(served, dict) else []
+    versions = (
+        [each["version"] for each in served.get("versions", ())] if isinstance(served, dict) else []
+    )
     for version in versions:
         try:
-            bodies = client.items(f"/apis/{api_version(api_group, version)}/{DIALECTS[api_group].plural}")
+            bodies = client.items(
+                f"/apis/{api_version(api_group, version)}/{DIALECTS[api_group].plural}"
+            )
         except ApiFault as fault:
             if fault.status == NOT_FOUND:
                 continue
@@ -164,16 +209,28 @@ def _pod_groups(client: BlockingClient, api_group: str) -> file.PodGroups | None
                 return None  # as for the daemon
             if fault.status == FORBIDDEN:
                 raise CannotAnswer(f"{lacking(fault)}, and a snapshot is made of that.") from fault
+
             raise
+
         return file.PodGroups(version, [_of_pod_group(body) for body in bodies])
+
     return None
 
 
-KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation", "resourceVersion")
+KEPT = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "generation",
+    "resourceVersion",
+)
 
 
 def _of_pod_group(body: dict[str, Any]) -> dict[str, Any]:
     metadata = body["metadata"]
     kept = {key: metadata[key] for key in KEPT if metadata.get(key) is not None}
     kept["annotations"] = dict(keys.pod_group_metadata(metadata.get("annotations") or {}))
+
     return {"metadata": kept, "spec": body.get("spec") or {}}

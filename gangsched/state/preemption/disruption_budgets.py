@@ -1,7 +1,8 @@
 """PodDisruptionBudgets by namespace.
 
-Invariant: while they are not listed or cannot be read, `snapshot` is None and no pod may be evicted, since an eviction
-could violate an unknown budget. The API server counts disruptions in the status of each budget.
+Invariant: while they are not listed or cannot be read, `snapshot` is None and no pod may be
+evicted, since an eviction could violate an unknown budget. The API server counts disruptions in the
+status of each budget.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ Budgets: TypeAlias = Mapping[str, tuple[PodDisruptionBudget, ...]]
 
 
 class DisruptionBudgets:
-    """Known PodDisruptionBudgets; call `apply`, `drop`, `replace` and `miss` for messages of the watch."""
+    """Known PodDisruptionBudgets; call `apply`, `drop`, `replace` and `miss` for messages of the
+    watch.
+    """
 
     def __init__(self) -> None:
         self._readable = False
         self._known: defaultdict[str, dict[str, PodDisruptionBudget]] = defaultdict(dict)
         self._snapshot: dict[str, tuple[PodDisruptionBudget, ...]] = {}
-        # Namespaces that the snapshot shows as they were, since a wave of deletions updates a budget with each pod.
+
+        # Namespaces that the snapshot shows as they were, since a wave of deletions updates a
+        # budget with each pod.
         self._stale: set[str] = set()
         self._changed = False
 
@@ -35,13 +40,16 @@ class DisruptionBudgets:
                 shown.pop(namespace, None)
                 if budgets := self._known.get(namespace):
                     shown[namespace] = tuple(budgets[key] for key in sorted(budgets))
+
             self._snapshot = shown
             self._stale.clear()
+
         return self._snapshot if self._readable else None
 
     def take_changed(self) -> bool:
         """Whether a budget changed since the last call, which may allow a preemption."""
-        changed, self._changed = self._changed, False
+        changed = self._changed
+        self._changed = False
         return changed
 
     def apply(self, budget: PodDisruptionBudget) -> None:
@@ -61,8 +69,10 @@ class DisruptionBudgets:
         listed = {budget.key: budget for budget in budgets}
         for key in [key for known in self._known.values() for key in known if key not in listed]:
             self.drop(key)
+
         for budget in listed.values():
             self.apply(budget)
+
         # Budgets that can be read again allow what was refused without knowing them.
         self._changed |= not self._readable
         self._readable = True

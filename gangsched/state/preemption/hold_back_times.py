@@ -1,10 +1,12 @@
-"""Holding back: which group keeps lower-priority groups off the nodes that it may use (semantics V27).
+"""Holding back: which group keeps lower-priority groups off the nodes that it may use (semantics
+V27).
 
-Invariant: at most one group holds others back: the highest-ranked waiting group that may preempt and has time left. A
-group has `hold_back_s` in total, from the start of its wait until it starts or is gone. The groups of a namespace and
-priority share one budget of that length, followed by a rest `RESTS` times as long; otherwise a gang that is recreated
-repeatedly would hold others back indefinitely. Nodes that are opened again are reported to the cluster, so that waiting
-groups are examined.
+Invariant: at most one group holds others back: the highest-ranked waiting group that may preempt
+and has time left. A group has `hold_back_s` in total, from the start of its wait until it starts or
+is gone. The groups of a namespace and priority share one budget of that length, followed by a rest
+`RESTS` times as long; otherwise a gang that is recreated repeatedly would hold others back
+indefinitely. Nodes that are opened again are reported to the cluster, so that waiting groups are
+examined.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ RESTS: Final = 10
 
 
 class HoldingBack:
-    """The group that holds others back. In `cluster` it only marks nodes as freed. Times are monotonic seconds."""
+    """The group that holds others back. In `cluster` it only marks nodes as freed. Times are
+    monotonic seconds.
+    """
 
     def __init__(self, cluster: Cluster, *, hold_back_s: float) -> None:
         self._cluster = cluster
         self._hold_back_s = hold_back_s
         self._waiting: set[GroupRecord] = set()
         self._share_until_s: dict[Share, float] = {}
+
         # With the time at which the group's time is over.
         self._shown: tuple[HeldBack, float] | None = None
 
@@ -36,14 +41,24 @@ class HoldingBack:
         for group in [group for group in self._waiting if _until_s(group) <= now_s]:
             self._waiting.remove(group)
             group.holds_back = None
+
         # A share is kept beyond its end, for as long as its groups must rest.
         rest_s = RESTS * self._hold_back_s
-        for share in [share for share, until_s in self._share_until_s.items() if until_s + rest_s <= now_s]:
+        for share in [
+            share for share, until_s in self._share_until_s.items() if until_s + rest_s <= now_s
+        ]:
             del self._share_until_s[share]
-        waiting = ((each, _until_s(group)) for group in self._waiting if (each := group.holds_back) is not None)
+
+        waiting = (
+            (each, _until_s(group))
+            for group in self._waiting
+            if (each := group.holds_back) is not None
+        )
         shown = min(waiting, key=lambda each: each[0].rank, default=None)
-        before, now = self.now(), shown[0] if shown is not None else None
+        before = self.now()
+        now = shown[0] if shown is not None else None
         self._shown = shown
+
         if before is not None and (left := _opened(before, now)):
             self._cluster.open(left)
 
@@ -59,21 +74,33 @@ class HoldingBack:
         """Ids of the groups that may hold others back, for validation."""
         return {group.id for group in self._waiting}
 
-    def wait(self, group: GroupRecord, namespaces: Iterable[str], where: HeldBack, now_s: float) -> None:
+    def wait(
+        self,
+        group: GroupRecord,
+        namespaces: Iterable[str],
+        where: HeldBack,
+        now_s: float,
+    ) -> None:
         """Record that a group of these namespaces waits for room that it may get by preemption."""
         until_s = now_s + self._hold_back_s
-        shares_s = [self._share_until_s.setdefault((each, where.right), until_s) for each in namespaces]
+        shares_s = []
+
+        for namespace in namespaces:
+            shares_s.append(self._share_until_s.setdefault((namespace, where.right), until_s))
+
         if group.holds_back_until_s is None:
             group.holds_back_until_s = min(shares_s)
+
         group.holds_back = where
         self._waiting.add(group)
 
     def end(self, group: GroupRecord, *, started: bool = False) -> None:
-        """Record that the group no longer waits for room that it may get by preemption. If it has `started` (or is
-        gone), its time is reset.
+        """Record that the group no longer waits for room that it may get by preemption. If it has
+        `started` (or is gone), its time is reset.
         """
         self._waiting.discard(group)
         group.holds_back = None
+
         if started:
             group.holds_back_until_s = None
 
@@ -84,9 +111,14 @@ class HoldingBack:
 
 def _until_s(group: GroupRecord) -> float:
     """When its time to hold others back ends."""
-    return group.holds_back_until_s if group.holds_back_until_s is not None else -inf
+    if group.holds_back_until_s is not None:
+        return group.holds_back_until_s
+
+    return -inf
 
 
 def _opened(before: HeldBack, now: HeldBack | None) -> set[str]:
-    """Nodes from which somebody is held back no more: a lower right holds fewer back from the same nodes."""
+    """Nodes from which somebody is held back no more: a lower right holds fewer back from the same
+    nodes.
+    """
     return {*before.nodes} - {*(now.nodes if now is not None and now.right >= before.right else ())}

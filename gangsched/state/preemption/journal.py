@@ -1,7 +1,7 @@
 """Events and metrics of nominations (semantics V22, V23).
 
-Invariant: no decisions are made here. The Event about a gang is written when the last of its evictions in a nomination
-is answered, because the Event contains the final number of evictions.
+Invariant: no decisions are made here. The Event about a gang is written when the last of its
+evictions in a nomination is answered, because the Event contains the final number of evictions.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ class Journal:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._counts: NominationCounts | None = None
-        # By the ids of a nomination and of a gang: its members before the evictions, a number that an Event names.
+
+        # By the ids of a nomination and of a gang: its members before the evictions, a number that
+        # an Event names.
         self._bound: dict[tuple[str, str], int] = {}
 
     def take_counts(self) -> NominationCounts | None:
         """Counts since the last call; None if all are 0."""
-        counts, self._counts = self._counts, None
+        counts = self._counts
+        self._counts = None
         return counts
 
     def _count(self) -> NominationCounts:
@@ -62,6 +65,7 @@ class Journal:
         for gang_id in {victim.gang for victim in record.victims.values() if victim.gang}:
             if gang_id in self._registry.gangs:
                 self._bound[record.id, gang_id] = self._registry.view(gang_id).bound
+
         if record.victims and record.decision.harm is not None:
             self._count().gangs_stopped += len(record.decision.stopped)
             self._count().lost_accelerator_seconds += record.decision.harm.work_lost / 1000
@@ -74,7 +78,9 @@ class Journal:
             del self._bound[key]
 
     def started(self, group: GroupRecord) -> None:
-        """Once all evicted members are replaced, clear the message that gangs of the group were preempted."""
+        """Once all evicted members are replaced, clear the message that gangs of the group were
+        preempted.
+        """
         for gang_id in group.gangs:
             self._registry.gangs[gang_id].preempted = ""
 
@@ -87,33 +93,63 @@ class Journal:
         """Event of an eviction that a PodDisruptionBudget blocks for now."""
         for ref in self._refs(group):
             text = preempting.delayed(victim, ref, message)
-            yield RecordEvent(ref, EventReason.PREEMPTION_DELAYED, text, action=ACTION, warning=True)
+            yield RecordEvent(
+                ref,
+                EventReason.PREEMPTION_DELAYED,
+                text,
+                action=ACTION,
+                warning=True,
+            )
 
     def answered(self, record: NominationRecord, answer: Evicted) -> Iterator[RecordEvent]:
         """Events of an eviction that the API server answered."""
-        victim, by = record.victims[answer.uid], self._beneficiary(record)
+        victim = record.victims[answer.uid]
+        by = self._beneficiary(record)
         if by is None:
             return
+
         if answer.result is EvictionResult.DONE:
             self._count().victims[victim.kind] += 1
-            if victim.is_of_whole and (evicted_gang := self._registry.gangs.get(victim.gang)) is not None:
+            if (
+                victim.is_of_whole
+                and (evicted_gang := self._registry.gangs.get(victim.gang)) is not None
+            ):
                 evicted_gang.preemptions += not evicted_gang.preempted
                 evicted_gang.preempted = VICTIM_MESSAGE
+
             ref = ObjectRef("v1", "Pod", victim.namespace, victim.name, victim.uid)
-            yield RecordEvent(ref, EventReason.PREEMPTED, preempting.preempted_pod(victim, by), action=ACTION)
+            yield RecordEvent(
+                ref,
+                EventReason.PREEMPTED,
+                preempting.preempted_pod(victim, by),
+                action=ACTION,
+            )
+
         gang = self._registry.gangs.get(victim.gang)
         if gang is None:
             return
-        # Evictions are answered about as they were ordered, so of thousands the last one tells at once.
-        of_gang = (record.fates[uid] for uid, each in reversed(record.victims.items()) if each.gang == victim.gang)
+
+        # Evictions are answered about as they were ordered, so of thousands the last one tells at
+        # once.
+        of_gang = (
+            record.fates[uid]
+            for uid, each in reversed(record.victims.items())
+            if each.gang == victim.gang
+        )
         if any(fate is Fate.ORDERED for fate in of_gang):
             return
+
         evicted = sum(
-            record.fates[uid] is Fate.EVICTED for uid in record.victims if record.victims[uid].gang == gang.id
+            record.fates[uid] is Fate.EVICTED
+            for uid in record.victims
+            if record.victims[uid].gang == gang.id
         )
-        bound, ref_of_gang = self._bound.get((record.id, victim.gang), evicted), gang_ref(gang)
+        bound = self._bound.get((record.id, victim.gang), evicted)
+
+        ref_of_gang = gang_ref(gang)
         if not evicted or ref_of_gang is None:
             return
+
         least = self._registry.view(victim.gang).min_member
         text = preempting.preempted_gang(victim.kind, evicted, bound, least, by, victim.namespace)
         yield RecordEvent(ref_of_gang, EventReason.PREEMPTED, text, action=ACTION)
@@ -126,4 +162,7 @@ class Journal:
     def _beneficiary(self, record: NominationRecord) -> ObjectRef | None:
         """Whom room is made for: the PodGroup of the first gang, else its pod."""
         group = self._registry.groups.get(record.group)
-        return gang_ref(self._registry.gangs[group.gangs[0]]) if group is not None else None
+        if group is not None:
+            return gang_ref(self._registry.gangs[group.gangs[0]])
+
+        return None

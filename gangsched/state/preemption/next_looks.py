@@ -1,7 +1,8 @@
-"""When each nomination is checked next: at once after a change, at its deadline, or when a vacant place expires.
+"""When each nomination is checked next: at once after a change, at its deadline, or when a vacant
+place expires.
 
-Invariant: a nomination has one such time, so no turn scans all nominations; and a turn checks at most `CHECKED_AT_ONCE`
-nominations, in the order in which they changed.
+Invariant: a nomination has one such time, so no turn scans all nominations; and a turn checks at
+most `CHECKED_AT_ONCE` nominations, in the order in which they changed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class NextLooks:
         self._now: dict[str, Set[str]] = {}
 
     def now(self, changed: Mapping[str, Set[str]]) -> None:
-        """Check these nominations in the next turns: on these nodes or, if none are given, on all nodes that matter."""
+        """Check these nominations in the next turns: on these nodes or, if none are given, on all
+        nodes that matter.
+        """
         for each, nodes in changed.items():
             # No nodes means all nodes, so once it is empty it stays empty.
             before = self._now.get(each, nodes)
@@ -35,6 +38,7 @@ class NextLooks:
         chosen = dict(islice(self._now.items(), CHECKED_AT_ONCE))
         for each in chosen:
             del self._now[each]
+
         return chosen
 
     def next_s(self) -> float | None:

@@ -1,7 +1,7 @@
 """One nomination: a preemption that is being carried out (semantics V10-V14).
 
-Invariant: a nomination occupies no room itself: its members stay pending, and their nodes are promises in the snapshot.
-A record only stores; `nominations` changes it.
+Invariant: a nomination occupies no room itself: its members stay pending, and their nodes are
+promises in the snapshot. A record only stores; `nominations` changes it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,14 @@ class Nominee:
     def promise(self, group: str, freed: ResourceVector = ()) -> Nomination:
         """The promised room for snapshots; leaving pods still use `freed` of it."""
         pod = self.pod
-        stand_in = Pod(uid=pod.uid, namespace="", name="", creation_s=0, shape=pod.shape, priority=pod.priority)
+        stand_in = Pod(
+            uid=pod.uid,
+            namespace="",
+            name="",
+            creation_s=0,
+            shape=pod.shape,
+            priority=pod.priority,
+        )
         return Nomination(self.node, stand_in, group, freed)
 
 
@@ -79,7 +86,8 @@ class NominationRecord:
 
     id: str
     group: str
-    #: Grows with each nomination of the process, so that the older one is known where two want the same node.
+    #: Grows with each nomination of the process, so that the older one is known where two want the
+    #: same node.
     serial: int
     decision: Preemption
     #: By the uid of the member, and of the victim.
@@ -89,13 +97,15 @@ class NominationRecord:
     deadline_s: float
     stage: Stage = Stage.PREPARING
     fates: dict[str, Fate] = field(default_factory=dict)
-    #: Pods that were terminating anyway when it was decided (V4), or are victims of other nominations.
+    #: Pods that were terminating anyway when it was decided (V4), or are victims of other
+    #: nominations.
     awaited: frozenset[str] = frozenset()
     #: Orders to nominate that are not answered; no eviction is sent before all are.
     unwritten: int = 0
     #: Victims that go with their whole gang and whose evictions are not answered yet.
     unanswered: set[str] = field(default_factory=set)
-    #: Why it cannot succeed, "" while it can. It then ends when the group is refused again, which may fit elsewhere.
+    #: Why it cannot succeed, "" while it can. It then ends when the group is refused again, which
+    #: may fit elsewhere.
     lost: str = ""
     expired: bool = False
     #: Victims that another nomination left to it, which are still to be marked.
@@ -104,23 +114,30 @@ class NominationRecord:
     told: Refusal | None = None
     #: Members that waited for room at the last check.
     waiting: frozenset[str] = frozenset()
-    #: When the last victim counts as stuck, as of `counted_s`: of thousands this is counted once a second.
+    #: When the last victim counts as stuck, as of `counted_s`: of thousands this is counted once a
+    #: second.
     ends_s: float = inf
     counted_s: float = -inf
-    #: What is promised (`Promised`): nodes that it depends on, uids whose room is promised, and nominees by node.
+    #: What is promised (`Promised`): nodes that it depends on, uids whose room is promised, and
+    #: nominees by node.
     nodes: set[str] = field(default_factory=set)
     kept: set[str] = field(default_factory=set)
     nominees_on: dict[str, list[Nominee]] = field(default_factory=dict)
 
     @property
     def lowest_priority(self) -> int:
-        """The lowest priority of its members, at which the largest number of other nominations restricts it."""
+        """The lowest priority of its members, at which the largest number of other nominations
+        restricts it.
+        """
         return min((nominee.pod.priority for nominee in self.nominees.values()), default=0)
 
     @property
     def looks_around(self) -> bool:
         """Whether changes on nodes other than the nominated ones may affect the nomination."""
-        return any(nominee.pod.claims or nominee.pod.shape.inter_pod is not None for nominee in self.nominees.values())
+        return any(
+            nominee.pod.claims or nominee.pod.shape.inter_pod is not None
+            for nominee in self.nominees.values()
+        )
 
     @property
     def placements(self) -> list[Placement]:
@@ -130,28 +147,40 @@ class NominationRecord:
     @property
     def members(self) -> tuple[NominatedMember, ...]:
         """Existing members, for the writer."""
-        return tuple(nominated(each) for each in self.placements if not is_to_come(each.pod.uid))
+        return tuple(
+            nominated(placement)
+            for placement in self.placements
+            if not is_to_come(placement.pod.uid)
+        )
 
     @property
     def marked_first(self) -> Collection[Victim]:
-        """The victims that must be marked before any victim is evicted, so that a restart can restore the nomination
-        (V13, V24).
+        """The victims that must be marked before any victim is evicted, so that a restart can
+        restore the nomination (V13, V24).
 
-        Single pods need no mark: if only some of them are evicted, no gang is below its minimum, and the next process
-        chooses the remaining ones again, since the fewest evictions are missing there. This saves a write and a watch
-        event per victim when the API server is the bottleneck. Only marked pods may be deleted.
+        Single pods need no mark: if only some of them are evicted, no gang is below its minimum,
+        and the next process chooses the remaining ones again, since the fewest evictions are
+        missing there. This saves a write and a watch event per victim when the API server is the
+        bottleneck. Only marked pods may be deleted.
         """
         singly = all(victim.kind is UnitKind.POD for victim in self.victims.values())
-        return () if singly and not self.breaks_budgets else self.victims.values()
+        if singly and not self.breaks_budgets:
+            return ()
+
+        return self.victims.values()
 
     @property
     def breaks_budgets(self) -> bool:
-        """Whether its victims are deleted, since a PodDisruptionBudget would prevent their evictions (V7)."""
+        """Whether its victims are deleted, since a PodDisruptionBudget would prevent their
+        evictions (V7).
+        """
         return self.decision.harm is not None and self.decision.harm.budgets_broken > 0
 
     @property
     def holds(self) -> Refusal | None:
-        """Why its group may not start yet: a start would cancel evictions that are not sent yet (V11)."""
+        """Why its group may not start yet: a start would cancel evictions that are not sent yet
+        (V11).
+        """
         return preempting.evicting() if self.unanswered else None
 
     def of(self, fate: Fate) -> list[str]:

@@ -1,7 +1,9 @@
-"""Promises of nominations by node: reserved places, and the pods that must leave first (semantics V10).
+"""Promises of nominations by node: reserved places, and the pods that must leave first (semantics
+V10).
 
-Invariant: plans see a reserved place together with the room that the nomination's victims still use of it, which
-becomes free for that nomination alone. For every node it is known which nominations must be checked after a change.
+Invariant: plans see a reserved place together with the room that the nomination's victims still use
+of it, which becomes free for that nomination alone. For every node it is known which nominations
+must be checked after a change.
 """
 
 from __future__ import annotations
@@ -30,44 +32,55 @@ from gangsched.state.preemption.nomination import Fate, NominationRecord, Nomine
 from gangsched.state.preemption.room import Placed, Room, RoomClaim
 
 NOTHING: Mapping[str, Nomination] = {}
-UNITS_A_CHECK, UNITS_A_PLACE = 250, 12
+UNITS_A_CHECK = 250
+UNITS_A_PLACE = 12
 """Units of work of checking a nomination, and of sharing out one of its places."""
 
 
 class Promised:
-    """Updates the promises in `cluster`; `wall_s` is in epoch seconds. `work` counts units of a turn."""
+    """Updates the promises in `cluster`; `wall_s` is in epoch seconds. `work` counts units of a
+    turn.
+    """
 
     def __init__(self, members: MemberStore, cluster: Cluster) -> None:
         self.wall_s = 0.0
         self.work = 0
         self._members = members
         self._cluster = cluster
+
         # By id, by node and id, and by the uid of a victim.
         self._records: dict[str, NominationRecord] = {}
         self._resting: defaultdict[str, dict[str, NominationRecord]] = defaultdict(dict)
         self._victims: dict[str, NominationRecord] = {}
+
         # Ids of those to which other nodes than their own may matter.
         self._around: set[str] = set()
         # Nodes with other promises than at the last `stale`, and the snapshot of then.
         self._moved: set[str] = set()
         self._seen: Snapshot | None = None
-        # Nodes whose places were changed since they were shared out, and the snapshot on which they were.
+
+        # Nodes whose places were changed since they were shared out, and the snapshot on which they
+        # were.
         self._unshared: set[str] = set()
         self._shared: Snapshot | None = None
+
         # Cache: the room on this snapshot, dropped by `changed`.
         self._room: tuple[Snapshot | None, Room | None] = (None, None)
 
-    # --- what is kept -----------------------------------------------------------------------------------------------
+    # --- what is kept ----------------------------------------------------------------------------
 
     def keep(self, record: NominationRecord) -> None:
         """Promise the room of the record's nominees, and drop its other promises."""
         self._records[record.id] = record
         for uid in record.kept - record.nominees.keys():
             self._show(f"{record.group} {uid}", None)
+
         record.kept = set(record.nominees)
         on: defaultdict[str, list[Nominee]] = defaultdict(list)
+
         for nominee in record.nominees.values():
             on[nominee.node].append(nominee)
+
         record.nominees_on = on
         nodes = {nominee.node for nominee in record.nominees.values()}
         nodes.update(victim.node for victim in record.victims.values())
@@ -85,18 +98,24 @@ class Promised:
             nominee = record.nominees.get(uid)
             taken = nominee is not None and self._members.node_of(uid) == nominee.node
             self._show(f"{record.group} {uid}", None, grows=not taken)
+
         nodes = record.nodes
         self._rest(record, set())
+
         for uid in record.victims:
             if self._victims.get(uid) is record:
                 del self._victims[uid]
+
         self._around.discard(record.id)
-        record.kept, record.nominees_on = set(), {}
+        record.kept = set()
+        record.nominees_on = {}
         self._unshared |= nodes
         self.changed()
 
     def stays(self, uid: str) -> None:
-        """Record that a pod is no longer a victim, including in the room that is being evaluated."""
+        """Record that a pod is no longer a victim, including in the room that is
+        being evaluated.
+        """
         self._victims.pop(uid, None)
         self._unshared.add(self._members.node_of(uid))
 
@@ -109,22 +128,26 @@ class Promised:
         return self._victims.keys()
 
     def _rest(self, record: NominationRecord, nodes: set[str]) -> None:
-        before, record.nodes = record.nodes, nodes
+        before = record.nodes
+        record.nodes = nodes
+
         for node in before - nodes:
             del self._resting[node][record.id]
             if not self._resting[node]:
                 del self._resting[node]
+
         for node in nodes:
             self._resting[node][record.id] = record
+
         if before != nodes:
             self._moved |= before | nodes
 
     def has_room(self, record: NominationRecord, group: Group) -> bool:
-        """Whether by totals a plan could place the minimum, or a surplus member, at least partly on the nominated nodes
-        (V11).
+        """Whether by totals a plan could place the minimum, or a surplus member, at least partly on
+        the nominated nodes (V11).
 
-        Members other than the nominated ones may use the promised places. While the nominated nodes cannot be used, the
-        group is woken for room elsewhere, like all waiting groups.
+        Members other than the nominated ones may use the promised places. While the nominated nodes
+        cannot be used, the group is woken for room elsewhere, like all waiting groups.
         """
         self.follow()
         self.work += UNITS_A_CHECK
@@ -132,22 +155,36 @@ class Promised:
         nodes = [node for node in record.nominees_on if node in snapshot.table.index]
         index = [snapshot.table.index[node] for node in nodes]
         alone = {pod.shape for gang in group.gangs for pod in gang.unhindered}
-        short = [(gang.id, lack, gang.pending) for gang in group.gangs if (lack := missing(gang, 0))]
+        short = [
+            (gang.id, lack, gang.pending) for gang in group.gangs if (lack := missing(gang, 0))
+        ]
         lacking = {name: (lack, Counter(pod.shape for pod in pods)) for name, lack, pods in short}
-        shapes, free = alone.union(*(counts for _, counts in lacking.values())), snapshot.free[:, index]
+        shapes = alone.union(*(counts for _, counts in lacking.values()))
+
+        free = snapshot.free[:, index]
         if not any(_rooms(shape, free, snapshot, index) for shape in shapes):
-            # Of the dozen nominations on a node nearly all wait for the first victim to go, and end here.
+            # Of the dozen nominations on a node nearly all wait for the first victim to go, and end
+            # here.
             return False
+
         priority = group.lowest_priority
         own = _seen_by(record.group, priority, nodes, snapshot)
+
         rooms = {shape: _rooms(shape, own, snapshot, index) for shape in shapes}
         if any(rooms[shape] for shape in alone):
             return True
         if not any(rooms.values()):
             return False
+
         free = self._cluster.without_promised(priority).free
         for shape in shapes:
-            rooms[shape] += _rooms(shape, free, snapshot) - _rooms(shape, free[:, index], snapshot, index)
+            rooms[shape] += _rooms(shape, free, snapshot) - _rooms(
+                shape,
+                free[:, index],
+                snapshot,
+                index,
+            )
+
         fits = {
             name
             for name, (lack, counts) in lacking.items()
@@ -160,85 +197,136 @@ class Promised:
     def _share_out(self, nodes: Set[str]) -> None:
         """Show the places there with what of each is still in use by pods that leave for it.
 
-        A victim stands in for the places of its own nomination, and what it takes beyond these for those of others who
-        wait for it. No room is counted twice: it would be open to everybody as soon as part of it comes free.
+        A victim stands in for the places of its own nomination, and what it takes beyond these for
+        those of others who wait for it. No room is counted twice: it would be open to everybody as
+        soon as part of it comes free.
         """
         for node in nodes & self._resting.keys():
             there: dict[str, dict[str, int]] = {}
             for uid in self._cluster.residents(node):
-                member, owner = self._members.get(uid), self._victims.get(uid)
-                goes = member is not None and (owner is not None or member.state is State.TERMINATING)
+                member = self._members.get(uid)
+                owner = self._victims.get(uid)
+
+                goes = member is not None and (
+                    owner is not None or member.state is State.TERMINATING
+                )
                 if member is not None and goes and not self.is_stuck(member.pod):
                     of = there.setdefault(owner.group if owner is not None else "", {})
                     for name, amount in member.pod.shape.requests:
                         of[name] = of.get(name, 0) + amount
-            # The oldest first, so that the place for which a victim stands in stays the same while others begin.
+
+            # The oldest first, so that the place for which a victim stands in stays the same while
+            # others begin.
             records = sorted(self._resting[node].values(), key=attrgetter("serial"))
-            places = [(each, nominee) for each in records for nominee in each.nominees_on.get(node, ())]
+            places = [
+                (nomination_record, nominee)
+                for nomination_record in records
+                for nominee in nomination_record.nominees_on.get(node, ())
+            ]
             self.work += UNITS_A_PLACE * len(places)
-            # Where no victim leaves, nothing is in use of any place, which need not be found out for each.
+
+            # Where no victim leaves, nothing is in use of any place, which need not be found out
+            # for each.
             parts = [
-                _take(leaving, nominee.pod.shape.requests) if (leaving := there.get(record.group)) else {}
+                (
+                    _take(leaving, nominee.pod.shape.requests)
+                    if (leaving := there.get(record.group))
+                    else {}
+                )
                 for record, nominee in places
             ]
             rest: dict[str, int] = {}
+
             for name, amount in chain.from_iterable(of.items() for of in there.values()):
                 rest[name] = rest.get(name, 0) + amount
+
             for (record, nominee), part in zip(places, parts, strict=True):
                 if rest and record.awaited:
-                    lacks = [(name, amount - part.get(name, 0)) for name, amount in nominee.pod.shape.requests]
+                    lacks = [
+                        (name, amount - part.get(name, 0))
+                        for name, amount in nominee.pod.shape.requests
+                    ]
                     for name, amount in _take(rest, lacks).items():
                         part[name] = part.get(name, 0) + amount
-                self._show(f"{record.group} {nominee.pod.uid}", nominee.promise(record.group, from_dict(part)))
+
+                self._show(
+                    f"{record.group} {nominee.pod.uid}",
+                    nominee.promise(record.group, from_dict(part)),
+                )
 
     def _show(self, key: str, promise: Nomination | None, *, grows: bool = True) -> None:
         self._cluster.nominate(key, promise, grows=grows)
 
-    # --- what must be checked ---------------------------------------------------------------------------------------
+    # --- what must be checked --------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Distribute the free room again among the places on nodes whose pods or promises changed since the last call.
+        """Distribute the free room again among the places on nodes whose pods or promises changed
+        since the last call.
 
-        All changes are handled in one call, because one plan may begin and end hundreds of nominations on the same
-        nodes.
+        All changes are handled in one call, because one plan may begin and end hundreds of
+        nominations on the same nodes.
         """
         if not self._resting:
             self._shared = None
             self._unshared.clear()
             return
-        nodes, self._unshared = self._unshared, set()
-        snapshot, before, self._shared = self._cluster.snapshot(), self._shared, self._cluster.snapshot()
+
+        nodes = self._unshared
+        self._unshared = set()
+        snapshot = self._cluster.snapshot()
+        before = self._shared
+        self._shared = self._cluster.snapshot()
+
         if before is not None and before.table is not snapshot.table:
             nodes.update(self._resting)
         elif before is not None and before.pods_by_node is not snapshot.pods_by_node:
-            changed = np.flatnonzero(before.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
+            changed = np.flatnonzero(
+                before.pods_by_node.versions != snapshot.pods_by_node.versions
+            ).tolist()
             nodes.update(map(snapshot.table.names.__getitem__, changed))
+
         self._share_out(nodes)
 
     def stale(self) -> dict[str, set[str]]:
-        """By the id of a nomination, the nodes that it depends on and that changed since the last call.
+        """By the id of a nomination, the nodes that it depends on and that changed since the last
+        call.
 
-        An empty set means that any node may matter. A nomination that no change affects is left out.
+        An empty set means that any node may matter. A nomination that no change affects is left
+        out.
         """
         if not self._records:  # a snapshot that nobody else needs costs a copy of all columns
-            self._moved, self._seen = set(), None
+            self._moved = set()
+            self._seen = None
             return {}
-        snapshot, seen = self._cluster.snapshot(), self._seen
-        moved, self._moved, self._seen = self._moved, set(), snapshot
+
+        snapshot = self._cluster.snapshot()
+        seen = self._seen
+        moved = self._moved
+        self._moved = set()
+        self._seen = snapshot
+
         if seen is snapshot and not moved:
             return {}
-        # A new table has other nodes or labels, and terms of pods may reject a member anywhere in their domain.
+        # A new table has other nodes or labels, and terms of pods may reject a member anywhere in
+        # their domain.
         if seen is None or seen.table is not snapshot.table or snapshot.pods_by_node.term_owners:
-            return {each: set() for each in self._records}
-        changed = np.flatnonzero(seen.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
+            return {record: set() for record in self._records}
+
+        changed = np.flatnonzero(
+            seen.pods_by_node.versions != snapshot.pods_by_node.versions
+        ).tolist()
         moved.update(map(snapshot.table.names.__getitem__, changed))
-        before, after = _of_others(seen), _of_others(snapshot)
+        before = _of_others(seen)
+
+        after = _of_others(snapshot)
         if before is not after:
             moved.update(node for node, _, _ in {*_by_node(before)} ^ {*_by_node(after)})
+
         stale: defaultdict[str, set[str]] = defaultdict(set)
         for node in moved & self._resting.keys():
             for each in self._resting[node]:
                 stale[each].add(node)
+
         return {**stale, **{each: set() for each in self._around}}
 
     def room(self) -> Room:
@@ -248,29 +336,55 @@ class Promised:
         if room is None or known is not snapshot:
             room = Room(snapshot, self, self._cluster.counts)
             self._room = snapshot, room
+
         return room
 
     def unplaced(self, record: NominationRecord, nodes: Set[str] = frozenset()) -> list[Placement]:
-        """Nominated members that have no room of their own yet; if `nodes` are given, only members nominated to
-        them.
+        """Nominated members that have no room of their own yet; if `nodes` are given, only members
+        nominated to them.
         """
         there = [nominee for node in nodes for nominee in record.nominees_on.get(node, ())]
-        placements = [each.placement for each in there if each.vacant_s is None] if nodes else record.placements
-        return [each for each in placements if not self._members.node_of(each.pod.uid)]
+        placements = (
+            [nominee.placement for nominee in there if nominee.vacant_s is None]
+            if nodes
+            else record.placements
+        )
+        result: list[Placement] = []
+
+        for placement in placements:
+            if not self._members.node_of(placement.pod.uid):
+                result.append(placement)
+
+        return result
 
     def is_stuck(self, pod: Pod) -> bool:
         """Whether a pod should have terminated long ago."""
         return bool(pod.deletion_s) and self.wall_s >= pod.deletion_s + STUCK_S
 
     def was_evicted(self, record: NominationRecord, uid: str) -> bool:
-        """Whether gangsched evicted the victim; the watch may show the eviction before the API server answers it."""
-        fate, member = record.fates[uid], self._members.get(uid)
-        return fate is Fate.EVICTED or (fate is Fate.ORDERED and member is not None and member.pod.deleting)
+        """Whether gangsched evicted the victim; the watch may show the eviction before the API
+        server answers it.
+        """
+        fate = record.fates[uid]
+        member = self._members.get(uid)
+        return fate is Fate.EVICTED or (
+            fate is Fate.ORDERED and member is not None and member.pod.deleting
+        )
 
     def is_halfway(self, record: NominationRecord) -> bool:
-        """Whether a gang that is evicted as a whole still has members whose evictions may not be sent (V12)."""
-        units = {record.victims[uid].unit for uid in record.unanswered if not self.was_evicted(record, uid)}
-        return any(self.was_evicted(record, uid) for uid, each in record.victims.items() if each.unit in units)
+        """Whether a gang that is evicted as a whole still has members whose evictions may not be
+        sent (V12).
+        """
+        units = {
+            record.victims[uid].unit
+            for uid in record.unanswered
+            if not self.was_evicted(record, uid)
+        }
+        return any(
+            self.was_evicted(record, uid)
+            for uid, each in record.victims.items()
+            if each.unit in units
+        )
 
     def heir(self, record: NominationRecord, uid: str) -> NominationRecord | None:
         """Another nomination that needs this victim of `record` and may evict it itself."""
@@ -279,9 +393,10 @@ class Promised:
             mine = other is not record and not other.lost and uid in other.awaited
             if mine and victim.priority < other.lowest_priority + victim.overdue:
                 return other
+
         return None
 
-    # --- what `Room` asks -------------------------------------------------------------------------------------------
+    # --- what `Room` asks ------------------------------------------------------------------------
 
     def nodes(self) -> Iterable[str]:
         """All nodes that a nomination depends on."""
@@ -297,11 +412,17 @@ class Promised:
     def leaving(self, node: str) -> Iterator[Placed]:
         """Pods on the node that terminate or will be evicted."""
         for uid in self._cluster.residents(node):
-            member, record = self._members.get(uid), self._victims.get(uid)
+            member = self._members.get(uid)
+            record = self._victims.get(uid)
+
             if member is None or self.is_stuck(member.pod):
                 continue
-            # What a lost nomination has not evicted stays, unless another one waits for it and evicts it in its place.
-            goes = record is not None and (not record.lost or self.was_evicted(record, uid) or self.heir(record, uid))
+
+            # What a lost nomination has not evicted stays, unless another one waits for it and
+            # evicts it in its place.
+            goes = record is not None and (
+                not record.lost or self.was_evicted(record, uid) or self.heir(record, uid)
+            )
             if goes or member.state is State.TERMINATING:
                 yield member.pod, node
 
@@ -312,21 +433,32 @@ class Promised:
             member = self._members.get(uid)
             if member is None or not member.node or member.state is State.TERMINATING:
                 continue
+
             if not self.was_evicted(claim, uid) and self.heir(claim, uid) is None:
                 yield member.pod, member.node
 
 
 def _seen_by(group: str, priority: int, nodes: Sequence[str], snapshot: Snapshot) -> Ints:
-    """`free[r][n]` on these nodes as a plan has it for the group, whose own promises do not restrict it."""
-    promises, index = snapshot.nominated, [snapshot.table.index[node] for node in nodes]
+    """`free[r][n]` on these nodes as a plan has it for the group, whose own promises do not
+    restrict it.
+    """
+    promises = snapshot.nominated
+    index = [snapshot.table.index[node] for node in nodes]
     free = snapshot.free[:, index]
+
     for level in promises.levels:
         if level.priority >= priority:
             free -= level.asked[:, index] - level.in_use[:, index]
-    own = [each for each in promises.by_group.get(group, NOTHING).values() if each.pod.priority >= priority]
+
+    own = [
+        nomination
+        for nomination in promises.by_group.get(group, NOTHING).values()
+        if nomination.pod.priority >= priority
+    ]
     layout = ColumnLayout(snapshot.resources, {node: n for n, node in enumerate(nodes)})
-    free += layout.sums((each.node, each.pod.shape.requests) for each in own)
-    free -= layout.sums((each.node, each.freed) for each in own)
+    free += layout.sums((nomination.node, nomination.pod.shape.requests) for nomination in own)
+    free -= layout.sums((nomination.node, nomination.freed) for nomination in own)
+
     return free
 
 
@@ -335,7 +467,10 @@ def _of_others(snapshot: Snapshot) -> Mapping[str, Nomination]:
 
 
 def _by_node(nominations: Mapping[str, Nomination]) -> Iterator[tuple[str, str, int]]:
-    return ((each.node, each.pod.uid, each.pod.priority) for each in nominations.values())
+    return (
+        (nomination.node, nomination.pod.uid, nomination.pod.priority)
+        for nomination in nominations.values()
+    )
 
 
 def _take(there: dict[str, int], asked: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -343,10 +478,18 @@ def _take(there: dict[str, int], asked: Iterable[tuple[str, int]]) -> dict[str, 
     part = {name: least for name, amount in asked if (least := min(amount, there.get(name, 0))) > 0}
     for name, amount in part.items():
         there[name] -= amount
+
     return part
 
 
-def _rooms(shape: Shape, free: Ints, snapshot: Snapshot, index: Sequence[int] | slice = slice(None)) -> int:
-    """How many pods of the shape those nodes take that it may use; `free` has the columns of `index` only."""
+def _rooms(
+    shape: Shape,
+    free: Ints,
+    snapshot: Snapshot,
+    index: Sequence[int] | slice = slice(None),
+) -> int:
+    """How many pods of the shape those nodes take that it may use; `free` has the columns of
+    `index` only.
+    """
     mask = static_fit(shape, snapshot.table).mask[index]
     return int(room(shape, free, snapshot.resources)[mask].sum())

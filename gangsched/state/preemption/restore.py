@@ -1,8 +1,8 @@
 """Restore the nominations of an earlier process (semantics V24).
 
-Invariant: a nomination is restored as a whole or not at all: every needed member has its node; in every gang that would
-fall below its minimum, all members have the condition of victims; and the group fits once terminating pods and these
-victims are gone.
+Invariant: a nomination is restored as a whole or not at all: every needed member has its node; in
+every gang that would fall below its minimum, all members have the condition of victims; and the
+group fits once terminating pods and these victims are gone.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ def restore(
     *,
     breakable: Budgets,
 ) -> list[Action]:
-    """Restore nominations in the order of rank, and clear the remaining writes of nominations that cannot be restored.
+    """Restore nominations in the order of rank, and clear the remaining writes of nominations that
+    cannot be restored.
 
-    `breakable` are the PodDisruptionBudgets that may be violated, as the setting `last_resort` permits. It is not
-    stored whether victims violate a budget; they do if more of them remain than the budget allows now.
+    `breakable` are the PodDisruptionBudgets that may be violated, as the setting `last_resort`
+    permits. It is not stored whether victims violate a budget; they do if more of them remain than
+    the budget allows now.
     """
     left = _Left(nominations, members, cluster, registry, wall_s, breakable)
     groups = [group for group in registry.groups.values() if left.nominated(group)]
     actions: list[Action] = []
+
     for group in sorted(groups, key=lambda each: group_key(registry.group(each.id, now_s))):
         decision = left.decision(group)
         if decision is not None:
@@ -53,6 +56,7 @@ def restore(
         else:
             cleared = tuple(nominated(placement) for placement in left.nominated(group))
             actions.append(CancelPreemption(f"{group.id}/restore", cleared))
+
     return actions
 
 
@@ -70,18 +74,28 @@ class _Left:
     def nominated(self, group: GroupRecord) -> list[Placement]:
         """The waiting members that have a nominated node."""
         waiting = nominees.waiting(group, self.registry).values()
-        return [Placement(each.pod, each.pod.nominated_node) for each in waiting if each.pod.nominated_node]
+        result: list[Placement] = []
+
+        for member in waiting:
+            if member.pod.nominated_node:
+                result.append(Placement(member.pod, member.pod.nominated_node))
+
+        return result
 
     def decision(self, group: GroupRecord) -> Preemption | None:
-        """The preemption decision in progress; None if it can no longer be derived or is no longer valid."""
+        """The preemption decision in progress; None if it can no longer be derived or is no longer
+        valid.
+        """
         placements = self._needed(group)
         if not placements:
             return None
+
         lowest = min(placement.pod.priority for placement in placements)
         victims = tuple(self._victims({placement.node for placement in placements}, lowest))
         awaited = self._terminating({placement.node for placement in placements})
         going = [*awaited, *(self.members[victim.uid] for victim in victims)]
-        ends = (each.pod.deletion_s or int(self.wall_s) + each.pod.grace_s for each in going)
+        ends = (member.pod.deletion_s or int(self.wall_s) + member.pod.grace_s for member in going)
+
         decision = Preemption(
             placements=tuple(placements),
             victims=victims,
@@ -90,28 +104,41 @@ class _Left:
             deadline_s=max(ends, default=int(self.wall_s)) + STUCK_S,
         )
         # Nodes and pods may have changed while no process was there.
-        return None if self.nominations.obstacle(group.id, decision) else decision
+        if self.nominations.obstacle(group.id, decision):
+            return None
+
+        return decision
 
     def _harm(self, victims: Sequence[Victim]) -> Harm | None:
-        """Which budgets the victims break; None if they break none. What else was lost was counted before."""
+        """Which budgets the victims break; None if they break none. What else was lost was counted
+        before.
+        """
         pods = [self.members[victim.uid].pod for victim in victims]
         pods = [pod for pod in pods if pod.phase is not Phase.PENDING]
         listed = (budget for budgets in self.breakable.values() for budget in budgets)
         broken = sum(sum(map(budget.covers, pods)) > budget.allowed for budget in listed)
         highest = max((victim.priority for victim in victims), default=0)
-        return Harm(broken, highest, 0, 0, len(victims), 0, 0) if broken else None
+
+        if broken:
+            return Harm(broken, highest, 0, 0, len(victims), 0, 0)
+
+        return None
 
     def _needed(self, group: GroupRecord) -> list[Placement]:
         """As many of the nominated members as each gang needs; empty if one has fewer."""
         chosen: list[Placement] = []
         of_gang: defaultdict[str, list[Placement]] = defaultdict(list)
+
         for placement in self.nominated(group):
             of_gang[self.members[placement.pod.uid].gang].append(placement)
+
         for gang_id in nominees.chosen_gangs(group, of_gang, self.registry):
             needed = nominees.needs(self.registry.view(gang_id))
             if len(of_gang[gang_id]) < needed:
                 return []
+
             chosen += of_gang[gang_id][:needed]
+
         return chosen
 
     def _victims(self, nodes: set[str], lowest: int) -> Iterable[Victim]:
@@ -119,8 +146,10 @@ class _Left:
         groups: set[str] = set()
         for member in self._on(nodes):
             if not self._is_marked(member) or member.pod.priority > lowest:
-                # Those of equal priority may be pods that overran (H11), whose mark says no more than that.
+                # Those of equal priority may be pods that overran (H11), whose mark says no more
+                # than that.
                 continue
+
             group_id = self.registry.group_of.get(member.gang, "")
             kind = self._kind(member, group_id)
             if kind is UnitKind.CORE:
@@ -128,15 +157,19 @@ class _Left:
             elif kind is not None:
                 part = self._part(member.gang, group_id) if kind is UnitKind.CHILD else ""
                 yield _victim(member, group_id, kind)._replace(part=part)
+
         for group_id in sorted(groups):
             for member in nominees.started_together(group_id, self.registry):
                 yield _victim(member, group_id, UnitKind.CORE)
 
     def _kind(self, member: Member, group_id: str) -> UnitKind | None:
-        """The kind of unit as which a marked pod was to be evicted; None if only a part of its unit is marked."""
+        """The kind of unit as which a marked pod was to be evicted; None if only a part of its unit
+        is marked.
+        """
         record = self.registry.gangs.get(member.gang)
         if record is None or record.plain or not group_id:
             return UnitKind.POD
+
         view = self.registry.view(record.id)
         if view.disrupted_singly:
             return UnitKind.POD
@@ -144,19 +177,28 @@ class _Left:
             return UnitKind.CORE
         if self._part(record.id, group_id):
             return UnitKind.CHILD
+
         staying = sum(not self._is_marked(each) for each in record.of(*STARTED))
         done = view.succeeded if view.free_running else 0
-        return UnitKind.SURPLUS if staying + done >= max(1, view.min_member) else None
+        if staying + done >= max(1, view.min_member):
+            return UnitKind.SURPLUS
+
+        return None
 
     def _part(self, gang_id: str, group_id: str) -> str:
-        """The largest part of a tree with this gang of which all that runs is marked, "" if there is none."""
+        """The largest part of a tree with this gang of which all that runs is marked, "" if there
+        is none.
+        """
         tree = self.registry.groups[group_id].tree
         parts: list[Part] = [*composites_of(tree), gang_id] if tree is not None else []
         for part in parts:
             gangs = gangs_of(part)
-            started = (each for other in gangs for each in self.registry.gangs[other].of(*STARTED))
+            started = (
+                member for other in gangs for member in self.registry.gangs[other].of(*STARTED)
+            )
             if gang_id in gangs and all(map(self._is_marked, started)):
                 return part_id(part)
+
         return ""
 
     def _is_marked(self, member: Member) -> bool:
@@ -164,11 +206,12 @@ class _Left:
 
     def _terminating(self, nodes: set[str]) -> list[Member]:
         """The pods that leave these nodes anyway and are not stuck (V4)."""
-        return [
-            member
-            for member in self._on(nodes)
-            if member.state is State.TERMINATING and self.wall_s < member.pod.deletion_s + STUCK_S
-        ]
+        terminating: list[Member] = []
+        for member in self._on(nodes):
+            if member.state is State.TERMINATING and self.wall_s < member.pod.deletion_s + STUCK_S:
+                terminating.append(member)
+
+        return terminating
 
     def _on(self, nodes: set[str]) -> list[Member]:
         return [self.members[uid] for node in sorted(nodes) for uid in self.cluster.residents(node)]
@@ -176,7 +219,19 @@ class _Left:
 
 def _victim(member: Member, group_id: str, kind: UnitKind) -> Victim:
     pod = member.pod
-    # Its mark does not say whether it overran; as `overdue`, one of equal priority stays a victim at the last look.
+    # Its mark does not say whether it overran; as `overdue`, one of equal priority stays a victim
+    # at the last look.
     gang = "" if kind is UnitKind.POD else member.gang
     group = group_id if gang else ""
-    return Victim(pod.uid, pod.namespace, pod.name, member.node, gang, group, kind, pod.priority, overdue=True)
+
+    return Victim(
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        member.node,
+        gang,
+        group,
+        kind,
+        pod.priority,
+        overdue=True,
+    )

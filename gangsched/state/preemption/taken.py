@@ -1,8 +1,8 @@
 """Groups that are evicted as a whole (semantics V17).
 
-Invariant: from the decision until its last victim is being deleted, no pod of such a group is placed, so that it is not
-healed while it is being evicted. After that it starts again as a gang, because terminating members do not keep a gang
-satisfied (B4).
+Invariant: from the decision until its last victim is being deleted, no pod of such a group is
+placed, so that it is not healed while it is being evicted. After that it starts again as a gang,
+because terminating members do not keep a gang satisfied (B4).
 """
 
 from __future__ import annotations
@@ -39,16 +39,20 @@ class TakenGroups:
         """Record that a member is no longer being evicted."""
         uids = self._uids.get(group_id, set())
         uids.discard(uid)
+
         if not uids:
             self._uids.pop(group_id, None)
+
         self._show(group_id)
 
     def refresh(self) -> None:
         """Release groups whose last member is being deleted; groups may have been regrouped."""
-        # Also shown again if nobody left: a group that was formed again has a record that does not know of it.
+        # Also shown again if nobody left: a group that was formed again has a record that does not
+        # know of it.
         for group_id, uids in list(self._uids.items()):
             for uid in [uid for uid in uids if not self._is_there(uid)]:
                 self.give_back(group_id, uid)
+
             self._show(group_id)
 
     def _is_there(self, uid: str) -> bool:

@@ -1,10 +1,12 @@
-"""Groups that may get room by preemption, and are therefore woken up not only by freed room (semantics V25).
+"""Groups that may get room by preemption, and are therefore woken up not only by freed room
+(semantics V25).
 
-Invariant: a preemptor is examined again within `EVERY_S` of a change on a node that could hold one of its pods if it
-were empty, or on which lower-priority groups are held back for it. A change is one of a pod, a nomination, a budget or
-the node itself; it also counts that a pod becomes old enough to be evicted. Of equal preemptors (a *kind*) only the
-first in rank is examined, because a change that does not help the first does not help the others. So an event costs one
-check per kind, and there are at most `AT_ONCE` examinations per second, however many groups wait.
+Invariant: a preemptor is examined again within `EVERY_S` of a change on a node that could hold one
+of its pods if it were empty, or on which lower-priority groups are held back for it. A change is
+one of a pod, a nomination, a budget or the node itself; it also counts that a pod becomes old
+enough to be evicted. Of equal preemptors (a *kind*) only the first in rank is examined, because a
+change that does not help the first does not help the others. So an event costs one check per kind,
+and there are at most `AT_ONCE` examinations per second, however many groups wait.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ EVERY_S: Final = 1.0
 AT_ONCE: Final = 16
 """Groups that are examined in one turn for this alone."""
 LOOKS_AT_ONCE: Final = 200
-"""Shapes of which it is found out whether they may use a node that changed; kinds with others are taken to."""
+"""Shapes of which it is found out whether they may use a node that changed; kinds with others are
+taken to.
+"""
 UNHELPED: Final = frozenset(
     {Obstacle.POLICY_NEVER, Obstacle.FORBIDDEN, Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.LATER}
 )
@@ -38,8 +42,8 @@ UNHELPED: Final = frozenset(
 
 
 class Preemptors:
-    """Waiting preemptors. `version` increases with every change that may help one, which invalidates earlier
-    results.
+    """Waiting preemptors. `version` increases with every change that may help one, which
+    invalidates earlier results.
     """
 
     def __init__(self, groups: Mapping[str, GroupRecord]) -> None:
@@ -47,7 +51,9 @@ class Preemptors:
         self._groups = groups
         self._kinds: dict[PreemptorKind, list[tuple[Rank, str]]] = {}
         self._of_priority: defaultdict[int, set[PreemptorKind]] = defaultdict(set)
-        self._wanted: dict[PreemptorKind, frozenset[str]] = {}  # where others are held back for the kind (V27)
+
+        # where others are held back for the kind (V27)
+        self._wanted: dict[PreemptorKind, frozenset[str]] = {}
         self._pending: dict[PreemptorKind, None] = {}  # in the order in which they are examined
         self._changed: set[str] = set()
         self._is_anywhere = False
@@ -58,33 +64,46 @@ class Preemptors:
         record = self._groups[group.id]
         # Its kind may be another one now, by a changed request or priority.
         self.remove(record)
-        woken, record.woken_as = record.woken_as, None
+        woken = record.woken_as
+        record.woken_as = None
+
         may_be_helped = found.why not in UNHELPED
         if may_be_helped or found.wanted:
-            kind, rank = _kind(group), group_key(group)
+            kind = _kind(group)
+            rank = group_key(group)
+
             if may_be_helped:
                 self._of_priority[kind.priority].add(kind)
             else:
-                # It is examined only to end what others are held back for, which says nothing of its equals.
+                # It is examined only to end what others are held back for, which says nothing of
+                # its equals.
                 kind = kind._replace(asks=group.id)
+
             insort(self._kinds.setdefault(kind, []), (rank, group.id))
             record.preempts_as = kind, rank
+
             if found.wanted:
                 self._wanted[kind] = frozenset(found.wanted)
             else:
                 self._wanted.pop(kind, None)
-            # It came back to the kind that it was woken for, without being helped: the next ones would not be either.
+
+            # It came back to the kind that it was woken for, without being helped: the next ones
+            # would not be either.
             woken = None if woken == kind else woken
+
         self._pass_on(woken)
 
     def left(self, group: GroupRecord) -> None:
         """Remove a group that is gone, or no longer waits for room that it may preempt."""
         self.remove(group)
-        woken, group.woken_as = group.woken_as, None
+        woken = group.woken_as
+        group.woken_as = None
         self._pass_on(woken)
 
     def _pass_on(self, kind: PreemptorKind | None) -> None:
-        """The one that was woken for all of this kind is not of it any more: the next one is to be examined."""
+        """The one that was woken for all of this kind is not of it any more: the next one is to be
+        examined.
+        """
         if kind in self._kinds:
             self._pending[kind] = None
 
@@ -92,14 +111,18 @@ class Preemptors:
         """Remove a group that is about to be planned."""
         if group.preempts_as is None:
             return
+
         (kind, rank), group.preempts_as = group.preempts_as, None
         entries = self._kinds[kind]
         del entries[bisect_left(entries, (rank, group.id))]
+
         if not entries:
             del self._kinds[kind]
             self._of_priority[kind.priority].discard(kind)
+
             if not self._of_priority[kind.priority]:
                 del self._of_priority[kind.priority]
+
             self._wanted.pop(kind, None)
             self._pending.pop(kind, None)
 
@@ -109,29 +132,43 @@ class Preemptors:
         self._is_anywhere |= anywhere
         self.version += 1
 
-    def look(self, snapshot: Callable[[], Snapshot], lowest_priority: int | None, now_s: float) -> list[str]:
-        """Groups to examine. `lowest_priority` is the lowest priority of running pods; groups of this priority or lower
-        cannot preempt.
+    def look(
+        self,
+        snapshot: Callable[[], Snapshot],
+        lowest_priority: int | None,
+        now_s: float,
+    ) -> list[str]:
+        """Groups to examine. `lowest_priority` is the lowest priority of running pods; groups of
+        this priority or lower cannot preempt.
         """
         # Once a second: on a busy cluster something changes in every turn.
         if not self._is_due or now_s < self._looked_s + EVERY_S:
             return []
+
         self._looked_s = now_s
 
-        higher = [each for each in self._of_priority if lowest_priority is not None and each > lowest_priority]
+        higher = [
+            each
+            for each in self._of_priority
+            if lowest_priority is not None and each > lowest_priority
+        ]
         if self._changed or self._is_anywhere:
             may = self._wanted.keys() | set().union(*(self._of_priority[each] for each in higher))
             self._pending |= dict.fromkeys(self._helped(snapshot(), self._changed, may))
-            self._changed, self._is_anywhere = set(), False
+            self._changed = set()
+            self._is_anywhere = False
+
         found: list[str] = []
         for kind in list(self._pending):
             if len(found) == AT_ONCE:
                 break
+
             del self._pending[kind]
             # Nothing of lower priority runs any more since it was found pending.
             if kind.priority in higher or kind in self._wanted:
                 found.append(self._kinds[kind][0][1])
                 self._groups[found[-1]].woken_as = kind
+
         return found
 
     def groups(self) -> Set[str]:
@@ -146,21 +183,33 @@ class Preemptors:
     def _is_due(self) -> bool:
         if not self._kinds:
             # Nobody asks for these changes, and node names would pile up.
-            self._changed, self._is_anywhere = set(), False
+            self._changed = set()
+            self._is_anywhere = False
+
         return bool(self._changed or self._is_anywhere or self._pending)
 
-    def _helped(self, snapshot: Snapshot, changed: Set[str], may: Set[PreemptorKind]) -> list[PreemptorKind]:
-        """Those of the kinds that `may` preempt which use a node that changed, those of the first groups first."""
+    def _helped(
+        self,
+        snapshot: Snapshot,
+        changed: Set[str],
+        may: Set[PreemptorKind],
+    ) -> list[PreemptorKind]:
+        """Those of the kinds that `may` preempt which use a node that changed, those of the first
+        groups first.
+        """
         kinds = sorted(may, key=lambda kind: self._kinds[kind][0])
         if self._is_anywhere:
             return kinds
+
         index = snapshot.table.index
         nodes = np.array(sorted(index[name] for name in changed if name in index), dtype=np.int64)
         looked = accumulate(len(kind.shapes) for kind in kinds)
+
         return [
             kind
             for kind, number in zip(kinds, looked, strict=True)
-            # Beyond so many shapes all are taken to use the node: to examine one too many is the cheaper error.
+            # Beyond so many shapes all are taken to use the node: to examine one too many is the
+            # cheaper error.
             if number > LOOKS_AT_ONCE
             or not changed.isdisjoint(self._wanted.get(kind, ()))
             or any(takes_one_empty(shape, nodes, snapshot) for shape in kind.shapes)
@@ -173,12 +222,29 @@ def _kind(group: Group) -> PreemptorKind:
 
 
 def _asks(group: Group, pods: Iterable[Pod]) -> Hashable:
-    """Equal for groups of which preemption helps none if not the first; the id of a group that is a kind of its own."""
-    (gang, *others) = group.gangs
-    has_places = bool(gang.nodes or gang.held or gang.kept or gang.retry or gang.bound or gang.succeeded)
+    """Equal for groups of which preemption helps none if not the first; the id of a group that is a
+    kind of its own.
+    """
+    gang, *others = group.gangs
+    has_places = bool(
+        gang.nodes or gang.held or gang.kept or gang.retry or gang.bound or gang.succeeded
+    )
+
     looks_around = any(pod.claims or pod.shape.inter_pod is not None for pod in pods)
-    # Any of these ties a group to nodes or pods of its own, so that a change may help it and not its equals.
+    # Any of these ties a group to nodes or pods of its own, so that a change may help it and not
+    # its equals.
     if others or has_places or looks_around or group.avoid or group.broken or gang.min_resources:
         return group.id
-    alike = frozenset(Counter((pod.shape, pod.priority, pod.never_preempts) for pod in pods).items())
-    return alike, gang.min_member, gang.mode, gang.constraints, gang.plain, gang.never_preempts, gang.run_time_s
+
+    alike = frozenset(
+        Counter((pod.shape, pod.priority, pod.never_preempts) for pod in pods).items()
+    )
+    return (
+        alike,
+        gang.min_member,
+        gang.mode,
+        gang.constraints,
+        gang.plain,
+        gang.never_preempts,
+        gang.run_time_s,
+    )

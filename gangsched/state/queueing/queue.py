@@ -1,7 +1,8 @@
-"""The queue of groups: active, parked (refused) or backing off; and which events wake up which group (semantics Q3).
+"""The queue of groups: active, parked (refused) or backing off; and which events wake up which
+group (semantics Q3).
 
-Invariant: a refused group is planned again as soon as a change could help it, and otherwise only after `SAFETY_NET_S`.
-`parked` decides which groups an event helps, `core.queue_sort` their order.
+Invariant: a refused group is planned again as soon as a change could help it, and otherwise only
+after `SAFETY_NET_S`. `parked` decides which groups an event helps, `core.queue_sort` their order.
 """
 
 from __future__ import annotations
@@ -29,14 +30,20 @@ from gangsched.state.timers import Timers
 
 SAFETY_NET_S = 60.0
 SWEPT_AT_ONCE = 100
-"""Groups that are looked at again in one turn for no other reason, so that thousands do not stall the loop."""
+"""Groups that are looked at again in one turn for no other reason, so that thousands do not stall
+the loop.
+"""
 FIRST_BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 10.0
 SPREAD = 0.4
-"""By how much of itself a delay is shorter at most; how much depends on the group, so that no dice are needed."""
+"""By how much of itself a delay is shorter at most; how much depends on the group, so that no dice
+are needed.
+"""
 REVIEW_AFTER_S = 1.0
 REVIEW_EVERY_S = 4.0
-"""How often it is looked whether what parked groups were told is still true; with the rest of the way, 5 s (E1)."""
+"""How often it is looked whether what parked groups were told is still true; with the rest of the
+way, 5 s (E1).
+"""
 REVIEW_GOES_ON_AFTER_S = 0.05
 """Where thousands of shapes are waited for, a review takes several turns."""
 REVIEWED_GROUPS = 500
@@ -49,8 +56,8 @@ class Queue:
     def __init__(self, groups: Mapping[str, GroupRecord], *, unattended: bool = False) -> None:
         """`groups` are the records of all groups.
 
-        `unattended`: nobody reads messages and no event is ever missed, as in a simulation. Then a group is evaluated
-        again only after a change that could help it.
+        `unattended`: nobody reads messages and no event is ever missed, as in a simulation. Then a
+        group is evaluated again only after a change that could help it.
         """
         self._groups = groups
         self._unattended = unattended
@@ -67,7 +74,8 @@ class Queue:
 
     def _become(self, group: GroupRecord, cause: QueueCause) -> None:
         """Change the state of a group, here only."""
-        group.queue, group.cause = next_state(group, cause), cause
+        group.queue = next_state(group, cause)
+        group.cause = cause
         (self._active.add if group.queue is QueueState.ACTIVE else self._active.discard)(group.id)
 
     def activate(self, group: str, cause: QueueCause) -> None:
@@ -88,11 +96,12 @@ class Queue:
         kept: bool = False,
         cause: QueueCause = QueueCause.DECIDED,
     ) -> None:
-        """Park a group that was refused (or needs nothing more). Only room for `needs` can help it; if `needs` is
-        empty, no room can.
+        """Park a group that was refused (or needs nothing more). Only room for `needs` can help it;
+        if `needs` is empty, no room can.
 
-        The group was refused on `snapshot`, and `rank` is its place in the order. `kept`: only reservations refused it;
-        they also refuse any group that needs as many pods of the same shape and passes no more reservations.
+        The group was refused on `snapshot`, and `rank` is its place in the order. `kept`: only
+        reservations refused it; they also refuse any group that needs as many pods of the same
+        shape and passes no more reservations.
         """
         record = self._groups[group]
         self._become(record, cause)
@@ -103,19 +112,31 @@ class Queue:
         self.parked.add(record, needs, rank, snapshot, stay=stay)
 
     def back_off(self, group: str, now_s: float) -> None:
-        """Back off after a failed bind: retry after 1 s, doubling up to 10 s until `succeeded`, each delay shortened by
-        a part of up to `SPREAD`.
+        """Back off after a failed bind: retry after 1 s, doubling up to 10 s until `succeeded`,
+        each delay shortened by a part of up to `SPREAD`.
 
         Failures during the back-off belong to the same fault and change nothing.
         """
         record = self._groups[group]
-        if delay_s := self._longer(record, QueueCause.BIND_FAILED, now_s, FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S):
-            # Two schedulers that took each other's devices fail together, and otherwise would at every retry.
-            part = int.from_bytes(blake2b(f"{group}/{delay_s:g}".encode(), digest_size=4).digest()) / 2**32
+        if delay_s := self._longer(
+            record,
+            QueueCause.BIND_FAILED,
+            now_s,
+            FIRST_BACK_OFF_S,
+            LONGEST_BACK_OFF_S,
+        ):
+            # Two schedulers that took each other's devices fail together, and otherwise would at
+            # every retry.
+            part = (
+                int.from_bytes(blake2b(f"{group}/{delay_s:g}".encode(), digest_size=4).digest())
+                / 2**32
+            )
             self._back_off_until(record, now_s + delay_s * (1 - SPREAD * part))
 
     def rest(self, group: str, now_s: float, *, first_s: float, longest_s: float) -> None:
-        """Leave a group's room to others for `first_s`, doubling up to `longest_s` until `succeeded`."""
+        """Leave a group's room to others for `first_s`, doubling up to `longest_s` until
+        `succeeded`.
+        """
         record = self._groups[group]
         if delay_s := self._longer(record, QueueCause.CLAIMS_LATE, now_s, first_s, longest_s):
             self._back_off_until(record, now_s + delay_s)
@@ -131,15 +152,25 @@ class Queue:
         self.preemptors.remove(record)
 
     def wake_all(self) -> None:
-        """Activate every parked group, because events that would have woken some of them may be lost."""
+        """Activate every parked group, because events that would have woken some of them may be
+        lost.
+        """
         for group in list(self.parked.groups):
             self.activate(group, QueueCause.SAFETY_NET)
 
-    def _longer(self, group: GroupRecord, cause: QueueCause, now_s: float, first_s: float, longest_s: float) -> float:
+    def _longer(
+        self,
+        group: GroupRecord,
+        cause: QueueCause,
+        now_s: float,
+        first_s: float,
+        longest_s: float,
+    ) -> float:
         """The next delay of a group; 0 if it backs off already."""
         self.activate(group.id, cause)
         if self.backs_off(group.id, now_s):
             return 0.0
+
         delay_s = min(max(first_s, group.back_off_s), longest_s)
         group.back_off_s = delay_s * 2
         return delay_s
@@ -178,38 +209,53 @@ class Queue:
         self.passed.update(self.parked.tried(group))
         self.parked.remove(group)
         self.preemptors.left(group)
+
         for timers in (self._back_off, self._wake_at):
             timers.drop(group.id)
 
     def ready(self, now_s: float) -> set[str]:
         """The groups to plan now, including groups that have been parked for `SAFETY_NET_S`."""
         self._now_s = now_s
-        # The sum of `next_deadline_s`: a difference is rounded otherwise, and nothing might be due then.
+        # The sum of `next_deadline_s`: a difference is rounded otherwise, and nothing might be due
+        # then.
         if now_s >= self._oldest_parked_s() + self._sweep_every_s:
-            # With it those that would be next, so that there are two sweeps a minute however many groups wait.
+            # With it those that would be next, so that there are two sweeps a minute however many
+            # groups wait.
             parked = ((group, self._groups[group].parked_s) for group in self.parked.groups)
             overdue = takewhile(lambda each: now_s - each[1] >= self._sweep_every_s / 2, parked)
             for group in [group for group, _ in islice(overdue, SWEPT_AT_ONCE)]:
                 self.activate(group, QueueCause.SAFETY_NET)
+
         for group in self._back_off.take_due(now_s):
             self._end_back_off(self._groups[group], QueueCause.BACK_OFF_OVER)
+
         for group in self._wake_at.take_due(now_s):
             self.activate(group, QueueCause.DUE)
-        # The copy stays, because a set from which thousands of groups were taken is still read as if they were there.
+
+        # The copy stays, because a set from which thousands of groups were taken is still read as
+        # if they were there.
         self._active = self._active.copy()
         return self._active.copy()
 
     def _oldest_parked_s(self) -> float:
         """When the group was parked that is parked for longest."""
         first = next(iter(self.parked.groups), None)
-        return self._groups[first].parked_s if first is not None else math.inf
+        if first is not None:
+            return self._groups[first].parked_s
+
+        return math.inf
 
     def minds_pods(self) -> bool:
         """Whether a change of pods or of their labels on any node may help a parked group."""
         return self.parked.minds_pods
 
     def wake(
-        self, snapshot: Snapshot, freed: set[str], *, pods_changed: bool = False, heads: Set[str] = frozenset()
+        self,
+        snapshot: Snapshot,
+        freed: set[str],
+        *,
+        pods_changed: bool = False,
+        heads: Set[str] = frozenset(),
     ) -> None:
         """Activate parked groups that freed room on these nodes may help, as many as fit.
 
@@ -220,7 +266,9 @@ class Queue:
             self.activate(group, QueueCause.ROOM_FREED)
 
     def wake_pending(self, snapshot: Snapshot) -> None:
-        """Activate the next groups that room freed in earlier turns may help, if it is still there."""
+        """Activate the next groups that room freed in earlier turns may help, if it is
+        still there.
+        """
         for group in self.parked.next_to_wake(snapshot):
             self.activate(group, QueueCause.ROOM_FREED)
 
@@ -229,7 +277,8 @@ class Queue:
 
         Room that was refused to the decided groups may be reserved for one of the `heads`.
         """
-        passed, self.passed = self.passed, set()
+        passed = self.passed
+        self.passed = set()
         for group in self.parked.behind(passed, snapshot, heads=heads):
             self.activate(group, QueueCause.NEXT_IN_LINE)
 
@@ -248,10 +297,13 @@ class Queue:
 
     def review(self, snapshot: Snapshot, now_s: float) -> None:
         """Activate groups whose message is outdated, so that it is rewritten (semantics E1)."""
-        self._reviewed_s, self._review_s = now_s, None
+        self._reviewed_s = now_s
+        self._review_s = None
+
         stale = self.parked.told_falsely(snapshot, REVIEWED_GROUPS)
         for group in stale:
             self.activate(group, QueueCause.TOLD_FALSELY)
+
         if not self.parked.is_reviewed:
             self._review_s = now_s + REVIEW_GOES_ON_AFTER_S
         elif len(stale) == REVIEWED_GROUPS:
@@ -259,15 +311,23 @@ class Queue:
 
     def next_deadline_s(self) -> float | None:
         """Time at which `ready` may return more groups without an event."""
-        deadlines = [at_s for timers in (self._back_off, self._wake_at) if (at_s := timers.next_s()) is not None]
+        deadlines = [
+            at_s
+            for timers in (self._back_off, self._wake_at)
+            if (at_s := timers.next_s()) is not None
+        ]
         if self.parked.has_pending:
             deadlines.append(-math.inf)
+
         if self._review_s is not None:
             deadlines.append(self._review_s)
+
         if (look_s := self.preemptors.next_deadline_s()) is not None:
             deadlines.append(look_s)
+
         if len(self.parked) and not self._unattended:
             deadlines.append(self._oldest_parked_s() + self._sweep_every_s)
+
         return min(deadlines, default=None)
 
     def part(self, group: str) -> str:
@@ -280,12 +340,16 @@ class Queue:
         back_off = self._back_off.keys()
         return {
             "active": len(self._active),
-            "backoff": sum(self._groups[group].queue is QueueState.BACKING_OFF for group in back_off),
+            "backoff": sum(
+                self._groups[group].queue is QueueState.BACKING_OFF for group in back_off
+            ),
             "parked": len(self.parked),
         }
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
-        """For validation: each index with its groups, and a predicate for the groups that should be in it."""
+        """For validation: each index with its groups, and a predicate for the groups that should be
+        in it.
+        """
         yield "active", self._active, lambda group: group.queue is QueueState.ACTIVE
         yield "parked", self.parked.groups.keys(), lambda group: group.queue is QueueState.PARKED
         yield "parked by room", self.parked.by_room(), lambda group: bool(group.needs)

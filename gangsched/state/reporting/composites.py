@@ -1,8 +1,8 @@
-"""The status of CompositePodGroups and of PodGroups with sub groups, derived from the decisions about their trees
-(semantics E3, I9).
+"""The status of CompositePodGroups and of PodGroups with sub groups, derived from the decisions
+about their trees (semantics E3, I9).
 
-Invariant: pure functions. Kubernetes defines one condition, which never changes back from True (KEP-6012). A kind with
-phases also gets its phase and the counts of all pods below it.
+Invariant: pure functions. Kubernetes defines one condition, which never changes back from True
+(KEP-6012). A kind with phases also gets its phase and the counts of all pods below it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from gangsched.api.dialects import DIALECTS
-from gangsched.api.podgroup import PodGroupPhase, PodGroupStatus, scheduled_condition, stored_conditions, with_condition
+from gangsched.api.podgroup import (
+    PodGroupPhase,
+    PodGroupStatus,
+    scheduled_condition,
+    stored_conditions,
+    with_condition,
+)
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import PodGroup
 from gangsched.model.parts import in_gangs, is_whole
@@ -28,14 +34,18 @@ INVALID = "Invalid"
 
 
 def composites(group: GroupRecord, registry: Registry) -> Iterator[tuple[str, Composite | None]]:
-    """By id, the composites with an object for the report about a group: all of its tree, or the ones above a refused
-    gang.
+    """By id, the composites with an object for the report about a group: all of its tree, or the
+    ones above a refused gang.
     """
     if group.tree is not None:
-        found: list[tuple[str, Composite | None]] = [(each.id, each) for each in composites_of(group.tree)]
+        found: list[tuple[str, Composite | None]] = [
+            (composite.id, composite) for composite in composites_of(group.tree)
+        ]
     else:
-        # A tree with a fault is not formed: each of its gangs is a group of its own, below the same objects.
+        # A tree with a fault is not formed: each of its gangs is a group of its own, below the same
+        # objects.
         found = [(each, None) for each in registry.above(group.gangs[0])]
+
     for name, composite in found:
         record = registry.gangs.get(name)
         pod_group = record.pod_group if record is not None else None
@@ -44,23 +54,36 @@ def composites(group: GroupRecord, registry: Registry) -> Iterator[tuple[str, Co
 
 
 def status(
-    pod_group: PodGroup, composite: Composite | None, group: GroupRecord, registry: Registry, wall: str
+    pod_group: PodGroup,
+    composite: Composite | None,
+    group: GroupRecord,
+    registry: Registry,
+    wall: str,
 ) -> dict[str, object] | None:
     """The status to store, as JSON of a strategic merge patch; None if it need not change."""
     kind = scheduled_condition(pod_group.api_group, pod_group.version)
     if (phases := DIALECTS[pod_group.api_group].phases) is not None:
         fact = as_conditions({kind: _fact(composite, group, registry)}, pod_group, wall)
         conditions = with_condition(stored_conditions(pod_group.status), *fact)
+
         if composite is None:  # refused, so that each gang of it is another group
-            return {"phase": phases[PodGroupPhase.PENDING]} | PodGroupStatus(conditions=conditions).to_dict()
-        found = [counts(registry.gangs[each]) for each in gangs_of(composite)]
-        count = Counts(**{each.name: sum(getattr(of, each.name) for of in found) for each in fields(Counts)})
+            return {"phase": phases[PodGroupPhase.PENDING]} | PodGroupStatus(
+                conditions=conditions
+            ).to_dict()
+
+        found = [counts(registry.gangs[gang_id]) for gang_id in gangs_of(composite)]
+        count = Counts(
+            **{field.name: sum(getattr(of, field.name) for of in found) for field in fields(Counts)}
+        )
         needed = least_members(composite, lambda gang: registry.view(gang).min_member)
+
         return with_phase(count, phases[phase(count, needed)], conditions)
-    own = [each for each in stored_conditions(pod_group.status) if each.type == kind]
+
+    own = [condition for condition in stored_conditions(pod_group.status) if condition.type == kind]
     # Once True it stays so (KEP-6012), whatever the tree loses later.
-    if any(each.status == "True" for each in own):
+    if any(condition.status == "True" for condition in own):
         return None
+
     (new,) = as_conditions({kind: _fact(composite, group, registry)}, pod_group, wall)
     return PodGroupStatus(conditions=with_condition(own, new)).to_dict()
 
@@ -71,17 +94,29 @@ def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -
         def runs(gang: str) -> bool:
             return registry.view(gang).satisfied
 
-        # With a minimum of 0 nothing has to run, and "is scheduled" would be told of a tree without a pod.
+        # With a minimum of 0 nothing has to run, and "is scheduled" would be told of a tree without
+        # a pod.
         root, counts = in_gangs(composite, runs)
         if is_whole(root, counts) and any(counts.values()):
             number = sum(any(map(runs, gangs_of(child))) for child in composite.children)
             of = f"{number} of {counted(len(composite.children), 'group')}"
             are = "is" if number == 1 else "are"
-            return True, Reason.SCHEDULED.value, f"{of} {are} scheduled; at least {composite.min_children} needed"
+
+            return (
+                True,
+                Reason.SCHEDULED.value,
+                f"{of} {are} scheduled; at least {composite.min_children} needed",
+            )
+
     refusal = _refusal(composite, group)
     if refusal is None:
         return False, Reason.WAITING_FOR_GANG.value, "its gangs are not decided yet"
-    return False, INVALID if refusal.reason is Reason.INVALID_GANG else refusal.reason.value, refusal.text
+
+    return (
+        False,
+        INVALID if refusal.reason is Reason.INVALID_GANG else refusal.reason.value,
+        refusal.text,
+    )
 
 
 def _refusal(composite: Composite | None, group: GroupRecord) -> Refusal | None:
@@ -90,5 +125,6 @@ def _refusal(composite: Composite | None, group: GroupRecord) -> Refusal | None:
         return group.refusal
     if composite is None or group.verdict is None:
         return None
-    told = (group.verdict.of_gang(each) for each in gangs_of(*composite.children))
-    return next((each for each in told if each.reason is not Reason.SCHEDULED), None)
+
+    told = (group.verdict.of_gang(gang_id) for gang_id in gangs_of(*composite.children))
+    return next((refusal for refusal in told if refusal.reason is not Reason.SCHEDULED), None)

@@ -1,8 +1,8 @@
 """The condition of each waiting pod (semantics E1).
 
-Invariant: pure. Changing counts are written once per gang: on its PodGroup, else on its oldest waiting pod; the
-conditions of its other pods have the part that does not change, and name that object. A pod that may start alone has
-its complete message in its own condition.
+Invariant: pure. Changing counts are written once per gang: on its PodGroup, else on its oldest
+waiting pod; the conditions of its other pods have the part that does not change, and name that
+object. A pod that may start alone has its complete message in its own condition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ NO_NODE = "no node was found for this pod"
 
 @dataclass(frozen=True, slots=True)
 class PodCondition:
-    """A condition to write. `text` is the whole message, `message` the part of it that does not change.
+    """A condition to write. `text` is the whole message, `message` the part of it that does not
+    change.
 
     If only the rest changes, it is written again after `repeat_s` at the earliest.
     """
@@ -41,26 +42,42 @@ class PodCondition:
 
 
 def pod_conditions(
-    record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]
+    record: GangRecord,
+    gang: Gang,
+    verdict: Verdict,
+    faults: Sequence[str],
 ) -> Iterator[tuple[Pod, PodCondition]]:
-    """Yield the condition of every waiting pod. A pod without a reason of its own gets the `faults` of its group."""
-    waiting = [*gang.pending, *gang.retry, *gang.later, *(placement.pod for placement in (*gang.kept, *gang.held))]
+    """Yield the condition of every waiting pod. A pod without a reason of its own gets the `faults`
+    of its group.
+    """
+    waiting = [
+        *gang.pending,
+        *gang.retry,
+        *gang.later,
+        *(placement.pod for placement in (*gang.kept, *gang.held)),
+    ]
     notes = dict(verdict.notes)
+
     of_gang: Refusal | None = verdict.of_gang(gang.id)
     if of_gang is not None and of_gang.reason is Reason.SCHEDULED:
-        # The verdict sent this member: what keeps it now is the failed bind of another, which has the details.
+        # The verdict sent this member: what keeps it now is the failed bind of another, which has
+        # the details.
         text = "waiting for the retry of a bind in the same group"
         of_gang = Refusal(Reason.BACK_OFF, text, faults[0]) if faults else None
+
     place = None if record.pod_group is not None else min(waiting, key=_age, default=None)
-    # Members that run freely have a message each: what is free in the cluster concerns each of them alone.
+    # Members that run freely have a message each: what is free in the cluster concerns each of them
+    # alone.
     facts = of_gang.now if of_gang is not None and not gang.free_running else ""
     see = f"; see {_place_name(record, place)}" if facts else ""
     of_members = _of_member(of_gang, see) if of_gang is not None else None
+
     for pod in waiting:
         fault = record.members[pod.uid].fault
         refusal = Refusal(Reason.BACK_OFF, "", fault) if fault else notes.get(pod.uid, of_gang)
         if refusal is None:
             continue
+
         # The whole text, since no other place has it.
         if fault or gang.free_running:
             yield pod, PodCondition(refusal.reason, refusal.message, cut(_alone(refusal)))
@@ -86,9 +103,11 @@ def _age(pod: Pod) -> tuple[int, str, str]:
 def _place_name(record: GangRecord, place: Pod | None) -> str:
     if place is not None:
         return f"pod {place.key}"
+
     pod_group = record.pod_group
     if pod_group is None or not pod_group.of_object:
         return f"PodGroup {record.id}"
+
     return f"{DIALECTS[pod_group.api_group].kind} {pod_group.namespace}/{pod_group.object_name}"
 
 
@@ -96,4 +115,5 @@ def _alone(refusal: Refusal) -> str:
     """The message of a pod alone, with kube-scheduler's sentence first."""
     if not refusal.now or not refusal.message:
         return refusal.text
+
     return f"{refusal.now} {refusal.message[:1].upper()}{refusal.message[1:]}."

@@ -20,27 +20,45 @@ from gangsched.state.reporting.status import loss
 
 LASTING = frozenset(
     reason.value
-    for reason in (Reason.INVALID_GANG, EventReason.MIXED_SCHEDULERS, EventReason.DEGRADED, EventReason.NOT_USED)
+    for reason in (
+        Reason.INVALID_GANG,
+        EventReason.MIXED_SCHEDULERS,
+        EventReason.DEGRADED,
+        EventReason.NOT_USED,
+    )
 )
 
 
-def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> Iterator[tuple[str, str]]:
-    """Yield (reason, sentence) for lasting problems: invalid values, fields without effect, gangs that do not list each
-    other, members of other schedulers, and a gang below its minimum.
+def lasting(
+    record: GangRecord,
+    gang: Gang,
+    accusers: Sequence[GroupRecord],
+) -> Iterator[tuple[str, str]]:
+    """Yield (reason, sentence) for lasting problems: invalid values, fields without effect, gangs
+    that do not list each other, members of other schedulers, and a gang below its minimum.
     """
     for problem in record.problems:
         yield Reason.INVALID_GANG.value, problem.text
-    # Here and not only in the log: whoever wrote the field reads Events of the object, and no log of a scheduler.
+
+    # Here and not only in the log: whoever wrote the field reads Events of the object, and no log
+    # of a scheduler.
     for text in record.pod_group.not_used if record.pod_group is not None else ():
         yield EventReason.NOT_USED.value, text
+
     for accuser in accusers:  # reported when it was accused, unless it has become managed since
         if accuser.refusal is not None:
             yield Reason.INVALID_GANG.value, accuser.refusal.message
+
     if gang.foreign:
         one = len(gang.foreign) == 1
-        does = "member has another schedulerName and does" if one else "members have another schedulerName and do"
+        does = (
+            "member has another schedulerName and does"
+            if one
+            else "members have another schedulerName and do"
+        )
         text = f"{len(gang.foreign)} pending {does} not count: {named(gang.foreign)}"
         yield EventReason.MIXED_SCHEDULERS.value, text
+
     if below_minimum(gang):
         yield EventReason.DEGRADED.value, loss(record, gang)
 
@@ -56,7 +74,12 @@ def gang_ref(record: GangRecord) -> ObjectRef | None:
     if pod_group is not None:
         version = api_version(pod_group.api_group, pod_group.version)
         return ObjectRef(
-            version, DIALECTS[pod_group.api_group].kind, pod_group.namespace, pod_group.object_name, pod_group.uid
+            version,
+            DIALECTS[pod_group.api_group].kind,
+            pod_group.namespace,
+            pod_group.object_name,
+            pod_group.uid,
         )
+
     oldest = record.oldest()
     return pod_ref(oldest) if oldest is not None else None

@@ -1,8 +1,8 @@
 """Counts and durations of gangs, for metrics.
 
-Invariant: no decisions and no names of gangs. The waiting time of a gang begins when it first has its quorum, and ends
-when enough binds for its minimum have succeeded. A gang that loses its quorum, or starts again, waits again; after a
-restart the wait begins with the first list.
+Invariant: no decisions and no names of gangs. The waiting time of a gang begins when it first has
+its quorum, and ends when enough binds for its minimum have succeeded. A gang that loses its quorum,
+or starts again, waits again; after a restart the wait begins with the first list.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MOST_KEPT = 10_000
 
 @dataclass(slots=True)
 class GangCounts:
-    """Counters: groups that yielded (D1) or timed out (T2), members that a kubelet rejected (B6), objects that were set
-    aside (I8).
+    """Counters: groups that yielded (D1) or timed out (T2), members that a kubelet rejected (B6),
+    objects that were set aside (I8).
     """
 
     yielded: int = 0
@@ -46,9 +46,11 @@ class GangCounts:
 
 @dataclass(slots=True)
 class Pending:
-    """The number of waiting gangs and pods by reason, of broken gangs (B5), and of pods with a hold (R3).
+    """The number of waiting gangs and pods by reason, of broken gangs (B5), and of pods with a hold
+    (R3).
 
-    `namespaces` has the waiting pods of each namespace, `never` the gangs that would not fit into the empty cluster.
+    `namespaces` has the waiting pods of each namespace, `never` the gangs that would not fit into
+    the empty cluster.
     """
 
     gangs: Counter[str] = field(default_factory=Counter)
@@ -62,10 +64,12 @@ class Pending:
         """Add (+1) or remove (-1) a waiting gang."""
         reason, plain, pods, held, is_broken, namespace, never = part
         self.pods[reason] += sign * pods
+
         self.namespaces[namespace] += sign * pods
         # Namespaces come and go, unlike reasons.
         if not self.namespaces[namespace]:
             del self.namespaces[namespace]
+
         if not plain:
             self.never += sign * never
             self.gangs[reason] += sign
@@ -74,14 +78,15 @@ class Pending:
 
 
 class PendingCount:
-    """Keeps `Pending` up to date by recounting only changed groups, because a scrape must not count 50,000 waiting
-    gangs.
+    """Keeps `Pending` up to date by recounting only changed groups, because a scrape must not count
+    50,000 waiting gangs.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._sum = Pending()
         self._changed: set[GroupRecord] = set()
+
         #: Receives a group that could not be counted, and the exception.
         self.fails: Callable[[str, Exception], None] = _raise
 
@@ -94,19 +99,25 @@ class PendingCount:
         registry = self._registry
         for _ in range(min(most, len(self._changed))):
             group = self._changed.pop()
-            # By identity: a group that was formed again under the same id has another record, which counts for itself.
+            # By identity: a group that was formed again under the same id has another record, which
+            # counts for itself.
             parts: tuple[PendingPart, ...] = ()
+
             try:
                 if registry.groups.get(group.id) is group:
                     parts = parts_of(registry, group)
             except Exception as error:  # of this group; the others are counted (I10)
                 self.fails(group.id, error)
+
             if parts == group.counted:
                 continue
+
             for part in group.counted:
                 self._sum.add(part, -1)
+
             for part in parts:
                 self._sum.add(part)
+
             group.counted = parts
 
     def now(self) -> Pending:
@@ -123,12 +134,14 @@ def parts_of(registry: Registry, group: GroupRecord) -> tuple[PendingPart, ...]:
     """The parts that the waiting gangs of a group add to `Pending`."""
     gangs = [gang for gang in map(registry.view, group.gangs) if gang.waiting]
     verdict = group.verdict
+
     if not gangs:
         return ()
     if verdict is None:
         return tuple([_part(gang, None) for gang in gangs])
     if not verdict.gangs:
         return tuple([_part(gang, verdict.told) for gang in gangs])
+
     refusals = dict(verdict.gangs)
     return tuple([_part(gang, refusals.get(gang.id, verdict.told)) for gang in gangs])
 
@@ -138,6 +151,7 @@ def _part(gang: Gang, told: Refusal | None) -> PendingPart:
     never = told is not None and told.never
     held = len(gang.held)
     number = len(gang.pending) + len(gang.retry) + len(gang.later) + len(gang.kept) + held
+
     return reason, gang.plain, number, held, broken(gang), namespace_of(gang.id), never
 
 
@@ -147,6 +161,7 @@ def count_pending(registry: Registry) -> Pending:
     for group in registry.groups.values():
         for part in parts_of(registry, group):
             found.add(part)
+
     return found
 
 
@@ -160,7 +175,9 @@ class GangStart:
 
 
 class GangWaits:
-    """Waiting times of gangs that have a quorum and have not started; plain pods are not measured."""
+    """Waiting times of gangs that have a quorum and have not started; plain pods are
+    not measured.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -171,13 +188,16 @@ class GangWaits:
         for gang in gangs:
             if gang.plain or gang.satisfied:
                 continue  # the answers to its binds are to come, or it started before
+
             record = self._registry.gangs[gang.id]
             if not gang.waiting or gang.uninitialised is not None or gang.quorum < gang.min_member:
                 record.wait = None
                 continue
+
             # Some were bound and none is any more: it starts again, and so does its wait.
             if record.wait is None or record.wait.bound:
                 record.wait = GangWait(now_s, group.rounds, 0)
+
             record.wait.lacks = max(1, gang.min_member - gang.bound)
 
     def bound(self, gang: Gang, group: GroupRecord, now_s: float) -> None:
@@ -185,10 +205,13 @@ class GangWaits:
         record = self._registry.gangs[gang.id]
         if (wait := record.wait) is None:
             return
+
         wait.bound += 1
         if wait.bound >= wait.lacks:
             record.wait = None
-            self._started.append(GangStart(gang.min_member, now_s - wait.since_s, group.rounds - wait.rounds))
+            self._started.append(
+                GangStart(gang.min_member, now_s - wait.since_s, group.rounds - wait.rounds)
+            )
 
     def take_started(self) -> list[GangStart]:
         """Gangs that started since the last call."""

@@ -1,4 +1,6 @@
-"""The last reports about one gang, so that only changes are written (semantics E1-E4). Part of the gang's record."""
+"""The last reports about one gang, so that only changes are written (semantics E1-E4). Part of the
+gang's record.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Start:
-    """Results of the binds of one gang so far: how many pods are bound, and which were refused and why."""
+    """Results of the binds of one gang so far: how many pods are bound, and which were refused and
+    why.
+    """
 
     bound: int = 0
     refused: list[str] = field(default_factory=list)
@@ -23,8 +27,12 @@ class Start:
         """The text to report once all binds are answered; "" if none succeeded."""
         if not self.bound:
             return ""
+
         text = "1 pod is bound" if self.bound == 1 else f"{self.bound} pods are bound together"
-        return f"{text}; {len(self.refused)} refused: {named(self.refused)}" if self.refused else text
+        if self.refused:
+            return f"{text}; {len(self.refused)} refused: {named(self.refused)}"
+
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,5 +55,6 @@ class Reported:
     status: WrittenStatus | None = None
     #: The start under way, until all its binds are answered.
     start: Start | None = None
-    #: The condition `Reserved` after the end of its reservation: whether it is true, its reason and its message (H13).
+    #: The condition `Reserved` after the end of its reservation: whether it is true, its reason and
+    #: its message (H13).
     reservation_end: tuple[bool, str, str] | None = None

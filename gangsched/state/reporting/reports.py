@@ -1,8 +1,9 @@
 """Reports: what has changed since the last report, and when the next one is due (semantics E1-E4).
 
-Invariant: a verdict is reported once it has not changed for `settle_s`, or at once if it nominates pods, and only if it
-differs from the last report. If only counts change, the report is written no more often than its text allows. Reports
-never change a decision. The texts come from `conditions`, `status` and `gang_events`.
+Invariant: a verdict is reported once it has not changed for `settle_s`, or at once if it nominates
+pods, and only if it differs from the last report. If only counts change, the report is written no
+more often than its text allows. Reports never change a decision. The texts come from `conditions`,
+`status` and `gang_events`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from gangsched.core.messages.failing import internal_error
 from gangsched.model.gang import Gang, namespace_of
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.plan import Verdict
-from gangsched.model.protocol import Bound, Outcome, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
+from gangsched.model.protocol import (
+    Bound,
+    Outcome,
+    RecordEvent,
+    Report,
+    SetPodCondition,
+    SetPodGroupStatus,
+)
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.reservation import Reservations
 from gangsched.state.gangs import GangRecord
@@ -40,15 +48,19 @@ from gangsched.state.reporting.status import (
 from gangsched.state.rule_set import Rules
 from gangsched.state.timers import Timers
 
-LOOKS_PER_TURN, LOOKS_PER_GANG = 2_000, 4
-"""Pods that one turn looks at for its reports, and what a gang counts for beside its pods: 10,000 gangs that wait for
-another reason took 0.4 s of one turn. Groups that are left are due in the next turn.
+LOOKS_PER_TURN = 2_000
+LOOKS_PER_GANG = 4
+"""Pods that one turn looks at for its reports, and what a gang counts for beside its pods: 10,000
+gangs that wait for another reason took 0.4 s of one turn. Groups that are left are due in the next
+turn.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """When is told: `wall` in RFC 3339, `wall_s` since the epoch; in a `hurry`, nothing waits for its time."""
+    """When is told: `wall` in RFC 3339, `wall_s` since the epoch; in a `hurry`, nothing waits for
+    its time.
+    """
 
     now_s: float
     wall: str
@@ -63,11 +75,14 @@ class Reports:
         self._settle_s = rules.settle_s
         self._due = Timers()
         self.reservations = ReservationReports(rules.reservations, groups)
+
         #: Receives the group whose report raised, the exception and the time.
         self.fails: Callable[[str, Exception, float], None] = _raise
 
     def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
-        """Record the reservations after a plan; changes are reported once they have lasted for a while."""
+        """Record the reservations after a plan; changes are reported once they have lasted for a
+        while.
+        """
         for group_id in self.reservations.update(reservations, wall_s=wall_s):
             self.note(group_id, now_s)
 
@@ -88,12 +103,20 @@ class Reports:
         """Time at which the next report is due."""
         return self._due.next_s()
 
-    def take(self, registry: Registry, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
-        """Reports that are due, the earliest first: as many as one turn has time for or, with `everything`, all pending
-        ones.
+    def take(
+        self,
+        registry: Registry,
+        *,
+        now_s: float,
+        wall: str,
+        everything: bool = False,
+    ) -> list[Report]:
+        """Reports that are due, the earliest first: as many as one turn has time for or, with
+        `everything`, all pending ones.
         """
         reports: list[Report] = []
         moment = _Moment(now_s, wall, parse_timestamp(wall) or 0, hurry=everything)
+
         until_s, left = (math.inf, math.inf) if everything else (now_s, LOOKS_PER_TURN)
         while left > 0 and (group_id := self._due.take_next(until_s)) is not None:
             group = registry.groups.get(group_id)
@@ -103,12 +126,19 @@ class Reports:
                 except Exception as error:  # of this group (I10)
                     self.fails(group_id, error, now_s)
                     reports += _plain_reports(group, registry)
-                # Charged afterwards, so that a gang of more pods than one turn looks at is reported, too.
-                left -= sum(LOOKS_PER_GANG + len(registry.gangs[gang_id].members) for gang_id in group.gangs)
+
+                # Charged afterwards, so that a gang of more pods than one turn looks at is
+                # reported, too.
+                left -= sum(
+                    LOOKS_PER_GANG + len(registry.gangs[gang_id].members) for gang_id in group.gangs
+                )
+
         return reports
 
     def announce(self, record: GangRecord, verdict: Verdict) -> list[RecordEvent]:
-        """The Events about a verdict that are written even if the verdict changes at once (semantics T2, D1)."""
+        """The Events about a verdict that are written even if the verdict changes at once
+        (semantics T2, D1).
+        """
         told = verdict.told.told_in(record.namespace)
         return list(self._event(record, told.reason.value, told.message, text=told.text, once=True))
 
@@ -119,49 +149,95 @@ class Reports:
         """Whether something is not to be written before `at_s`; it is looked at again then."""
         if moment.hurry or moment.now_s >= at_s:
             return False
+
         self._look_at(group_id, at_s)
         return True
 
     def _group(self, group: GroupRecord, registry: Registry, moment: _Moment) -> Iterator[Report]:
         faults = {gang_id: registry.gangs[gang_id].faults for gang_id in group.gangs}
         for gang_id in group.gangs:
-            record, gang = registry.gangs[gang_id], registry.view(gang_id)
+            record = registry.gangs[gang_id]
+            gang = registry.view(gang_id)
             told_faults = _told_in(record.namespace, faults)
+
             verdict = group.verdict
             if verdict is not None:
-                verdict = self.reservations.completed(verdict, record.namespace, wall_s=moment.wall_s)
+                verdict = self.reservations.completed(
+                    verdict,
+                    record.namespace,
+                    wall_s=moment.wall_s,
+                )
                 told = record.reported.pods
+
                 for pod, wanted in pod_conditions(record, gang, verdict, told_faults):
                     yield from self._tell_pod(group.id, gang, pod, wanted, told, moment)
-                # Pods come and go under a gang that stays: without this its record would grow with each replacement.
+
+                # Pods come and go under a gang that stays: without this its record would grow with
+                # each replacement.
                 if len(told) > 2 * len(record.members):
-                    record.reported.pods = {uid: said for uid, said in told.items() if uid in record.members}
+                    record.reported.pods = {
+                        uid: said for uid, said in told.items() if uid in record.members
+                    }
+
             if record.plain or not record.ours:
                 continue
-            yield from self._tell_gang(record, gang, verdict, lasting(record, gang, registry.accusers(gang_id)))
-            yield from self._tell_status(group, *_spoken_for(record, gang, group, registry), verdict, moment)
+
+            yield from self._tell_gang(
+                record,
+                gang,
+                verdict,
+                lasting(record, gang, registry.accusers(gang_id)),
+            )
+            yield from self._tell_status(
+                group,
+                *_spoken_for(record, gang, group, registry),
+                verdict,
+                moment,
+            )
+
         yield from self._tell_composites(group, registry, moment)
         for accused in group.accused:  # the other side of a mismatch (semantics I4)
             assert group.refusal is not None
-            yield from self._event(registry.gangs[accused], Reason.INVALID_GANG.value, group.refusal.message)
+            yield from self._event(
+                registry.gangs[accused],
+                Reason.INVALID_GANG.value,
+                group.refusal.message,
+            )
 
-    def _tell_composites(self, group: GroupRecord, registry: Registry, moment: _Moment) -> Iterator[Report]:
-        """The status of CompositePodGroups of the tree, and, once for each, what they ask for without effect."""
+    def _tell_composites(
+        self,
+        group: GroupRecord,
+        registry: Registry,
+        moment: _Moment,
+    ) -> Iterator[Report]:
+        """The status of CompositePodGroups of the tree, and, once for each, what they ask for
+        without effect.
+        """
         if not any(registry.gangs[gang_id].ours for gang_id in group.gangs):
             return
+
         for name, composite in composites.composites(group, registry):
             record = registry.gangs[name]
             pod_group = record.pod_group
             # Nobody is left to read the status of what is being deleted.
             if pod_group is None or pod_group.deleting:
                 continue
+
             for text in {*pod_group.not_used} - {text for _, text in record.reported.events}:
                 record.reported.events |= {(EventReason.NOT_USED.value, text)}
                 if (ref := gang_ref(record)) is not None:
                     yield RecordEvent(ref, EventReason.NOT_USED.value, text, warning=True)
+
             wanted = composites.status(pod_group, composite, group, registry, moment.wall)
             if wanted is not None:
-                yield from self._write_status(group.id, record, pod_group, wanted, moment, urgent=True)
+                yield from self._write_status(
+                    group.id,
+                    record,
+                    pod_group,
+                    wanted,
+                    moment,
+                    urgent=True,
+                )
 
     def _tell_pod(
         self,
@@ -173,59 +249,107 @@ class Reports:
         moment: _Moment,
     ) -> Iterator[Report]:
         """The pod's condition, if it is new."""
-        # After a restart the stored condition is what was reported last: 10,000 waiting pods cause no write.
+        # After a restart the stored condition is what was reported last: 10,000 waiting pods cause
+        # no write.
         before, at_s = told.get(pod.uid) or (_stored(pod, wanted), -math.inf)
         if before is not None and (before.reason, before.text) == (wanted.reason, wanted.text):
-            # A report that stands keeps its time; one found stored after a restart counts as made now.
+            # A report that stands keeps its time; one found stored after a restart counts as made
+            # now.
             told.setdefault(pod.uid, (wanted, moment.now_s))
             return
-        is_same = before is not None and (before.reason, before.message) == (wanted.reason, wanted.message)
+
+        is_same = before is not None and (before.reason, before.message) == (
+            wanted.reason,
+            wanted.message,
+        )
         if is_same and self._too_soon(group_id, at_s + wanted.repeat_s, moment):
             return
+
         told[pod.uid] = (wanted, moment.now_s)
         yield SetPodCondition(pod.uid, pod.namespace, pod.name, wanted.reason.value, wanted.text)
-        # kube-scheduler has an Event for each failed attempt. For members that would be thousands with every changed
-        # count; the gang has its own.
+
+        # kube-scheduler has an Event for each failed attempt. For members that would be thousands
+        # with every changed count; the gang has its own.
         if gang.plain or before is None or before.reason is not wanted.reason:
-            yield RecordEvent(pod_ref(pod), EventReason.FAILED_SCHEDULING, wanted.text, warning=True)
+            yield RecordEvent(
+                pod_ref(pod),
+                EventReason.FAILED_SCHEDULING,
+                wanted.text,
+                warning=True,
+            )
 
     def _tell_gang(
-        self, record: GangRecord, gang: Gang, verdict: Verdict | None, wrong: Iterator[tuple[str, str]]
+        self,
+        record: GangRecord,
+        gang: Gang,
+        verdict: Verdict | None,
+        wrong: Iterator[tuple[str, str]],
     ) -> Iterator[Report]:
-        """Events on the PodGroup (or the oldest pod): what is wrong for as long as it is, starts, changed verdicts."""
+        """Events on the PodGroup (or the oldest pod): what is wrong for as long as it is, starts,
+        changed verdicts.
+        """
         refusal = verdict.of_gang(gang.id) if verdict is not None else None
         problems = list(wrong)
         is_lasting = refusal is not None and refusal.reason is Reason.INVALID_GANG
-        true = {*problems, (refusal.reason.value, refusal.message)} if refusal and is_lasting else set(problems)
+        true = (
+            {*problems, (refusal.reason.value, refusal.message)}
+            if refusal and is_lasting
+            else set(problems)
+        )
         over = [said for said in record.reported.events if said[0] in LASTING and said not in true]
+
         # A problem that comes back after it was gone is reported again.
         record.reported.events = record.reported.events.difference(over)
         for reason, text in problems:
             yield from self._event(record, reason, text)
+
         start = record.reported.start
-        # One Event for the whole start, once the last of its binds is answered, and not one for each pod.
+        # One Event for the whole start, once the last of its binds is answered, and not one for
+        # each pod.
         if start is not None and not record.of(*UNDER_WAY):
             record.reported.start = None
             if start.text:
-                yield from self._event(record, EventReason.GANG_SCHEDULED, start.text, warning=False, once=True)
+                yield from self._event(
+                    record,
+                    EventReason.GANG_SCHEDULED,
+                    start.text,
+                    warning=False,
+                    once=True,
+                )
+
         if refusal is not None and refusal.reason is not Reason.SCHEDULED:
             warning = refusal.reason is not Reason.PREEMPTING
             yield from self._event(
-                record, refusal.reason.value, refusal.message, text=refusal.text, warning=warning, once=True
+                record,
+                refusal.reason.value,
+                refusal.message,
+                text=refusal.text,
+                warning=warning,
+                once=True,
             )
 
     def _event(
-        self, record: GangRecord, reason: str, message: str, *, text: str = "", warning: bool = True, once: bool = False
+        self,
+        record: GangRecord,
+        reason: str,
+        message: str,
+        *,
+        text: str = "",
+        warning: bool = True,
+        once: bool = False,
     ) -> Iterator[RecordEvent]:
-        """An Event on the gang that says `text`, unless one with this `message`, the part that does not move, was told.
+        """An Event on the gang that says `text`, unless one with this `message`, the part that does
+        not move, was told.
 
         `once` things replace each other, so a return to them is news.
         """
         told = record.reported.events
         if (reason, message) in told or not record.ours:
             return
+
         if once:
             told = frozenset(said for said in told if said[0] in LASTING)
+
         record.reported.events = told | {(reason, message)}
         ref = gang_ref(record)
         if ref is not None:
@@ -243,14 +367,28 @@ class Reports:
         pod_group = writer.pod_group
         if pod_group is None or pod_group.deleting or not pod_group.speaks:
             return
+
         written = _written(writer, pod_group)
         told = condition_types(written.status) if written else frozenset[str]()
         reserved = self.reservations.condition(
-            group, record, verdict, stored_condition(pod_group.status, RESERVED), wall_s=moment.wall_s
+            group,
+            record,
+            verdict,
+            stored_condition(pod_group.status, RESERVED),
+            wall_s=moment.wall_s,
         )
-        wanted = status(record, pod_group, gang, verdict, wall=moment.wall, told=told, reserved=reserved)
-        # To the API server a status costs as much as 1.5 to 2 binds. That of a gang at rest waits for a pause between
-        # binds, so that a gang that starts and ends meanwhile is told once.
+        wanted = status(
+            record,
+            pod_group,
+            gang,
+            verdict,
+            wall=moment.wall,
+            told=told,
+            reserved=reserved,
+        )
+
+        # To the API server a status costs as much as 1.5 to 2 binds. That of a gang at rest waits
+        # for a pause between binds, so that a gang that starts and ends meanwhile is told once.
         urgent = gang.waiting or 0 < gang.quorum < gang.min_member
         yield from self._write_status(group.id, writer, pod_group, wanted, moment, urgent=urgent)
 
@@ -264,15 +402,34 @@ class Reports:
         *,
         urgent: bool,
     ) -> Iterator[SetPodGroupStatus]:
-        """The status of the object, unless it is stored, or only counts differ from one that was just written."""
+        """The status of the object, unless it is stored, or only counts differ from one that was
+        just written.
+        """
         written = _written(writer, of)
         if unchanged(wanted, written.status if written else of.status):
             return
-        only_facts = written is not None and unchanged(facts_aside(wanted), facts_aside(written.status))
-        if written is not None and only_facts and self._too_soon(group_id, written.at_s + FACTS_S, moment):
+
+        only_facts = written is not None and unchanged(
+            facts_aside(wanted),
+            facts_aside(written.status),
+        )
+        if (
+            written is not None
+            and only_facts
+            and self._too_soon(group_id, written.at_s + FACTS_S, moment)
+        ):
             return
+
         writer.reported.status = WrittenStatus(of.uid, wanted, moment.now_s)
-        yield SetPodGroupStatus(of.api_group, of.version, of.namespace, of.object_name, of.uid, wanted, urgent=urgent)
+        yield SetPodGroupStatus(
+            of.api_group,
+            of.version,
+            of.namespace,
+            of.object_name,
+            of.uid,
+            wanted,
+            urgent=urgent,
+        )
 
 
 def _raise(group_id: str, error: Exception, now_s: float) -> None:
@@ -280,13 +437,17 @@ def _raise(group_id: str, error: Exception, now_s: float) -> None:
 
 
 def _plain_reports(group: GroupRecord, registry: Registry) -> Iterator[Report]:
-    """What is told of a group whose report cannot be made: that it is set aside, from its pods alone (I10)."""
+    """What is told of a group whose report cannot be made: that it is set aside, from its pods
+    alone (I10).
+    """
     if group.aside is None:
         return
+
     told = internal_error(group.aside.reference)
-    for record in (registry.gangs[each] for each in group.gangs if each in registry.gangs):
-        for pod in (each.pod for each in record.of(State.PENDING, State.RETRY, State.KEPT)):
+    for record in (registry.gangs[gang] for gang in group.gangs if gang in registry.gangs):
+        for pod in (member.pod for member in record.of(State.PENDING, State.RETRY, State.KEPT)):
             yield SetPodCondition(pod.uid, pod.namespace, pod.name, told.reason.value, told.text)
+
         ref = gang_ref(record)
         if ref is not None:
             yield RecordEvent(ref, told.reason.value, told.text, warning=True)
@@ -296,19 +457,26 @@ def _written(writer: GangRecord, of: PodGroup) -> WrittenStatus | None:
     """The last status that was written to the object."""
     written = writer.reported.status
     # Deleted and created again under the same name: nothing is written on this one yet.
-    return written if written is not None and written.uid == of.uid else None
+    if written is not None and written.uid == of.uid:
+        return written
+
+    return None
 
 
 def _spoken_for(
-    record: GangRecord, gang: Gang, group: GroupRecord, registry: Registry
+    record: GangRecord,
+    gang: Gang,
+    group: GroupRecord,
+    registry: Registry,
 ) -> tuple[GangRecord, GangRecord, Gang]:
     """Who writes the status of a gang's object, and the gang of which it tells.
 
-    Of several gangs of one object the first writes, and tells of the first that is not scheduled, if possible of one
-    that does not just wait for another.
+    Of several gangs of one object the first writes, and tells of the first that is not scheduled,
+    if possible of one that does not just wait for another.
     """
     if record.pod_group is None or not record.pod_group.of_object:
         return record, record, gang
+
     others = [(registry.gangs[each], registry.view(each)) for each in group.gangs]
     unstarted = [(of, view) for of, view in others if not has_started(of, view)]
     verdict = group.verdict
@@ -326,13 +494,25 @@ def _stored(pod: Pod, wanted: PodCondition) -> PodCondition | None:
     # Another scheduler's reasons say nothing about what we reported.
     if condition is None or condition.status != "False" or condition.reason not in set(Reason):
         return None
-    return PodCondition(Reason(condition.reason), condition.message, condition.message, wanted.repeat_s)
+
+    return PodCondition(
+        Reason(condition.reason),
+        condition.message,
+        condition.message,
+        wanted.repeat_s,
+    )
 
 
 def _told_in(namespace: str, faults: Mapping[str, Sequence[str]]) -> list[str]:
     """The failures of binds of a group, by gang, as they are told in one namespace."""
-    near = [text for gang_id, texts in faults.items() if namespace_of(gang_id) == namespace for text in texts]
+    near = []
+    for gang_id, texts in faults.items():
+        if namespace_of(gang_id) == namespace:
+            for text in texts:
+                near.append(text)
+
     if near or not any(faults.values()):
         return near
+
     # Its text names pods and claims, which are not for this namespace to know (I4).
     return ["a bind of a gang of another namespace failed"]

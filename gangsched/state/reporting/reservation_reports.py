@@ -1,8 +1,8 @@
 """Current reservations, and the last reports about them (semantics H13, H14).
 
-Invariant: a reservation is reported again only if it differs enough from the last report (`Told.is_out_of_date`), and
-its end is reported once. From an earlier process only the stored condition of the PodGroup is known; it stays until
-this process has a result (H16).
+Invariant: a reservation is reported again only if it differs enough from the last report
+(`Told.is_out_of_date`), and its end is reported once. From an earlier process only the stored
+condition of the PodGroup is known; it stays until this process has a result (H16).
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from typing import TypeAlias
 from gangsched.core.messages import reserving
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits, Reservations, Reserved
+from gangsched.model.reservation import (
+    NotEntitled,
+    NotReserved,
+    ReservationLimits,
+    Reservations,
+    Reserved,
+)
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.reporting.reserved import Told, with_tail
@@ -39,22 +45,31 @@ class ReservationReports:
         """Record the reservations after a plan; return the groups whose report changes."""
         news: set[str] = set()
         self.standing = reservations.standing
+
         standing = {reserved.group: reserved for reserved in reservations.standing}
         for group in [self._groups[each] for each in standing if each in self._groups]:
-            reserved, told, group.told_not_reserved = standing[group.id], group.told_reserved, None
-            # Compared with what was told and not with the last plan: many small moves add up to one that is told.
+            reserved = standing[group.id]
+            told = group.told_reserved
+            group.told_not_reserved = None
+
+            # Compared with what was told and not with the last plan: many small moves add up to one
+            # that is told.
             if told is None or told.is_out_of_date(reserved, wall_s=wall_s):
-                group.told_reserved, group.had_reservation = Told(reserved, wall_s), True
+                group.told_reserved = Told(reserved, wall_s)
+                group.had_reservation = True
                 self._told.add(group)
                 news.add(group.id)
-        for group in [each for each in self._told if each.id not in standing]:
+
+        for group in [record for record in self._told if record.id not in standing]:
             self._told.remove(group)
             group.told_reserved = None
             news.add(group.id)
+
         for group_id, why in reservations.not_reserved.items():
             if (other := self._groups.get(group_id)) is not None and other.told_not_reserved != why:
                 other.told_not_reserved = why
                 news.add(group_id)
+
         return news
 
     def gone(self, group: GroupRecord) -> None:
@@ -62,15 +77,22 @@ class ReservationReports:
         self._told.discard(group)
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
-        """For validation: each index with its groups, and a predicate for the groups that should be in it."""
-        yield "told reserved", {group.id for group in self._told}, lambda group: group.told_reserved is not None
+        """For validation: each index with its groups, and a predicate for the groups that should be
+        in it.
+        """
+        yield (
+            "told reserved",
+            {group.id for group in self._told},
+            lambda group: group.told_reserved is not None,
+        )
 
     def completed(self, verdict: Verdict, namespace: str, *, wall_s: float) -> Verdict:
-        """The verdict as reported in this namespace: refusals end with the reservation, or with the reason why the
-        group has no reservation.
+        """The verdict as reported in this namespace: refusals end with the reservation, or with the
+        reason why the group has no reservation.
         """
         if verdict.reason is not Reason.UNSCHEDULABLE:
             return verdict
+
         said = self._tail(verdict, namespace, wall_s)
         return with_tail(verdict, said) if said else verdict
 
@@ -80,19 +102,29 @@ class ReservationReports:
             return group.told_reserved.text(namespace)
         if verdict.kept_for is not None:
             return reserving.kept_for(verdict.kept_for, wall_s=wall_s)
+
         why = (group.told_not_reserved if group is not None else None) or self._by_number(namespace)
         # Two sentences with one cause read like two causes.
-        if why is not None and verdict.told.never and why.why is NotEntitled.IMPOSSIBLE and not why.needs:
+        if (
+            why is not None
+            and verdict.told.never
+            and why.why is NotEntitled.IMPOSSIBLE
+            and not why.needs
+        ):
             return ""  # the refusal has said it, with amounts
-        return reserving.not_reserved(why, namespace, wall_s=wall_s) if why is not None else ""
+        if why is not None:
+            return reserving.not_reserved(why, namespace, wall_s=wall_s)
+
+        return ""
 
     def _by_number(self, namespace: str) -> NotReserved | None:
         """Why a group has none that is too far behind for plans to say so (H7)."""
-        have = sum(namespace in each.namespaces for each in self.standing)
+        have = sum(namespace in reservation.namespaces for reservation in self.standing)
         if self.standing and have >= self._limits.per_namespace:
             return NotReserved(why=NotEntitled.NAMESPACE, namespace=namespace, offers=have)
         if self.standing and len(self.standing) >= self._limits.reservations:
             return NotReserved(why=NotEntitled.LATER)
+
         return None
 
     def condition(
@@ -109,16 +141,32 @@ class ReservationReports:
         if (told := group.told_reserved) is not None:
             reported.reservation_end = None
             return True, told.reason, told.text(gang.namespace)
+
         before = reported.reservation_end
         if before is not None and before[1] in OVER:
             return before
         # Of a gang that never had a reservation the condition would be noise on its PodGroup.
-        if before is None and not group.had_reservation and not self._may_end(group, verdict, stored):
+        if (
+            before is None
+            and not group.had_reservation
+            and not self._may_end(group, verdict, stored)
+        ):
             return None
-        reported.reservation_end = reserving.ended(verdict, group.told_not_reserved, gang.namespace, wall_s=wall_s)
+
+        reported.reservation_end = reserving.ended(
+            verdict,
+            group.told_not_reserved,
+            gang.namespace,
+            wall_s=wall_s,
+        )
         return reported.reservation_end
 
-    def _may_end(self, group: GroupRecord, verdict: Verdict | None, stored: Mapping[str, object] | None) -> bool:
+    def _may_end(
+        self,
+        group: GroupRecord,
+        verdict: Verdict | None,
+        stored: Mapping[str, object] | None,
+    ) -> bool:
         """Whether a reservation that another process told is known to stand no more."""
         if (
             stored is None
@@ -126,4 +174,5 @@ class ReservationReports:
             or (stored.get("status") != "True" and stored.get("reason") != reserving.LOST)
         ):
             return False
+
         return verdict.reason is not Reason.UNSCHEDULABLE or group.told_not_reserved is not None

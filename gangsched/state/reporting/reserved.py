@@ -14,25 +14,35 @@ from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Reserved
 
 RESERVED = "Reserved"
-TIMED, FENCED = "Timed", "Fenced"
-MOVED_S, MOVED_SHARE = 300.0, 0.1
-"""A time is reported again once it moves by more than both this and this share of the time that is left."""
+TIMED = "Timed"
+FENCED = "Fenced"
+MOVED_S = 300.0
+MOVED_SHARE = 0.1
+"""A time is reported again once it moves by more than both this and this share of the time that is
+left.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A reservation as last reported, at `wall_s`; its text stays the same until the reservation changes enough."""
+    """A reservation as last reported, at `wall_s`; its text stays the same until the reservation
+    changes enough.
+    """
 
     reserved: Reserved
     wall_s: float
 
     def is_out_of_date(self, now: Reserved, *, wall_s: float) -> bool:
-        """Whether `now` differs so much from the last report that it must be reported again (H13)."""
+        """Whether `now` differs so much from the last report that it must be reported
+        again (H13).
+        """
         if _what(self.reserved) != _what(now):
             return True
         if now.is_fence:
             return False
-        # Expected ends move a little with each pod that starts late: each of these would be a write.
+
+        # Expected ends move a little with each pod that starts late: each of these would be a
+        # write.
         moved_s = abs(now.at_s - self.reserved.at_s)
         return moved_s > MOVED_S and moved_s > MOVED_SHARE * (self.reserved.at_s - wall_s)
 
@@ -51,8 +61,8 @@ def _what(reserved: Reserved) -> tuple[object, ...]:
 
 
 def with_tail(verdict: Verdict, said: str) -> Verdict:
-    """Append `said` to each refusal in the verdict whose cause is lack of room; reason and stable message do not change
-    (E1).
+    """Append `said` to each refusal in the verdict whose cause is lack of room; reason and stable
+    message do not change (E1).
     """
     return replace(
         verdict,
@@ -67,4 +77,5 @@ def _longer(refusal: Refusal, said: str) -> Refusal:
         return refusal
     if refusal.now.endswith("."):
         return replace(refusal, now=f"{refusal.now} {said[:1].upper()}{said[1:]}.")
+
     return replace(refusal, now=f"{refusal.now}; {said}" if refusal.now else said)

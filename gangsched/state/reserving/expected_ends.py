@@ -1,8 +1,9 @@
 """When the pods that take room are expected to end (semantics H2).
 
-Invariant: results follow from the current members and PodGroups at the given wall-clock second. Only nodes with a
-change, or with an expected end that has passed, are read again, on demand. Pods that end with their node (DaemonSets,
-static pods) are left out, because their room never becomes free for other pods.
+Invariant: results follow from the current members and PodGroups at the given wall-clock second.
+Only nodes with a change, or with an expected end that has passed, are read again, on demand. Pods
+that end with their node (DaemonSets, static pods) are left out, because their room never becomes
+free for other pods.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ NOT_STARTED = frozenset({State.HELD, State.KEPT})
 LATE_S = 5.0
 """How long a pod may take to go after its expected end before that is expected anew."""
 EARLY_S = 1.0
-"""A pod that goes, or is to go, so much earlier than was expected is news for those who wait for its room."""
+"""A pod that goes, or is to go, so much earlier than was expected is news for those who wait for
+its room.
+"""
 CLOCK_STEP_S = 60.0
 """A wall clock that goes back by more than this was wrong, and so were ends that it made pass."""
 
@@ -45,7 +48,13 @@ class ExpectedEnds:
     """
 
     def __init__(
-        self, cluster: Cluster, members: MemberStore, registry: Registry, rules: Rules, *, late_s: float = LATE_S
+        self,
+        cluster: Cluster,
+        members: MemberStore,
+        registry: Registry,
+        rules: Rules,
+        *,
+        late_s: float = LATE_S,
     ) -> None:
         """An end has passed once it is `late_s` ago."""
         self._cluster = cluster
@@ -62,6 +71,7 @@ class ExpectedEnds:
         self._passes_s = math.inf
         self._wall_s = -math.inf
         self._news = News()
+
         # By shape, which thousands of pods share; it goes with the last of them.
         self._accelerated: WeakKeyDictionary[Shape, bool] = WeakKeyDictionary()
 
@@ -75,28 +85,43 @@ class ExpectedEnds:
         if self._told is None:
             # Plans keep columns of occupants for as long as they are given this very object.
             self._told = self._on.copy()
+
         return self._told
 
     def glance(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
         """Like `occupants`, but the next call still reports the changes."""
         found = self._on.copy()
         for name in self._stale(wall_s, self._cluster.touched):
-            _keep(found, name, tuple(self._look_at(name, wall_s)) if name in self._cluster.nodes else ())
+            _keep(
+                found,
+                name,
+                tuple(self._look_at(name, wall_s)) if name in self._cluster.nodes else (),
+            )
+
         return found
 
     def last_ends_at_a_glance(self, table: NodeTable, wall_s: float) -> Floats:
         """Like `last_ends`, but the next call still reports the changes."""
         on = self.glance(wall_s)
         ends_s = (
-            [each.ends_s for each in on.get(name, ()) if self._asks_for_accelerators(each.pod.shape)]
+            [
+                occupant.ends_s
+                for occupant in on.get(name, ())
+                if self._asks_for_accelerators(occupant.pod.shape)
+            ]
             for name in table.names
         )
         return np.array([max(each, default=-math.inf) for each in ends_s], dtype=np.float64)
 
     def last_ends(self, table: NodeTable, wall_s: float) -> Floats:
-        """`last[n]`: latest expected end of a pod with accelerators on node `n`, -inf if there is none (H10)."""
+        """`last[n]`: latest expected end of a pod with accelerators on node `n`, -inf if there is
+        none (H10).
+        """
         self._refresh(wall_s)
-        return np.array([self._last_s.get(name, -math.inf) for name in table.names], dtype=np.float64)
+        return np.array(
+            [self._last_s.get(name, -math.inf) for name in table.names],
+            dtype=np.float64,
+        )
 
     @property
     def passes_s(self) -> float:
@@ -105,33 +130,52 @@ class ExpectedEnds:
 
     def take_news(self) -> News:
         """Changes of occupants since the last call."""
-        news, self._news = self._news, News()
+        news = self._news
+        self._news = News()
         return news
 
     def forget_gone(self) -> None:
-        """Drop deleted pods that are still stored because `take_news` would report their changes."""
+        """Drop deleted pods that are still stored because `take_news` would report
+        their changes.
+        """
         for name in self._cluster.touched & self._on.keys():
-            there, before = self._cluster.residents(name), self._on[name]
-            stay = tuple([each for each in before if each.pod.uid in there])
+            there = self._cluster.residents(name)
+            before = self._on[name]
+
+            stay = tuple([occupant for occupant in before if occupant.pod.uid in there])
             if len(stay) < len(before):
                 _keep(self._on, name, stay)
                 self._told = None
+
         self._news = News()
 
     def _refresh(self, wall_s: float) -> None:
         stale = self._stale(wall_s, self._cluster.take_touched())
         self._wall_s = wall_s
+
         if not stale:
             return
+
         for name in stale:
             occupants = tuple(self._look_at(name, wall_s)) if name in self._cluster.nodes else ()
-            accelerated = [each.ends_s for each in occupants if self._asks_for_accelerators(each.pod.shape)]
+            accelerated = [
+                occupant.ends_s
+                for occupant in occupants
+                if self._asks_for_accelerators(occupant.pod.shape)
+            ]
+
             if occupants != (before := self._on.get(name, ())):
                 self._news.note(name, before, occupants, early_by_s=EARLY_S, wall_s=wall_s)
                 _keep(self._on, name, occupants)
                 self._told = None
-            _keep(self._first_s, name, min((each.ends_s for each in occupants), default=None))
+
+            _keep(
+                self._first_s,
+                name,
+                min((occupant.ends_s for occupant in occupants), default=None),
+            )
             _keep(self._last_s, name, max(accelerated, default=None))
+
         self._passes_s = min(self._first_s.values(), default=math.inf)
 
     def _stale(self, wall_s: float, touched: Set[str]) -> set[str]:
@@ -141,7 +185,10 @@ class ExpectedEnds:
         if wall_s < self._wall_s - CLOCK_STEP_S:
             stale |= self._on.keys()
         elif wall_s >= self.passes_s:
-            stale |= {name for name, first_s in self._first_s.items() if first_s + self._late_s <= wall_s}
+            stale |= {
+                name for name, first_s in self._first_s.items() if first_s + self._late_s <= wall_s
+            }
+
         return stale
 
     def _asks_for_accelerators(self, shape: Shape) -> bool:
@@ -149,33 +196,49 @@ class ExpectedEnds:
         if known is None:
             known = any(self._policy.is_accelerator(name) for name, _ in shape.requests)
             self._accelerated[shape] = known
+
         return known
 
     def _look_at(self, node: str, wall_s: float) -> Iterator[Occupant]:
         """The occupants of a node as they are now."""
-        since_s = {each.pod.uid: each.started_s for each in self._on.get(node, ())}
+        since_s = {occupant.pod.uid: occupant.started_s for occupant in self._on.get(node, ())}
         for uid, pod in self._cluster.residents(node).items():
             if pod.ends_with_node:
                 continue
+
             member = self._members[uid]
-            # Until the kubelet reports a start, the bind is one; a start in the future is a clock that is wrong.
+            # Until the kubelet reports a start, the bind is one; a start in the future is a clock
+            # that is wrong.
             started_s = min(float(pod.start_s), wall_s) if pod.start_s else since_s.get(uid, wall_s)
             group = self._registry.group_of.get(member.gang, pod.key)
-            yield Occupant(pod, node, started_s, self._ends_s(member, started_s, wall_s - self._late_s), group)
+            yield Occupant(
+                pod,
+                node,
+                started_s,
+                self._ends_s(member, started_s, wall_s - self._late_s),
+                group,
+            )
 
     def _ends_s(self, member: Member, started_s: float, wall_s: float) -> float:
         pod = member.pod
-        # A deletionTimestamp includes the grace period: it is when the kubelet kills the pod at the latest.
+        # A deletionTimestamp includes the grace period: it is when the kubelet kills the pod at the
+        # latest.
         if pod.deletion_s:
             return expected_end_s(pod.deletion_s, 0.0, wall_s)
         if member.state in NOT_STARTED:
             return math.inf
+
         gang = self._registry.gangs.get(member.gang)
         of_group = gang.stated_run_time if gang is not None else None
-        # The setting is a statement about pods that are ours; of others nothing is known that they do not say (H1).
+
+        # The setting is a statement about pods that are ours; of others nothing is known that they
+        # do not say (H1).
         default_s = self._default_s if pod.scheduler_name in self._names else None
         stated_s = run_time_s(pod.run_time_metadata, of_group, default_s)
-        return stated_s if stated_s == math.inf else expected_end_s(started_s, stated_s, wall_s)
+        if stated_s == math.inf:
+            return stated_s
+
+        return expected_end_s(started_s, stated_s, wall_s)
 
 
 def _keep(of: dict[str, T], name: str, value: T | None) -> None:

@@ -1,10 +1,10 @@
-"""Fences: how long whole nodes are reserved without a start time, and how long their accelerators are idle (semantics
-H6).
+"""Fences: how long whole nodes are reserved without a start time, and how long their accelerators
+are idle (semantics H6).
 
-Invariant: every fence ends. If the nodes of a fence were empty and its head did not start, the head gets no other fence
-until a node changes. If a fence became too old, or kept too many accelerators idle, its head gets no other fence for
-`fence_after_s`. Times are counted from when this process first saw the fence, so a restart begins to count again. Times
-are monotonic seconds.
+Invariant: every fence ends. If the nodes of a fence were empty and its head did not start, the head
+gets no other fence until a node changes. If a fence became too old, or kept too many accelerators
+idle, its head gets no other fence for `fence_after_s`. Times are counted from when this process
+first saw the fence, so a restart begins to count again. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.rule_set import Rules
 
 EMPTY_S: Final = 120.0
-"""How long a head may take to start on its empty fence. What keeps it off for a moment (a hold-back, a node that it
-avoids, another scheduler's nomination) is over by then."""
+"""How long a head may take to start on its empty fence. What keeps it off for a moment (a
+hold-back, a node that it avoids, another scheduler's nomination) is over by then."""
 
 ROUNDING_S: Final = 0.001
 """Rounding error of a sum of idle times when its time has come."""
@@ -56,28 +56,47 @@ class Fences:
         self._counted_on: tuple[Collection[Reserved], Snapshot] | None = None
 
     def look(self, standing: Collection[Reserved], now_s: float) -> None:
-        """Add up the idle time of the fences' accelerators until now, and record which ones are idle."""
-        before, self._fences = self._fences, {}
-        if not any(each.is_fence for each in standing):
+        """Add up the idle time of the fences' accelerators until now, and record which ones are
+        idle.
+        """
+        before = self._fences
+        self._fences = {}
+
+        if not any(reservation.is_fence for reservation in standing):
             return
+
         # Several times a turn, while at most one of them finds other pods or nodes.
         counted_on = (standing, self._cluster.snapshot())
-        is_counted = self._counted_on is not None and all(map(operator.is_, counted_on, self._counted_on))
+        is_counted = self._counted_on is not None and all(
+            map(operator.is_, counted_on, self._counted_on)
+        )
         self._counted_on = counted_on
-        for each in standing:
-            if each.is_fence:
-                # By group: a fence that exchanges nodes is the same fence, and its age goes on (H6).
-                fence = self._fences[each.group] = before.get(each.group) or _Fence(now_s, now_s)
+
+        for reservation in standing:
+            if reservation.is_fence:
+                # By group: a fence that exchanges nodes is the same fence, and its age goes on
+                # (H6).
+                fence = self._fences[reservation.group] = before.get(reservation.group) or _Fence(
+                    now_s,
+                    now_s,
+                )
                 # With what was idle until now; only then is it counted again.
                 fence.idle_s += fence.idle * (now_s - fence.seen_s)
                 fence.seen_s = now_s
+
                 if not is_counted:
-                    fence.idle, fence.accelerators = self._accelerators(each.nodes)
-                    fence.empty_s = min(fence.empty_s, now_s) if self._is_empty(each.nodes) else math.inf
+                    fence.idle, fence.accelerators = self._accelerators(reservation.nodes)
+                    fence.empty_s = (
+                        min(fence.empty_s, now_s) if self._is_empty(reservation.nodes) else math.inf
+                    )
 
     def over(self, wall_s: float) -> Mapping[str, NotReserved]:
         """Groups whose fence must end as of the last `look`, with the reason."""
-        return {group: why for group, fence in self._fences.items() if (why := self._why(fence, wall_s)) is not None}
+        return {
+            group: why
+            for group, fence in self._fences.items()
+            if (why := self._why(fence, wall_s)) is not None
+        }
 
     def next_s(self) -> Iterator[float]:
         """Yield the time at which each fence ends if no event occurs before."""
@@ -86,13 +105,18 @@ class Fences:
             yield min(fence.empty_s + EMPTY_S, fence.since_s + self._limits.fence_age_s, idle_s)
 
     def _why(self, fence: _Fence, wall_s: float) -> NotReserved | None:
-        # All nodes empty and not started: something else than room keeps the head off, and waiting longer does not
-        # change it.
+        # All nodes empty and not started: something else than room keeps the head off, and waiting
+        # longer does not change it.
         if fence.seen_s >= fence.empty_s + EMPTY_S:
             return NotReserved(why=NotEntitled.REFUSED)
+
         aged = fence.seen_s >= fence.since_s + self._limits.fence_age_s
         if aged or self._may_idle_s(fence) < ROUNDING_S:
-            return NotReserved(why=NotEntitled.FENCE_OVER, until_s=wall_s + self._limits.fence_after_s)
+            return NotReserved(
+                why=NotEntitled.FENCE_OVER,
+                until_s=wall_s + self._limits.fence_after_s,
+            )
+
         return None
 
     def _may_idle_s(self, fence: _Fence) -> float:
@@ -103,10 +127,16 @@ class Fences:
     def _accelerators(self, nodes: Collection[str]) -> tuple[int, int]:
         """How many accelerators of these nodes are free, and how many they offer."""
         snapshot = self._cluster.snapshot()
-        rows = [row for name, row in snapshot.resources.items() if self._policy.is_accelerator(name)]
+        rows = [
+            row for name, row in snapshot.resources.items() if self._policy.is_accelerator(name)
+        ]
         there = [snapshot.table.index[name] for name in nodes if name in snapshot.table.index]
-        free, offered = snapshot.free[rows][:, there], snapshot.allocatable[rows][:, there]
+        free = snapshot.free[rows][:, there]
+        offered = snapshot.allocatable[rows][:, there]
+
         return int(np.maximum(free, 0).sum()), int(offered.sum())
 
     def _is_empty(self, nodes: Collection[str]) -> bool:
-        return all(pod.ends_with_node for name in nodes for pod in self._cluster.residents(name).values())
+        return all(
+            pod.ends_with_node for name in nodes for pod in self._cluster.residents(name).values()
+        )

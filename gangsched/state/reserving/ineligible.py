@@ -1,9 +1,10 @@
-"""Groups that cannot be heads because they are too young, or larger than the empty cluster (semantics H3).
+"""Groups that cannot be heads because they are too young, or larger than the empty cluster
+(semantics H3).
 
-Invariant: the reasons do not depend on reservations or running pods. A group that is too young becomes eligible at a
-known time; a group that is too large, once a node that takes one of its pods is added, replaced or offers more. Groups
-that are too large are compared with nodes at most twice a minute, because koordlet and device plugins write
-`allocatable` frequently.
+Invariant: the reasons do not depend on reservations or running pods. A group that is too young
+becomes eligible at a known time; a group that is too large, once a node that takes one of its pods
+is added, replaced or offers more. Groups that are too large are compared with nodes at most twice a
+minute, because koordlet and device plugins write `allocatable` frequently.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ from gangsched.state.timers import Timers
 COMPARED_EVERY_S: Final = 30.0
 UNTIL_A_NODE_CHANGES: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.REFUSED})
 OF_A_FENCE: Final = frozenset({NotEntitled.REFUSED, NotEntitled.FENCE_OVER})
-"""Causes that a change of the group does not end: else whoever edits a pod each minute would have an endless fence."""
+"""Causes that a change of the group does not end: else whoever edits a pod each minute would have
+an endless fence.
+"""
 REASONS: Final = UNTIL_A_NODE_CHANGES | OF_A_FENCE | {NotEntitled.TOO_YOUNG, NotEntitled.ORDERED}
 
 
 class Ineligible:
-    """Index of the groups that may not become heads. Times are epoch seconds (`wall_s`) or monotonic seconds
-    (`now_s`).
+    """Index of the groups that may not become heads. Times are epoch seconds (`wall_s`) or
+    monotonic seconds (`now_s`).
     """
 
     def __init__(self, cluster: Cluster, groups: Mapping[str, GroupRecord]) -> None:
@@ -80,50 +83,76 @@ class Ineligible:
         found: set[GroupRecord] = set()
         if snapshot.table is not self._compared or self._cluster.offers_more:
             found |= self._compare(snapshot, now_s)
+
         found.update(self._records[group] for group in self._due.take_due(wall_s))
         return found
 
     def next_s(self, behind_s: float) -> Iterable[float]:
-        """Monotonic time at which the ineligibility of the next group ends without an event; adding `behind_s` converts
-        epoch seconds to monotonic seconds.
+        """Monotonic time at which the ineligibility of the next group ends without an event; adding
+        `behind_s` converts epoch seconds to monotonic seconds.
         """
         if self._waits and self._ineligible:
             yield self._compared_s + COMPARED_EVERY_S
+
         if (until_s := self._due.next_s()) is not None:
             yield until_s - behind_s
 
     def _compare(self, snapshot: Snapshot, now_s: float) -> set[GroupRecord]:
         self._waits = bool(self._ineligible) and now_s < self._compared_s + COMPARED_EVERY_S
-        # With 10,000 gangs that are too large, an `allocatable` that flapped each second took more than a core.
+        # With 10,000 gangs that are too large, an `allocatable` that flapped each second took more
+        # than a core.
         if self._waits:
             return set()
-        before, self._compared = self._compared, snapshot.table
+
+        before = self._compared
+        self._compared = snapshot.table
         offers = self._cluster.take_offers()
-        known = ((each, each.ineligible) for each in self._ineligible)
-        asked = {each: of.shapes for each, of in known if of is not None and of.why.why in UNTIL_A_NODE_CHANGES}
+        known = ((record, record.ineligible) for record in self._ineligible)
+        asked = {}
+
+        for each, of in known:
+            if of is not None and of.why.why in UNTIL_A_NODE_CHANGES:
+                asked[each] = of.shapes
+
         if not asked:
             return set()
+
         self._compared_s = now_s
         helped = _helped(frozenset[Shape]().union(*asked.values()), before, offers, snapshot)
         return {group for group, shapes in asked.items() if not helped.isdisjoint(shapes)}
 
 
 def _helped(
-    shapes: Iterable[Shape], before: NodeTable | None, offers: Mapping[str, Set[str]], snapshot: Snapshot
+    shapes: Iterable[Shape],
+    before: NodeTable | None,
+    offers: Mapping[str, Set[str]],
+    snapshot: Snapshot,
 ) -> set[Shape]:
-    """The shapes that a node takes which is new or another one since `before`, or offers more of what they ask for."""
+    """The shapes that a node takes which is new or another one since `before`, or offers more of
+    what they ask for.
+    """
     table = snapshot.table
     old = dict(zip(before.names, before.nodes, strict=True)) if before is not None else {}
+
     # By identity: `Cluster` keeps the object of a node for as long as nothing about it changes.
     changed = {n for n, node in enumerate(table.nodes) if old.get(node.name) is not node}
 
     @cache
     def may_help(resources: frozenset[str]) -> Ints:
-        freed = {table.index[name] for name, more in offers.items() if not resources.isdisjoint(more)}
+        freed = set()
+        for name, more in offers.items():
+            if not resources.isdisjoint(more):
+                freed.add(table.index[name])
+
         return np.array(sorted(changed | freed), dtype=np.int64)
 
-    return {
-        shape
-        for shape in shapes
-        if takes_one_empty(shape, may_help(frozenset(name for name, _ in shape.requests)), snapshot)
-    }
+    helped: set[Shape] = set()
+    for shape in shapes:
+        if takes_one_empty(
+            shape,
+            may_help(frozenset(name for name, _ in shape.requests)),
+            snapshot,
+        ):
+            helped.add(shape)
+
+    return helped

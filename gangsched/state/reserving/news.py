@@ -1,8 +1,9 @@
-"""Changes of running pods that may affect reservations, and which groups they may help (semantics H5, H6).
+"""Changes of running pods that may affect reservations, and which groups they may help (semantics
+H5, H6).
 
-Invariant: a change that helps no pod of a group at any time does not move its reservation. A pod that leaves a node
-before its expected end helps a shape only if a pod of the shape would fit there without the pods that are expected to
-end by that time.
+Invariant: a change that helps no pod of a group at any time does not move its reservation. A pod
+that leaves a node before its expected end helps a shape only if a pod of the shape would fit there
+without the pods that are expected to end by that time.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from gangsched.state.queueing.parked import minds_pods
 class News:
     """Changes of running pods since the last call.
 
-    `earlier`: by node, the latest expected end of the pods that left early. `anywhere`: a pod that left early may have
-    excluded pods from other nodes, too. `emptied`: a node became empty. `left` are ids of groups, or keys of pods, that
-    left nodes.
+    `earlier`: by node, the latest expected end of the pods that left early. `anywhere`: a pod that
+    left early may have excluded pods from other nodes, too. `emptied`: a node became empty. `left`
+    are ids of groups, or keys of pods, that left nodes.
     """
 
     earlier: dict[str, float] = field(default_factory=dict)
@@ -36,58 +37,90 @@ class News:
     left: set[str] = field(default_factory=set)
 
     def note(
-        self, node: str, before: Sequence[Occupant], now: Sequence[Occupant], *, early_by_s: float, wall_s: float
+        self,
+        node: str,
+        before: Sequence[Occupant],
+        now: Sequence[Occupant],
+        *,
+        early_by_s: float,
+        wall_s: float,
     ) -> None:
-        """Compare the pods of a node with the earlier ones; a pod that leaves more than `early_by_s` before its
-        expected end counts.
+        """Compare the pods of a node with the earlier ones; a pod that leaves more than
+        `early_by_s` before its expected end counts.
         """
-        ends_s = {each.pod.uid: each.ends_s for each in now}
-        for each in before:
+        ends_s = {occupant.pod.uid: occupant.ends_s for occupant in now}
+        for occupant in before:
             # A pod that is gone ended now.
-            if ends_s.get(each.pod.uid, wall_s) + early_by_s < each.ends_s:
-                self.earlier[node] = max(each.ends_s, self.earlier.get(node, each.ends_s))
-                self.anywhere |= _keeps_others_off(each.pod)
-        # Reservations name whom they wait for, and a name of what is gone must not stay in a message.
-        self.left.update(each.group or each.pod.key for each in before if each.pod.uid not in ends_s)
+            if ends_s.get(occupant.pod.uid, wall_s) + early_by_s < occupant.ends_s:
+                self.earlier[node] = max(occupant.ends_s, self.earlier.get(node, occupant.ends_s))
+                self.anywhere |= _keeps_others_off(occupant.pod)
+
+        # Reservations name whom they wait for, and a name of what is gone must not stay in a
+        # message.
+        self.left.update(
+            occupant.group or occupant.pod.key
+            for occupant in before
+            if occupant.pod.uid not in ends_s
+        )
         self.emptied |= bool(before) and not now
 
     def may_help(
-        self, shapes: Collection[Shape], snapshot: Snapshot, on: Mapping[str, Sequence[Occupant]], *, ends_known: bool
+        self,
+        shapes: Collection[Shape],
+        snapshot: Snapshot,
+        on: Mapping[str, Sequence[Occupant]],
+        *,
+        ends_known: bool,
     ) -> bool:
-        """Whether a group with pods of these shapes may now get a start time, or an earlier one (H5).
+        """Whether a group with pods of these shapes may now get a start time, or an earlier one
+        (H5).
 
         `on` are the pods by node. If no expected end is known, no group can get a start time.
         """
         if not self.earlier or not ends_known:
             return False
-        over_by_then = {
-            name: [each.pod for each in on.get(name, ()) if each.ends_s < before_s]
-            for name, before_s in self.earlier.items()
-        }
+
+        over_by_then = {}
+        for name, before_s in self.earlier.items():
+            over_by_then[name] = [
+                occupant.pod for occupant in on.get(name, ()) if occupant.ends_s < before_s
+            ]
+
         # What kept others off elsewhere is on no node that could be looked at.
         return self.anywhere or takes_one(shapes, snapshot, over_by_then)
 
 
-def takes_one(shapes: Collection[Shape], snapshot: Snapshot, without: Mapping[str, Collection[Pod]]) -> bool:
-    """Whether a pod of one of these shapes would fit on a node in `without` once the pods given there are gone.
+def takes_one(
+    shapes: Collection[Shape],
+    snapshot: Snapshot,
+    without: Mapping[str, Collection[Pod]],
+) -> bool:
+    """Whether a pod of one of these shapes would fit on a node in `without` once the pods given
+    there are gone.
 
     True for a shape whose filters depend on other pods.
     """
     if any(shape.inter_pod is not None for shape in shapes):
         return True
+
     nodes = [name for name in without if name in snapshot.table.index]
     index = np.array([snapshot.table.index[name] for name in nodes], dtype=np.int64)
+
     # An indexed copy: the snapshot itself is never changed.
     free = snapshot.free[:, index]
     for column, name in enumerate(nodes):
-        for resource, amount in (each for pod in without[name] for each in pod.shape.requests):
+        for resource, amount in (
+            request for pod in without[name] for request in pod.shape.requests
+        ):
             if resource in snapshot.resources:
                 free[snapshot.resources[resource], column] += amount
+
     return any(_takes(shape, free, index, snapshot) for shape in shapes)
 
 
 def takes_one_empty(shape: Shape, nodes: Ints, snapshot: Snapshot) -> bool:
-    """Whether a pod of this shape would fit on one of these nodes if it were empty; `nodes` are rows of the table.
+    """Whether a pod of this shape would fit on one of these nodes if it were empty; `nodes` are
+    rows of the table.
 
     True for a shape whose filters depend on other pods.
     """
@@ -100,5 +133,7 @@ def _takes(shape: Shape, free: Ints, nodes: Ints, snapshot: Snapshot) -> bool:
 
 
 def _keeps_others_off(pod: Pod) -> bool:
-    """Whether the pod may keep others off nodes that it does not run on, or make them less liked."""
+    """Whether the pod may keep others off nodes that it does not run on, or make them
+    less liked.
+    """
     return bool(pod.claims) or (pod.shape.inter_pod is not None and pod.shape.inter_pod.has_terms)

@@ -1,8 +1,10 @@
-"""Backfilled groups that have exceeded their declared run time and may be evicted for it (semantics H11).
+"""Backfilled groups that have exceeded their declared run time and may be evicted for it (semantics
+H11).
 
-Invariant: only groups that used reserved room because of their declared run time may be evicted, only in favour of the
-groups whose reservations they used, and only once they exceed the run time by a tenth and by at least `after_s`. These
-groups are stored in memory only, so after a restart they are not evicted.
+Invariant: only groups that used reserved room because of their declared run time may be evicted,
+only in favour of the groups whose reservations they used, and only once they exceed the run time by
+a tenth and by at least `after_s`. These groups are stored in memory only, so after a restart they
+are not evicted.
 """
 
 from __future__ import annotations
@@ -29,7 +31,13 @@ class Overdue:
     With the rule `evict_overrun_after_s` None, overruns are only reported.
     """
 
-    def __init__(self, members: MemberStore, registry: Registry, queue: Queue, rules: Rules) -> None:
+    def __init__(
+        self,
+        members: MemberStore,
+        registry: Registry,
+        queue: Queue,
+        rules: Rules,
+    ) -> None:
         self.heads: Mapping[str, frozenset[str]] = {}
         self._members = members
         self._registry = registry
@@ -44,19 +52,30 @@ class Overdue:
         # Only who got in by a declared run time owes it to a head (H11).
         if self._after_s is None or verdict.how is not How.SHORT:
             return
+
         # A fence has no start that an overrun could delay.
-        timed = [each for each in standing if not each.is_fence and each.group != verdict.group]
+        timed = [
+            reservation
+            for reservation in standing
+            if not reservation.is_fence and reservation.group != verdict.group
+        ]
         for bind in verdict.binds:
-            heads = frozenset(each.group for each in timed if bind.node in each.nodes)
+            heads = frozenset(
+                reservation.group for reservation in timed if bind.node in reservation.nodes
+            )
             if heads:
                 self._heads_of[bind.pod.uid] = heads
 
     def look(self, now_s: float, wall_s: float) -> None:
-        """Update which groups are overdue; heads that may gain room by an eviction are examined again."""
+        """Update which groups are overdue; heads that may gain room by an eviction are examined
+        again.
+        """
         if not self._heads_of or now_s < self._look_s:
             return
+
         self._look_s = now_s + LOOK_EVERY_S
         found: dict[str, set[str]] = {}
+
         for uid, heads in list(self._heads_of.items()):
             member = self._members.get(uid)
             # It has left the room, and its successor under the same name has another uid.
@@ -64,11 +83,15 @@ class Overdue:
                 del self._heads_of[uid]
             elif self._is_overdue(member, wall_s):
                 for head in heads & self._registry.groups.keys():
-                    # A gang that loses a member for this would hold the rest of its room without using it.
+                    # A gang that loses a member for this would hold the rest of its room without
+                    # using it.
                     found.setdefault(head, set()).update(self._whole(member))
-        before, self.heads = self.heads, {head: frozenset(uids) for head, uids in found.items()}
+
+        before = self.heads
+        self.heads = {head: frozenset(uids) for head, uids in found.items()}
         for head, uids in self.heads.items():
-            # Only where an eviction became possible: the head was planned beside the others already.
+            # Only where an eviction became possible: the head was planned beside the others
+            # already.
             if not uids <= before.get(head, frozenset()):
                 self._queue.activate(head, QueueCause.OVERRUN)
 
@@ -77,10 +100,17 @@ class Overdue:
         return self._look_s if self._heads_of else None
 
     def _is_overdue(self, member: Member, wall_s: float) -> bool:
-        pod, gang = member.pod, self._registry.gangs.get(member.gang)
+        pod = member.pod
+        gang = self._registry.gangs.get(member.gang)
+
         if member.state is not State.BOUND or not pod.start_s or self._after_s is None:
             return False
-        stated_s = run_time_s(pod.run_time_metadata, gang.stated_run_time if gang else None, self._default_s)
+
+        stated_s = run_time_s(
+            pod.run_time_metadata,
+            gang.stated_run_time if gang else None,
+            self._default_s,
+        )
         return wall_s >= pod.start_s + stated_s + much_longer_s(stated_s, self._after_s)
 
     def _whole(self, member: Member) -> set[str]:
@@ -88,5 +118,6 @@ class Overdue:
         group = self._registry.groups.get(self._registry.group_of.get(member.gang, ""))
         if group is None:
             return {member.pod.uid}
+
         gangs = (self._registry.gangs[gang_id] for gang_id in group.gangs)
         return {each.pod.uid for gang in gangs for each in gang.of(*STARTED)}

@@ -1,16 +1,25 @@
 """Reservations between plans: what exists, who may be a head, and when they need a plan (H3, H12).
 
-Invariant: plans make decisions, and this module stores them. It reads no members or groups while no group waits for
-room. Reservations are recomputed at most once a second after a change that could let a head start earlier; each plan
-detects which reservations can no longer be kept. When a reservation ends or shrinks, the groups that it kept out wake
-up (Q3).
+Invariant: plans make decisions, and this module stores them. It reads no members or groups while no
+group waits for room. Reservations are recomputed at most once a second after a change that could
+let a head start earlier; each plan detects which reservations can no longer be kept. When a
+reservation ends or shrinks, the groups that it kept out wake up (Q3).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,10 +31,23 @@ from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.model.reservation import NotEntitled, NotReserved, Occupant, Reservations, Reserved, Reserving
+from gangsched.model.reservation import (
+    NotEntitled,
+    NotReserved,
+    Occupant,
+    Reservations,
+    Reserved,
+    Reserving,
+)
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
-from gangsched.state.group_record import Entitlement, EntitlementCause, GroupRecord, HeadRank, QueueCause
+from gangsched.state.group_record import (
+    Entitlement,
+    EntitlementCause,
+    GroupRecord,
+    HeadRank,
+    QueueCause,
+)
 from gangsched.state.groups import Registry
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reserving.expected_ends import ExpectedEnds
@@ -39,10 +61,13 @@ from gangsched.state.timers import Timers
 EVERY_S: Final = 1.0
 """How often reservations are made anew for what happened in the cluster."""
 RETRIED_AFTER_S: Final = {NotEntitled.SEARCHING: EVERY_S, NotEntitled.TOO_MUCH_WORK: 60.0}
-"""When a candidate is examined again whose search did not end: at once where the next plan goes on from what was found,
-else seldom, since each attempt costs all the work that a plan has for reservations."""
+"""When a candidate is examined again whose search did not end: at once where the next plan goes on
+from what was found, else seldom, since each attempt costs all the work that a plan has for
+reservations."""
 FORGET_S: Final = 10.0
-"""Where no reservation stands for so long, what was remembered for the next plan that makes one is forgotten."""
+"""Where no reservation stands for so long, what was remembered for the next plan that makes one is
+forgotten.
+"""
 MADE_AT_MOST: Final = 2
 ORDERED: Final = NotReserved(why=NotEntitled.ORDERED)
 REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
@@ -51,7 +76,14 @@ REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 class StandingReservations:
     """Reservations of the last plan, in order, as `standing`. `wall_s` is in epoch seconds."""
 
-    def __init__(self, ends: ExpectedEnds, cluster: Cluster, registry: Registry, queue: Queue, rules: Rules) -> None:
+    def __init__(
+        self,
+        ends: ExpectedEnds,
+        cluster: Cluster,
+        registry: Registry,
+        queue: Queue,
+        rules: Rules,
+    ) -> None:
         self._limits = rules.reservations
         self._ends = ends
         self._cluster = cluster
@@ -80,7 +112,7 @@ class StandingReservations:
         self._unreserved: frozenset[str] = frozenset()  # gangs that an administrator named
         self._behind_s = 0.0  # the epoch's second at monotonic second 0
 
-    # --- what happens between plans ---------------------------------------------------------------------------------
+    # --- what happens between plans --------------------------------------------------------------
 
     def on(self) -> bool:
         """Whether reservations are enabled."""
@@ -88,8 +120,8 @@ class StandingReservations:
 
     @property
     def has_lost_a_head(self) -> bool:
-        """Whether room is reserved for a group that is gone or has no waiting pods; the next plan ends that
-        reservation.
+        """Whether room is reserved for a group that is gone or has no waiting pods; the next plan
+        ends that reservation.
         """
         return self._gone
 
@@ -98,12 +130,20 @@ class StandingReservations:
         return group_id in self._later or group_id in self._now
 
     def forbid(self, gang_ids: frozenset[str]) -> None:
-        """Reserve nothing for the groups of these gangs; the next plan ends what is reserved for them."""
-        changed, self._unreserved = self._unreserved ^ gang_ids, gang_ids
+        """Reserve nothing for the groups of these gangs; the next plan ends what is reserved for
+        them.
+        """
+        changed = self._unreserved ^ gang_ids
+        self._unreserved = gang_ids
         ids = {self._registry.group_of[each] for each in changed if each in self._registry.group_of}
         groups = [self._registry.groups[each] for each in sorted(ids)]
-        allowed = [each for each in groups if not self._is_forbidden(each) and _why_not(each) == ORDERED]
-        self._make_eligible(each for each in allowed if each.ineligible is not None)
+        allowed = [
+            record
+            for record in groups
+            if not self._is_forbidden(record) and _why_not(record) == ORDERED
+        ]
+        self._make_eligible(record for record in allowed if record.ineligible is not None)
+
         for group in groups:
             self._forget(group)
             self._queue.activate(group.id, QueueCause.ORDERED)
@@ -117,63 +157,97 @@ class StandingReservations:
             self.waiting.remove(group)
             self._ineligible.changed(group)
             self._forget(group)
+
         if self.standing:
-            self._later.update(each.group for each in self.standing if each.group in groups)
+            self._later.update(
+                reservation.group for reservation in self.standing if reservation.group in groups
+            )
 
     def gone(self, groups: Mapping[str, GroupRecord]) -> None:
         """Remove groups that are gone."""
         self.changed(groups)
         for group in groups.values():
             self._ineligible.remove(group)
-        # No plan decides a group that is gone, so nothing else would make one that gives back its room.
-        self._gone = self._gone or any(each.group in groups for each in self.standing)
+
+        # No plan decides a group that is gone, so nothing else would make one that gives back its
+        # room.
+        self._gone = self._gone or any(reservation.group in groups for reservation in self.standing)
 
     def left(self, group_id: str) -> None:
         """Remove a group without waiting pods, which plans do not decide."""
-        # Its PodGroup stays, so the group is known; its room was kept for a second longer than needed.
-        self._gone = self._gone or any(each.group == group_id for each in self.standing)
+        # Its PodGroup stays, so the group is known; its room was kept for a second longer than
+        # needed.
+        self._gone = self._gone or any(
+            reservation.group == group_id for reservation in self.standing
+        )
 
     def cluster_changed(
-        self, freed: Set[str], snapshot: Snapshot, now_s: float, *, evicting: Container[str] = ()
+        self,
+        freed: Set[str],
+        snapshot: Snapshot,
+        now_s: float,
+        *,
+        evicting: Container[str] = (),
     ) -> None:
-        """Record that pods or nodes changed; a head that the `freed` nodes may help is tried before other groups.
+        """Record that pods or nodes changed; a head that the `freed` nodes may help is tried before
+        other groups.
 
-        `snapshot` is without holds; heads that are `evicting` may have more room than `snapshot` shows (H11).
+        `snapshot` is without holds; heads that are `evicting` may have more room than `snapshot`
+        shows (H11).
         """
         self._moved = True
-        for each in self.standing if freed else ():
-            nodes = freed & set(each.nodes)
+        for reservation in self.standing if freed else ():
+            nodes = freed & set(reservation.nodes)
             if (
                 nodes
-                and self._awaits_room(each.group)
-                and (each.group in evicting or self._may_use(each, nodes, snapshot, now_s))
+                and self._awaits_room(reservation.group)
+                and (
+                    reservation.group in evicting
+                    or self._may_use(reservation, nodes, snapshot, now_s)
+                )
             ):
-                self._queue.activate(each.group, QueueCause.RESERVED_ROOM_FREED)
+                self._queue.activate(reservation.group, QueueCause.RESERVED_ROOM_FREED)
 
     def _may_use(self, head: Reserved, nodes: Set[str], snapshot: Snapshot, now_s: float) -> bool:
-        """Whether one of these nodes has the room for a pod of the head, with what it may take by preemption."""
+        """Whether one of these nodes has the room for a pod of the head, with what it may take by
+        preemption.
+        """
         if head.group not in self._registry.groups:
             return False
+
         there = {name: self._cluster.residents(name).values() for name in nodes}
-        lower = {name: [pod for pod in pods if pod.priority < head.priority] for name, pods in there.items()}
+        lower = {
+            name: [pod for pod in pods if pod.priority < head.priority]
+            for name, pods in there.items()
+        }
         return takes_one(self._shapes(head.group, now_s), snapshot, lower)
 
     def rank(self, group: Group) -> tuple[Any, ...]:
         """Sort key of the order in which groups that wait for room are woken up (Q1, H9)."""
-        return passing_key(group) if self._shortest_first(self.standing) else group_key(group)
+        if self._shortest_first(self.standing):
+            return passing_key(group)
+
+        return group_key(group)
 
     def _shortest_first(self, standing: Collection[Reserved]) -> bool:
         return bool(standing) and self._limits.order is BackfillOrder.SHORTEST
 
     def settled(self, verdict: Verdict, now_s: float) -> None:
-        """Apply a committed verdict; if the group gained or lost a reservation, it is examined again."""
+        """Apply a committed verdict; if the group gained or lost a reservation, it is examined
+        again.
+        """
         moved = verdict.binds or verdict.holds or verdict.releases
-        group, head = self._registry.groups[verdict.group], None
-        # A head waits for room and nothing else: other refusals end without anybody making room (H3).
+        group = self._registry.groups[verdict.group]
+        head = None
+
+        # A head waits for room and nothing else: other refusals end without anybody making room
+        # (H3).
         if not moved and verdict.reason in REFUSED_FOR_ROOM:
             head = head_of(self._registry.group(verdict.group, now_s))
+
         if moved:
             self._ineligible.remove(group)
+
         if head is None:
             self.waiting.remove(group)
             self._ineligible.changed(group)
@@ -184,27 +258,42 @@ class StandingReservations:
         group = self._registry.groups.get(group_id)
         return group is not None and group.awaits_room
 
-    # --- what a plan is given, and what it answers ------------------------------------------------------------------
+    # --- what a plan is given, and what it answers -----------------------------------------------
 
     def given(self, ready: Collection[Group], now_s: float, wall_s: float) -> Reserving | None:
-        """Reservation input of a plan of these groups; None if no group is ready and no reservation is due."""
+        """Reservation input of a plan of these groups; None if no group is ready and no reservation
+        is due.
+        """
         self._forget_unused(now_s)
         if not self.on() or not (ready or self.standing or self.waiting or self._ineligible):
             return None
+
         self._behind_s = wall_s - now_s
         # A pod that outlasts its expected end moves every reservation that counted on it.
         passed = bool(self.standing) and self._ends.passes_s <= wall_s
         self._look_again(now_s, wall_s)
         self._fences.look(self.standing, now_s)
         ended = {**self._fences.over(wall_s), **dict.fromkeys(self._forbidden(), ORDERED)}
-        # Those of the last second first: a few are made in each plan, and new causes must not starve the rest.
+
+        # Those of the last second first: a few are made in each plan, and new causes must not
+        # starve the rest.
         if self._later and not self._now and now_s >= self._made_s + EVERY_S:
-            self._now, self._later, self._made_s = self._later, set(), now_s
-        in_turn = {group.id for group in ready if not group.unchanged}  # no plan decides about the others
-        heads = {each.group for each in self.standing if self._awaits_room(each.group)}
+            self._now = self._later
+            self._later = set()
+            self._made_s = now_s
+
+        # no plan decides about the others
+        in_turn = {group.id for group in ready if not group.unchanged}
+        heads = set()
+
+        for reservation in self.standing:
+            if self._awaits_room(reservation.group):
+                heads.add(reservation.group)
+
         new = [group.id for group in self._candidates() if group.not_reserved is None]
         if not (ready or self._gone or self._now or new or passed or ended or self._is_outdated):
             return None
+
         ids = (heads | set(new)) - in_turn
         about = [self._registry.groups[group_id] for group_id in (*ids, *in_turn)]
         return Reserving(
@@ -215,26 +304,38 @@ class StandingReservations:
             standing=self.standing,
             stale=frozenset(self._now),
             waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(ids)),
-            known={each.id: why for each in about if (why := self._why_not(each)) is not None},
-            # After a restart all at once: until they stand, others would start on what was promised by the process
-            # before (H16).
+            known={
+                record.id: why for record in about if (why := self._why_not(record)) is not None
+            },
+            # After a restart all at once: until they stand, others would start on what was promised
+            # by the process before (H16).
             made_at_most=max(MADE_AT_MOST, self._limits.reservations if self._is_first_plan else 0),
             ended=ended,
         )
 
     def _forbidden(self) -> list[str]:
         """Groups with a reservation that an administrator forbade."""
-        groups = (self._registry.groups.get(each.group) for each in self.standing)
+        groups = (self._registry.groups.get(reservation.group) for reservation in self.standing)
         return [group.id for group in groups if group is not None and self._is_forbidden(group)]
 
     def _why_not(self, group: GroupRecord) -> NotReserved | None:
-        return ORDERED if self._is_forbidden(group) else _why_not(group)
+        if self._is_forbidden(group):
+            return ORDERED
+
+        return _why_not(group)
 
     def glance(self, now_s: float, wall_s: float, in_turn: Set[str]) -> Reserving | None:
-        """Reservation input of a hypothetical plan of groups `in_turn`: existing reservations only."""
+        """Reservation input of a hypothetical plan of groups `in_turn`: existing
+        reservations only.
+        """
         if not self.on():
             return None
-        heads = {each.group for each in self.standing if self._awaits_room(each.group)} - in_turn
+
+        heads = {
+            reservation.group
+            for reservation in self.standing
+            if self._awaits_room(reservation.group)
+        } - in_turn
         return Reserving(
             limits=self._limits,
             wall_s=wall_s,
@@ -251,20 +352,25 @@ class StandingReservations:
             self._forget_s = now_s + FORGET_S
         elif now_s >= self._forget_s:
             self._forget_s = now_s + FORGET_S
-            # Occupants hold pods, and through them shapes; without a reservation nobody asks for their changes.
+            # Occupants hold pods, and through them shapes; without a reservation nobody asks for
+            # their changes.
             self._ends.forget_gone()
             self.cache.clear()
 
     def _look_again(self, now_s: float, wall_s: float) -> None:
         """See what has changed since the last plan that a reservation rests on."""
         snapshot = self._cluster.snapshot()
-        # Another table is other nodes or labels; another overhead, less room on a node that is otherwise empty.
+        # Another table is other nodes or labels; another overhead, less room on a node that is
+        # otherwise empty.
         if snapshot.table is not self._table or snapshot.overhead is not self._overhead:
-            self._table, self._overhead = snapshot.table, snapshot.overhead
-            self._later.update(each.group for each in self.standing)
+            self._table = snapshot.table
+            self._overhead = snapshot.overhead
+            self._later.update(reservation.group for reservation in self.standing)
+
         self._make_eligible(self._ineligible.over(snapshot, now_s, wall_s))
         for group_id in self._over.take_due(wall_s):
             self._forget(self._registry.groups[group_id])
+
         if (self.standing or self._examined) and (self._moved or self._ends.passes_s <= wall_s):
             self._moved = False
             self._take_news(self._ends.occupants(wall_s), now_s)
@@ -272,22 +378,36 @@ class StandingReservations:
     def _take_news(self, on: Mapping[str, Sequence[Occupant]], now_s: float) -> None:
         """See whom it helps that pods go earlier than was expected, or leave nodes empty."""
         news = self._ends.take_news()
-        tried = [each for each in self._candidates() if each.not_reserved is not None]
-        standing = (one.group for one in self.standing if one.group in self._registry.groups)
-        heads = [*standing, *(each.id for each in tried)]
-        shapes = [self._shapes(each, now_s) for each in heads]
-        self._is_outdated |= any(blocker.id in news.left for each in self.standing for blocker in each.waits_for)
-        asked, ends_known = set().union(*shapes), self._ends.passes_s < math.inf
+        tried = [record for record in self._candidates() if record.not_reserved is not None]
+        standing = (
+            reservation.group
+            for reservation in self.standing
+            if reservation.group in self._registry.groups
+        )
+        heads = [*standing, *(record.id for record in tried)]
+        shapes = [self._shapes(head, now_s) for head in heads]
+        self._is_outdated |= any(
+            blocker.id in news.left
+            for reservation in self.standing
+            for blocker in reservation.waits_for
+        )
+        asked = set().union(*shapes)
+
+        ends_known = self._ends.passes_s < math.inf
         if news.may_help(asked, self._cluster.snapshot(), on, ends_known=ends_known):
             # Which of the examined it helps would take as long to find as examining them.
             self._forget_if(lambda _: True)
-            self._later.update(each.group for each in self.standing)
+            self._later.update(reservation.group for reservation in self.standing)
             return
+
         if news.earlier:
             for group in self._examined.difference(tried):
                 self._forget(group)
+
         if news.emptied:
-            self._later.update(each.group for each in self.standing if each.is_fence)
+            self._later.update(
+                reservation.group for reservation in self.standing if reservation.is_fence
+            )
 
     def _shapes(self, group_id: str, now_s: float) -> set[Shape]:
         """Those of the pods that wait."""
@@ -301,7 +421,11 @@ class StandingReservations:
         group.not_reserved = None
 
     def _forget_if(self, is_over: Callable[[NotReserved], bool]) -> None:
-        for group in [each for each in self._examined if each.not_reserved is None or is_over(each.not_reserved)]:
+        for group in [
+            record
+            for record in self._examined
+            if record.not_reserved is None or is_over(record.not_reserved)
+        ]:
             self._forget(group)
 
     def _make_eligible(self, groups: Iterable[GroupRecord]) -> None:
@@ -312,51 +436,75 @@ class StandingReservations:
             self.waiting.put(group, *group.head, EntitlementCause.ALLOWED)
 
     def _candidates(self) -> list[GroupRecord]:
-        """Groups that may be heads and have no reservation; found anew only when others wait or stand than before."""
-        # With 2,000 waiting groups each plan looked for eight among them; now only a plan after a change does.
+        """Groups that may be heads and have no reservation; found anew only when others wait or
+        stand than before.
+        """
+        # With 2,000 waiting groups each plan looked for eight among them; now only a plan after a
+        # change does.
         if self._found_for != self.waiting.version or self._found_beside is not self.standing:
             for group in self._found:
                 if group.entitlement is Entitlement.CANDIDATE:
                     group.entitle(EntitlementCause.PASSED)
+
             self._found = [self._registry.groups[group_id] for group_id in self._find()]
             for group in self._found:
                 group.entitle(EntitlementCause.FIRST)
-            self._found_for, self._found_beside = self.waiting.version, self.standing
+
+            self._found_for = self.waiting.version
+            self._found_beside = self.standing
+
         return self._found
 
     def _find(self) -> list[str]:
         full = len(self.standing) >= self._limits.reservations
         last = _rank_of(self.standing[-1]) if full else None
         ends: dict[str, list[HeadRank]] = {}
-        for each in self.standing:
-            for namespace in each.namespaces:
-                ends.setdefault(namespace, []).append(_rank_of(each))
-        of_full = {space: max(ranks) for space, ranks in ends.items() if len(ranks) >= self._limits.per_namespace}
-        have = {each.group for each in self.standing}
+
+        for reservation in self.standing:
+            for namespace in reservation.namespaces:
+                ends.setdefault(namespace, []).append(_rank_of(reservation))
+
+        of_full = {}
+        for space, ranks in ends.items():
+            if len(ranks) >= self._limits.per_namespace:
+                of_full[space] = max(ranks)
+
+        have = {reservation.group for reservation in self.standing}
 
         def before(namespace: str) -> HeadRank | None:
             of_namespace = of_full.get(namespace, last)
-            return min(of_namespace, last) if of_namespace is not None and last is not None else of_namespace
+            if of_namespace is not None and last is not None:
+                return min(of_namespace, last)
+
+            return of_namespace
 
         return self.waiting.first(
-            self._limits.reservations, of_each=self._limits.reservations, before=before, skip=have.__contains__
+            self._limits.reservations,
+            of_each=self._limits.reservations,
+            before=before,
+            skip=have.__contains__,
         )
 
     def take(self, answer: Reservations, now_s: float) -> None:
         """Record the reservations of a plan."""
-        before, self.standing = self.standing, answer.standing
+        before = self.standing
+        self.standing = answer.standing
         self._fences.look(self.standing, now_s)
+
         # While any reservation stands, groups are woken in another order (H9).
         if self._shortest_first(before) != self._shortest_first(self.standing):
             self._queue.rerank(lambda group_id: self._rank_of(group_id, now_s))
-        stays = {each.group for each in self.standing}
+
+        stays = {reservation.group for reservation in self.standing}
         # Who was too far behind may have moved up.
-        if {each.group for each in before} != stays:
+        if {reservation.group for reservation in before} != stays:
             self._forget_if(lambda why: why.why in BY_NUMBER or why.why is NotEntitled.SHARE)
+
         # What the plan found outdated and was not asked about waits for its second, as any other.
         self._later = (self._later | (answer.stale - self._now)) & stays
         self._now &= answer.stale & stays
         self._gone = self._is_first_plan = self._is_outdated = False
+
         for group_id, why in answer.not_reserved.items():
             group = self._registry.groups.get(group_id)
             if group is not None and group.awaits_room and why.why in REASONS:
@@ -364,33 +512,63 @@ class StandingReservations:
                 self._ineligible.put(group, why, frozenset(self._shapes(group_id, now_s)))
             elif group is not None and group.awaits_room:
                 if why.why in BY_NUMBER and group.entitlement is not Entitlement.CANDIDATE:
-                    continue  # counted anew in no time, while thousands of such facts were forgotten at each event
+                    # counted anew in no time, while thousands of such facts were forgotten at each
+                    # event
+                    continue
+
                 self._examined.add(group)
-                # A search goes on over several plans; without this nothing would call for the next one (H5).
-                again_s = min(why.until_s, self.wall_s(now_s) + RETRIED_AFTER_S.get(why.why, math.inf))
+                # A search goes on over several plans; without this nothing would call for the next
+                # one (H5).
+                again_s = min(
+                    why.until_s,
+                    self.wall_s(now_s) + RETRIED_AFTER_S.get(why.why, math.inf),
+                )
                 self._over.set(group_id, again_s)
                 group.not_reserved = replace(why, until_s=again_s)
+
         if _rooms(before) != _rooms(self.standing):
-            # The other reservations changed, so a group may now get a start time, or a share of its accelerators.
+            # The other reservations changed, so a group may now get a start time, or a share of its
+            # accelerators.
             self._forget_if(lambda why: why.why in _BESIDE_OTHERS)
+
         freed = _freed((*before, *answer.replaced), self.standing)
         if freed:
             self._queue.wake(self._cluster.snapshot(), freed)
+
         for group_id in _overtaking(before, self.standing):
             group = self._registry.groups.get(group_id)
             # Others were refused for room that a reservation before them does not give back.
-            if group is not None and group.verdict is not None and group.verdict.kept_for is not None:
+            if (
+                group is not None
+                and group.verdict is not None
+                and group.verdict.kept_for is not None
+            ):
                 self._queue.activate(group_id, QueueCause.RESERVATIONS_CHANGED)
 
     def _rank_of(self, group_id: str, now_s: float) -> tuple[Any, ...]:
-        return self.rank(self._registry.group(group_id, now_s)) if group_id in self._registry.groups else ()
+        if group_id in self._registry.groups:
+            return self.rank(self._registry.group(group_id, now_s))
+
+        return ()
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
-        """For validation: each index with its groups, and a predicate for the groups that should be in it."""
+        """For validation: each index with its groups, and a predicate for the groups that should be
+        in it.
+        """
         yield "waiting for room", self.waiting.ids(), lambda group: group.awaits_room
-        yield "ineligible", self._ineligible.ids(), lambda group: group.entitlement is Entitlement.INELIGIBLE
-        yield "examined", {group.id for group in self._examined}, lambda group: group.not_reserved is not None
-        candidates = {group.id for group in self._found if group.entitlement is Entitlement.CANDIDATE}
+        yield (
+            "ineligible",
+            self._ineligible.ids(),
+            lambda group: group.entitlement is Entitlement.INELIGIBLE,
+        )
+        yield (
+            "examined",
+            {group.id for group in self._examined},
+            lambda group: group.not_reserved is not None,
+        )
+        candidates = {
+            group.id for group in self._found if group.entitlement is Entitlement.CANDIDATE
+        }
         yield "candidates", candidates, lambda group: group.entitlement is Entitlement.CANDIDATE
 
     def wall_s(self, now_s: float) -> float:
@@ -401,24 +579,29 @@ class StandingReservations:
         """Monotonic time at which reservations need a plan without an event."""
         if not (self.standing or self._ineligible or self._examined or self._later):
             return None
+
         due = [self._made_s + EVERY_S] if self._later else []
         due += self._ineligible.next_s(self._behind_s)
         due += self._fences.next_s()
         times_s = [self._over.next_s(), self._ends.passes_s if self.standing else None]
         due += [at_s - self._behind_s for at_s in times_s if at_s is not None and at_s < math.inf]
+
         return min(due, default=None)
 
 
 def _why_not(group: GroupRecord) -> NotReserved | None:
     """Why nothing is reserved for the group, as far as that is known already."""
-    return group.ineligible.why if group.ineligible is not None else group.not_reserved
+    if group.ineligible is not None:
+        return group.ineligible.why
+
+    return group.not_reserved
 
 
 _BESIDE_OTHERS: Final = frozenset({NotEntitled.NO_TIME, NotEntitled.SHARE})
 
 
 def _rooms(standing: Iterable[Reserved]) -> list[tuple[Any, ...]]:
-    return [(each.group, each.at_s, each.nodes) for each in standing]
+    return [(reservation.group, reservation.at_s, reservation.nodes) for reservation in standing]
 
 
 def _rank_of(each: Reserved) -> HeadRank:
@@ -428,8 +611,9 @@ def _rank_of(each: Reserved) -> HeadRank:
 
 def _freed(before: Iterable[Reserved], after: Iterable[Reserved]) -> set[str]:
     """Nodes on which a reservation leaves more than it did, to anybody."""
-    now = {each.group: each for each in after}
+    now = {reservation.group: reservation for reservation in after}
     freed: set[str] = set()
+
     for old in before:
         new = now.get(old.group)
         # A later start lets more groups end before it.
@@ -438,14 +622,15 @@ def _freed(before: Iterable[Reserved], after: Iterable[Reserved]) -> set[str]:
         else:  # the same nodes may be kept for fewer of its pods
             freed |= set(old.nodes) - set(new.nodes)
             freed |= {node for _, node in _asked(old) - _asked(new)}
+
     return freed
 
 
 def _overtaking(before: Sequence[Reserved], after: Sequence[Reserved]) -> Iterator[str]:
     """Groups whose reservation now comes before one that could restrict them until now (H8).
 
-    A group may be older than the one before it in the queue by the age of its members (H4): it was refused beside that
-    one's reservation before it had its own.
+    A group may be older than the one before it in the queue by the age of its members (H4): it was
+    refused beside that one's reservation before it had its own.
     """
     place = {each.group: number for number, each in enumerate(before)}
     for number, each in enumerate(after):

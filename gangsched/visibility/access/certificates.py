@@ -1,7 +1,8 @@
-"""The serving certificate, signed by a certificate authority whose key is discarded after one signature.
+"""The serving certificate, signed by a certificate authority whose key is discarded after one
+signature.
 
-Invariant: the authority's private key is never stored, so whoever reads the Secret can impersonate this server, but
-cannot sign anything else. Keys are P-256.
+Invariant: the authority's private key is never stored, so whoever reads the Secret can impersonate
+this server, but cannot sign anything else. Keys are P-256.
 """
 
 from __future__ import annotations
@@ -31,10 +32,15 @@ class Serving:
 
 
 def make_serving(names: list[str], now: datetime, before: str = "") -> Serving:
-    """Create an authority and a certificate for these DNS names; authorities in `before` stay trusted."""
+    """Create an authority and a certificate for these DNS names; authorities in `before` stay
+    trusted.
+    """
     # The authority's key is a local variable: it signs once and is gone.
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{NAME}-ca@{int(now.timestamp())}")])
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, f"{NAME}-ca@{int(now.timestamp())}")]
+    )
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     signing = _usage(signs=True)
     authority = (
@@ -49,12 +55,18 @@ def make_serving(names: list[str], now: datetime, before: str = "") -> Serving:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(name) for name in names]),
+            critical=False,
+        )
         .sign(authority_key, hashes.SHA256())
     )
     private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
     )
+
     # The previous authority stays trusted until all replicas serve the new certificate.
     return Serving(_pem(authority) + before, _pem(certificate), private.decode())
 
@@ -68,8 +80,12 @@ def lasts(serving: Serving, names: list[str], now: datetime) -> bool:
         stated = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, x509.ExtensionNotFound):
         return False
-    if found.public_key() != key.public_key() or not any(_signed(each, found, now) for each in authorities):
+
+    if found.public_key() != key.public_key() or not any(
+        _signed(authority, found, now) for authority in authorities
+    ):
         return False
+
     of_names = set(names) <= set(stated.get_values_for_type(x509.DNSName))
     return of_names and now < found.not_valid_after_utc - RENEWED_BEFORE
 
@@ -80,15 +96,19 @@ def _signed(authority: x509.Certificate, certificate: x509.Certificate, now: dat
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
         return False
+
     return authority.not_valid_before_utc <= now < authority.not_valid_after_utc
 
 
 def newest_authority(authorities: str, now: datetime) -> str:
-    """The first of these certificates if it is still valid; it stays trusted in addition to a new one."""
+    """The first of these certificates if it is still valid; it stays trusted in addition to a new
+    one.
+    """
     try:
         first = x509.load_pem_x509_certificates(authorities.encode())[0]
     except (ValueError, IndexError):
         return ""
+
     return _pem(first) if now < first.not_valid_after_utc else ""
 
 
@@ -114,7 +134,10 @@ def _builder(
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + LIFETIME)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
+            critical=False,
+        )
     )
 
 

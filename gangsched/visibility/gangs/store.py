@@ -1,8 +1,9 @@
-"""Gangs as API objects: rendered on demand, at most once a second, with resource versions and changes.
+"""Gangs as API objects: rendered on demand, at most once a second, with resource versions and
+changes.
 
-Invariant: a version is the millisecond of a change with this replica's number in the low bits, so it increases across
-restarts and differs between replicas, each of which counts its own changes. A new queue position, or the passing of
-time, does not count as a change.
+Invariant: a version is the millisecond of a change with this replica's number in the low bits, so
+it increases across restarts and differs between replicas, each of which counts its own changes. A
+new queue position, or the passing of time, does not count as a change.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from gangsched.model.gang import Rank, Refusal
 from gangsched.model.resources import format_quantity
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.scheduling import SchedulingState
-from gangsched.state.visibility import Moment, bound_and_pending, describe, lacking_shapes, queue_rank, visible_gangs
+from gangsched.state.visibility import (
+    Moment,
+    bound_and_pending,
+    describe,
+    lacking_shapes,
+    queue_rank,
+    visible_gangs,
+)
 from gangsched.telemetry.history import AuditEntry, History
 from gangsched.visibility.ports import API_VERSION, Clocks, Json
 
@@ -41,7 +49,9 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One gang: `body` is the whole object, `metadata` a part of it, both JSON; `cells` are its table row."""
+    """One gang: `body` is the whole object, `metadata` a part of it, both JSON; `cells` are its
+    table row.
+    """
 
     key: Key
     version: int
@@ -64,15 +74,25 @@ class WatchEvent:
 class GangStore:
     """`entry` returns one gang, `entries` many; `changes_after` the changes for a watch.
 
-    Keep the context `reading` open while reading many gangs; afterwards `version` covers everything that was read.
+    Keep the context `reading` open while reading many gangs; afterwards `version` covers everything
+    that was read.
     """
 
     def __init__(
-        self, state: SchedulingState, clocks: Clocks, *, served_by: Callable[[], Json], history: History
+        self,
+        state: SchedulingState,
+        clocks: Clocks,
+        *,
+        served_by: Callable[[], Json],
+        history: History,
     ) -> None:
         self._history = history
-        self._state, self._clocks, self.served_by = state, clocks, served_by
-        # Random, since replicas do not know each other; two of a thousand with one number would only miss an event.
+        self._state = state
+        self._clocks = clocks
+        self.served_by = served_by
+
+        # Random, since replicas do not know each other; two of a thousand with one number would
+        # only miss an event.
         self._replica = randbelow(1 << REPLICA_BITS)
         self._version = 0
         self._version = self.first_version = self._next_version()
@@ -95,16 +115,17 @@ class GangStore:
         is_ours = version & ((1 << REPLICA_BITS) - 1) == self._replica
         return is_ours and self._floor <= version <= self._version
 
-    # --- reading ----------------------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
     async def entry(self, key: Key, step: Step) -> Entry | None:
-        """One gang, None if it does not exist. The result is not recorded, so that a later list still reports the gang
-        as changed.
+        """One gang, None if it does not exist. The result is not recorded, so that a later list
+        still reports the gang as changed.
         """
         await self._count_positions(step)
         found = self._describe(key)
         if found is None:
             return None
+
         return self._made(key, self._entries.get(key), found)
 
     def history(self, key: Key) -> Json | None:
@@ -112,15 +133,22 @@ class GangStore:
         namespace, name = key
         gang = f"{namespace}/{name}"
         record = self._state.registry.gangs.get(gang)
+
         # Of a gang that is one of several of an object, Events are about the object.
-        declared = record.pod_group.object_name if record is not None and record.pod_group is not None else name
+        declared = (
+            record.pod_group.object_name
+            if record is not None and record.pod_group is not None
+            else name
+        )
         entries = self._history.of((gang, f"{namespace}/{declared}"))
         if record is None and not entries:
             return None
+
         served_by = self.served_by()
         # A standby has decided nothing, and does not know what the leader has.
         is_standby = served_by.get("role") == "standby"
         since_s = self._clocks.wall_s() if is_standby else self._history.complete_since_s
+
         return {
             "apiVersion": API_VERSION,
             "kind": "GangHistory",
@@ -134,12 +162,16 @@ class GangStore:
         """Gangs of a namespace, "" for all, by namespace and name."""
         found = visible_gangs(self._state)
         await step()
+
         if namespace:
-            low, high = bisect_right(found, (namespace, "")), bisect_right(found, (namespace, "\U0010ffff"))
+            low = bisect_right(found, (namespace, ""))
+            high = bisect_right(found, (namespace, "\U0010ffff"))
             found = found[low:high]
+
         there = set(found)
         for key in [key for key in self._entries if key not in there and namespace in {"", key[0]}]:
             self._remove(key)
+
         return found
 
     async def entries(self, keys: list[Key], step: Step) -> AsyncIterator[Entry]:
@@ -149,6 +181,7 @@ class GangStore:
             entry = self._look(key)
             if entry is not None:
                 yield entry
+
             await step()
 
     async def observe(self, step: Step) -> None:
@@ -157,43 +190,53 @@ class GangStore:
         async with self.reading:
             async for _ in self.entries(await self.keys("", step), step):
                 pass
+
         if self._version != before:
             async with self.changed:
                 self.changed.notify_all()
 
     def changes_after(self, version: int, namespace: str) -> list[WatchEvent] | None:
-        """Changes in a namespace ("" for all) after a version, in order; None if some of them are no longer stored."""
+        """Changes in a namespace ("" for all) after a version, in order; None if some of them are
+        no longer stored.
+        """
         if version < self._floor:
             return None
+
         found: list[WatchEvent] = []
         for change in reversed(self._changes):
             if change.version <= version:
                 break
+
             if namespace in {"", change.entry.key[0]}:
                 found.append(change)
+
         return found[::-1]
 
-    # --- rendering --------------------------------------------------------------------------------------------------
+    # --- rendering -------------------------------------------------------------------------------
 
     def _look(self, key: Key) -> Entry | None:
         known = self._entries.get(key)
         # Rendering is the cost of a list: a hundred readers in a second share one.
         if known is not None and self._clocks.now_s() < known.seen_s + FRESH_S:
             return known
+
         found = self._describe(key)
         if found is None:
             self._remove(key)
             return None
+
         entry = self._made(key, known, found)
         if known is None or known.digest != entry.digest:
             entry = self._made(key, known, found, self._next_version())
             self._note(WatchEvent(entry.version, "ADDED" if known is None else "MODIFIED", entry))
+
         self._entries[key] = entry
         return entry
 
     def _describe(self, key: Key) -> Json | None:
         gang_id = f"{key[0]}/{key[1]}"
         group_id = self._state.registry.group_of.get(gang_id, "")
+
         try:
             return describe(
                 self._state,
@@ -207,7 +250,11 @@ class GangStore:
 
     def _indescribable(self, key: Key, told: Refusal) -> Json:
         """A gang of which nothing else can be shown."""
-        status: Json = {"reason": told.reason.value, "message": told.text, "members": {"byState": {}}}
+        status: Json = {
+            "reason": told.reason.value,
+            "message": told.text,
+            "members": {"byState": {}},
+        }
         return {"metadata": {"namespace": key[0], "name": key[1]}, "spec": {}, "status": status}
 
     def _made(self, key: Key, known: Entry | None, found: Json, version: int = 0) -> Entry:
@@ -215,9 +262,12 @@ class GangStore:
         status = {**found["status"], "servedBy": self.served_by()}
         # Ages and positions change all the time; a watch would send every gang each second.
         steady = {name: value for name, value in status.items() if name not in _RESTLESS}
+
         # Deterministic encoding, so equal objects have equal hashes; only within this process.
         digest = hash(_encode((found["metadata"], found["spec"], steady)))
-        version = version or (known.version if known is not None and known.digest == digest else self._version)
+        version = version or (
+            known.version if known is not None and known.digest == digest else self._version
+        )
         metadata = {**found["metadata"], "resourceVersion": str(version)}
         body = {
             "apiVersion": API_VERSION,
@@ -237,7 +287,16 @@ class GangStore:
             metadata.get("creationTimestamp"),
             status["message"],
         )
-        return Entry(key, version, self._clocks.now_s(), digest, _encode(body), _encode(metadata), cells)
+
+        return Entry(
+            key,
+            version,
+            self._clocks.now_s(),
+            digest,
+            _encode(body),
+            _encode(metadata),
+            cells,
+        )
 
     def _remove(self, key: Key) -> None:
         entry = self._entries.pop(key, None)
@@ -246,7 +305,8 @@ class GangStore:
             entry.version = self._next_version()
             body = msgspec.json.decode(entry.body)
             body["metadata"]["resourceVersion"] = str(entry.version)
-            entry.body, entry.metadata = _encode(body), _encode(body["metadata"])
+            entry.body = _encode(body)
+            entry.metadata = _encode(body["metadata"])
             self._note(WatchEvent(entry.version, "DELETED", entry))
 
     def _note(self, change: WatchEvent) -> None:
@@ -266,16 +326,20 @@ class GangStore:
         now_s = self._clocks.now_s()
         if now_s < self._positions_s + FRESH_S:
             return
+
         self._positions_s = now_s
         moment = Moment(now_s, self._clocks.wall_s())
         ranks = []
+
         for number, group_id in enumerate(list(self._state.registry.groups)):
             rank = self._rank(group_id, moment)
             if rank is not None:
                 ranks.append(rank)
+
             # Not after each group: a step reads the clock.
             if number % 50 == 0:
                 await step()
+
         ranks.sort()
         self._positions = {rank[-1]: position for position, rank in enumerate(ranks, 1)}
 
@@ -287,35 +351,46 @@ class GangStore:
             return None
 
     def _lacks(self, gang_id: str) -> Json | None:
-        """The resource that stops its pods first: what is missing of it, and the most that is free on one node."""
+        """The resource that stops its pods first: what is missing of it, and the most that is free
+        on one node.
+        """
         shapes = lacking_shapes(self._state, gang_id)
         if not shapes:
             return None
+
         moment_s = self._clocks.now_s()
         group = self._state.registry.group(self._state.registry.group_of[gang_id], moment_s)
         ledger, totals = self._ledger()
+
         for shape, waiting in list(shapes.items())[:SHAPES]:
             scarcest = shortage(shape, group, ledger, totals).scarcest
             if scarcest.takes < waiting:
-                name, missing = scarcest.resource, (waiting - scarcest.takes) * scarcest.asked
+                name = scarcest.resource
+                missing = (waiting - scarcest.takes) * scarcest.asked
                 return {
                     "resource": name,
                     "amount": format_quantity(name, missing),
                     "largestHole": format_quantity(name, scarcest.free_on_one),
                 }
+
         return None
 
     def _ledger(self) -> tuple[Ledger, Ledger]:
-        snapshot, policy = self._state.snapshot(), self._state.registry.policy
+        snapshot = self._state.snapshot()
+        policy = self._state.registry.policy
+
         if self._ledgers is None or self._ledgers[0] is not snapshot:
             made = Ledger(snapshot, policy=policy, counts=self._state.cluster.counts)
             totals = Ledger(snapshot, empty=True, policy=policy)
             self._ledgers = snapshot, made, totals
+
         return self._ledgers[1:]
 
 
 def _named(entry: AuditEntry) -> Iterator[Json]:
-    """Its objects as users of its namespace may see them: no nodes, and no names of other namespaces' pods."""
+    """Its objects as users of its namespace may see them: no nodes, and no names of other
+    namespaces' pods.
+    """
     own = entry.gang.partition("/")[0]
     for name, uid in entry.objects:
         namespace, slash, _ = name.partition("/")

@@ -1,7 +1,7 @@
 """Output formats for kubectl: metav1.Table, and objects with metadata only (PartialObjectMetadata).
 
-Invariant: as in the API server (k8s.io/apiserver, endpoints/handlers/response.go). Table cells are computed here, so
-that `kubectl get gangs` needs no knowledge of gangs.
+Invariant: as in the API server (k8s.io/apiserver, endpoints/handlers/response.go). Table cells are
+computed here, so that `kubectl get gangs` needs no knowledge of gangs.
 """
 
 from __future__ import annotations
@@ -39,38 +39,58 @@ COLUMNS: tuple[tuple[str, str, int, str], ...] = (
 )
 """Name, type, priority (1: with -o wide), description."""
 DEFINITIONS = [
-    {"name": name, "type": kind, "format": "name" if name == "Name" else "", "description": text, "priority": priority}
+    {
+        "name": name,
+        "type": kind,
+        "format": "name" if name == "Name" else "",
+        "description": text,
+        "priority": priority,
+    }
     for name, kind, priority, text in COLUMNS
 ]
 
 
 def form_of(accept: str) -> Form:
-    """The first supported representation in an Accept header. Raises RequestRefused (406) if there is none."""
+    """The first supported representation in an Accept header. Raises RequestRefused (406) if there
+    is none.
+    """
     if not accept.strip():
         return Form.WHOLE
+
     for part in accept.split(","):
         media, *parameters = (each.strip() for each in part.split(";"))
-        stated = dict(each.partition("=")[::2] for each in parameters)
+        stated = dict(parameter.partition("=")[::2] for parameter in parameters)
+
         if media not in {"application/json", "*/*", "application/*"}:
             continue
+
         # Clients ask for PartialObjectMetadataList when they list.
         wanted = stated.get("as", "").removesuffix("List")
         if not wanted:
             return Form.WHOLE
-        if stated.get("g") == "meta.k8s.io" and stated.get("v") == "v1" and wanted in {Form.TABLE, Form.METADATA}:
+        if (
+            stated.get("g") == "meta.k8s.io"
+            and stated.get("v") == "v1"
+            and wanted in {Form.TABLE, Form.METADATA}
+        ):
             return Form(wanted)
+
     raise RequestRefused(406, "only the following media types are accepted: application/json")
 
 
 def row(entry: Entry, include: str, wall_s: float) -> bytes:
-    """One table row; `include` says which part of the object it contains: Metadata, Object or None."""
+    """One table row; `include` says which part of the object it contains: Metadata, Object
+    or None.
+    """
     *cells, created, message = entry.cells
     shown = [*cells, age(str(created), wall_s) if created else "<unknown>", message]
     found: Json = {"cells": shown}
+
     if include == "Object":
         found["object"] = msgspec.Raw(entry.body)
     elif include != "None":
         found["object"] = msgspec.Raw(metadata_of(entry))
+
     return msgspec.json.encode(found)
 
 
@@ -90,7 +110,7 @@ def table(rows: Iterable[bytes], list_meta: Json, *, with_columns: bool = True) 
             "apiVersion": TABLE_VERSION,
             "metadata": list_meta,
             "columnDefinitions": DEFINITIONS if with_columns else None,
-            "rows": [msgspec.Raw(each) for each in rows],
+            "rows": [msgspec.Raw(row) for row in rows],
         }
     )
 
@@ -101,9 +121,14 @@ def age(created: str, wall_s: float) -> str:
         seconds = int(wall_s - datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp())
     except ValueError:
         return "<unknown>"
+
     if seconds < 0:
         return "0s"
-    minutes, hours, days = seconds // 60, seconds // 3_600, seconds // 86_400
+
+    minutes = seconds // 60
+    hours = seconds // 3_600
+    days = seconds // 86_400
+
     # The steps of HumanDuration, so that ages look like kubectl's own.
     if seconds < 120:
         return f"{seconds}s"
@@ -119,8 +144,14 @@ def age(created: str, wall_s: float) -> str:
         return _two(days, "d", hours % 24, "h")
     if days < 730:
         return f"{days}d"
-    return _two(days // 365, "y", days % 365, "d") if days < 2_920 else f"{days // 365}y"
+    if days < 2_920:
+        return _two(days // 365, "y", days % 365, "d")
+
+    return f"{days // 365}y"
 
 
 def _two(large: int, unit: str, small: int, smaller: str) -> str:
-    return f"{large}{unit}{small}{smaller}" if small else f"{large}{unit}"
+    if small:
+        return f"{large}{unit}{small}{smaller}"
+
+    return f"{large}{unit}"

@@ -1,8 +1,9 @@
 """Watches: changes of gangs as a stream of events.
 
-Invariant: while there are watches, one task checks all gangs once a second, however many watches there are. A client
-that falls behind the stored changes gets 410 and must list again. A client that reads nothing for half a minute is
-disconnected. The user's permission is checked again every minute.
+Invariant: while there are watches, one task checks all gangs once a second, however many watches
+there are. A client that falls behind the stored changes gets 410 and must list again. A client that
+reads nothing for half a minute is disconnected. The user's permission is checked again every
+minute.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Watches:
     """`serve` streams one watch; `run` checks the gangs for changes while there are watches."""
 
     def __init__(self, store: GangStore, pace: Pace, clocks: Clocks) -> None:
-        self._store, self._pace, self._clocks = store, pace, clocks
+        self._store = store
+        self._pace = pace
+        self._clocks = clocks
         self._open = 0
         self._wanted = asyncio.Event()
 
@@ -42,6 +45,7 @@ class Watches:
             await self._wanted.wait()
             async with self._pace.work() as step:
                 await self._store.observe(step)
+
             await asyncio.sleep(EVERY_S)
 
     async def serve(
@@ -52,26 +56,39 @@ class Watches:
         include: str,
         still_may: Callable[[], Awaitable[None]],
     ) -> web.StreamResponse:
-        """Stream changes until the time-out, or until `still_may` raises. Raises RequestRefused (410) before anything
-        is sent.
+        """Stream changes until the time-out, or until `still_may` raises. Raises RequestRefused
+        (410) before anything is sent.
         """
         # As the watch cache: version 0 starts with the current objects.
         is_from_now = options.version == 0 or options.initial_events
         if not is_from_now and not self._store.knows(options.version):
-            raise RequestRefused(410, f"too old resource version: {options.version} (this replica does not know it)")
+            raise RequestRefused(
+                410,
+                f"too old resource version: {options.version} (this replica does not know it)",
+            )
+
         async with self._place():
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             await response.prepare(request)
             shown = _Shown(form, include, self._clocks.wall_s)
+
             with suppress(TimeoutError, ConnectionError):
                 async with asyncio.timeout(options.timeout_s):
                     try:
-                        await self._stream(response, options, shown, still_may, is_from_now=is_from_now)
+                        await self._stream(
+                            response,
+                            options,
+                            shown,
+                            still_may,
+                            is_from_now=is_from_now,
+                        )
                     except RequestRefused as refused:
                         await self.send(response, shown.refused(refused))
+
             with suppress(TimeoutError, ConnectionError):
                 async with asyncio.timeout(SEND_WITHIN_S):
                     await response.write_eof()
+
             return response
 
     async def _stream(
@@ -83,31 +100,45 @@ class Watches:
         *,
         is_from_now: bool,
     ) -> None:
-        store, seen = self._store, options.version
+        store = self._store
+        seen = options.version
+
         if is_from_now:
             async with store.reading, self._pace.work() as step:
                 keys = await store.keys(options.namespace, step)
-                found = [entry async for entry in store.entries(keys, step) if options.name in {"", entry.key[1]}]
+                found = [
+                    entry
+                    async for entry in store.entries(keys, step)
+                    if options.name in {"", entry.key[1]}
+                ]
                 seen = store.version
+
             for entry in found:
                 await self.send(response, shown.event("ADDED", entry))
+
             if options.initial_events and options.bookmarks:
                 await self.send(response, shown.bookmark(seen, {INITIAL_END: "true"}))
+
         minute_s = self._clocks.now_s() + EVERY_MINUTE_S
         while True:
             is_due = self._clocks.now_s() >= minute_s
             if is_due:
                 minute_s = self._clocks.now_s() + EVERY_MINUTE_S
                 await still_may()
-            now, changes = store.version, store.changes_after(seen, options.namespace)
+
+            now = store.version
+            changes = store.changes_after(seen, options.namespace)
             if changes is None:
                 raise RequestRefused(410, f"too old resource version: {seen}")
+
             seen = now  # also past the changes of others, or this would never wait
             for change in changes:
                 if options.name in {"", change.entry.key[1]}:
                     await self.send(response, shown.event(change.kind, change.entry))
+
             if options.bookmarks and is_due:
                 await self.send(response, shown.bookmark(seen, {}))
+
             await self._next_change(seen)
 
     async def _next_change(self, seen: int) -> None:
@@ -131,6 +162,7 @@ class Watches:
     async def _place(self) -> AsyncIterator[None]:
         self._open += 1
         self._wanted.set()
+
         try:
             yield
         finally:
@@ -143,7 +175,9 @@ class _Shown:
     """Events in the form that was asked for; only the first table of a watch has its columns."""
 
     def __init__(self, form: Form, include: str, wall_s: Callable[[], float]) -> None:
-        self._form, self._include, self._wall_s = form, include, wall_s
+        self._form = form
+        self._include = include
+        self._wall_s = wall_s
         self._has_columns = False
 
     def event(self, kind: str, entry: Entry) -> bytes:
@@ -152,13 +186,29 @@ class _Shown:
 
     def bookmark(self, version: int, annotations: Json) -> bytes:
         """The bookmark event at a version."""
-        meta = {"resourceVersion": str(version), **({"annotations": annotations} if annotations else {})}
+        meta = {
+            "resourceVersion": str(version),
+            **({"annotations": annotations} if annotations else {}),
+        }
         if self._form is Form.TABLE:
-            body = msgspec.json.encode({"kind": "PartialObjectMetadata", "apiVersion": TABLE_VERSION, "metadata": meta})
+            body = msgspec.json.encode(
+                {"kind": "PartialObjectMetadata", "apiVersion": TABLE_VERSION, "metadata": meta}
+            )
             rows = [msgspec.json.encode({"cells": [], "object": msgspec.Raw(body)})]
-            return self._line("BOOKMARK", table(rows, {"resourceVersion": str(version)}, with_columns=False))
-        kind = ("PartialObjectMetadata", TABLE_VERSION) if self._form is Form.METADATA else ("Gang", API_VERSION)
-        return self._line("BOOKMARK", msgspec.json.encode({"kind": kind[0], "apiVersion": kind[1], "metadata": meta}))
+            return self._line(
+                "BOOKMARK",
+                table(rows, {"resourceVersion": str(version)}, with_columns=False),
+            )
+
+        kind = (
+            ("PartialObjectMetadata", TABLE_VERSION)
+            if self._form is Form.METADATA
+            else ("Gang", API_VERSION)
+        )
+        return self._line(
+            "BOOKMARK",
+            msgspec.json.encode({"kind": kind[0], "apiVersion": kind[1], "metadata": meta}),
+        )
 
     def refused(self, refused: RequestRefused) -> bytes:
         """The last event of a watch that fell behind, or whose user lost the permission."""
@@ -169,9 +219,15 @@ class _Shown:
             return metadata_of(entry)
         if self._form is Form.WHOLE:
             return entry.body
+
         rows = [row(entry, self._include, self._wall_s())]
-        made = table(rows, {"resourceVersion": str(entry.version)}, with_columns=not self._has_columns)
+        made = table(
+            rows,
+            {"resourceVersion": str(entry.version)},
+            with_columns=not self._has_columns,
+        )
         self._has_columns = True
+
         return made
 
     @staticmethod

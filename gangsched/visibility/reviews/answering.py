@@ -19,18 +19,28 @@ MORE = "more was not tried: it takes too long"
 ERROR_CHARACTERS = 500
 
 
-def lines(reviewer: Reviewer, wanted: Wanted, review: Review, *, sees_nodes: bool) -> Iterator[bytes]:
-    """Yield the status, then suggestions as they are found, then an empty object. If there is no status, yield the
-    reason.
+def lines(
+    reviewer: Reviewer,
+    wanted: Wanted,
+    review: Review,
+    *,
+    sees_nodes: bool,
+) -> Iterator[bytes]:
+    """Yield the status, then suggestions as they are found, then an empty object. If there is no
+    status, yield the reason.
     """
     try:
         about = reviewer.hypothetical(wanted)
         tried = reviewer.attempt(about.group)
         status = reviewer.status(tried, about, review, sees_nodes=sees_nodes)
-        yield msgspec.json.encode({"status": status | {"suggestions": reviewer.advice(wanted, about)}})
+        yield msgspec.json.encode(
+            {"status": status | {"suggestions": reviewer.advice(wanted, about)}}
+        )
+
         if not status["fits"]:
-            for each in suggestions(reviewer, tried, sees_nodes=sees_nodes):
-                yield msgspec.json.encode({"suggestion": each})
+            for suggestion in suggestions(reviewer, tried, sees_nodes=sees_nodes):
+                yield msgspec.json.encode({"suggestion": suggestion})
+
         yield b"{}"
     except RequestRefused as refused:
         yield msgspec.json.encode({"refused": (refused.code, str(refused), refused.retry_after_s)})
@@ -38,11 +48,21 @@ def lines(reviewer: Reviewer, wanted: Wanted, review: Review, *, sees_nodes: boo
         yield msgspec.json.encode({"error": f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]})
 
 
-async def answer(processes: Processes, reviewer: Reviewer, wanted: Wanted, review: Review, *, sees_nodes: bool) -> Json:
-    """Return the status. Raises RequestRefused (503, 504); suggestions that take too long are left out."""
+async def answer(
+    processes: Processes,
+    reviewer: Reviewer,
+    wanted: Wanted,
+    review: Review,
+    *,
+    sees_nodes: bool,
+) -> Json:
+    """Return the status. Raises RequestRefused (503, 504); suggestions that take too long are left
+    out.
+    """
     status: Json | None = None
     is_whole = False
     work = processes.lines(lambda: lines(reviewer, wanted, review, sees_nodes=sees_nodes))
+
     try:
         async with aclosing(work):
             async for line in work:
@@ -50,17 +70,29 @@ async def answer(processes: Processes, reviewer: Reviewer, wanted: Wanted, revie
                 if "refused" in told:
                     code, words, retry_after_s = told["refused"]
                     raise RequestRefused(code, words, retry_after_s=retry_after_s)
+
                 if "error" in told:
                     raise RuntimeError(told["error"])
+
                 if "status" in told:
                     status = told["status"]
                 elif status is not None and "suggestion" in told:
                     status["suggestions"].append(told["suggestion"])
+
                 # The empty object at the end: a process that was killed never sends it.
                 is_whole = not told
     except TimeoutError:
         pass
+
     if status is None:
         within = f"{WITHIN_S:g} s, or {CPU_S} s of a processor"
-        raise RequestRefused(504, f"no plan of it was made within {within}: make it smaller", retry_after_s=10)
-    return status if is_whole else status | {"suggestions": [*status["suggestions"], MORE]}
+        raise RequestRefused(
+            504,
+            f"no plan of it was made within {within}: make it smaller",
+            retry_after_s=10,
+        )
+
+    if is_whole:
+        return status
+
+    return status | {"suggestions": [*status["suggestions"], MORE]}

@@ -1,4 +1,5 @@
-"""The parts of a reviewed tree, each with the plan's decision: whether it fits, and otherwise what it lacks.
+"""The parts of a reviewed tree, each with the plan's decision: whether it fits, and otherwise what
+it lacks.
 
 Invariant: read-only, from one plan; node labels are for users who may list nodes.
 """
@@ -20,15 +21,20 @@ from gangsched.visibility.ports import Json
 
 
 def parts_of(
-    group: Group, verdict: Verdict, nodes: Mapping[str, str], snapshot: Snapshot | None, shown: Callable[[str], str]
+    group: Group,
+    verdict: Verdict,
+    nodes: Mapping[str, str],
+    snapshot: Snapshot | None,
+    shown: Callable[[str], str],
 ) -> list[Json]:
     """The parts of a tree, parents before their children; empty if the group is not a tree.
 
-    `nodes` are the nodes of placed pods by uid, and `shown` adapts a sentence to the user, who may see labels of nodes
-    if there is a `snapshot`.
+    `nodes` are the nodes of placed pods by uid, and `shown` adapts a sentence to the user, who may
+    see labels of nodes if there is a `snapshot`.
     """
     if group.tree is None:
         return []
+
     return list(_Parts(group, verdict, nodes, snapshot, shown).below(group.tree, ""))
 
 
@@ -43,22 +49,31 @@ class _Parts:
     ) -> None:
         self._gangs = {gang.id: gang for gang in group.gangs}
         self._tree = TreeParts(group, Work())
-        self._verdict, self._snapshot, self._shown = verdict, snapshot, shown
-        self._nodes = {gang.id: [nodes[pod.uid] for pod in gang.pending if pod.uid in nodes] for gang in group.gangs}
+        self._verdict = verdict
+        self._snapshot = snapshot
+        self._shown = shown
+        self._nodes = {
+            gang.id: [nodes[pod.uid] for pod in gang.pending if pod.uid in nodes]
+            for gang in group.gangs
+        }
 
     def below(self, part: Part, parent: str) -> Iterator[Json]:
         """The part itself, and all below it."""
         found: Json = {"name": _name(part_id(part)), **({"parent": parent} if parent else {})}
         yield found | (self._gang(part) if isinstance(part, str) else self._composite(part))
+
         for child in () if isinstance(part, str) else part.children:
             yield from self.below(child, _name(part_id(part)))
 
     def _gang(self, gang_id: str) -> Json:
-        gang, told = self._gangs[gang_id], self._verdict.of_gang(gang_id)
+        gang = self._gangs[gang_id]
+        told = self._verdict.of_gang(gang_id)
         placed = self._nodes[gang_id]
         found: Json = {"min": gang.min_member, "ready": gang.quorum, "placed": len(placed)}
+
         if self._fits(gang_id):
             return found | {"fits": True, **self._domain(gang.constraints.topology, placed)}
+
         # The gang itself would fit, but its tree does not start.
         reason = Reason.WAITING_FOR_GANG if told.reason is Reason.SCHEDULED else told.reason
         return found | {"fits": False, "reason": reason.value, "message": self._shown(told.text)}
@@ -68,8 +83,10 @@ class _Parts:
         root, counts = in_gangs(part, self._fits)
         placed = len(whole_children(root, part, counts))
         found: Json = {"minChildren": part.min_children, "ready": ready, "placed": placed}
+
         if placed < part.min_children or not placed:
             return found | {"fits": False}
+
         nodes = [node for gang in gangs_of(part) for node in self._nodes[gang]]
         return found | {"fits": True, **self._domain(part.topology, nodes)}
 
@@ -80,11 +97,13 @@ class _Parts:
         """The domains that hold the part, one of each level that it requires."""
         if self._snapshot is None or not keys:
             return {}
+
         table = self._snapshot.table
         labels = [table.nodes[table.index[node]].labels for node in nodes]
         return {
             "domain": ", ".join(
-                f"{key}={Counter(each.get(key, '') for each in labels).most_common(1)[0][0]}" for key in keys
+                f"{key}={Counter(label.get(key, '') for label in labels).most_common(1)[0][0]}"
+                for key in keys
             )
         }
 

@@ -1,8 +1,9 @@
 """Plan reviews in separate processes: a forked process plans on the current snapshot and exits.
 
-Invariant: no review is planned in the daemon's process; the event loop only forks. A process ends with its request,
-after `CPU_S` of CPU time, or after `WITHIN_S`; it has a lower priority than the daemon (nice), is killed first if
-memory is short, and keeps none of the daemon's file descriptors but its pipe (decision 0044).
+Invariant: no review is planned in the daemon's process; the event loop only forks. A process ends
+with its request, after `CPU_S` of CPU time, or after `WITHIN_S`; it has a lower priority than the
+daemon (nice), is killed first if memory is short, and keeps none of the daemon's file descriptors
+but its pipe (decision 0044).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from gangsched.visibility.statuses import RequestRefused
 
 AT_ONCE = 2
 # RLIMIT_CPU ends a process that the daemon, being blocked, cannot kill.
-WITHIN_S, CPU_S = 15.0, 10
+WITHIN_S = 15.0
+CPU_S = 10
 REAP_EVERY_S = 0.05
 LINE_BYTES = 4 * 1024 * 1024
 NICE = 19
@@ -40,11 +42,14 @@ class Processes:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def lines(self, work: Lines) -> AsyncGenerator[bytes, None]:
-        """Yield the lines of `work`, run in a process. Raises TimeoutError; ends early if the process was killed."""
+        """Yield the lines of `work`, run in a process. Raises TimeoutError; ends early if the
+        process was killed.
+        """
         # Forking copies the page tables of the daemon on the event loop, so it is paced.
         async with self._slots, self._pace.work() as step:
             pid, pipe = _fork(work)
             reader = _PipeReader(pipe)
+
             try:
                 await step()  # what forks take is the API's share of the loop
                 async with asyncio.timeout(WITHIN_S), reader.opened() as stream:
@@ -53,8 +58,10 @@ class Processes:
             finally:
                 reader.close()
                 with suppress(ProcessLookupError):
-                    # Also after it has ended: a zombie takes the signal without effect, and its pid is not yet reused.
+                    # Also after it has ended: a zombie takes the signal without effect, and its pid
+                    # is not yet reused.
                     os.kill(pid, signal.SIGKILL)
+
                 _reap(pid)
 
 
@@ -69,10 +76,13 @@ class _PipeReader:
         """Open a stream that reads from the pipe."""
         assert self._pipe is not None
         stream = asyncio.StreamReader(LINE_BYTES)
-        source, self._pipe = os.fdopen(self._pipe, "rb", 0), None
+        source = os.fdopen(self._pipe, "rb", 0)
+        self._pipe = None
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(stream), source
+            lambda: asyncio.StreamReaderProtocol(stream),
+            source,
         )
+
         try:
             yield stream
         finally:
@@ -92,10 +102,16 @@ def _fork(work: Lines) -> tuple[int, int]:
     except OSError as error:  # too many processes, or no memory
         os.close(reads)
         os.close(writes)
-        raise RequestRefused(503, f"no process can be made for a review: {error.strerror}", retry_after_s=10) from None
+        raise RequestRefused(
+            503,
+            f"no process can be made for a review: {error.strerror}",
+            retry_after_s=10,
+        ) from None
+
     # In the child; `_run` never returns.
     if not pid:
         _run(work, writes)
+
     os.close(writes)
     return pid, reads
 
@@ -106,14 +122,18 @@ def _run(work: Lines, pipe: int) -> NoReturn:
         gc.disable()  # it would touch, and so copy, all there is
         # The descriptor is the daemon's: a signal to the child would wake the parent's loop.
         signal.set_wakeup_fd(-1)
+
         for each in ENDING:
             signal.signal(each, signal.SIG_DFL)
+
         os.closerange(3, pipe)
         os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
         os.nice(NICE)
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write(FIRST_TO_GO)
+
         with os.fdopen(pipe, "wb", 0) as out:
             for line in work():
                 out.write(line + b"\n")

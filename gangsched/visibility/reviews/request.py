@@ -1,7 +1,7 @@
 """PlacementReview: the request, parsed and validated before anything is planned.
 
-Invariant: an invalid request is refused, and the answer names the invalid field (400, 422). Sizes are limited, so that
-the cost of a plan is bounded.
+Invariant: an invalid request is refused, and the answer names the invalid field (400, 422). Sizes
+are limited, so that the cost of a plan is bounded.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from gangsched.visibility.ports import API_VERSION
 from gangsched.visibility.statuses import RequestRefused, invalid
 
 KIND = "PlacementReview"
-POD_SETS, PODS, PARTS = 32, 1_000, 64
-DEPTH, WORDS = 100, 500
+POD_SETS = 32
+PODS = 1_000
+PARTS = 64
+DEPTH = 100
+WORDS = 500
 """Levels of a body, more than any API has, and the most of it that a refusal repeats."""
 TERMS = 200
-"""Entries of selectors, tolerations and affinity terms of one template: each is compared with every node."""
+"""Entries of selectors, tolerations and affinity terms of one template: each is compared with every
+node.
+"""
 
 
 class GangSettings(msgspec.Struct, rename="camel"):
@@ -37,7 +42,9 @@ class GangSettings(msgspec.Struct, rename="camel"):
 
 
 class ReviewPart(msgspec.Struct, rename="camel"):
-    """A gang or parent of a tree (I9): `min` is in pods, `min_children` in children, `topology` as in an annotation."""
+    """A gang or parent of a tree (I9): `min` is in pods, `min_children` in children, `topology` as
+    in an annotation.
+    """
 
     name: str = ""
     parent: str = ""
@@ -77,16 +84,20 @@ def read_review(body: bytes) -> Review:
     # Before decoding: everything that walks a template recurses as deep.
     if _depth(body) > DEPTH:
         raise RequestRefused(400, f"the body is no {KIND}: it has more than {DEPTH} levels")
+
     try:
         review = msgspec.json.decode(body, type=Review)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise RequestRefused(400, f"the body is no {KIND}: {error}"[:WORDS]) from None
+
     if (review.api_version, review.kind) not in {(API_VERSION, KIND), ("", "")}:
         found = f"{review.kind} of {review.api_version}"[:WORDS]
         raise RequestRefused(400, f"the body is a {found}, not a {KIND} of {API_VERSION}")
+
     complaints = list(_complaints(review.spec))
     if complaints:
         raise invalid(KIND, str((review.metadata or {}).get("name", "")), complaints)
+
     return review
 
 
@@ -96,59 +107,93 @@ def mode_of(gang: GangSettings) -> Mode | None:
 
 
 def _depth(body: bytes) -> int:
-    """How many levels a body has at most: brackets in texts count, too, so that the scan is a cheap one."""
+    """How many levels a body has at most: brackets in texts count, too, so that the scan is a cheap
+    one.
+    """
     # In numpy: a loop over half a megabyte would block the event loop.
     read = np.frombuffer(body, np.uint8)
     opened, closed = (np.isin(read, list(marks)) for marks in (b"[{", b"]}"))
-    return int(np.cumsum(opened.astype(np.int8) - closed.astype(np.int8), dtype=np.int32).max(initial=0))
+    return int(
+        np.cumsum(opened.astype(np.int8) - closed.astype(np.int8), dtype=np.int32).max(initial=0)
+    )
 
 
 def _complaints(spec: ReviewSpec) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-    gang, sets = spec.gang, spec.pod_sets
+    gang = spec.gang
+
+    sets = spec.pod_sets
     if not 1 <= len(sets) <= POD_SETS:
         found.append(("spec.podSets", f"there are {len(sets)}; 1 to {POD_SETS} are possible"))
-    if any(each.count < 1 for each in sets) or sum(each.count for each in sets) > PODS:
-        found.append(("spec.podSets", f"each count is at least 1, and all together are at most {PODS}"))
-    if len({each.name for each in sets}) < len(sets):
+
+    if any(pod_set.count < 1 for pod_set in sets) or sum(pod_set.count for pod_set in sets) > PODS:
+        found.append(
+            ("spec.podSets", f"each count is at least 1, and all together are at most {PODS}")
+        )
+
+    if len({pod_set.name for pod_set in sets}) < len(sets):
         found.append(("spec.podSets", "their names differ"))
+
     if gang.min is not None and gang.min < 1:
         found.append(("spec.gang.min", "it is at least 1"))
+
     if gang.mode is not None and gang.mode not in {mode.value for mode in Mode}:
         found.append(("spec.gang.mode", f"it is {' or '.join(mode.value for mode in Mode)}"))
+
     if gang.priority is not None and not -(2**31) <= gang.priority < 2**31:
         found.append(("spec.gang.priority", "it has 32 bits"))
+
     if len(gang.name) > 253:
         found.append(("spec.gang.name", "it has at most 253 characters"))
+
     found += _complaints_of_parts(spec)
     # Only as many as are permitted: the request is refused anyway, and must be cheap.
     for number, each in enumerate(sets[:POD_SETS]):
         if _size(each.template.get("spec")) > TERMS:
             found.append(
-                (f"spec.podSets[{number}].template.spec", f"it has more than {TERMS} selectors and tolerations")
+                (
+                    f"spec.podSets[{number}].template.spec",
+                    f"it has more than {TERMS} selectors and tolerations",
+                )
             )
+
     return found
 
 
 def _complaints_of_parts(spec: ReviewSpec) -> Iterator[tuple[str, str]]:
-    names = [each.name for each in spec.parts]
+    names = [review_part.name for review_part in spec.parts]
     if len(names) > PARTS:
         yield "spec.parts", f"there are {len(names)}; at most {PARTS} are possible"
+
     if len(set(names)) < len(names):
         yield "spec.parts", "their names differ"
+
     for number, each in enumerate(spec.parts[:PARTS]):
         try:
             if not (parse_parent(each.name) and (parse_parent(each.parent) or True)):
                 yield f"spec.parts[{number}].name", "a part has a name"
         except BadValue as bad:
             yield f"spec.parts[{number}]", f"its name or that of its parent {bad}"
-        if any(least is not None and not 0 <= least <= INT32_MAX for least in (each.min, each.min_children)):
+
+        if any(
+            least is not None and not 0 <= least <= INT32_MAX
+            for least in (each.min, each.min_children)
+        ):
             yield f"spec.parts[{number}]", f"min and minChildren are 0 to {INT32_MAX}"
+
     if spec.parts and spec.gang.min is not None:
         yield "spec.gang.min", "each part has its own"
-    if bad_sets := [str(number) for number, each in enumerate(spec.pod_sets) if bool(each.part) != bool(spec.parts)]:
-        yield f"spec.podSets[{bad_sets[0]}].part", "with spec.parts each set names one, and else none does"
-    elif spec.parts and (unknown := {each.part for each in spec.pod_sets} - {*names}):
+
+    if bad_sets := [
+        str(number)
+        for number, each in enumerate(spec.pod_sets)
+        if bool(each.part) != bool(spec.parts)
+    ]:
+        yield (
+            f"spec.podSets[{bad_sets[0]}].part",
+            "with spec.parts each set names one, and else none does",
+        )
+    elif spec.parts and (unknown := {pod_set.part for pod_set in spec.pod_sets} - {*names}):
         yield "spec.podSets", f"there is no part {quoted(min(unknown))}"
 
 
@@ -156,13 +201,25 @@ def _size(spec: Any) -> int:
     """How much there is to compare with nodes and other pods."""
     if not isinstance(spec, dict):
         return 0
-    constraints = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints", "resourceClaims")
+
+    constraints = (
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "topologySpreadConstraints",
+        "resourceClaims",
+    )
     return sum(_leaves(spec.get(key)) for key in constraints)
 
 
 def _leaves(value: Any) -> int:
     if isinstance(value, dict):
-        return sum(1 + _leaves(each) for each in value.values()) if value else 0
+        if value:
+            return sum(1 + _leaves(each) for each in value.values())
+
+        return 0
+
     if isinstance(value, list):
         return sum(1 + _leaves(each) for each in value)
+
     return 0

@@ -1,6 +1,8 @@
-"""Suggestions for a gang that does not fit: the smallest change of each kind, each verified by a plan.
+"""Suggestions for a gang that does not fit: the smallest change of each kind, each verified by a
+plan.
 
-Invariant: only changes with which a plan starts the gang are suggested. Node names are not revealed.
+Invariant: only changes with which a plan starts the gang are suggested. Node names are not
+revealed.
 """
 
 from __future__ import annotations
@@ -27,9 +29,12 @@ KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
 def suggestions(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> Iterator[str]:
-    """Yield sentences that suggest the smallest change of each kind; taint values only for users who may list nodes."""
+    """Yield sentences that suggest the smallest change of each kind; taint values only for users
+    who may list nodes.
+    """
     if tried.group.tree is not None or len(tried.group.gangs) > 1:
         return  # its parts say what each of them lacks
+
     for look in (
         partial(_freeing, reviewer, tried),
         partial(_tolerating, reviewer, tried, sees_nodes=sees_nodes),
@@ -38,6 +43,7 @@ def suggestions(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> Iterat
         found = look()
         if found:
             yield found
+
     minimum = _smaller(reviewer, tried)
     if minimum:
         yield f"a minimum of {minimum} instead of {tried.group.gangs[0].min_member} would start now"
@@ -45,7 +51,8 @@ def suggestions(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> Iterat
 
 def _smaller(reviewer: Reviewer, tried: Tried) -> int:
     """The largest minimum that would start, 0 for none."""
-    low, high = 0, tried.group.gangs[0].min_member
+    low = 0
+    high = tried.group.gangs[0].min_member
     # Bisection: a smaller minimum never fits worse.
     while high - low > 1:
         middle = (low + high) // 2
@@ -53,22 +60,33 @@ def _smaller(reviewer: Reviewer, tried: Tried) -> int:
             low = middle
         else:
             high = middle
+
     return low
 
 
 def _freeing(reviewer: Reviewer, tried: Tried) -> str:
-    """How much of the scarcest resource would have to be free, on the fewest nodes that come closest."""
+    """How much of the scarcest resource would have to be free, on the fewest nodes that come
+    closest.
+    """
     (gang,) = tried.group.gangs
     shapes = Counter(pod.shape for pod in gang.pending)
     if len(shapes) != 1 or not tried.verdict.needs:
         return ""
+
     ((shape, number),) = shapes.items()
     policy = reviewer.policy
     ledger = Ledger(tried.snapshot, policy=policy)
-    scarcest = shortage(shape, tried.group, ledger, Ledger(tried.snapshot, empty=True, policy=policy)).scarcest
+    scarcest = shortage(
+        shape,
+        tried.group,
+        ledger,
+        Ledger(tried.snapshot, empty=True, policy=policy),
+    ).scarcest
+
     missing = min(number, gang.min_member) - scarcest.takes
     if missing <= 0 or scarcest.never:
         return ""
+
     lacking = _lacking(shape, scarcest.resource, scarcest.asked, missing, tried.snapshot)
     row = tried.snapshot.resources[scarcest.resource]
 
@@ -76,49 +94,81 @@ def _freeing(reviewer: Reviewer, tried: Tried) -> str:
         free = snapshot.free.copy()
         for node, amount in lacking.items():
             free[row, node] += amount
+
         return replace(snapshot, free=free)
 
     if not lacking or not reviewer.attempt(tried.group, freed).placements:
         return ""
+
     amount = format_quantity(scarcest.resource, sum(lacking.values()))
-    return f"{amount} more {scarcest.resource} free on {counted(len(lacking), 'node')} would let it start now"
+    return (
+        f"{amount} more {scarcest.resource} free on {counted(len(lacking), 'node')} would let it"
+        " start now"
+    )
 
 
-def _lacking(shape: Shape, resource: str, asked: int, pods: int, snapshot: Snapshot) -> dict[int, int]:
-    """Amounts that `pods` more pods lack, by node, each where the lack is least; {} if nodes offer too little."""
+def _lacking(
+    shape: Shape,
+    resource: str,
+    asked: int,
+    pods: int,
+    snapshot: Snapshot,
+) -> dict[int, int]:
+    """Amounts that `pods` more pods lack, by node, each where the lack is least; {} if nodes offer
+    too little.
+    """
     row = snapshot.resources[resource]
-    offered, free = snapshot.allocatable[row], snapshot.free[row].clip(min=0)
-    nodes = [n for n in static_fit(shape, snapshot.table).mask.nonzero()[0].tolist() if offered[n] >= asked]
+    offered = snapshot.allocatable[row]
+    free = snapshot.free[row].clip(min=0)
+    nodes = [
+        n
+        for n in static_fit(shape, snapshot.table).mask.nonzero()[0].tolist()
+        if offered[n] >= asked
+    ]
+
     # The first entry is what the node lacks for one pod more; the last is what others use there.
     heap = [(int(asked - free[n] % asked), n, int(offered[n] - free[n])) for n in nodes]
     heap = [entry for entry in heap if entry[0] <= entry[2]]
     heapify(heap)
     lacking: Counter[int] = Counter()
+
     while heap and pods:
         amount, node, taken = heappop(heap)
         lacking[node] += amount
         pods -= 1
+
         if taken - amount >= asked:
             heappush(heap, (asked, node, taken - amount))
+
     return {} if pods else dict(lacking)
 
 
 def _tolerating(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> str:
     """The taints that keep it off nodes where it would start."""
-    # First with all tolerations: which taints matter follows from the nodes that the plan then uses.
+    # First with all tolerations: which taints matter follows from the nodes that the plan then
+    # uses.
     everything = (Toleration(operator="Exists"),)
-    changed = reviewer.attempt(with_pods(tried.group, _of_shape(lambda shape: replace(shape, tolerations=everything))))
+    changed = reviewer.attempt(
+        with_pods(tried.group, _of_shape(lambda shape: replace(shape, tolerations=everything)))
+    )
     if not changed.placements:
         return ""
+
     table = changed.snapshot.table
     tolerated = {pod.uid: pod.shape.tolerations for pod in tried.group.gangs[0].pending}
-    taints = {
-        str(taint if sees_nodes else without_value(taint))
-        for placement in changed.placements
-        for taint in table.nodes[table.index[placement.node]].taints
-        if taint.effect in KEEPS_OFF and not any(_tolerates(each, taint) for each in tolerated[placement.pod.uid])
-    }
-    return f"a toleration of {named(sorted(taints))} would let it start now" if taints else ""
+    taints = set()
+
+    for placement in changed.placements:
+        for taint in table.nodes[table.index[placement.node]].taints:
+            if taint.effect in KEEPS_OFF and not any(
+                _tolerates(toleration, taint) for toleration in tolerated[placement.pod.uid]
+            ):
+                taints.add(str(taint if sees_nodes else without_value(taint)))
+
+    if taints:
+        return f"a toleration of {named(sorted(taints))} would let it start now"
+
+    return ""
 
 
 def _anywhere(reviewer: Reviewer, tried: Tried) -> str:
@@ -126,9 +176,11 @@ def _anywhere(reviewer: Reviewer, tried: Tried) -> str:
     shapes = {pod.shape for pod in tried.group.gangs[0].pending}
     if not any(shape.node_selector or shape.required is not None for shape in shapes):
         return ""
+
     change = _of_shape(lambda shape: replace(shape, node_selector=(), required=None))
     if not reviewer.attempt(with_pods(tried.group, change)).placements:
         return ""
+
     return "without its node selector and required node affinity it would start now"
 
 
@@ -139,6 +191,7 @@ def _of_shape(change: Callable[[Shape], Shape]) -> Callable[[Pod], Pod]:
     def of_pod(pod: Pod) -> Pod:
         if pod.shape not in made:
             made[pod.shape] = change(pod.shape)
+
         return msgspec.structs.replace(pod, shape=made[pod.shape])
 
     return of_pod
@@ -146,6 +199,9 @@ def _of_shape(change: Callable[[Shape], Shape]) -> Callable[[Pod], Pod]:
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     """v1.Toleration.ToleratesTaint."""
-    if toleration.effect not in {"", taint.effect} or (toleration.key and toleration.key != taint.key):
+    if toleration.effect not in {"", taint.effect} or (
+        toleration.key and toleration.key != taint.key
+    ):
         return False
+
     return toleration.operator == "Exists" or toleration.value == taint.value

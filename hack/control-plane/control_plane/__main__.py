@@ -22,20 +22,38 @@ def gate(text: str) -> tuple[str, bool]:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m control_plane", description="Start a Kubernetes control plane on 127.0.0.1; ctrl-C ends it."
+        prog="python -m control_plane",
+        description="Start a Kubernetes control plane on 127.0.0.1; ctrl-C ends it.",
     )
     parser.add_argument("--kcm", action="store_true", help="with kube-controller-manager")
-    parser.add_argument("--kwok", action="store_true", help="with kwok, which plays the kubelet of every node")
+    parser.add_argument(
+        "--kwok", action="store_true", help="with kwok, which plays the kubelet of every node"
+    )
     parser.add_argument("--scheduler", action="store_true", help="with kube-scheduler")
     parser.add_argument(
-        "--scheduler-config", type=Path, metavar="FILE", help="its configuration; @KUBECONFIG@ stands for ours"
+        "--scheduler-config",
+        type=Path,
+        metavar="FILE",
+        help="its configuration; @KUBECONFIG@ stands for ours",
     )
     many: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument("--feature-gate", type=gate, metavar="NAME=true", help="repeatable", **many)
-    parser.add_argument("--runtime-config", metavar="GROUP/VERSION=true", help="switch on an API; repeatable", **many)
-    parser.add_argument("--version", default="", metavar="RELEASE", help="of Kubernetes, such as 1.37 (default: 1.36)")
+    parser.add_argument(
+        "--runtime-config",
+        metavar="GROUP/VERSION=true",
+        help="switch on an API; repeatable",
+        **many,
+    )
+    parser.add_argument(
+        "--version",
+        default="",
+        metavar="RELEASE",
+        help="of Kubernetes, such as 1.37 (default: 1.36)",
+    )
     parser.add_argument("--for-load", action="store_true", help="no limit on requests in flight")
-    parser.add_argument("--workdir", type=Path, metavar="DIR", help="keep data and logs here (default: temporary)")
+    parser.add_argument(
+        "--workdir", type=Path, metavar="DIR", help="keep data and logs here (default: temporary)"
+    )
     return parser.parse_args()
 
 

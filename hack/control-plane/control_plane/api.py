@@ -3,9 +3,10 @@
     api = Api.of(plane)
     api.post("/api/v1/namespaces", {"metadata": {"name": "demo"}})
 
-Invariant: an answer other than 2xx is an `ApiError`; no answer is an OSError. It may be used from many threads;
-connections are reused. A request is repeated only if the server said 429, or if it had closed a kept connection before
-reading the request. It caches only discovery, and it is too slow to measure a server with.
+Invariant: an answer other than 2xx is an `ApiError`; no answer is an OSError. It may be used from
+many threads; connections are reused. A request is repeated only if the server said 429, or if it
+had closed a kept connection before reading the request. It caches only discovery, and it is too
+slow to measure a server with.
 """
 
 from __future__ import annotations
@@ -55,10 +56,18 @@ class Listed(NamedTuple):
 
 
 class Api:
-    """One user's view of one API server. `token` is a bearer token; a client certificate lies in `context`."""
+    """One user's view of one API server. `token` is a bearer token; a client certificate lies in
+    `context`.
+    """
 
     def __init__(
-        self, url: str, context: ssl.SSLContext, *, token: str = "", timeout_s: float = 30.0, accept: str = JSON
+        self,
+        url: str,
+        context: ssl.SSLContext,
+        *,
+        token: str = "",
+        timeout_s: float = 30.0,
+        accept: str = JSON,
     ) -> None:
         self.url, self._context, self._timeout_s = url, context, timeout_s
         self._headers = {"Accept": accept} | ({"Authorization": f"Bearer {token}"} if token else {})
@@ -85,7 +94,7 @@ class Api:
         except (OSError, http.client.HTTPException):
             return False
 
-    # --- one object -----------------------------------------------------------------------------------------------
+    # --- one object ------------------------------------------------------------------------------
 
     def get(self, path: str) -> Object:
         """One object (or any other JSON answer)."""
@@ -108,7 +117,9 @@ class Api:
         return answer
 
     def delete(self, path: str, *, grace_s: int | None = 0) -> bool:
-        """Delete, by default at once; False if there was nothing. `grace_s` None: the object's grace period."""
+        """Delete, by default at once; False if there was nothing. `grace_s` None: the object's
+        grace period.
+        """
         options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         try:
             self.call("DELETE", path, options)
@@ -123,7 +134,7 @@ class Api:
         binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
         self.post(f"/api/v1/namespaces/{namespace}/pods/{name}/binding", binding)
 
-    # --- many objects ---------------------------------------------------------------------------------------------
+    # --- many objects ----------------------------------------------------------------------------
 
     def list(self, path: str, **query: str | int) -> Listed:
         """Every object of a collection, read in pages. `query`: labelSelector and the like."""
@@ -141,7 +152,9 @@ class Api:
         """What happens to a collection after `resource_version`."""
         return Watch(self, path, resource_version, query)
 
-    def path_of(self, body: Mapping[str, Any], *, namespace: str = "default", within_s: float = 10.0) -> str:
+    def path_of(
+        self, body: Mapping[str, Any], *, namespace: str = "default", within_s: float = 10.0
+    ) -> str:
         """The path of an object's collection; `namespace` is for objects that name none.
 
         Waits for a kind that was defined a moment ago. Raises ApiError 404 if it is not served.
@@ -156,10 +169,16 @@ class Api:
                 if error.status != http.client.NOT_FOUND:
                     raise
                 resources = []
-            found = {item["kind"]: (item["name"], item["namespaced"]) for item in resources if "/" not in item["name"]}
+            found = {
+                item["kind"]: (item["name"], item["namespaced"])
+                for item in resources
+                if "/" not in item["name"]
+            }
             self._kinds[api_version] = found
             if kind not in found and time.monotonic() > deadline_s:
-                raise ApiError(http.client.NOT_FOUND, f"The server knows no kind {kind} in {api_version}.")
+                raise ApiError(
+                    http.client.NOT_FOUND, f"The server knows no kind {kind} in {api_version}."
+                )
             if kind not in found:
                 time.sleep(PAUSE_S)
         plural, namespaced = self._kinds[api_version][kind]
@@ -167,10 +186,12 @@ class Api:
             return f"{root}/{plural}"
         return f"{root}/namespaces/{body['metadata'].get('namespace') or namespace}/{plural}"
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- inside ----------------------------------------------------------------------------------
 
     def call(self, method: str, path: str, body: Any = None, *, content_type: str = JSON) -> Any:
-        """One request; returns the decoded answer. Raises ApiError, or OSError without an answer."""
+        """One request; returns the decoded answer. Raises ApiError, or OSError without
+        an answer.
+        """
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         deadline_s = time.monotonic() + self._timeout_s
         while True:
@@ -182,7 +203,9 @@ class Api:
             raise ApiError(status, _message(text))
         return json.loads(text) if text else {}
 
-    def _send(self, method: str, path: str, data: bytes | None, content_type: str) -> tuple[int, str | None, bytes]:
+    def _send(
+        self, method: str, path: str, data: bytes | None, content_type: str
+    ) -> tuple[int, str | None, bytes]:
         """Status, Retry-After and body of one answer."""
         headers = {"Content-Type": content_type, **self._headers}
         while True:
@@ -215,22 +238,30 @@ class Api:
     def connect(self, timeout_s: float) -> http.client.HTTPSConnection:
         """A new connection, for `open_stream`."""
         parts = urlsplit(self.url)
-        return http.client.HTTPSConnection(parts.hostname or "", parts.port, context=self._context, timeout=timeout_s)
+        return http.client.HTTPSConnection(
+            parts.hostname or "", parts.port, context=self._context, timeout=timeout_s
+        )
 
-    def open_stream(self, connection: http.client.HTTPSConnection, path: str) -> http.client.HTTPResponse:
+    def open_stream(
+        self, connection: http.client.HTTPSConnection, path: str
+    ) -> http.client.HTTPResponse:
         """An answer that is read as it arrives, on its own connection."""
         connection.request("GET", path, headers=self._headers)
         return connection.getresponse()
 
 
 class Watch:
-    """Changes to a collection, in the server's order: pairs of ADDED, MODIFIED or DELETED and the object.
+    """Changes to a collection, in the server's order: pairs of ADDED, MODIFIED or DELETED and the
+    object.
 
-    A stream that ends or breaks is resumed after the last version seen, so nothing is lost or repeated. Raises ApiError
-    410 when the server has forgotten that version: list again. It ends when `close` is called, which any thread may do.
+    A stream that ends or breaks is resumed after the last version seen, so nothing is lost or
+    repeated. Raises ApiError 410 when the server has forgotten that version: list again. It ends
+    when `close` is called, which any thread may do.
     """
 
-    def __init__(self, api: Api, path: str, resource_version: str, query: Mapping[str, str | int]) -> None:
+    def __init__(
+        self, api: Api, path: str, resource_version: str, query: Mapping[str, str | int]
+    ) -> None:
         self.resource_version = resource_version
         self._api, self._path, self._query = api, path, dict(query)
         self._closed = threading.Event()

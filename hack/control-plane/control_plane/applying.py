@@ -1,7 +1,8 @@
 """Apply YAML files as `kubectl apply` does, and the project's own manifests in their order.
 
-Invariant: when a function here returns, what it applied is usable; a CRD is served before anything that needs it is
-sent. Nothing is deleted, and the Deployment is left out: the daemon runs as a process.
+Invariant: when a function here returns, what it applied is usable; a CRD is served before anything
+that needs it is sent. Nothing is deleted, and the Deployment is left out: the daemon runs as a
+process.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def load_yaml(source: Path | str) -> list[Object]:
 def apply(api: Api, body: Object, *, namespace: str = "default") -> Object:
     """Create or update an object (server-side apply); returns it as stored.
 
-    `namespace` is for namespaced objects that name none. Waits until the objects of a CRD can be listed.
+    `namespace` is for namespaced objects that name none. Waits until the objects of a CRD can be
+    listed.
     """
     path = f"{api.path_of(body, namespace=namespace)}/{body['metadata']['name']}"
     query = f"fieldManager={FIELD_MANAGER}&force=true"
@@ -71,12 +73,18 @@ def apply_crds(api: Api) -> None:
 
 
 def apply_manifests(
-    api: Api, *, crds: bool = True, scheduler_names: Sequence[str] = SCHEDULER_NAMES, all_victims: bool = False
+    api: Api,
+    *,
+    crds: bool = True,
+    scheduler_names: Sequence[str] = SCHEDULER_NAMES,
+    all_victims: bool = False,
 ) -> None:
-    """Apply the CRDs (unless `crds` is False), the namespace, the ServiceAccount, its roles and what limits them.
+    """Apply the CRDs (unless `crds` is False), the namespace, the ServiceAccount, its roles and
+    what limits them.
 
-    The admission policies are in force a second later; what they allow works before, too. They allow the writes of
-    daemons that serve `scheduler_names`, and with `all_victims` those of the setting `preemption: all`.
+    The admission policies are in force a second later; what they allow works before, too. They
+    allow the writes of daemons that serve `scheduler_names`, and with `all_victims` those of the
+    setting `preemption: all`.
     """
     if crds:
         apply_crds(api)
@@ -89,7 +97,9 @@ def apply_manifests(
 def admission_yaml(scheduler_names: Sequence[str], *, all_victims: bool = False) -> str:
     """The admission policies for these settings, edited as manifests/admission.yaml asks for."""
     text = (ROOT / "manifests" / "admission.yaml").read_text()
-    edits = {"\"['gangsched']\"": f'"{list(scheduler_names)}"'} | ({"\"'own'\"": "\"'all'\""} if all_victims else {})
+    edits = {"\"['gangsched']\"": f'"{list(scheduler_names)}"'} | (
+        {"\"'own'\"": "\"'all'\""} if all_victims else {}
+    )
     for before, after in edits.items():
         if before not in text:
             raise ValueError(f"manifests/admission.yaml has no {before}")

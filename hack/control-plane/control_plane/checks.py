@@ -1,8 +1,9 @@
 """An observer that checks the scheduler's two promises while it works.
 
-Invariant: no node is ever over-committed, and no gang stays between none and its minimum for longer than a limit (its
-binds are separate writes, so it is there for a moment). It judges by the API server's watch events, in their order, and
-shares no code with the scheduler. Not judged here: *whether* a gang should have started.
+Invariant: no node is ever over-committed, and no gang stays between none and its minimum for longer
+than a limit (its binds are separate writes, so it is there for a moment). It judges by the API
+server's watch events, in their order, and shares no code with the scheduler. Not judged here:
+*whether* a gang should have started.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class _Gang:
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """A possible breach: none if a version of the node older than the bind, seen later, had the room."""
+    """A possible breach: none if a version of the node older than the bind, seen later, had the
+    room.
+    """
 
     node: str
     version: int
@@ -55,7 +58,9 @@ class _Doubt:
 
 
 class Checks:
-    """Call `node_changed` and `pod_changed` (both fit `Following(on_change=…)`), and `look` now and then."""
+    """Call `node_changed` and `pod_changed` (both fit `Following(on_change=…)`), and `look` now and
+    then.
+    """
 
     def __init__(self, *, limit_s: float = PARTLY_BOUND_LIMIT_S) -> None:
         self._limit_s = limit_s
@@ -88,7 +93,9 @@ class Checks:
             return len(self._gangs[gang].bound)
 
     def node_changed(self, kind: str, node: Object, _seen_s: float) -> None:
-        """A change of a node. Nodes and pods have separate watches: the node of a pod may be seen after the pod."""
+        """A change of a node. Nodes and pods have separate watches: the node of a pod may be seen
+        after the pod.
+        """
         name = node["metadata"]["name"]
         with self._lock:
             if kind == "DELETED":
@@ -118,7 +125,7 @@ class Checks:
             for name, gang in self._gangs.items():
                 self._judge(name, gang, now_s)
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- inside ----------------------------------------------------------------------------------
 
     def _place(self, uid: str, node: str, pod: Object) -> None:
         requests = _requests(pod)
@@ -128,7 +135,10 @@ class Checks:
             used[name] += amount
             if allocatable is not None and used[name] > allocatable.get(name, 0):
                 key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-                text = f"Node {node} is over-committed: {used[name]} {name} of {allocatable.get(name, 0)} since {key}."
+                text = (
+                    f"Node {node} is over-committed: {used[name]} {name} of"
+                    f" {allocatable.get(name, 0)} since {key}."
+                )
                 self.violations.append(text)
                 self._doubts.append(_Doubt(node, _version(pod), name, used[name], text))
 
@@ -172,19 +182,24 @@ class Checks:
         if partly_s > self._limit_s and not gang.told:
             gang.told = True
             self.violations.append(
-                f"Gang {name} has been partly bound for {partly_s:.1f} s: {len(gang.bound)} of {gang.min_member}."
+                f"Gang {name} has been partly bound for {partly_s:.1f} s: {len(gang.bound)} of"
+                f" {gang.min_member}."
             )
 
 
 def gang_of(pod: Object) -> str:
     """The gang a pod names, "namespace/name"; "" for a plain pod."""
     metadata = pod["metadata"]
-    name = metadata.get("labels", {}).get(POD_GROUP_LABEL) or metadata.get("annotations", {}).get(KOORDINATOR + "name")
+    name = metadata.get("labels", {}).get(POD_GROUP_LABEL) or metadata.get("annotations", {}).get(
+        KOORDINATOR + "name"
+    )
     return f"{metadata['namespace']}/{name}" if name else ""
 
 
 def _version(made: Object) -> int:
-    """The revision of the store at which an object was written; one clock for all kinds of one etcd."""
+    """The revision of the store at which an object was written; one clock for all kinds of one
+    etcd.
+    """
     return int(made["metadata"].get("resourceVersion", 0))
 
 

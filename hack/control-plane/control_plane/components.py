@@ -1,7 +1,7 @@
 """The command lines of the five components, with the reason of each flag.
 
-Invariant: functions from a `Layout` to argument lists; nothing is started here. Everything listens on 127.0.0.1 only.
-etcd speaks plain HTTP there: this is a control plane for tests.
+Invariant: functions from a `Layout` to argument lists; nothing is started here. Everything listens
+on 127.0.0.1 only. etcd speaks plain HTTP there: this is a control plane for tests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,8 @@ from pathlib import Path
 from control_plane.errors import ControlPlaneError
 from control_plane.pki import FRONT_PROXY, Pki
 
-#: Where build.py puts the binaries: this package is installed in place (editable), so the checkout is above it.
+#: Where build.py puts the binaries: this package is installed in place (editable), so the checkout
+#: is above it.
 CACHE = Path(__file__).resolve().parents[3] / ".cache" / "control-plane"
 BIN = CACHE / "bin"
 STAGES = Path(__file__).with_name("stages.yaml")
@@ -54,7 +55,10 @@ class Layout:
         """The feature gates as a flag; all Kubernetes components know one another's gates."""
         if not self.feature_gates:
             return []
-        return ["--feature-gates=" + ",".join(f"{k}={str(v).lower()}" for k, v in self.feature_gates.items())]
+        return [
+            "--feature-gates="
+            + ",".join(f"{k}={str(v).lower()}" for k, v in self.feature_gates.items())
+        ]
 
 
 def binary(name: str, release: str = "") -> Path:
@@ -81,7 +85,9 @@ def etcd(layout: Layout) -> list[str]:
 
 
 def apiserver(layout: Layout) -> list[str]:
-    """RBAC, client certificates and the aggregation layer as in a real cluster; no kubelets, no cloud."""
+    """RBAC, client certificates and the aggregation layer as in a real cluster; no kubelets, no
+    cloud.
+    """
     port, pki = layout.ports[APISERVER], layout.pki
     argv = [
         str(binary(APISERVER, layout.release)),
@@ -122,7 +128,9 @@ def apiserver(layout: Layout) -> list[str]:
 
 
 def controller_manager(layout: Layout) -> list[str]:
-    """All controllers but those that need heartbeats or addresses of nodes: kwok's nodes have none."""
+    """All controllers but those that need heartbeats or addresses of nodes: kwok's nodes
+    have none.
+    """
     return [
         str(binary(KCM, layout.release)),
         f"--kubeconfig={layout.kubeconfig}",
@@ -138,10 +146,12 @@ def controller_manager(layout: Layout) -> list[str]:
 
 
 def scheduler(layout: Layout, template: Path | None) -> list[str]:
-    """The cluster's own scheduler, beside which gangsched runs; its configuration is written to the workdir.
+    """The cluster's own scheduler, beside which gangsched runs; its configuration is written to the
+    workdir.
 
-    `template`: a `kubescheduler.config.k8s.io/v1` file in which `@KUBECONFIG@` stands for ours (a flag cannot say it:
-    kube-scheduler ignores --kubeconfig beside --config). Raises ControlPlaneError when it has no such place.
+    `template`: a `kubescheduler.config.k8s.io/v1` file in which `@KUBECONFIG@` stands for ours (a
+    flag cannot say it: kube-scheduler ignores --kubeconfig beside --config). Raises
+    ControlPlaneError when it has no such place.
     """
     if template is None:
         text = SCHEDULER_CONFIG
@@ -149,7 +159,9 @@ def scheduler(layout: Layout, template: Path | None) -> list[str]:
         text = template.read_text()
         if "@KUBECONFIG@" not in text:
             hint = 'clientConnection: {kubeconfig: "@KUBECONFIG@"}'
-            raise ControlPlaneError(f"{template} must say `{hint}`, or the scheduler finds no API server.")
+            raise ControlPlaneError(
+                f"{template} must say `{hint}`, or the scheduler finds no API server."
+            )
     config = layout.workdir / "kube-scheduler.yaml"
     config.write_text(text.replace("@KUBECONFIG@", str(layout.kubeconfig)))
     program = str(binary(SCHEDULER, layout.release))
@@ -157,7 +169,9 @@ def scheduler(layout: Layout, template: Path | None) -> list[str]:
 
 
 def kwok(layout: Layout, more: Path | None) -> list[str]:
-    """Fake kubelets for all nodes; its address serves only its health. `more`: a file of further stages."""
+    """Fake kubelets for all nodes; its address serves only its health. `more`: a file of further
+    stages.
+    """
     return [
         str(BIN / KWOK),
         f"--kubeconfig={layout.kubeconfig}",
@@ -170,4 +184,8 @@ def kwok(layout: Layout, more: Path | None) -> list[str]:
 
 def _serving(layout: Layout, name: str) -> list[str]:
     """Where a component answers /healthz, with a certificate it makes itself."""
-    return ["--bind-address=127.0.0.1", f"--secure-port={layout.ports[name]}", f"--cert-dir={layout.workdir / name}"]
+    return [
+        "--bind-address=127.0.0.1",
+        f"--secure-port={layout.ports[name]}",
+        f"--cert-dir={layout.workdir / name}",
+    ]

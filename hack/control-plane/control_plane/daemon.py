@@ -3,9 +3,9 @@
     with Daemon(plane) as daemon:
         ...  # daemon.metrics(), daemon.log_lines()
 
-Invariant: it runs with a token of the ServiceAccount that `manifests/` define (apply them first) and with no other
-credentials, so a missing right fails here. Nothing of it outlives the owner (see `keeper.py`). It does not restart a
-dead process.
+Invariant: it runs with a token of the ServiceAccount that `manifests/` define (apply them first)
+and with no other credentials, so a missing right fails here. Nothing of it outlives the owner (see
+`keeper.py`). It does not restart a dead process.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ ASK_AGAIN_S = 0.02
 class Daemon:
     """`gangsched run` beside `plane`, ready once `start` returns.
 
-    It runs as in its container: under a UID without a passwd entry (`as_in_a_container`) and without HOME, USER or
-    anything else of our environment. `environment` is all it gets beside PATH and TMPDIR; GANGSCHED_BIND_ADDRESS is set
-    to 127.0.0.1, and both ports to free ones, so that several may run side by side.
-    `log_path`: its log is appended there (default: beside the control plane's logs). At the end of a `with` block its
-    state must be sound (`complaints`).
-    `url` is that of a proxy before the API server, `command` a program that runs in the place of `gangsched`.
+    It runs as in its container: under a UID without a passwd entry (`as_in_a_container`) and
+    without HOME, USER or anything else of our environment. `environment` is all it gets beside PATH
+    and TMPDIR; GANGSCHED_BIND_ADDRESS is set to 127.0.0.1, and both ports to free ones, so that
+    several may run side by side. `log_path`: its log is appended there (default: beside the control
+    plane's logs). At the end of a `with` block its state must be sound (`complaints`). `url` is
+    that of a proxy before the API server, `command` a program that runs in the place of
+    `gangsched`.
     """
 
     def __init__(
@@ -76,10 +77,12 @@ class Daemon:
         #: Its process; 0 when it does not run.
         self.pid = 0
 
-    # --- its life -------------------------------------------------------------------------------------------------
+    # --- its life --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start it and wait for /readyz. Raises ControlPlaneError with the end of its log if that fails."""
+        """Start it and wait for /readyz. Raises ControlPlaneError with the end of its log if that
+        fails.
+        """
         if self._keeping is not None:
             raise ControlPlaneError("This daemon is running already.")
         token = self._plane.service_account_token(NAMESPACE, ACCOUNT)
@@ -97,13 +100,17 @@ class Daemon:
             raise
 
     def stop(self, *, within_s: float = 10.0) -> int:
-        """Send SIGTERM and wait. Raises ControlPlaneError, after SIGKILL, unless it ends with exit code 0 in time."""
+        """Send SIGTERM and wait. Raises ControlPlaneError, after SIGKILL, unless it ends with exit
+        code 0 in time.
+        """
         if self._keeping is None:
             return 0
         try:
             code = self._signal(signal.SIGTERM, within_s)
             if code is None:
-                raise ControlPlaneError(self._told(f"gangsched still runs {within_s:g} s after SIGTERM"))
+                raise ControlPlaneError(
+                    self._told(f"gangsched still runs {within_s:g} s after SIGTERM")
+                )
             if code != 0:
                 raise ControlPlaneError(self._told(f"gangsched ended with {code} instead of 0"))
             return code
@@ -130,7 +137,10 @@ class Daemon:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if error is None:
             found = self.complaints()
@@ -140,7 +150,7 @@ class Daemon:
         else:
             self.kill()
 
-    # --- what it says ---------------------------------------------------------------------------------------------
+    # --- what it says ----------------------------------------------------------------------------
 
     @property
     def log_path(self) -> Path:
@@ -148,42 +158,59 @@ class Daemon:
         return self._given_log or self._plane.logs / "gangsched.log"
 
     def log_lines(self) -> list[dict[str, Any]]:
-        """Its log since this start, one object per line; a line that is no JSON object is {"text": line}."""
-        text = self.log_path.read_bytes()[self._log_start :].decode(errors="replace") if self.log_path.exists() else ""
+        """Its log since this start, one object per line; a line that is no JSON object is {"text":
+        line}.
+        """
+        text = (
+            self.log_path.read_bytes()[self._log_start :].decode(errors="replace")
+            if self.log_path.exists()
+            else ""
+        )
         return [_entry(line) for line in text.splitlines() if line.strip()]
 
     def metrics(self) -> dict[str, float]:
         """Prometheus samples as `name{labels}` → value."""
-        samples = (line.rpartition(" ") for line in self.http("/metrics")[1].splitlines() if line[:1] not in {"", "#"})
+        samples = (
+            line.rpartition(" ")
+            for line in self.http("/metrics")[1].splitlines()
+            if line[:1] not in {"", "#"}
+        )
         return {name: float(value) for name, _, value in samples}
 
     def complaints(self) -> list[str]:
         """What does not agree in its state; nothing when it does not run."""
         try:
-            found: list[str] = json.loads(self.http("/debug/validate", port=self.debug_port)[1])["complaints"]
+            found: list[str] = json.loads(self.http("/debug/validate", port=self.debug_port)[1])[
+                "complaints"
+            ]
         except OSError:
             return []
         return found
 
     def http(self, path: str, *, port: int = 0) -> tuple[int, str]:
-        """Status and text of a GET on its health port, or another. Raises OSError without an answer."""
+        """Status and text of a GET on its health port, or another. Raises OSError without an
+        answer.
+        """
         connection = http.client.HTTPConnection("127.0.0.1", port or self.health_port, timeout=5.0)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
             return answer.status, answer.read().decode(errors="replace")
         except http.client.HTTPException as error:
-            raise ConnectionError(f"127.0.0.1:{port or self.health_port} does not speak HTTP: {error!r}") from error
+            raise ConnectionError(
+                f"127.0.0.1:{port or self.health_port} does not speak HTTP: {error!r}"
+            ) from error
         finally:
             connection.close()
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- inside ----------------------------------------------------------------------------------
 
     def _argv(self, kubeconfig: Path) -> list[str]:
         names = [word for name in self._names for word in ("--scheduler-name", name)]
         return [
-            # `unshare` and `env` become the daemon (exec), so the keeper's child is the daemon itself.
-            # Its temporary files (certificates out of the kubeconfig) go with the control plane, also after a kill.
+            # `unshare` and `env` become the daemon (exec), so the keeper's child is the daemon
+            # itself. Its temporary files (certificates out of the kubeconfig) go with the control
+            # plane, also after a kill.
             *as_in_a_container(),
             "env",
             "--ignore-environment",
@@ -213,11 +240,15 @@ class Daemon:
             except OSError:
                 pass  # it does not listen yet
             if time.monotonic() > deadline_s:
-                raise ControlPlaneError(self._told(f"gangsched is not ready after {self._ready_timeout_s:g} s"))
+                raise ControlPlaneError(
+                    self._told(f"gangsched is not ready after {self._ready_timeout_s:g} s")
+                )
             time.sleep(ASK_AGAIN_S)
 
     def _signal(self, number: signal.Signals, within_s: float) -> int | None:
-        """Send a signal and wait; returns the exit code (negative: a signal), None if it did not end."""
+        """Send a signal and wait; returns the exit code (negative: a signal), None if it did not
+        end.
+        """
         assert self._keeping is not None
         code = self._keeping.dead().get("gangsched")
         if code is not None:
@@ -238,15 +269,19 @@ class Daemon:
 
 @cache
 def as_in_a_container() -> tuple[str, ...]:
-    """The command prefix that gives a process the UID of the image, which has no passwd entry; it keeps its files.
+    """The command prefix that gives a process the UID of the image, which has no passwd entry; it
+    keeps its files.
 
-    A user namespace with one user in it: libraries that ask who they are (`getpass`, `pathlib.Path.home`) fail as in
-    the container, while the kernel still knows the caller, so that no file has to be opened to others. Empty where the
-    kernel makes no user namespaces for this user.
+    A user namespace with one user in it: libraries that ask who they are (`getpass`,
+    `pathlib.Path.home`) fail as in the container, while the kernel still knows the caller, so that
+    no file has to be opened to others. Empty where the kernel makes no user namespaces for this
+    user.
     """
     prefix = ("unshare", "--user", f"--map-user={CONTAINER_UID}", f"--map-group={CONTAINER_UID}")
     try:
-        allowed = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
+        allowed = (
+            subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
+        )
     except OSError:  # no util-linux
         allowed = False
     return prefix if allowed else ()

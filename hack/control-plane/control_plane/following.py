@@ -3,8 +3,9 @@
     with Following(api, "/api/v1/pods") as pods:
         pods.wait_for(lambda all_pods: len(all_pods) == 3, within_s=10)
 
-Invariant: `objects` is always a state the server had, changes come in the server's order, and after a gap (410) the
-difference comes as changes. Times are when *we* saw a change, a moment after the server made it.
+Invariant: `objects` is always a state the server had, changes come in the server's order, and after
+a gap (410) the difference comes as changes. Times are when *we* saw a change, a moment after the
+server made it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ Heard = Callable[[str, Object, float], None]
 class Following:
     """The objects of one collection, by uid.
 
-    `on_change(kind, object, seen_s)` is called from the following thread for each change, ADDED for objects that exist
-    at the start; `seen_s` is monotonic. An exception in it ends the thread; `wait_for` and `close` raise it again.
+    `on_change(kind, object, seen_s)` is called from the following thread for each change, ADDED for
+    objects that exist at the start; `seen_s` is monotonic. An exception in it ends the thread;
+    `wait_for` and `close` raise it again.
     """
 
-    def __init__(self, api: Api, path: str, *, on_change: Heard | None = None, selector: str = "") -> None:
+    def __init__(
+        self, api: Api, path: str, *, on_change: Heard | None = None, selector: str = ""
+    ) -> None:
         self._api, self._path, self._on_change = api, path, on_change
         self._query: dict[str, str | int] = {"labelSelector": selector} if selector else {}
         self._objects: dict[str, Object] = {}
@@ -60,7 +64,10 @@ class Following:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if error is not None:
             self._failed = None  # one error is enough
@@ -77,10 +84,13 @@ class Following:
             if self._failed is not None:
                 raise self._failed
 
-    def wait_for(self, look: Callable[[Mapping[str, Object]], T | None], *, within_s: float, what: str = "") -> T:
+    def wait_for(
+        self, look: Callable[[Mapping[str, Object]], T | None], *, within_s: float, what: str = ""
+    ) -> T:
         """The first result of `look` on the objects that is neither None nor False.
 
-        `look` sees changes that arrive together in one call. Raises TimeoutError naming `what` at the deadline.
+        `look` sees changes that arrive together in one call. Raises TimeoutError naming `what` at
+        the deadline.
         """
         deadline_s = time.monotonic() + within_s
         with self._changed:
@@ -95,7 +105,7 @@ class Following:
                     raise TimeoutError(f"not within {within_s:g} s: {what or look}")
                 self._changed.wait(left_s)
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- inside ----------------------------------------------------------------------------------
 
     def _list(self) -> Watch:
         """Bring `objects` up to date by a full list; a watch that goes on from there."""
@@ -105,7 +115,10 @@ class Following:
             self._apply("DELETED", self._objects[uid])
         for uid, item in there.items():
             old = self._objects.get(uid)
-            if old is None or old["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]:
+            if (
+                old is None
+                or old["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]
+            ):
                 self._apply("ADDED" if old is None else "MODIFIED", item)
         return self._api.watch(self._path, listed.resource_version, **self._query)
 

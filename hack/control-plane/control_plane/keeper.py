@@ -1,12 +1,13 @@
 """The keeper starts the components and outlives its owner just long enough to end them.
 
-Invariant: no component survives its owner. The keeper watches the owner through a pidfd and its own standard input;
-when either ends (by a return, ctrl-C, SIGTERM, kill -9), it stops the components in the reverse order of their start
-and removes the directories registered with it. If the keeper itself is killed, the kernel kills the components
-(`PR_SET_PDEATHSIG`). That works because its only thread forks them: the kernel watches the *thread*.
+Invariant: no component survives its owner. The keeper watches the owner through a pidfd and its own
+standard input; when either ends (by a return, ctrl-C, SIGTERM, kill -9), it stops the components in
+the reverse order of their start and removes the directories registered with it. If the keeper
+itself is killed, the kernel kills the components (`PR_SET_PDEATHSIG`). That works because its only
+thread forks them: the kernel watches the *thread*.
 
-It knows nothing of Kubernetes and uses only the standard library; it is run by file name as
-`python -I -S keeper.py PIDFD`. Requests are JSON lines on standard input, each answered by one JSON line.
+It knows nothing of Kubernetes and uses only the standard library; it is run by file name as `python
+-I -S keeper.py PIDFD`. Requests are JSON lines on standard input, each answered by one JSON line.
 """
 
 import ctypes
@@ -34,7 +35,9 @@ class Keeper:
         self.remove: list[str] = []
 
     def start(self, *, name: str, argv: list[str], log: str) -> int:
-        """Start one component with its output in `log`; its pid. Raises OSError when it cannot be run."""
+        """Start one component with its output in `log`; its pid. Raises OSError when it cannot be
+        run.
+        """
         keeper = os.getpid()
 
         def tie_to_keeper() -> None:
@@ -43,8 +46,9 @@ class Keeper:
                 os._exit(1)
 
         with open(log, "ab") as out:
-            # A session of its own: a ctrl-C at the terminal is the owner's business, and so is a SIGHUP. And Linux
-            # shares the cores between sessions (autogroup), as a cluster shares them between containers.
+            # A session of its own: a ctrl-C at the terminal is the owner's business, and so is a
+            # SIGHUP. And Linux shares the cores between sessions (autogroup), as a cluster shares
+            # them between containers.
             self.children[name] = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -58,7 +62,11 @@ class Keeper:
 
     def dead(self) -> dict[str, int]:
         """The exit codes of components that ended by themselves."""
-        return {name: code for name, child in self.children.items() if (code := child.poll()) is not None}
+        return {
+            name: code
+            for name, child in self.children.items()
+            if (code := child.poll()) is not None
+        }
 
     def stop(self, name: str) -> None:
         """End one component: SIGTERM, then SIGKILL."""

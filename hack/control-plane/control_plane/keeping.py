@@ -1,7 +1,8 @@
-"""The owner's side of the keeper: start components, ask which are dead, and close it to end them all.
+"""The owner's side of the keeper: start components, ask which are dead, and close it to end them
+all.
 
-Invariant: this side never forks a component and never sends it a signal; `keeper.py` does, since it outlives this
-process. Any thread may use it, also one that ends before the components do.
+Invariant: this side never forks a component and never sends it a signal; `keeper.py` does, since it
+outlives this process. Any thread may use it, also one that ends before the components do.
 """
 
 import json
@@ -25,7 +26,8 @@ class Keeping:
         # The pidfd names this very process, so that a reused pid cannot be mistaken for it.
         if not hasattr(os, "pidfd_open"):
             raise ControlPlaneError(
-                "The control plane needs Linux: nothing else can promise to leave no process behind."
+                "The control plane needs Linux: nothing else can promise to leave no process"
+                " behind."
             )
         owner = os.pidfd_open(os.getpid())
         try:
@@ -50,7 +52,9 @@ class Keeping:
 
     def start(self, name: str, argv: Sequence[str | Path], log: Path) -> int:
         """Start a component, its output appended to `log`; its pid."""
-        pid = self._ask(do="start", name=name, argv=[str(word) for word in argv], log=str(log))["pid"]
+        pid = self._ask(do="start", name=name, argv=[str(word) for word in argv], log=str(log))[
+            "pid"
+        ]
         return int(pid)
 
     def stop(self, name: str) -> None:
@@ -69,7 +73,8 @@ class Keeping:
         """End everything and wait for it; idempotent."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        # Closing is the request: an answer to something interrupted half-way may still be in the pipe.
+        # Closing is the request: an answer to something interrupted half-way may still be in the
+        # pipe.
         self._process.stdin.close()
         try:
             self._process.wait(timeout_s)
@@ -89,8 +94,12 @@ class Keeping:
             except (OSError, ValueError):
                 line = b""
         if not line:
-            raise ControlPlaneError("The keeper process of this control plane has ended, and the components with it.")
+            raise ControlPlaneError(
+                "The keeper process of this control plane has ended, and the components with it."
+            )
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise ControlPlaneError(f"Cannot run {request.get('name', 'the request')}: {answer['error']}.")
+            raise ControlPlaneError(
+                f"Cannot run {request.get('name', 'the request')}: {answer['error']}."
+            )
         return answer

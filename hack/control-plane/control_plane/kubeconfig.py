@@ -16,11 +16,15 @@ def certificate_user(cert: Path, key: Path) -> dict[str, str]:
 
 
 def write(path: Path, *, url: str, ca: Path, user: dict[str, str], name: str) -> None:
-    """Write a kubeconfig with one cluster, one user and one context, readable by its owner alone."""
+    """Write a kubeconfig with one cluster, one user and one context, readable by its
+    owner alone.
+    """
     document: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority-data": _base64(ca)}}],
+        "clusters": [
+            {"name": name, "cluster": {"server": url, "certificate-authority-data": _base64(ca)}}
+        ],
         "users": [{"name": name, "user": user}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,

@@ -1,6 +1,8 @@
-"""What `manifests/monitoring` asks Prometheus: the panels of the dashboard and the alerts, read from the files.
+"""What `manifests/monitoring` asks Prometheus: the panels of the dashboard and the alerts, read
+from the files.
 
-Invariant: it reads, and asks nobody. `$__rate_interval`, which Grafana fills in, becomes `interval`.
+Invariant: it reads, and asks nobody. `$__rate_interval`, which Grafana fills in, becomes
+`interval`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Builders of the API objects that tests, the demo and the benchmarks create.
 
-Invariant: a builder returns a plain JSON object with only the fields that were given, so that the server's defaults
-apply. It makes no request. Amounts are Kubernetes quantities ("100m", "64Gi"); `gpus` counts whole GPUs.
+Invariant: a builder returns a plain JSON object with only the fields that were given, so that the
+server's defaults apply. It makes no request. Amounts are Kubernetes quantities ("100m", "64Gi");
+`gpus` counts whole GPUs.
 """
 
 from __future__ import annotations
@@ -68,13 +69,16 @@ def pod(
 ) -> Object:
     """A pod of one container.
 
-    `gang` is the PodGroup it names by label; a gang of annotations goes into `annotations` (see `gang_annotations`).
-    `spec` overrides fields of the pod's spec (tolerations, affinity, schedulingGates, nodeName, …).
+    `gang` is the PodGroup it names by label; a gang of annotations goes into `annotations` (see
+    `gang_annotations`). `spec` overrides fields of the pod's spec (tolerations, affinity,
+    schedulingGates, nodeName, …).
     """
     marks = {POD_GROUP_LABEL: gang} if gang else {}
     ends = {} if run_seconds is None else {RUN_SECONDS: f"{run_seconds:g}"}
     requests = {"cpu": cpu, "memory": memory}
-    resources = {"requests": requests, "limits": {GPU: str(gpus)}} if gpus else {"requests": requests}
+    resources = (
+        {"requests": requests, "limits": {GPU: str(gpus)}} if gpus else {"requests": requests}
+    )
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -106,7 +110,11 @@ def pod_group(
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
     """A PodGroup of either API group."""
-    spec = {"minMember": min_member, "minResources": min_resources, "scheduleTimeoutSeconds": schedule_timeout_s}
+    spec = {
+        "minMember": min_member,
+        "minResources": min_resources,
+        "scheduleTimeoutSeconds": schedule_timeout_s,
+    }
     return {
         "apiVersion": f"{api}/v1alpha1",
         "kind": "PodGroup",
@@ -116,11 +124,19 @@ def pod_group(
 
 
 def gang(
-    name: str, namespace: str = "default", *, members: int, min_member: int | None = None, **pod_options: Any
+    name: str,
+    namespace: str = "default",
+    *,
+    members: int,
+    min_member: int | None = None,
+    **pod_options: Any,
 ) -> list[Object]:
     """A PodGroup and its members `name-0` …, all alike; `pod_options` are those of `pod`."""
     group = pod_group(name, namespace, members if min_member is None else min_member)
-    return [group, *(pod(f"{name}-{index}", namespace, gang=name, **pod_options) for index in range(members))]
+    return [
+        group,
+        *(pod(f"{name}-{index}", namespace, gang=name, **pod_options) for index in range(members)),
+    ]
 
 
 def gang_annotations(
@@ -155,14 +171,19 @@ def released_lease(name: str = "gangsched", namespace: str = "gangsched-system")
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z"},
+        "spec": {
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "renewTime": "2026-01-01T00:00:00.000000Z",
+        },
     }
 
 
 def create_all(api: Api, bodies: Iterable[Object], *, connections: int = 16) -> list[Object]:
     """Create objects in parallel; as stored, in the given order.
 
-    Objects of one kind are all created before the next kind begins, in the given order: PodGroups before pods.
+    Objects of one kind are all created before the next kind begins, in the given order: PodGroups
+    before pods.
     """
     created: list[Object] = []
     with ThreadPoolExecutor(connections) as pool:

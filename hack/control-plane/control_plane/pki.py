@@ -1,6 +1,8 @@
-"""Certificates and keys of one control plane, and of webhooks beside it: made at its start and trusted by it alone.
+"""Certificates and keys of one control plane, and of webhooks beside it: made at its start and
+trusted by it alone.
 
-Invariant: every call makes a new authority. Keys are elliptic (P-256), since RSA keys take long to make.
+Invariant: every call makes a new authority. Keys are elliptic (P-256), since RSA keys take long to
+make.
 """
 
 import datetime
@@ -39,7 +41,9 @@ class Pki:
 
 
 def make_pki(folder: Path) -> Pki:
-    """Write an authority, a server certificate for 127.0.0.1, an admin's of `system:masters`, and token keys."""
+    """Write an authority, a server certificate for 127.0.0.1, an admin's of `system:masters`, and
+    token keys.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     pki = Pki(
         **{
@@ -63,17 +67,24 @@ def make_pki(folder: Path) -> Pki:
     _write_cert(pki.ca, ca)
     issuer = (ca, ca_key)
     server_key = ec.generate_private_key(ec.SECP256R1())
-    _write_cert(pki.server_cert, _certificate(_name("kube-apiserver"), server_key, issuer=issuer, server=True))
+    _write_cert(
+        pki.server_cert,
+        _certificate(_name("kube-apiserver"), server_key, issuer=issuer, server=True),
+    )
     _write_key(pki.server_key, server_key)
     admin_key = ec.generate_private_key(ec.SECP256R1())
-    admin = _certificate(_name("control-plane-admin", group="system:masters"), admin_key, issuer=issuer)
+    admin = _certificate(
+        _name("control-plane-admin", group="system:masters"), admin_key, issuer=issuer
+    )
     _write_cert(pki.admin_cert, admin)
     _write_key(pki.admin_key, admin_key)
     _make_front_proxy(pki)
     sa_key = ec.generate_private_key(ec.SECP256R1())
     _write_key(pki.sa_key, sa_key)
     pki.sa_pub.write_bytes(
-        sa_key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        sa_key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
     )
     return pki
 
@@ -89,9 +100,17 @@ class Authority:
         _write_cert(self.path, self._certificate)
 
     def issue(
-        self, name: str, *, group: str = "", file: str = "", names: Sequence[str] = (), addresses: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        group: str = "",
+        file: str = "",
+        names: Sequence[str] = (),
+        addresses: Sequence[str] = (),
     ) -> tuple[Path, Path]:
-        """Write a certificate and key for a client, which with names or addresses is a server, too; their paths."""
+        """Write a certificate and key for a client, which with names or addresses is a server, too;
+        their paths.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._folder / f"{file or name}.crt"
         issued = _certificate(
@@ -109,22 +128,36 @@ class Authority:
 
 
 def make_serving(folder: Path, *names: str) -> bytes:
-    """Write `tls.crt` and `tls.key` of a server with these DNS names; returns its authority (PEM)."""
+    """Write `tls.crt` and `tls.key` of a server with these DNS names; returns its
+    authority (PEM).
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority_key, key = (
+        ec.generate_private_key(ec.SECP256R1()),
+        ec.generate_private_key(ec.SECP256R1()),
+    )
     authority = _certificate(_name("gangsched-webhooks-ca"), authority_key, issuer=None)
-    served = _certificate(_name(names[0]), key, issuer=(authority, authority_key), server=True, names=names)
+    served = _certificate(
+        _name(names[0]), key, issuer=(authority, authority_key), server=True, names=names
+    )
     _write_cert(folder / "tls.crt", served)
     _write_key(folder / "tls.key", key)
     return authority.public_bytes(serialization.Encoding.PEM)
 
 
 def _make_front_proxy(pki: Pki) -> None:
-    """The certificate that the API server shows to extension API servers, of an authority of its own."""
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    """The certificate that the API server shows to extension API servers, of an authority of its
+    own.
+    """
+    authority_key, key = (
+        ec.generate_private_key(ec.SECP256R1()),
+        ec.generate_private_key(ec.SECP256R1()),
+    )
     authority = _certificate(_name("gangsched-front-proxy-ca"), authority_key, issuer=None)
     _write_cert(pki.proxy_ca, authority)
-    _write_cert(pki.proxy_cert, _certificate(_name(FRONT_PROXY), key, issuer=(authority, authority_key)))
+    _write_cert(
+        pki.proxy_cert, _certificate(_name(FRONT_PROXY), key, issuer=(authority, authority_key))
+    )
     _write_key(pki.proxy_key, key)
 
 
@@ -144,9 +177,11 @@ def _certificate(
     names: Sequence[str] = APISERVER_NAMES,
     addresses: Sequence[str] = APISERVER_ADDRESSES,
 ) -> x509.Certificate:
-    """A certificate for `key`: of an authority when there is no issuer, else of a server (with its names) or a client.
+    """A certificate for `key`: of an authority when there is no issuer, else of a server (with its
+    names) or a client.
 
-    It has what strict verifiers such as Python 3.13 require: key identifiers and critical key usage.
+    It has what strict verifiers such as Python 3.13 require: key identifiers and critical key
+    usage.
     """
     issuer_name, issuer_key = (subject, key) if issuer is None else (issuer[0].subject, issuer[1])
     now = datetime.datetime.now(datetime.UTC)
@@ -161,7 +196,10 @@ def _certificate(
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         .add_extension(_usage(authority=issuer is None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
+            critical=False,
+        )
     )
     if issuer is not None:
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH] if server else []
@@ -199,5 +237,9 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     """Write a private key that only its owner may read."""
     path.touch(mode=0o600)
     path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
     )

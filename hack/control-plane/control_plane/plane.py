@@ -1,8 +1,8 @@
 """One control plane: its life from `start()` to `stop()`, and how to reach it in between.
 
-Invariant: after `start()` it serves; after `stop()` nothing of it is left, and also if the owner ends in any other way
-(`keeper.py`). It has no signal handlers and no global state: several may run side by side. Not done here: to create
-nodes, namespaces or CRDs.
+Invariant: after `start()` it serves; after `stop()` nothing of it is left, and also if the owner
+ends in any other way (`keeper.py`). It has no signal handlers and no global state: several may run
+side by side. Not done here: to create nodes, namespaces or CRDs.
 """
 
 import json
@@ -30,17 +30,20 @@ LOG_LINES = 12
 
 
 class ControlPlane:
-    """etcd and kube-apiserver, and on demand kube-controller-manager, kube-scheduler and kwok, on free local ports.
+    """etcd and kube-apiserver, and on demand kube-controller-manager, kube-scheduler and kwok, on
+    free local ports.
 
-    `workdir`: where data, certificates and logs go; kept at the end. None: a temporary directory, removed at the end.
-    `kwok`: True, or the path of further stages, which are played beside those of every test.
-    `scheduler`: True, or the path of a `kubescheduler.config.k8s.io/v1` file with the placeholder `@KUBECONFIG@`.
-    `feature_gates` go to all Kubernetes components; `runtime_config` is such as `scheduling.k8s.io/v1alpha2=true`.
-    `disable_admission`: None means what fits the rest. ServiceAccount when there is no controller manager, since it
-    would refuse every pod of a namespace whose `default` account nobody makes; and always TaintNodesByCondition, since
-    it taints every new node `not-ready` and only the node lifecycle controller, which kwok's nodes cannot feed, takes
-    that away. `for_load` lifts the API server's limits on requests in flight. `release`: of Kubernetes, such as "1.37",
-    where it is not the one that is built by default.
+    `workdir`: where data, certificates and logs go; kept at the end. None: a temporary directory,
+    removed at the end. `kwok`: True, or the path of further stages, which are played beside those
+    of every test. `scheduler`: True, or the path of a `kubescheduler.config.k8s.io/v1` file with
+    the placeholder `@KUBECONFIG@`. `feature_gates` go to all Kubernetes components;
+    `runtime_config` is such as `scheduling.k8s.io/v1alpha2=true`. `disable_admission`: None means
+    what fits the rest. ServiceAccount when there is no controller manager, since it would refuse
+    every pod of a namespace whose `default` account nobody makes; and always TaintNodesByCondition,
+    since it taints every new node `not-ready` and only the node lifecycle controller, which kwok's
+    nodes cannot feed, takes that away. `for_load` lifts the API server's limits on requests in
+    flight. `release`: of Kubernetes, such as "1.37", where it is not the one that is built by
+    default.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class ControlPlane:
         #: Component name → pid, for tests that hurt one.
         self.pids: dict[str, int] = {}
 
-    # --- how to reach it ------------------------------------------------------------------------------------------
+    # --- how to reach it -------------------------------------------------------------------------
 
     @property
     def workdir(self) -> Path:
@@ -113,29 +116,39 @@ class ControlPlane:
         context.load_cert_chain(str(self.pki.admin_cert), str(self.pki.admin_key))
         return context
 
-    def service_account_token(self, namespace: str, name: str, *, lifetime_s: int = 24 * 3600) -> str:
+    def service_account_token(
+        self, namespace: str, name: str, *, lifetime_s: int = 24 * 3600
+    ) -> str:
         """A bearer token of an existing ServiceAccount, by TokenRequest."""
         assert self._api is not None
         spec = {"expirationSeconds": lifetime_s}
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         try:
-            answer = self._api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request)
+            answer = self._api.post(
+                f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request
+            )
         except ApiError as error:
-            raise ControlPlaneError(f"No token for the ServiceAccount {namespace}/{name}: {error.message}.") from error
+            raise ControlPlaneError(
+                f"No token for the ServiceAccount {namespace}/{name}: {error.message}."
+            ) from error
         return str(answer["status"]["token"])
 
     def write_kubeconfig(self, path: Path, *, token: str, url: str | None = None) -> Path:
-        """Write a kubeconfig whose user has this bearer token and nothing else; `url` of a proxy. Returns `path`."""
-        kubeconfig.write(path, url=url or self.url, ca=self.ca_path, user={"token": token}, name="gangsched-test")
+        """Write a kubeconfig whose user has this bearer token and nothing else; `url` of a proxy.
+        Returns `path`.
+        """
+        kubeconfig.write(
+            path, url=url or self.url, ca=self.ca_path, user={"token": token}, name="gangsched-test"
+        )
         return path
 
-    # --- its life -------------------------------------------------------------------------------------------------
+    # --- its life --------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start everything and wait until it serves.
 
-        Raises ControlPlaneError (with the end of the log) if a component dies or is not ready in time; then, as after
-        any other exception, nothing is left.
+        Raises ControlPlaneError (with the end of the log) if a component dies or is not ready in
+        time; then, as after any other exception, nothing is left.
         """
         if self._keeping is not None:
             raise ControlPlaneError("This control plane is running already.")
@@ -161,7 +174,9 @@ class ControlPlane:
             raise
 
     def stop(self) -> None:
-        """End kwok, the scheduler, the controller manager, the API server and etcd, in this order; idempotent."""
+        """End kwok, the scheduler, the controller manager, the API server and etcd, in this order;
+        idempotent.
+        """
         if self._api is not None:
             self._api.close()
         if self._keeping is not None:
@@ -177,7 +192,10 @@ class ControlPlane:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -187,7 +205,9 @@ class ControlPlane:
             raise ControlPlaneError(self._told(f"{name} died {_why(code)}", name))
 
     def stop_component(self, name: str) -> None:
-        """End one component and leave the others; `start_component` brings it back on the same port and data."""
+        """End one component and leave the others; `start_component` brings it back on the same port
+        and data.
+        """
         self._running.stop(name)
         self.pids.pop(name, None)
 
@@ -198,12 +218,16 @@ class ControlPlane:
         self._start_one(name, self._argv(name, self._started), self._started, self._api)
 
     def kill_component(self, name: str) -> None:
-        """SIGKILL to one component, as when its machine fails; `start_component` brings it back on the same data."""
+        """SIGKILL to one component, as when its machine fails; `start_component` brings it back on
+        the same data.
+        """
         os.kill(self.pids[name], signal.SIGKILL)
         self.stop_component(name)
 
     def compact(self) -> None:
-        """Have etcd forget every revision but the present one, as the API server does every five minutes."""
+        """Have etcd forget every revision but the present one, as the API server does every five
+        minutes.
+        """
         assert self._api is not None
         revision = self._api.list("/api/v1/namespaces", limit=1).resource_version
         body = json.dumps({"revision": revision, "physical": True}).encode()
@@ -211,7 +235,7 @@ class ControlPlane:
         with urllib.request.urlopen(urllib.request.Request(etcd, body), timeout=10.0) as answer:
             answer.read()
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- inside ----------------------------------------------------------------------------------
 
     @property
     def _started(self) -> Layout:
@@ -231,10 +255,14 @@ class ControlPlane:
         return [ETCD, APISERVER, *(name for name, want in wanted.items() if want)]
 
     def _check_binaries(self) -> None:
-        missing = [name for name in self._names() if not components.binary(name, self.release).exists()]
+        missing = [
+            name for name in self._names() if not components.binary(name, self.release).exists()
+        ]
         if missing:
             command = "make control-plane" + (f" VERSION={self.release}" if self.release else "")
-            raise ControlPlaneError(f"{' and '.join(missing)} not built yet: run `{command}` first.")
+            raise ControlPlaneError(
+                f"{' and '.join(missing)} not built yet: run `{command}` first."
+            )
 
     def _lay_out(self, workdir: Path) -> Layout:
         """Choose ports, make certificates and the admin's kubeconfig."""
@@ -269,7 +297,9 @@ class ControlPlane:
             case components.KCM:
                 return components.controller_manager(layout)
             case components.SCHEDULER:
-                return components.scheduler(layout, self._scheduler if isinstance(self._scheduler, Path) else None)
+                return components.scheduler(
+                    layout, self._scheduler if isinstance(self._scheduler, Path) else None
+                )
             case components.KWOK:
                 return components.kwok(layout, self._kwok if isinstance(self._kwok, Path) else None)
             case _:
@@ -298,7 +328,9 @@ class ControlPlane:
         while not proof():
             self.check()
             if time.monotonic() > self._deadline_s:
-                raise ControlPlaneError(self._told(f"{name} is not ready after {self._ready_timeout_s:g} s", name))
+                raise ControlPlaneError(
+                    self._told(f"{name} is not ready after {self._ready_timeout_s:g} s", name)
+                )
             time.sleep(0.05)
 
     def _told(self, what: str, name: str) -> str:

@@ -1,4 +1,6 @@
-"""What pods as the API server sends them say: their nodes, and why they have none. Pure functions of JSON objects."""
+"""What pods as the API server sends them say: their nodes, and why they have none. Pure functions
+of JSON objects.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from control_plane.api import Object
 
 
 def nodes_of(pods: Mapping[str, Object], prefix: str = "") -> dict[str, str]:
-    """Pod name → node, of the bound pods whose names start with `prefix`; `pods` by uid, as `Following` has them."""
+    """Pod name → node, of the bound pods whose names start with `prefix`; `pods` by uid, as
+    `Following` has them.
+    """
     return {
         pod["metadata"]["name"]: pod["spec"]["nodeName"]
         for pod in pods.values()

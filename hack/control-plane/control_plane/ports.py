@@ -1,4 +1,6 @@
-"""Free ports of 127.0.0.1, outside the kernel's ephemeral range, so that they are still free a second later."""
+"""Free ports of 127.0.0.1, outside the kernel's ephemeral range, so that they are still free a
+second later.
+"""
 
 import secrets
 import socket

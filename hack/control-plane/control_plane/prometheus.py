@@ -1,10 +1,12 @@
-"""A real Prometheus that scrapes daemons on 127.0.0.1 and answers queries; `make prometheus` puts it there.
+"""A real Prometheus that scrapes daemons on 127.0.0.1 and answers queries; `make prometheus` puts
+it there.
 
-    with Prometheus(plane.workdir / "prometheus", {"gangsched-0": daemon.health_port}) as prometheus:
+    with Prometheus(plane.workdir / "prometheus", {"gangsched-0": daemon.health_port}) as
+    prometheus:
         prometheus.query("gangsched_cycles_total")
 
-Invariant: it listens on 127.0.0.1 only, and nothing of it outlives the owner (see `keeper.py`). Targets carry the
-labels that the ServiceMonitor of `manifests/monitoring` gives them.
+Invariant: it listens on 127.0.0.1 only, and nothing of it outlives the owner (see `keeper.py`).
+Targets carry the labels that the ServiceMonitor of `manifests/monitoring` gives them.
 """
 
 from __future__ import annotations
@@ -29,10 +31,17 @@ ASK_AGAIN_S = 0.2
 
 
 class Prometheus:
-    """Prometheus in `workdir`, scraping every `every_s` the ports of `targets`, by the name of their pod."""
+    """Prometheus in `workdir`, scraping every `every_s` the ports of `targets`, by the name of
+    their pod.
+    """
 
     def __init__(
-        self, workdir: Path, targets: Mapping[str, int], *, every_s: float = 2.0, rules: Path | None = None
+        self,
+        workdir: Path,
+        targets: Mapping[str, int],
+        *,
+        every_s: float = 2.0,
+        rules: Path | None = None,
     ) -> None:
         self._workdir = workdir
         self._targets = dict(targets)
@@ -64,7 +73,10 @@ class Prometheus:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -75,7 +87,9 @@ class Prometheus:
             self._keeping = None
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and value of each series of an instant query now. Raises ControlPlaneError if it is refused."""
+        """Labels and value of each series of an instant query now. Raises ControlPlaneError if it
+        is refused.
+        """
         data = self._ask("query", query=expression)
         if data["resultType"] == "scalar":
             return [({}, float(data["result"][1]))]
@@ -84,24 +98,33 @@ class Prometheus:
     def query_range(
         self, expression: str, *, start_s: float, end_s: float, step_s: float
     ) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
-        """Labels and (time, value) points of each series. Raises ControlPlaneError if the query is refused."""
+        """Labels and (time, value) points of each series. Raises ControlPlaneError if the query is
+        refused.
+        """
         data = self._ask("query_range", query=expression, start=start_s, end=end_s, step=step_s)
         return [
-            (each["metric"], [(float(at_s), float(value)) for at_s, value in each["values"]]) for each in data["result"]
+            (each["metric"], [(float(at_s), float(value)) for at_s, value in each["values"]])
+            for each in data["result"]
         ]
 
     def wait_for(self, holds: Callable[[], object], *, within_s: float, what: str) -> None:
-        """Until `holds()` is true. Raises ControlPlaneError when that takes longer, or Prometheus has ended."""
+        """Until `holds()` is true. Raises ControlPlaneError when that takes longer, or Prometheus
+        has ended.
+        """
         deadline_s = time.monotonic() + within_s
         while not holds():
             assert self._keeping is not None
-            if (code := self._keeping.dead().get("prometheus")) is not None or time.monotonic() > deadline_s:
+            if (
+                code := self._keeping.dead().get("prometheus")
+            ) is not None or time.monotonic() > deadline_s:
                 ended = f"; it ended with {code}" if code is not None else ""
                 log = (self._workdir / "prometheus.log").read_text(errors="replace")[-2_000:]
-                raise ControlPlaneError(f"Waited {within_s:g} s for {what}{ended}; the end of its log:\n{log}")
+                raise ControlPlaneError(
+                    f"Waited {within_s:g} s for {what}{ended}; the end of its log:\n{log}"
+                )
             time.sleep(ASK_AGAIN_S)
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- inside ----------------------------------------------------------------------------------
 
     def _config(self) -> dict[str, object]:
         targets = [
@@ -110,7 +133,11 @@ class Prometheus:
         ]
         every = f"{round(self._every_s * 1000)}ms"
         return {
-            "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
+            "global": {
+                "scrape_interval": every,
+                "scrape_timeout": every,
+                "evaluation_interval": every,
+            },
             "rule_files": [str(self._rules)] if self._rules is not None else [],
             "scrape_configs": [{"job_name": "gangsched", "static_configs": targets}],
         }

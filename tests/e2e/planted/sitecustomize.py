@@ -1,7 +1,8 @@
-"""Plants what `PLANT` names into the daemon: "module:function", which raises or ends the process for one namespace.
+"""Plants what `PLANT` names into the daemon: "module:function", which raises or ends the process
+for one namespace.
 
-`PLANT_DOES` is "raise", "kill" (SIGKILL), "exhaust" (MemoryError), "recurse" or "hang". The function is patched once
-its module is imported, since this runs before anything else is.
+`PLANT_DOES` is "raise", "kill" (SIGKILL), "exhaust" (MemoryError), "recurse" or "hang". The
+function is patched once its module is imported, since this runs before anything else is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ def _is_about(value: Any, depth: int = 3) -> bool:
     text = getattr(value, "id", None) or getattr(value, "group", None)
     if isinstance(text, str) and text.split(":")[-1].startswith(f"{NAMESPACE}/"):
         return True
-    return bool(depth) and isinstance(value, list | tuple) and any(_is_about(each, depth - 1) for each in value)
+    return (
+        bool(depth)
+        and isinstance(value, list | tuple)
+        and any(_is_about(each, depth - 1) for each in value)
+    )
 
 
 def _recurse(number: int) -> int:
@@ -68,7 +73,9 @@ class _Planter(MetaPathFinder, Loader):
         self._name = f"gangsched.{module}"
         self._spec: ModuleSpec | None = None
 
-    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Any, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if fullname != self._name:
             return None
         spec = self._spec = PathFinder.find_spec(fullname, path, target)

@@ -1,7 +1,7 @@
 """Attacks on the API of gangs, each in a process of its own so that they do not slow who measures.
 
-`python -m tests.e2e.visibility.attackers KIND FOR_S` with a `Target` as JSON in ATTACKED prints how often each status
-was answered.
+`python -m tests.e2e.visibility.attackers KIND FOR_S` with a `Target` as JSON in ATTACKED prints how
+often each status was answered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class Target:
-    """Where gangsched and the API server are, and with what the API server knows its administrator."""
+    """Where gangsched and the API server are, and with what the API server knows
+    its administrator.
+    """
 
     port: int
     api_port: int
@@ -44,7 +46,9 @@ class Target:
         """Through the API server, to which the administrator vouches for mallory."""
         context = _context()
         context.load_cert_chain(self.cert, self.key)
-        return http.client.HTTPSConnection("127.0.0.1", self.api_port, context=context, timeout=timeout_s)
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.api_port, context=context, timeout=timeout_s
+        )
 
 
 def _context() -> ssl.SSLContext:
@@ -72,7 +76,11 @@ def bombs_of_a_user(target: Target) -> str:
 
 
 def _asked(
-    connection: http.client.HTTPSConnection, method: str, path: str, headers: dict[str, str], body: bytes
+    connection: http.client.HTTPSConnection,
+    method: str,
+    path: str,
+    headers: dict[str, str],
+    body: bytes,
 ) -> str:
     try:
         connection.request(method, path, headers=headers, body=body)
@@ -88,7 +96,9 @@ def slow_body(target: Target) -> str:
     connection = target.through()
     try:
         connection.putrequest("POST", REVIEWS)
-        for name, value in (MALLORY | {"Content-Type": "application/json", "Content-Length": "100000"}).items():
+        for name, value in (
+            MALLORY | {"Content-Type": "application/json", "Content-Length": "100000"}
+        ).items():
             connection.putheader(name, value)
         connection.endheaders()
         connection.send(b" " * 16_384)  # less than that the API server keeps to itself
@@ -121,22 +131,32 @@ def flood_of_discovery(target: Target) -> str:
 
 def _hard() -> bytes:
     """32 sets of 31 pods, of which about half find a node."""
-    return json.dumps({"spec": {"gang": {"min": 992}, "podSets": [_set(number) for number in range(32)]}}).encode()
+    return json.dumps(
+        {"spec": {"gang": {"min": 992}, "podSets": [_set(number) for number in range(32)]}}
+    ).encode()
 
 
 def _set(number: int) -> dict[str, Any]:
-    """Pods that keep off those of every other set, and spread over nodes of which there are too few."""
+    """Pods that keep off those of every other set, and spread over nodes of which there are too
+    few.
+    """
     own = str(number)
-    others: list[Any] = [{"matchExpressions": [{"key": "set", "operator": "NotIn", "values": [own]}]}]
+    others: list[Any] = [
+        {"matchExpressions": [{"key": "set", "operator": "NotIn", "values": [own]}]}
+    ]
     others += [{"matchLabels": {"set": str((number + step) % 32)}} for step in range(1, 8)]
     zone, host = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
     keys = [{"key": host, "operator": "NotIn", "values": [f"x{number}-{n}"]} for n in range(5)]
     spec = {
         "schedulerName": "gangsched",
-        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": f"{number + 1}m"}}}],
+        "containers": [
+            {"name": "c", "image": "i", "resources": {"requests": {"cpu": f"{number + 1}m"}}}
+        ],
         "affinity": {
             "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": keys}]}
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": keys}]
+                }
             },
             "podAntiAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": [

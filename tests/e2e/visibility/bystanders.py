@@ -1,7 +1,8 @@
-"""Who must notice nothing of an attack: another tenant who lists gangs, gangs that are bound, the kubelet, the Lease.
+"""Who must notice nothing of an attack: another tenant who lists gangs, gangs that are bound, the
+kubelet, the Lease.
 
-Invariant: each asks from a thread of its own, waits for its answer, and then a little; a time counts from the request
-to its whole answer, whatever the status.
+Invariant: each asks from a thread of its own, waits for its answer, and then a little; a time
+counts from the request to its whole answer, whatever the status.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ WITHIN_S = 30.0
 
 @dataclass
 class Seen:
-    """Milliseconds of each, the statuses of the lists, and the longest time in seconds between two renewals."""
+    """Milliseconds of each, the statuses of the lists, and the longest time in seconds between two
+    renewals.
+    """
 
     lists: list[float] = field(default_factory=list)
     binds: list[float] = field(default_factory=list)
@@ -42,7 +45,9 @@ class Seen:
         gaps = [after - before for before, after in itertools.pairwise(self.renewed_s)]
         return {
             "list_p99_ms": p99(self.lists),
-            "refused_lists": sum(count for status, count in self.statuses.items() if status != http.client.OK),
+            "refused_lists": sum(
+                count for status, count in self.statuses.items() if status != http.client.OK
+            ),
             "bind_p99_ms": p99(self.binds),
             "livez_max_ms": round(max(self.livez, default=0.0), 1),
             "renewal_gap_s": round(max(gaps, default=0.0), 2),
@@ -82,7 +87,10 @@ class Bystanders:
             if kind == "MODIFIED":
                 seen.renewed_s.append(seen_s)
 
-        with Following(self._api, "/api/v1/pods") as pods, Following(self._api, LEASES, on_change=renewed):
+        with (
+            Following(self._api, "/api/v1/pods") as pods,
+            Following(self._api, LEASES, on_change=renewed),
+        ):
             work: list[tuple[Callable[[Seen], None], float]] = [
                 (self._list, LISTS_EVERY_S),
                 (lambda into: self._bind(into, pods), BINDS_EVERY_S),
@@ -126,7 +134,9 @@ class Bystanders:
     def _livez(self, seen: Seen) -> None:
         began_s = time.perf_counter()
         with contextlib.closing(
-            http.client.HTTPConnection("127.0.0.1", self._served.daemon.health_port, timeout=WITHIN_S)
+            http.client.HTTPConnection(
+                "127.0.0.1", self._served.daemon.health_port, timeout=WITHIN_S
+            )
         ) as connection:
             connection.request("GET", "/livez")
             assert connection.getresponse().read() is not None

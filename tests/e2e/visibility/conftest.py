@@ -31,12 +31,24 @@ class Kubectl:
     plane: ControlPlane
     user: str = ""
 
-    def run(self, *words: str, text: str = "", within_s: float = 30.0) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, text: str = "", within_s: float = 30.0
+    ) -> subprocess.CompletedProcess[str]:
         """Run it; the caller judges the exit code."""
         asked_as = ("--as", self.user, "--as-group", "system:authenticated") if self.user else ()
         cache = self.plane.workdir / "kubectl-cache"
-        argv = [str(KUBECTL), "--kubeconfig", str(self.plane.kubeconfig), "--cache-dir", str(cache), *asked_as, *words]
-        return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=within_s, check=False)
+        argv = [
+            str(KUBECTL),
+            "--kubeconfig",
+            str(self.plane.kubeconfig),
+            "--cache-dir",
+            str(cache),
+            *asked_as,
+            *words,
+        ]
+        return subprocess.run(
+            argv, input=text, capture_output=True, text=True, timeout=within_s, check=False
+        )
 
     def out(self, *words: str, text: str = "") -> str:
         """What it prints; it must succeed."""
@@ -66,16 +78,23 @@ def serving(plane: ControlPlane, port: int, **environment: str) -> Daemon:
     }
     log_path = plane.logs / f"gangsched-{port}.log"
     # With a Lease it is ready once it has waited for the Lease's duration.
-    return Daemon(plane, environment={**settings, **environment}, log_path=log_path, ready_timeout_s=90.0)
+    return Daemon(
+        plane, environment={**settings, **environment}, log_path=log_path, ready_timeout_s=90.0
+    )
 
 
 def await_available(api: Api, *, within_s: float = 30.0) -> None:
-    """Wait until the API server finds the API of gangs available, and has read how it explains itself."""
+    """Wait until the API server finds the API of gangs available, and has read how it explains
+    itself.
+    """
     deadline_s = time.monotonic() + within_s
     while True:
         try:
             api.get(GANGS)
-            if _condition(api) == "True" and GANGS.removeprefix("/") in api.get("/openapi/v3")["paths"]:
+            if (
+                _condition(api) == "True"
+                and GANGS.removeprefix("/") in api.get("/openapi/v3")["paths"]
+            ):
                 return
         except (ApiError, OSError):
             pass
@@ -89,7 +108,12 @@ def _condition(api: Api) -> str:
 
 
 def ask(
-    served: Served, context: ssl.SSLContext, path: str, headers: dict[str, str], method: str = "GET", body: bytes = b""
+    served: Served,
+    context: ssl.SSLContext,
+    path: str,
+    headers: dict[str, str],
+    method: str = "GET",
+    body: bytes = b"",
 ) -> Any:
     """Status and body of a request past the API server."""
     connection = http.client.HTTPSConnection("127.0.0.1", served.port, context=context, timeout=10)
@@ -108,7 +132,9 @@ def stranger() -> ssl.SSLContext:
     return context
 
 
-def proxied(served: Served, path: str, headers: dict[str, str], method: str = "GET", body: bytes = b"") -> Any:
+def proxied(
+    served: Served, path: str, headers: dict[str, str], method: str = "GET", body: bytes = b""
+) -> Any:
     """The same with the front proxy's certificate."""
     proxy = stranger()
     proxy.load_cert_chain(served.plane.pki.proxy_cert, served.plane.pki.proxy_key)

@@ -44,13 +44,18 @@ def await_reason(api: Api, namespace: str, name: str) -> None:
     deadline_s = time.monotonic() + 30.0
     while True:
         listed = api.list(f"{GANGS}/namespaces/{namespace}/gangs").items
-        if any(each["metadata"]["name"] == name and each["status"]["reason"] == "Unschedulable" for each in listed):
+        if any(
+            each["metadata"]["name"] == name and each["status"]["reason"] == "Unschedulable"
+            for each in listed
+        ):
             return
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
 
 
-def test_a_user_with_the_role_edit_sees_the_gangs_of_the_namespace(served: Served, api: Api) -> None:
+def test_a_user_with_the_role_edit_sees_the_gangs_of_the_namespace(
+    served: Served, api: Api
+) -> None:
     """Table, YAML and explanation by kubectl; a gang that lacks two GPUs says so."""
     kubectl = served.kubectl("alice")
     lines = kubectl.out("get", "gangs", "-n", "team-a").splitlines()
@@ -61,7 +66,11 @@ def test_a_user_with_the_role_edit_sees_the_gangs_of_the_namespace(served: Serve
     assert "nodes are available" in wide, wide
     gang = json.loads(kubectl.out("get", "gang", "training", "-n", "team-a", "-o", "json"))
     assert gang["spec"]["declaredBy"] == "PodGroup scheduling.x-k8s.io/v1alpha1"
-    assert gang["status"]["lacks"] == {"resource": "nvidia.com/gpu", "amount": "2", "largestHole": "4"}
+    assert gang["status"]["lacks"] == {
+        "resource": "nvidia.com/gpu",
+        "amount": "2",
+        "largestHole": "4",
+    }
     assert "kind: Gang" in kubectl.out("get", "gang", "training", "-n", "team-a", "-o", "yaml")
     explained = kubectl.out("explain", "gangs.status.lacks")
     assert "GROUP:      visibility.gangsched.dev" in explained, explained
@@ -77,11 +86,16 @@ def test_the_gangs_of_another_namespace_are_refused(served: Served, api: Api) ->
         assert "Error from server (Forbidden): gangs.visibility.gangsched.dev" in done.stderr
     assert "team-b" in served.kubectl().out("get", "gangs", "-A")
     missing = kubectl.run("get", "gangs", "nosuch", "-n", "team-a")
-    assert missing.stderr.strip() == 'Error from server (NotFound): gangs.visibility.gangsched.dev "nosuch" not found'
+    assert (
+        missing.stderr.strip()
+        == 'Error from server (NotFound): gangs.visibility.gangsched.dev "nosuch" not found'
+    )
 
 
 def test_who_is_not_the_front_proxy_is_nobody(served: Served, api: Api) -> None:
-    """Forged headers count for nothing without the certificate, and a certificate of another authority ends it."""
+    """Forged headers count for nothing without the certificate, and a certificate of another
+    authority ends it.
+    """
     forged = {"X-Remote-User": "alice", "X-Remote-Group": "system:masters"}
     for path in (f"{GANGS}/gangs", GANGS, "/apis", "/openapi/v3", "/nonsense"):
         status, body = ask(served, stranger(), path, forged)
@@ -98,7 +112,9 @@ def test_the_front_proxy_is_believed(served: Served, api: Api) -> None:
     assert (status, [each["metadata"]["name"] for each in body["items"]]) == (200, ["training"])
     assert proxied(served, f"{GANGS}/gangs", {"X-Remote-User": "alice"})[0] == 403
     assert proxied(served, f"{GANGS}/gangs", {})[0] == 401
-    deleted = proxied(served, f"{GANGS}/namespaces/team-a/gangs/training", {"X-Remote-User": "alice"}, "DELETE")
+    deleted = proxied(
+        served, f"{GANGS}/namespaces/team-a/gangs/training", {"X-Remote-User": "alice"}, "DELETE"
+    )
     assert deleted[0] == 403
 
 
@@ -117,7 +133,9 @@ def test_pages_are_whole(served: Served, api: Api) -> None:
 def test_a_watch_shows_what_changes(served: Served, api: Api) -> None:
     """From a list on: a new gang, its change, and its end."""
     version = api.get(f"{GANGS}/namespaces/team-a/gangs")["metadata"]["resourceVersion"]
-    watch = api.watch(f"{GANGS}/namespaces/team-a/gangs", version, fieldSelector="metadata.name=short")
+    watch = api.watch(
+        f"{GANGS}/namespaces/team-a/gangs", version, fieldSelector="metadata.name=short"
+    )
     bodies = make.create_all(api, make.gang("short", members=1, gpus=1, namespace="team-a"))
     seen = []
     for kind, gang in watch:
@@ -140,7 +158,9 @@ def test_a_user_has_some_of_the_watches(served: Served, api: Api) -> None:
 
     def watch(user: dict[str, str]) -> int:
         address = urlsplit(served.plane.url)
-        connection = http.client.HTTPSConnection(str(address.hostname), address.port, context=context, timeout=10)
+        connection = http.client.HTTPSConnection(
+            str(address.hostname), address.port, context=context, timeout=10
+        )
         open_ones.callback(connection.close)
         connection.request("GET", path, headers=user)
         return connection.getresponse().status
@@ -158,7 +178,9 @@ def test_a_user_has_some_of_the_watches(served: Served, api: Api) -> None:
 
 
 def test_refused_binds_are_told_as_refused(served: Served, api: Api) -> None:
-    """With the right to bind revoked neither history nor log says that a gang started; given back, both do."""
+    """With the right to bind revoked neither history nor log says that a gang started; given back,
+    both do.
+    """
     role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gangsched"
     rules = api.get(role)["rules"]
     api.patch(role, {"rules": [rule for rule in rules if "pods/binding" not in rule["resources"]]})
@@ -179,7 +201,9 @@ def test_refused_binds_are_told_as_refused(served: Served, api: Api) -> None:
 
 
 def await_history(api: Api, what: str) -> dict[str, Any]:
-    """Wait until the history of gang small has such an entry; its entries by what they are about."""
+    """Wait until the history of gang small has such an entry; its entries by what they
+    are about.
+    """
     deadline_s = time.monotonic() + 30.0
     while True:
         try:

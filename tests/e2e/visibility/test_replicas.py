@@ -60,7 +60,9 @@ def until(found: Callable[[], bool], *, within_s: float = 60.0) -> float:
 
 
 def test_a_rollout_that_turns_the_api_on_ends(plane: ControlPlane, api: Api) -> None:
-    """A replica with the API becomes ready beside a leader without it, which makes no certificate; then it serves."""
+    """A replica with the API becomes ready beside a leader without it, which makes no certificate;
+    then it serves.
+    """
     (port,) = free_ports(1)
     apply_visibility(api, port)
     make.create_all(api, [make.released_lease()])
@@ -81,13 +83,17 @@ def test_a_rollout_that_turns_the_api_on_ends(plane: ControlPlane, api: Api) -> 
 
 
 def test_leader_standby_and_nobody(plane: ControlPlane, api: Api) -> None:
-    """A standby shows what the leader told, and says that it is one; without any, one command mends the cluster."""
+    """A standby shows what the leader told, and says that it is one; without any, one command mends
+    the cluster.
+    """
     ports = free_ports(2)
     apply_visibility(api, ports[0])
     make.create_all(api, [make.released_lease()])
     elect = {"GANGSCHED_LEADER_ELECT": "true"}
     with ExitStack() as stack:
-        leader, standby = (serving(plane, port, **elect, GANGSCHED_IDENTITY=f"r{port}") for port in ports)
+        leader, standby = (
+            serving(plane, port, **elect, GANGSCHED_IDENTITY=f"r{port}") for port in ports
+        )
         stack.callback(leader.kill)
         stack.callback(standby.kill)
         leader.start()
@@ -113,7 +119,9 @@ def test_leader_standby_and_nobody(plane: ControlPlane, api: Api) -> None:
         _nobody_answers(plane, api, leader, standby, ports[0])
 
 
-def _nobody_answers(plane: ControlPlane, api: Api, leader: Daemon, standby: Daemon, port: int) -> None:
+def _nobody_answers(
+    plane: ControlPlane, api: Api, leader: Daemon, standby: Daemon, port: int
+) -> None:
     kubectl = Kubectl(plane)
     standby.kill()
     leader.kill()
@@ -122,7 +130,12 @@ def _nobody_answers(plane: ControlPlane, api: Api, leader: Daemon, standby: Daem
     assert kubectl.run("get", "pods", "-A").returncode == 0
     unavailable_s = until(lambda: _is_available(api) == "False", within_s=90.0)
     api.delete("/api/v1/namespaces/leaving")
-    until(lambda: "NamespaceDeletionDiscoveryFailure" in json.dumps(api.get("/api/v1/namespaces/leaving")["status"]))
+    until(
+        lambda: (
+            "NamespaceDeletionDiscoveryFailure"
+            in json.dumps(api.get("/api/v1/namespaces/leaving")["status"])
+        )
+    )
     said = kubectl.run("get", "gangs", "-A")
     assert said.returncode != 0
     assert kubectl.run("get", "pods", "-A").returncode == 0
@@ -130,8 +143,8 @@ def _nobody_answers(plane: ControlPlane, api: Api, leader: Daemon, standby: Daem
     kubectl.out("delete", "apiservice", "v1alpha1.visibility.gangsched.dev")
     mended_s = until(lambda: _is_gone(api, "/api/v1/namespaces/leaving"), within_s=120.0)
     print(
-        f"nobody answers: refused after {refused_s:.1f} s, unavailable after {unavailable_s:.1f} s, "
-        f"namespace gone {mended_s:.1f} s after the command"
+        f"nobody answers: refused after {refused_s:.1f} s, unavailable after {unavailable_s:.1f} s,"
+        f" namespace gone {mended_s:.1f} s after the command"
     )
     apply_visibility(api, port)
     leader.start()
@@ -159,17 +172,25 @@ def _is_gone(api: Api, path: str) -> bool:
     return False
 
 
-def test_a_replica_that_stops_answers_until_nothing_routes_to_it(plane: ControlPlane, api: Api) -> None:
-    """After SIGTERM the Lease is free at once and /readyz is red, while requests that still arrive are answered."""
+def test_a_replica_that_stops_answers_until_nothing_routes_to_it(
+    plane: ControlPlane, api: Api
+) -> None:
+    """After SIGTERM the Lease is free at once and /readyz is red, while requests that still arrive
+    are answered.
+    """
     (port,) = free_ports(1)
     apply_visibility(api, port)
     api.delete(LEASE)
     make.create_all(api, [make.released_lease()])
     drain_s = 3.0
-    daemon = serving(plane, port, GANGSCHED_LEADER_ELECT="true", GANGSCHED_SHUTDOWN_S=str(2 * drain_s))
+    daemon = serving(
+        plane, port, GANGSCHED_LEADER_ELECT="true", GANGSCHED_SHUTDOWN_S=str(2 * drain_s)
+    )
     daemon.start()
     try:
-        assert json.loads(daemon.http("/readyz")[1])["ready"], "ready means that the API of gangs is served, too"
+        assert json.loads(daemon.http("/readyz")[1])["ready"], (
+            "ready means that the API of gangs is served, too"
+        )
         await_available(api)
         until(lambda: bool(api.get(LEASE)["spec"].get("holderIdentity")))
         os.kill(daemon.pid, signal.SIGTERM)

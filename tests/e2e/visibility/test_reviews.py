@@ -1,4 +1,5 @@
-"""PlacementReviews on a real API server: yes means that the gang is bound when it is applied, no that it is not.
+"""PlacementReviews on a real API server: yes means that the gang is bound when it is applied, no
+that it is not.
 
 `make placement-reviews N=200 SEED=1` runs the long form.
 """
@@ -55,7 +56,9 @@ def review(bodies: list[Object], minimum: int, **gang: object) -> Object:
 
 def bound(api: Api, gang: str) -> int:
     """How many members have a node."""
-    pods = api.list("/api/v1/namespaces/default/pods", labelSelector=f"scheduling.x-k8s.io/pod-group={gang}").items
+    pods = api.list(
+        "/api/v1/namespaces/default/pods", labelSelector=f"scheduling.x-k8s.io/pod-group={gang}"
+    ).items
     return sum(bool(pod["spec"].get("nodeName")) for pod in pods)
 
 
@@ -68,7 +71,8 @@ def await_decision(api: Api, gang: str, minimum: int) -> bool:
         listed = api.list(f"{GANGS}/namespaces/default/gangs").items
         told = [each["status"] for each in listed if each["metadata"]["name"] == gang]
         if told and told[0]["reason"] in {"Unschedulable", "Holding"}:
-            states = told[0]["members"]["byState"]  # members above the minimum may be refused while others are bound
+            # members above the minimum may be refused while others are bound
+            states = told[0]["members"]["byState"]
             if states.get("binding", 0) + states.get("bound", 0) < minimum:
                 return False
         time.sleep(0.05)
@@ -87,14 +91,18 @@ def test_yes_means_bound_and_no_means_not(served: Served, api: Api) -> None:
             await_decision(api, name, size)
         size = rng.randint(1, 5)
         minimum = rng.randint(1, size)
-        bodies = make.gang(f"new-{number}", members=size, min_member=minimum, gpus=rng.choice((1, 2, 4, 8)))
+        bodies = make.gang(
+            f"new-{number}", members=size, min_member=minimum, gpus=rng.choice((1, 2, 4, 8))
+        )
         status = api.post(REVIEWS, review(bodies, minimum))["status"]
         make.create_all(api, bodies)
         is_bound = await_decision(api, f"new-{number}", minimum)
         assert is_bound is status["fits"], f"seed {SEED}, case {number}: {status}"
         answers[is_bound] += 1
         delete_all(api, PODS, POD_GROUPS)
-    assert min(answers.values()) >= CASES // 10, f"seed {SEED}: too few of one kind to mean anything: {answers}"
+    assert min(answers.values()) >= CASES // 10, (
+        f"seed {SEED}: too few of one kind to mean anything: {answers}"
+    )
 
 
 def anti_affinity(namespace: str) -> Object:
@@ -113,11 +121,18 @@ def test_nothing_is_written_and_a_user_learns_no_node(served: Served, api: Api) 
     asked = review(make.gang("new", members=2, gpus=8), 2)
     text = json.dumps(asked)
     kubectl = served.kubectl("carol")
-    told = json.loads(kubectl.out("create", "-f", "-", "-o", "json", "-n", "team-r", "--validate=false", text=text))
+    told = json.loads(
+        kubectl.out(
+            "create", "-f", "-", "-o", "json", "-n", "team-r", "--validate=false", text=text
+        )
+    )
     assert told["status"]["fits"] is True
     assert told["status"]["nodes"] == [{"kind": "8× nvidia.com/gpu", "count": 2}]
     assert "assignments" not in told["status"]
-    assert {each["node"] for each in api.post(REVIEWS, asked)["status"]["assignments"]} == {"n0", "n1"}
+    assert {each["node"] for each in api.post(REVIEWS, asked)["status"]["assignments"]} == {
+        "n0",
+        "n1",
+    }
     large = review(make.gang("new", members=3, gpus=8), 3)
     assert api.post(REVIEWS, large)["status"]["suggestions"] == [
         "a toleration of team=x:NoSchedule would let it start now",
@@ -125,23 +140,37 @@ def test_nothing_is_written_and_a_user_learns_no_node(served: Served, api: Api) 
     ]
     dave, view = {**carol, "name": "dave"}, {**role, "name": "view"}
     api.post(path, {"metadata": {"name": "dave"}, "roleRef": view, "subjects": [dave]})
-    viewer = served.kubectl("dave").run("create", "-f", "-", "-n", "team-r", "--validate=false", text=text)
+    viewer = served.kubectl("dave").run(
+        "create", "-f", "-", "-n", "team-r", "--validate=false", text=text
+    )
     assert "(Forbidden)" in viewer.stderr
     assert served.kubectl("dave").run("get", "gangs", "-n", "team-r").returncode == 0
     affine = make.gang("new", members=2, gpus=8, spec={"affinity": anti_affinity("default")})
-    hidden = kubectl.run("create", "-f", "-", "-n", "team-r", "--validate=false", text=json.dumps(review(affine, 2)))
+    hidden = kubectl.run(
+        "create", "-f", "-", "-n", "team-r", "--validate=false", text=json.dumps(review(affine, 2))
+    )
     assert 'cannot list resource "pods" in API group "" in the namespace "default"' in hidden.stderr
     tainted = json.dumps(review(make.gang("new", members=3, gpus=8), 3))
-    answer = kubectl.out("create", "-f", "-", "-o", "json", "-n", "team-r", "--validate=false", text=tainted)
-    assert "a toleration of team:NoSchedule would let it start now" in json.loads(answer)["status"]["suggestions"]
+    answer = kubectl.out(
+        "create", "-f", "-", "-o", "json", "-n", "team-r", "--validate=false", text=tainted
+    )
+    assert (
+        "a toleration of team:NoSchedule would let it start now"
+        in json.loads(answer)["status"]["suggestions"]
+    )
     above = json.dumps(review(make.gang("new", members=2, gpus=8), 2, priority=1))
     told_too_high = kubectl.run("create", "-f", "-", "-n", "team-r", "--validate=false", text=above)
-    assert "it is above 0, the highest that may be used in the namespace team-r" in told_too_high.stderr
+    assert (
+        "it is above 0, the highest that may be used in the namespace team-r"
+        in told_too_high.stderr
+    )
     refused = kubectl.run("create", "-f", "-", "-n", "default", "--validate=false", text=text)
     assert "(Forbidden)" in refused.stderr
     assert api.list(PODS).items == []
     assert api.list(POD_GROUPS).items == []
-    assert "placementreviews" in kubectl.out("api-resources", "--api-group=visibility.gangsched.dev")
+    assert "placementreviews" in kubectl.out(
+        "api-resources", "--api-group=visibility.gangsched.dev"
+    )
     assert "podSets" in kubectl.out("explain", "placementreviews.spec")
 
 
@@ -154,26 +183,44 @@ def test_bad_and_large_requests_are_refused(served: Served, api: Api) -> None:
         api.post(REVIEWS, {"kind": "Pod", "apiVersion": "v1"})
     assert refused.value.status == 400
     many = review(make.gang("new", members=1), 1)
-    many["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = {f"k{n}": "x" for n in range(14_000)}
+    many["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = {
+        f"k{n}": "x" for n in range(14_000)
+    }
     with pytest.raises(ApiError) as refused:
         api.post(REVIEWS, many)
     assert refused.value.status == 422
-    for nonsense in ([5], [{"name": "c", "resources": {"limits": {"cpu": "1"}, "requests": [1]}}], {"a": 1}, "x"):
+    for nonsense in (
+        [5],
+        [{"name": "c", "resources": {"limits": {"cpu": "1"}, "requests": [1]}}],
+        {"a": 1},
+        "x",
+    ):
         odd = review(make.gang("new", members=1), 1)
         odd["spec"]["podSets"][0]["template"]["spec"]["containers"] = nonsense
         with pytest.raises(ApiError) as refused:
             api.post(REVIEWS, odd)
         assert refused.value.status == 422, nonsense
-    headers = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters", "Content-Type": "application/json"}
-    deep = b'{"spec": {"podSets": [{"template": {"spec": ' + b'{"a": [' * 600 + b"]}" * 600 + b"}}]}}"
+    headers = {
+        "X-Remote-User": "admin",
+        "X-Remote-Group": "system:masters",
+        "Content-Type": "application/json",
+    }
+    deep = (
+        b'{"spec": {"podSets": [{"template": {"spec": ' + b'{"a": [' * 600 + b"]}" * 600 + b"}}]}}"
+    )
     assert proxied(served, REVIEWS, headers, "POST", deep)[0] == 400
     for encoded in ("POST", "GET"):
-        assert proxied(served, REVIEWS, headers | {"Content-Encoding": "gzip"}, encoded, b"{}")[0] == 415
+        assert (
+            proxied(served, REVIEWS, headers | {"Content-Encoding": "gzip"}, encoded, b"{}")[0]
+            == 415
+        )
     try:
         status = proxied(served, REVIEWS, headers, "POST", b'{"kind": "' + b"x" * 10_000_000)[0]
     except (ConnectionError, http.client.HTTPException):
         status = 413  # it was answered, and the rest of the body is not read
     assert status == 413
-    status, body = proxied(served, REVIEWS, headers | {"Content-Type": "text/yaml"}, "POST", b"kind: x")
+    status, body = proxied(
+        served, REVIEWS, headers | {"Content-Type": "text/yaml"}, "POST", b"kind: x"
+    )
     assert (status, body["reason"]) == (415, "UnsupportedMediaType")
     assert api.get(f"{GANGS}/gangs")["kind"] == "GangList"

@@ -1,4 +1,6 @@
-"""Plants the bug that `MUTANT` or `WRONG_CORE` names into every Python process that has this folder in its path."""
+"""Plants the bug that `MUTANT` or `WRONG_CORE` names into every Python process that has this folder
+in its path.
+"""
 
 import os
 import sys

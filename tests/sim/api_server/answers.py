@@ -27,7 +27,9 @@ class Request:
     def __post_init__(self) -> None:
         split = urlsplit(self.target)
         object.__setattr__(self, "path", split.path)
-        object.__setattr__(self, "query", {name: values[0] for name, values in parse_qs(split.query).items()})
+        object.__setattr__(
+            self, "query", {name: values[0] for name, values in parse_qs(split.query).items()}
+        )
 
     @property
     def is_watch(self) -> bool:
@@ -42,7 +44,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What an answer shows of a resource once it has arrived: a page of a list, `is_last` for the last one."""
+    """What an answer shows of a resource once it has arrived: a page of a list, `is_last` for the
+    last one.
+    """
 
     resource: str
     changes: Sequence[Change]
@@ -66,7 +70,9 @@ class Answer:
         return f"{head}Content-Length: {len(self.body)}\r\n\r\n".encode() + self.body
 
 
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
 STREAM_END = b"0\r\n\r\n"
 
 
@@ -86,13 +92,20 @@ def raw(body: bytes, status: int = 200) -> Answer:
 
 
 def refusal(
-    code: int, reason: str, message: str, *, retry_after_s: int | None = None, causes: Sequence[dict[str, str]] = ()
+    code: int,
+    reason: str,
+    message: str,
+    *,
+    retry_after_s: int | None = None,
+    causes: Sequence[dict[str, str]] = (),
 ) -> Answer:
     """A Status."""
     return Answer(code, msgspec.json.encode(status(code, reason, message, causes)), retry_after_s)
 
 
-def status(code: int, reason: str, message: str, causes: Sequence[dict[str, str]] = ()) -> dict[str, Any]:
+def status(
+    code: int, reason: str, message: str, causes: Sequence[dict[str, str]] = ()
+) -> dict[str, Any]:
     """The Status object."""
     details = {"details": {"causes": list(causes)}} if causes else {}
     return {

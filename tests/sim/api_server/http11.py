@@ -24,7 +24,10 @@ class RequestReader:
         if ends < 0:
             return None
         first, *lines = self._received[:ends].decode("latin-1").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
+        }
         assert "transfer-encoding" not in headers
         length = int(headers.get("content-length", 0))
         if len(self._received) < ends + 4 + length:
@@ -32,4 +35,6 @@ class RequestReader:
         body = bytes(self._received[ends + 4 : ends + 4 + length])
         del self._received[: ends + 4 + length]
         method, target, _ = first.split(" ")
-        return Request(method, target, body, headers.get("accept", ""), headers.get("content-type", ""))
+        return Request(
+            method, target, body, headers.get("accept", ""), headers.get("content-type", "")
+        )

@@ -1,8 +1,9 @@
 """The API server: requests in, answers out, at once and in one step each.
 
-Invariant: it does what a scheduler sees of kube-apiserver 1.36: preconditions, the binding, eviction and status
-subresources, graceful deletion, optimistic locking, lists in pages. It is never wrong; faults are made in the network.
-What it does *not* do: rights, admission, watches (`watch`), or what controllers and kubelets do.
+Invariant: it does what a scheduler sees of kube-apiserver 1.36: preconditions, the binding,
+eviction and status subresources, graceful deletion, optimistic locking, lists in pages. It is never
+wrong; faults are made in the network. What it does *not* do: rights, admission, watches (`watch`),
+or what controllers and kubelets do.
 """
 
 from __future__ import annotations
@@ -60,14 +61,19 @@ class ApiServer:
         """Let every continue token expire."""
         self._pages.clear()
 
-    # --- reading --------------------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
     def _discovery(self, group: str, version: str) -> Answer:
         if group not in GROUPS:
             return refusal(404, "NotFound", "the server could not find the requested resource")
         served, names = GROUPS[group]
         if not version:
-            return ok({"kind": "APIGroup", "versions": [{"groupVersion": f"{group}/{served}", "version": served}]})
+            return ok(
+                {
+                    "kind": "APIGroup",
+                    "versions": [{"groupVersion": f"{group}/{served}", "version": served}],
+                }
+            )
         return ok({"kind": "APIResourceList", "resources": [{"name": name} for name in names]})
 
     def _get(self, where: Place, request: Request) -> Answer:
@@ -84,22 +90,42 @@ class ApiServer:
             version, left = self._pages.pop(token)
         else:
             version, left = self.store.version, self.store.changes(where.kind)
-        left = [change for change in left if selected(change.body, request.query.get("fieldSelector", ""))]
-        limit = min(int(request.query.get("limit", 0)) or len(left), PAGE if "limit" in request.query else len(left))
+        left = [
+            change
+            for change in left
+            if selected(change.body, request.query.get("fieldSelector", ""))
+        ]
+        limit = min(
+            int(request.query.get("limit", 0)) or len(left),
+            PAGE if "limit" in request.query else len(left),
+        )
         page, left = left[:limit], left[limit:]
         ahead = ""
         if left:
-            ahead = base64.urlsafe_b64encode(f"{where.kind}/{version}/{left[0].key}".encode()).decode().rstrip("=")
+            ahead = (
+                base64.urlsafe_b64encode(f"{where.kind}/{version}/{left[0].key}".encode())
+                .decode()
+                .rstrip("=")
+            )
             self._pages[ahead] = (version, left)
         head = {"resourceVersion": str(version), **({"continue": ahead} if ahead else {})}
         only_metadata = "PartialObjectMetadata" in request.accept
         items = [
-            msgspec.json.encode({"metadata": each.body["metadata"]}) if only_metadata else each.raw for each in page
+            msgspec.json.encode({"metadata": each.body["metadata"]}) if only_metadata else each.raw
+            for each in page
         ]
-        body = b'{"kind":"List","metadata":' + msgspec.json.encode(head) + b',"items":[' + b",".join(items) + b"]}"
-        return Answer(200, body, shown=None if only_metadata else Shown(where.kind, page, token, not ahead))
+        body = (
+            b'{"kind":"List","metadata":'
+            + msgspec.json.encode(head)
+            + b',"items":['
+            + b",".join(items)
+            + b"]}"
+        )
+        return Answer(
+            200, body, shown=None if only_metadata else Shown(where.kind, page, token, not ahead)
+        )
 
-    # --- writing --------------------------------------------------------------------------------------------------
+    # --- writing ---------------------------------------------------------------------------------
 
     def _write(self, where: Place, request: Request) -> Answer:
         body = msgspec.json.decode(request.body) if request.body else {}
@@ -122,12 +148,20 @@ class ApiServer:
                 return self._put(where, body)
             case "PATCH", _, "":
                 return self._patch(where, body, strategic=False)
-        return refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        return refusal(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
 
     def _create(self, where: Place, body: Object) -> Answer:
         body["metadata"].setdefault("namespace", where.namespace)
         if self.store.get(where.kind, key_of(body)) is not None:
-            return refusal(409, "AlreadyExists", f'{where.resource} "{body["metadata"]["name"]}" already exists')
+            return refusal(
+                409,
+                "AlreadyExists",
+                f'{where.resource} "{body["metadata"]["name"]}" already exists',
+            )
         return ok(self.store.create(where.kind, body), 201)
 
     def _put(self, where: Place, body: Object) -> Answer:
@@ -136,7 +170,8 @@ class ApiServer:
             return self._not_found(where)
         if body["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
             return self._conflict(
-                where, "the object has been modified; please apply your changes to the latest version"
+                where,
+                "the object has been modified; please apply your changes to the latest version",
             )
 
         def edit(new: Object) -> None:
@@ -147,7 +182,11 @@ class ApiServer:
     def _patch(self, where: Place, patch: Object, *, strategic: bool) -> Answer:
         if self.store.get(where.kind, where.key) is None:
             return self._not_found(where)
-        return ok(self.store.update(where.kind, where.key, lambda new: merge(new, patch, strategic=strategic)))
+        return ok(
+            self.store.update(
+                where.kind, where.key, lambda new: merge(new, patch, strategic=strategic)
+            )
+        )
 
     def _patch_pod_status(self, where: Place, body: Object) -> Answer:
         pod = self.store.get("pods", where.key)
@@ -168,9 +207,13 @@ class ApiServer:
         if uid != pod["metadata"]["uid"]:
             return self._conflict(where, f"Precondition failed: UID in precondition: {uid}")
         if pod["metadata"].get("deletionTimestamp"):
-            return self._conflict(where, f"pod {where.name} is being deleted, cannot be assigned to a host")
+            return self._conflict(
+                where, f"pod {where.name} is being deleted, cannot be assigned to a host"
+            )
         if pod["spec"].get("nodeName"):
-            return self._conflict(where, f"pod {where.name} is already assigned to node {pod['spec']['nodeName']!r}")
+            return self._conflict(
+                where, f"pod {where.name} is already assigned to node {pod['spec']['nodeName']!r}"
+            )
         if pod["spec"].get("schedulingGates"):
             return self._conflict(where, f"pod {where.name} has non-empty .spec.schedulingGates")
         self.assign(where.key, body["target"]["name"], body["metadata"].get("annotations") or {})
@@ -184,7 +227,9 @@ class ApiServer:
             pod["metadata"].setdefault("annotations", {}).update(annotations)
             state = pod.setdefault("status", {})
             state.pop("nominatedNodeName", None)
-            merge(state, {"conditions": [{"type": "PodScheduled", "status": "True"}]}, strategic=True)
+            merge(
+                state, {"conditions": [{"type": "PodScheduled", "status": "True"}]}, strategic=True
+            )
 
         self.store.update("pods", key, edit)
 
@@ -202,12 +247,22 @@ class ApiServer:
             return refusal(500, "InternalError", "This pod has more than one PodDisruptionBudget")
         for budget in budgets if pod["status"].get("phase") != "Pending" else ():
             if budget["status"]["disruptionsAllowed"] <= 0:
-                cause = {"reason": "DisruptionBudget", "message": f"The disruption budget {key_of(budget)} needs more"}
+                cause = {
+                    "reason": "DisruptionBudget",
+                    "message": f"The disruption budget {key_of(budget)} needs more",
+                }
                 return refusal(429, "TooManyRequests", "Cannot evict pod", causes=[cause])
             self.store.update(BUDGETS, key_of(budget), _one_less)
-        condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": ""}
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "",
+        }
         self.store.update(
-            "pods", where.key, lambda new: merge(new["status"], {"conditions": [condition]}, strategic=True)
+            "pods",
+            where.key,
+            lambda new: merge(new["status"], {"conditions": [condition]}, strategic=True),
         )
         self.delete_pod(where.key)
         return ok({"kind": "Status", "status": "Success"}, 201)
@@ -239,7 +294,9 @@ class ApiServer:
         uid = (options.get("preconditions") or {}).get("uid") or pod["metadata"]["uid"]
         if uid == pod["metadata"]["uid"]:
             return None
-        return self._conflict(where, f"the UID in the precondition ({uid}) does not match the UID in record")
+        return self._conflict(
+            where, f"the UID in the precondition ({uid}) does not match the UID in record"
+        )
 
     @staticmethod
     def _not_found(where: Place) -> Answer:
@@ -247,7 +304,11 @@ class ApiServer:
 
     @staticmethod
     def _conflict(where: Place, why: str) -> Answer:
-        return refusal(409, "Conflict", f'Operation cannot be fulfilled on {where.resource} "{where.name}": {why}')
+        return refusal(
+            409,
+            "Conflict",
+            f'Operation cannot be fulfilled on {where.resource} "{where.name}": {why}',
+        )
 
 
 class Place(msgspec.Struct, frozen=True):

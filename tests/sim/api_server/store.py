@@ -1,7 +1,9 @@
-"""The objects of the API server: JSON objects by resource and key, one resourceVersion for all, and a log for watches.
+"""The objects of the API server: JSON objects by resource and key, one resourceVersion for all, and
+a log for watches.
 
-Invariant: a stored object is never changed, only replaced, and every change has its own resourceVersion and its line in
-the log. Listeners hear of a change when it has happened. Not known here: requests, rights, or what objects mean.
+Invariant: a stored object is never changed, only replaced, and every change has its own
+resourceVersion and its line in the log. Listeners hear of a change when it has happened. Not known
+here: requests, rights, or what objects mean.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ Listener = Callable[[Change], None]
 
 
 class Store:
-    """`resource` is "pods" or, of other API groups, "podgroups.scheduling.x-k8s.io"; a key is "namespace/name"."""
+    """`resource` is "pods" or, of other API groups, "podgroups.scheduling.x-k8s.io"; a key is
+    "namespace/name".
+    """
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -75,7 +79,11 @@ class Store:
         key = key_of(stored)
         assert key not in self._last[resource], f"{resource} {key} is there already"
         self._uids += 1
-        metadata |= {"uid": f"uid-{self._uids:05d}", "creationTimestamp": self.wall(), "generation": 1}
+        metadata |= {
+            "uid": f"uid-{self._uids:05d}",
+            "creationTimestamp": self.wall(),
+            "generation": 1,
+        }
         return self._record(resource, ADDED, key, stored)
 
     def update(self, resource: str, key: str, edit: Callable[[Object], object]) -> Object:
@@ -115,7 +123,11 @@ class Store:
 def key_of(body: Object) -> str:
     """`namespace/name`, or the name of an object that is in no namespace."""
     metadata = body["metadata"]
-    return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else str(metadata["name"])
+    return (
+        f"{metadata['namespace']}/{metadata['name']}"
+        if metadata.get("namespace")
+        else str(metadata["name"])
+    )
 
 
 def copied(body: Any) -> Any:

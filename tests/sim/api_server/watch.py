@@ -1,7 +1,8 @@
 """Watches: the log of one resource as a stream of lines, from a resourceVersion on.
 
-Invariant: a stream shows every change after its version once and in order, or ends; a version that the log has
-forgotten is answered 410. Bookmarks come now and then. When lines arrive is the network's business.
+Invariant: a stream shows every change after its version once and in order, or ends; a version that
+the log has forgotten is answered 410. Bookmarks come now and then. When lines arrive is the
+network's business.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ Send = Callable[[bytes, Change | None], None]
 
 
 class Stream:
-    """One watch, open until `close`; `send` takes its lines, `end` is called when the server ends it."""
+    """One watch, open until `close`; `send` takes its lines, `end` is called when the server ends
+    it.
+    """
 
-    def __init__(self, store: Store, place: Place, request: Request, send: Send, end: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, place: Place, request: Request, send: Send, end: Callable[[], None]
+    ) -> None:
         self._store, self._place, self._request = store, place, request
         self._send, self._end = send, end
         self.is_open = False
@@ -61,7 +66,10 @@ class Stream:
     def fail(self, code: int, reason: str) -> None:
         """End it with an ERROR line."""
         if self.is_open:
-            line = {"type": "ERROR", "object": status(code, reason, f"{reason} in the middle of a watch")}
+            line = {
+                "type": "ERROR",
+                "object": status(code, reason, f"{reason} in the middle of a watch"),
+            }
             self._send(msgspec.json.encode(line) + b"\n", None)
             self.close()
 

@@ -1,7 +1,7 @@
 """Faults of single requests and streams: what goes wrong on the way, by chance.
 
-Invariant: every fault has a name, is counted when it strikes, and stops when `stop` is called. A fault never makes the
-API server say what is not so: a Status of 404 comes from the server alone.
+Invariant: every fault has a name, is counted when it strikes, and stops when `stop` is called. A
+fault never makes the API server say what is not so: a Status of 404 comes from the server alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Reply(Enum):
 class Fate:
     """What becomes of a request.
 
-    It `arrives` after `late_s`; with `instead` it is answered so at once, and carried out all the same if it arrives.
+    It `arrives` after `late_s`; with `instead` it is answered so at once, and carried out all the
+    same if it arrives.
     """
 
     name: str = ""
@@ -113,13 +114,23 @@ class RequestFaults:
             case "request late":
                 return Fate(name, late_s=rng.uniform(0.1, rng.choice((1.0, 12.0, LATEST_S))))
             case "500, carried out":
-                return Fate(name, instead=refusal(500, "InternalError", "etcdserver: request timed out"))
+                return Fate(
+                    name, instead=refusal(500, "InternalError", "etcdserver: request timed out")
+                )
             case "504, carried out later":
                 late_s = rng.uniform(0.0, 9.0)
-                return Fate(name, late_s=late_s, instead=refusal(504, "Timeout", "request did not complete in time"))
+                return Fate(
+                    name,
+                    late_s=late_s,
+                    instead=refusal(504, "Timeout", "request did not complete in time"),
+                )
             case "409 of storage, carried out later":
                 late_s = rng.uniform(0.0, 9.0)
-                return Fate(name, late_s=late_s, instead=refusal(409, "Conflict", "etcdserver: request timed out"))
+                return Fate(
+                    name,
+                    late_s=late_s,
+                    instead=refusal(409, "Conflict", "etcdserver: request timed out"),
+                )
             case _:
                 return Fate(name, arrives=False, instead=_refused(name))
 
@@ -127,7 +138,11 @@ class RequestFaults:
 def _refused(name: str) -> Answer:
     match name:
         case "500":
-            return refusal(500, "InternalError", "an error on the server has prevented the request from succeeding")
+            return refusal(
+                500,
+                "InternalError",
+                "an error on the server has prevented the request from succeeding",
+            )
         case "503 of a gateway":
             return gateway(503)
         case "404 of a gateway":

@@ -1,7 +1,8 @@
-"""Injector: what is done to processes, watches, nodes, pods and leases while there is trouble, and its repair.
+"""Injector: what is done to processes, watches, nodes, pods and leases while there is trouble, and
+its repair.
 
-Invariant: every deed is counted by its name when it is done, and none is done in peace. Times come from one stream of
-random numbers, by the rates of the plan.
+Invariant: every deed is counted by its name when it is done, and none is done in peace. Times come
+from one stream of random numbers, by the rates of the plan.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ GROUPS = (X_K8S, SIGS)
 
 
 class Injector:
-    """`begin` plans it, `end` ends it, `repair` undoes what would keep gangs from starting for good."""
+    """`begin` plans it, `end` ends it, `repair` undoes what would keep gangs from starting for
+    good.
+    """
 
     def __init__(self, simulation: Simulation) -> None:
         self.counts: Counter[str] = Counter()
@@ -108,7 +111,9 @@ class Injector:
                 self._repair(job)
         for pod in list(sim.store.all("pods")):
             is_foreign = pod["spec"]["schedulerName"] != "gangsched"
-            if pod["status"].get("phase") in ENDED or (is_foreign and not pod["spec"].get("nodeName")):
+            if pod["status"].get("phase") in ENDED or (
+                is_foreign and not pod["spec"].get("nodeName")
+            ):
                 sim.server.delete_pod(key_of(pod), grace_s=0)
 
     def _repair(self, job: Job) -> None:
@@ -122,7 +127,9 @@ class Injector:
             if (pod := sim.store.get("pods", key)) is None:
                 sim.cluster.create_pod(job, body)
             elif TIMEOUT in pod["metadata"].get("annotations", {}):
-                sim.store.update("pods", key, lambda new: new["metadata"]["annotations"].pop(TIMEOUT))
+                sim.store.update(
+                    "pods", key, lambda new: new["metadata"]["annotations"].pop(TIMEOUT)
+                )
 
     def _do(self, name: str, deed: Callable[[], bool]) -> None:
         if not self._is_over and deed():
@@ -130,11 +137,13 @@ class Injector:
             self._sim.oracle.disturb()
             self._sim.trace.add(f"injector: {name}")
 
-    # --- processes ------------------------------------------------------------------------------------------------
+    # --- processes -------------------------------------------------------------------------------
 
     def _process(self) -> Process | None:
         now_s = self._sim.timeline.now_s
-        running = [each for each in self._sim.processes if each.runs and each.paused_until_s <= now_s]
+        running = [
+            each for each in self._sim.processes if each.runs and each.paused_until_s <= now_s
+        ]
         return self._rng.choice(running) if running else None
 
     def _restart(self, name: str) -> None:
@@ -175,7 +184,9 @@ class Injector:
     def _cut_off(self) -> bool:
         if (process := self._process()) is None:
             return False
-        process.cut_off_until_s = self._sim.timeline.now_s + self._rng.choice((1, 5, 20)) * self._rng.random()
+        process.cut_off_until_s = (
+            self._sim.timeline.now_s + self._rng.choice((1, 5, 20)) * self._rng.random()
+        )
         return True
 
     def _jump(self) -> bool:
@@ -184,7 +195,7 @@ class Injector:
         process.wall_off_s += self._rng.choice((-3_600, -30, -1, 1, 30, 3_600, 86_400))
         return True
 
-    # --- watches --------------------------------------------------------------------------------------------------
+    # --- watches ---------------------------------------------------------------------------------
 
     def _close_watch(self) -> bool:
         wires = self._sim.network.open_watches()
@@ -230,10 +241,12 @@ class Injector:
         if (process := self._process()) is None:
             return False
         for resource in ("pods", "nodes", "podgroups.scheduling.x-k8s.io"):
-            process.lags_s[resource] = self._rng.choice((0.0, 0.0, 0.2, 2.0, 8.0)) * self._rng.random()
+            process.lags_s[resource] = (
+                self._rng.choice((0.0, 0.0, 0.2, 2.0, 8.0)) * self._rng.random()
+            )
         return True
 
-    # --- nodes ----------------------------------------------------------------------------------------------------
+    # --- nodes -----------------------------------------------------------------------------------
 
     def _node(self) -> Object | None:
         nodes = list(self._sim.store.all("nodes"))
@@ -257,7 +270,9 @@ class Injector:
             return False
         count = str(self._rng.choice(gpus))
         self._sim.store.update(
-            "nodes", key_of(node), lambda new: new["status"]["allocatable"].update({make.GPU: count})
+            "nodes",
+            key_of(node),
+            lambda new: new["status"]["allocatable"].update({make.GPU: count}),
         )
         return True
 
@@ -265,10 +280,12 @@ class Injector:
         if (node := self._node()) is None:
             return False
         closed = not node["spec"].get("unschedulable", False)
-        self._sim.store.update("nodes", key_of(node), lambda new: new["spec"].update(unschedulable=closed))
+        self._sim.store.update(
+            "nodes", key_of(node), lambda new: new["spec"].update(unschedulable=closed)
+        )
         return True
 
-    # --- a rival --------------------------------------------------------------------------------------------------
+    # --- a rival ---------------------------------------------------------------------------------
 
     def _bind_foreign(self) -> bool:
         if (node := self._node()) is None:
@@ -286,7 +303,9 @@ class Injector:
         )
         self._sim.store.create("pods", admitted(body))
         name, is_looking = key_of(node), self._rng.random() < 0.8
-        self._sim.timeline.after(self._rng.uniform(0.01, 0.5), partial(self._rival, key_of(body), name, is_looking))
+        self._sim.timeline.after(
+            self._rng.uniform(0.01, 0.5), partial(self._rival, key_of(body), name, is_looking)
+        )
         return True
 
     def _rival(self, key: str, node: str, is_looking: bool) -> None:
@@ -305,7 +324,7 @@ class Injector:
         self._rival(key_of(pod), key_of(node), True)
         return True
 
-    # --- users ----------------------------------------------------------------------------------------------------
+    # --- users -----------------------------------------------------------------------------------
 
     def _delete_pod(self) -> bool:
         pods = list(self._sim.store.all("pods"))
@@ -361,7 +380,9 @@ class Injector:
         for wire in self._sim.network.open_watches():
             if wire.stream is not None and wire.stream.resource.endswith(group):
                 wire.stream.close()
-        self._sim.timeline.after(self._rng.uniform(1, 10), partial(self._sim.server.absent.discard, group))
+        self._sim.timeline.after(
+            self._rng.uniform(1, 10), partial(self._sim.server.absent.discard, group)
+        )
         return True
 
     def _delete_lease(self) -> bool:

@@ -1,7 +1,8 @@
-"""The plan of a history: how long trouble lasts, which settings and how many instances there are, what may go wrong.
+"""The plan of a history: how long trouble lasts, which settings and how many instances there are,
+what may go wrong.
 
-Invariant: drawn from the seed before anything happens. Each seed has a few kinds of trouble and not all, so that some
-histories show what one kind does alone.
+Invariant: drawn from the seed before anything happens. Each seed has a few kinds of trouble and not
+all, so that some histories show what one kind does alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from typing import Any
 
 from tests.sim.trouble.faults import WRITES
 
-PROCESS = ("crash", "crash in the middle", "SIGTERM", "pause", "suspension", "cut off", "clock jump")
+PROCESS = (
+    "crash",
+    "crash in the middle",
+    "SIGTERM",
+    "pause",
+    "suspension",
+    "cut off",
+    "clock jump",
+)
 WATCH = (
     "watch closed",
     "watch reset",
@@ -85,7 +94,9 @@ class Plan:
         names = ("a", "b") if rng.random() < 0.45 else ("a",)
         elects = len(names) > 1 or rng.random() < 0.1
         kinds = [*PROCESS, *WATCH, *CLUSTER, *(LEADERS if elects else ())]
-        chosen = [] if is_calm else [kind for kind in kinds if rng.random() < rng.choice((0.15, 0.5))]
+        chosen = (
+            [] if is_calm else [kind for kind in kinds if rng.random() < rng.choice((0.15, 0.5))]
+        )
         faults = () if is_calm else [name for name in WRITES if rng.random() < 0.6]
         return Plan(
             trouble_s=rng.uniform(6, 24),

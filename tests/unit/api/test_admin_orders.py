@@ -11,15 +11,22 @@ def test_values_of_any_kind_are_read() -> None:
     assert read_orders({}) == NO_ORDERS
     assert read_orders({"gangsched.dev/pause": "false", "gangsched.dev/set-aside": 7}) == NO_ORDERS
     assert read_orders({"gangsched.dev/pause": " a\nb "}).paused == "a b"
-    assert len(read_orders({"gangsched.dev/pause-preemption": "x" * 999}).no_preemption) == LONGEST_REASON
-    found = read_orders({"gangsched.dev/set-aside": "ml/a, ml/b", "gangsched.dev/no-reservation": "ml/c"})
+    assert (
+        len(read_orders({"gangsched.dev/pause-preemption": "x" * 999}).no_preemption)
+        == LONGEST_REASON
+    )
+    found = read_orders(
+        {"gangsched.dev/set-aside": "ml/a, ml/b", "gangsched.dev/no-reservation": "ml/c"}
+    )
     assert found == Orders(set_aside=frozenset({"ml/a", "ml/b"}), unreserved=frozenset({"ml/c"}))
 
 
 def test_each_change_is_reported() -> None:
     """What is given and what is withdrawn; what stays is not repeated."""
     before = Orders(paused="INC-1", set_aside=frozenset({"ml/a", "ml/b"}))
-    now = Orders(no_preemption="INC-2", set_aside=frozenset({"ml/b"}), unreserved=frozenset({"ml/c"}))
+    now = Orders(
+        no_preemption="INC-2", set_aside=frozenset({"ml/b"}), unreserved=frozenset({"ml/c"})
+    )
     assert changes(before, before) == []
     assert changes(before, now) == [
         "Scheduling is resumed.",

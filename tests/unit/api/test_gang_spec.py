@@ -1,4 +1,6 @@
-"""What a gang is, from its pods and its PodGroup: identity (semantics I2), values (I3), problems (E4)."""
+"""What a gang is, from its pods and its PodGroup: identity (semantics I2), values (I3), problems
+(E4).
+"""
 
 import itertools
 from collections.abc import Mapping
@@ -9,19 +11,32 @@ from hypothesis import strategies as st
 
 from gangsched.api import keys, values
 from gangsched.api.dialects.kueue import KUEUE_PLACES
-from gangsched.api.gang_spec import GangDefaults, GangRef, GangSpec, MatchPolicy, Mode, gang_id, gang_spec
+from gangsched.api.gang_spec import (
+    GangDefaults,
+    GangRef,
+    GangSpec,
+    MatchPolicy,
+    Mode,
+    gang_id,
+    gang_spec,
+)
 from gangsched.api.slice_layers import parse_slices
 from gangsched.model.objects import Pod, PodGroup, Shape
 
 SHAPE = Shape(requests=(("pods", 1),))
 DEFAULTS = GangDefaults()
 MIN, TOTAL, MODE, WAIT, GROUPS, POLICY = (
-    names[0] for names in (keys.MIN, keys.TOTAL, keys.MODE, keys.WAIT_TIME, keys.GROUPS, keys.MATCH_POLICY)
+    names[0]
+    for names in (keys.MIN, keys.TOTAL, keys.MODE, keys.WAIT_TIME, keys.GROUPS, keys.MATCH_POLICY)
 )
 
 
 def pod(
-    name: str = "a", gang_metadata: Mapping[str, str] | None = None, *, age: int = 0, native_group: str = ""
+    name: str = "a",
+    gang_metadata: Mapping[str, str] | None = None,
+    *,
+    age: int = 0,
+    native_group: str = "",
 ) -> Pod:
     """A pod ns/name, created at second `age`."""
     return Pod(
@@ -76,7 +91,9 @@ def test_plain_pod_is_in_no_gang() -> None:
 
 @pytest.mark.parametrize(("stronger", "weaker"), list(itertools.combinations(keys.IDENTITIES, 2)))
 def test_first_identity_wins(stronger: keys.GangKey, weaker: keys.GangKey) -> None:
-    """I2: of several names the first in the table counts, and it says whether a PodGroup must exist."""
+    """I2: of several names the first in the table counts, and it says whether a PodGroup must
+    exist.
+    """
     gang_metadata = {stronger.key: "strong", weaker.key: "weak"}
     of = (stronger.needs_pod_group, stronger.api_groups)
     assert gang_id(pod(gang_metadata=gang_metadata)) == GangRef("ns/strong", *of)
@@ -87,7 +104,11 @@ def test_first_identity_wins(stronger: keys.GangKey, weaker: keys.GangKey) -> No
 
 def test_names_that_need_a_pod_group() -> None:
     """I2: marks 1, 2, 8 and 9 name an object; the others are complete in themselves."""
-    needs = [number for number, identity in enumerate(keys.IDENTITIES, start=1) if identity.needs_pod_group]
+    needs = [
+        number
+        for number, identity in enumerate(keys.IDENTITIES, start=1)
+        if identity.needs_pod_group
+    ]
     assert needs == [1, 2, 8, 9]
 
 
@@ -108,7 +129,9 @@ def test_missing_pod_group_keeps_a_gang_waiting() -> None:
 
 
 def test_gang_without_any_minimum_waits_and_says_how_to_go_on() -> None:
-    """I3: no minimum anywhere is not guessed: the gang is uninitialised and the sentence names the cure."""
+    """I3: no minimum anywhere is not guessed: the gang is uninitialised and the sentence names the
+    cure.
+    """
     spec = spec_of(pod(gang_metadata={keys.NAME: "g"}))
     assert spec.min_member is None
     assert not spec.pod_group_missing
@@ -121,7 +144,11 @@ def test_defaults_of_a_bare_gang() -> None:
     """I3: everything but the minimum has a default, and the default is named as the source."""
     spec = spec_of(pod(gang_metadata={keys.NAME: "g", MIN: "3"}))
     assert (spec.min_member, spec.total, spec.mode, spec.wait_time_s) == (3, 3, Mode.STRICT, 600.0)
-    assert (spec.group, spec.match_policy, spec.min_resources) == (("ns/g",), MatchPolicy.ONCE_SATISFIED, ())
+    assert (spec.group, spec.match_policy, spec.min_resources) == (
+        ("ns/g",),
+        MatchPolicy.ONCE_SATISFIED,
+        (),
+    )
     assert spec.sources == (
         ("min", f"{MIN} of pod ns/a"),
         ("total", "min"),
@@ -144,11 +171,16 @@ def test_defaults_of_a_bare_gang() -> None:
 
 
 def test_the_longest_preemption_delay_of_the_members_counts() -> None:
-    """V28: whoever is older; else the PodGroup's, else the setting; a longer one than is allowed is cut."""
+    """V28: whoever is older; else the PodGroup's, else the setting; a longer one than is allowed is
+    cut.
+    """
     ours, kais = keys.PREEMPTION_DELAY
     two = [pod("a", gang_metadata={ours: "1m"}), pod("b", gang_metadata={ours: "5m"})]
     assert spec_of(*two, group=pod_group({ours: "10m"})).preemption_delay_s == 300
-    assert spec_of(pod(gang_metadata={kais: "2m"}), group=pod_group({ours: "10m"})).preemption_delay_s == 120
+    assert (
+        spec_of(pod(gang_metadata={kais: "2m"}), group=pod_group({ours: "10m"})).preemption_delay_s
+        == 120
+    )
     assert spec_of(pod(gang_metadata={ours: "5", kais: "2m"})).preemption_delay_s == 120
     assert spec_of(pod(), group=pod_group({kais: "10m"})).preemption_delay_s == 600
     assert spec_of(*two).problems == ()
@@ -170,8 +202,17 @@ def test_first_minimum_key_wins(stronger: str, weaker: str) -> None:
 
 
 def test_a_pod_overrides_the_pod_group_and_its_annotation_the_spec() -> None:
-    """I3: pod, then PodGroup annotation, then PodGroup spec, then default, for each value on its own."""
-    said = {MIN: "7", WAIT: "7s", MODE: "NonStrict", POLICY: "only-waiting", TOTAL: "9", GROUPS: '["ns/g", "ns/h"]'}
+    """I3: pod, then PodGroup annotation, then PodGroup spec, then default, for each value on its
+    own.
+    """
+    said = {
+        MIN: "7",
+        WAIT: "7s",
+        MODE: "NonStrict",
+        POLICY: "only-waiting",
+        TOTAL: "9",
+        GROUPS: '["ns/g", "ns/h"]',
+    }
     annotated = pod_group({MIN: "5", WAIT: "5s"}, min_member=3, timeout_s=3)
     bare = pod_group(min_member=3, timeout_s=3)
 
@@ -226,7 +267,11 @@ def test_value_over_four_kib_is_bad(text: str) -> None:
 def test_gang_with_a_name_over_four_kib_waits() -> None:
     """I2: no object has such a name; the gang is uninitialised and the sentence says why."""
     spec = gang_spec(
-        "ns/" + "g" * 5000, [pod(gang_metadata={MIN: "1"})], None, needs_pod_group=False, defaults=DEFAULTS
+        "ns/" + "g" * 5000,
+        [pod(gang_metadata={MIN: "1"})],
+        None,
+        needs_pod_group=False,
+        defaults=DEFAULTS,
     )
     assert spec.waiting_for is not None
     assert spec.waiting_for.endswith("is longer than 4096 bytes")
@@ -253,7 +298,9 @@ def test_second_key_replaces_a_bad_first_one() -> None:
         (TOTAL, "1", "total", 2),
     ],
 )
-def test_bad_value_falls_back_as_documented(key: str, bad: str, value: str, expected: object) -> None:
+def test_bad_value_falls_back_as_documented(
+    key: str, bad: str, value: str, expected: object
+) -> None:
     """I3, E4: each bad value has the fallback of the table and one problem that names it."""
     spec = spec_of(pod(gang_metadata={MIN: "2", key: bad}))
     assert getattr(spec, value) == expected
@@ -283,12 +330,16 @@ def test_wait_time_is_capped_and_the_cap_is_told() -> None:
 def test_settings_are_the_defaults() -> None:
     """I3: wait time and match policy default to what the administrator set."""
     defaults = GangDefaults(wait_time_s=30.0, match_policy=MatchPolicy.WAITING_AND_RUNNING)
-    spec = gang_spec("ns/g", [pod(gang_metadata={MIN: "1"})], None, needs_pod_group=False, defaults=defaults)
+    spec = gang_spec(
+        "ns/g", [pod(gang_metadata={MIN: "1"})], None, needs_pod_group=False, defaults=defaults
+    )
     assert (spec.wait_time_s, spec.match_policy) == (30.0, MatchPolicy.WAITING_AND_RUNNING)
 
 
 def test_oldest_pod_decides_and_the_others_are_named() -> None:
-    """I3: of pods that disagree the oldest decides, by creation and then by name, and a problem names the others."""
+    """I3: of pods that disagree the oldest decides, by creation and then by name, and a problem
+    names the others.
+    """
     pods = [pod("b", {MIN: "3"}, age=1), pod("a", {MIN: "4"}, age=1), pod("0", {MIN: "5"}, age=2)]
     spec = spec_of(*pods)
     assert spec.min_member == 4
@@ -304,15 +355,21 @@ def test_pods_that_spell_one_value_differently_do_not_disagree() -> None:
 
 
 def test_pod_that_says_nothing_disagrees_with_nobody() -> None:
-    """I3: a younger pod's value counts when the oldest and the PodGroup state none, and silence is not a problem."""
+    """I3: a younger pod's value counts when the oldest and the PodGroup state none, and silence is
+    not a problem.
+    """
     silent, said = pod("a"), pod("b", {MIN: "3", MODE: "NonStrict"}, age=1)
     spec = spec_of(silent, said)
     assert (spec.min_member, spec.mode, spec.problems) == (3, Mode.NON_STRICT, ())
-    assert spec_of(pod("a", {MIN: "3"}), pod("b", age=1), group=pod_group(min_member=2)).problems == ()
+    assert (
+        spec_of(pod("a", {MIN: "3"}), pod("b", age=1), group=pod_group(min_member=2)).problems == ()
+    )
 
 
 def test_late_pod_cannot_change_a_gang_its_pod_group_describes() -> None:
-    """I3: the oldest pod, which says nothing, goes by the PodGroup; a younger one that says otherwise is named."""
+    """I3: the oldest pod, which says nothing, goes by the PodGroup; a younger one that says
+    otherwise is named.
+    """
     spec = spec_of(pod("a"), pod("z", {MIN: "9"}, age=5), group=pod_group(min_member=2))
     assert spec.min_member == 2
     assert [problem.pod for problem in spec.problems] == ["ns/z"]
@@ -320,7 +377,9 @@ def test_late_pod_cannot_change_a_gang_its_pod_group_describes() -> None:
 
 def test_many_pods_that_disagree_make_one_bounded_problem() -> None:
     """E4: a thousand wrong pods are one Event, not a thousand."""
-    pods = [pod("a", {MIN: "2"})] + [pod(f"p{i:03}", {MIN: "x" if i % 2 else "3"}, age=1 + i) for i in range(200)]
+    pods = [pod("a", {MIN: "2"})] + [
+        pod(f"p{i:03}", {MIN: "x" if i % 2 else "3"}, age=1 + i) for i in range(200)
+    ]
     problems = spec_of(*pods).problems
     assert len(problems) == 2
     assert any("and 95 more" in problem.text for problem in problems)
@@ -341,20 +400,36 @@ def test_group_without_the_gang_itself_is_kept_for_refusal() -> None:
 
 def test_problems_of_the_pod_group_are_passed_on() -> None:
     """E4: what was wrong with the PodGroup's spec is told with the gang's other problems."""
-    spec = spec_of(pod(gang_metadata={MIN: "2"}), group=pod_group(problems=("spec.minMember is bad.",)))
-    assert [(problem.key, problem.text) for problem in spec.problems] == [("spec", "spec.minMember is bad.")]
+    spec = spec_of(
+        pod(gang_metadata={MIN: "2"}), group=pod_group(problems=("spec.minMember is bad.",))
+    )
+    assert [(problem.key, problem.text) for problem in spec.problems] == [
+        ("spec", "spec.minMember is bad.")
+    ]
 
 
-VALID = {MIN: "2", TOTAL: "4", MODE: "NonStrict", WAIT: "30s", GROUPS: '["ns/g"]', POLICY: "only-waiting"}
+VALID = {
+    MIN: "2",
+    TOTAL: "4",
+    MODE: "NonStrict",
+    WAIT: "30s",
+    GROUPS: '["ns/g"]',
+    POLICY: "only-waiting",
+}
 TEXT = st.text(st.characters(), max_size=100) | st.sampled_from(
     ["", "0", "-1", "2", *VALID.values(), "[", "1h-", "x" * 999]
 )
 MARKS = st.dictionaries(st.sampled_from(sorted(keys.VALUE_KEYS)), TEXT)
 PODS = st.lists(st.tuples(MARKS, st.integers(0, 2)), max_size=4).map(
-    lambda drawn: [pod(f"p{i}", gang_metadata, age=age) for i, (gang_metadata, age) in enumerate(drawn)]
+    lambda drawn: [
+        pod(f"p{i}", gang_metadata, age=age) for i, (gang_metadata, age) in enumerate(drawn)
+    ]
 )
 GROUPS_OR_NONE = st.none() | st.builds(
-    pod_group, MARKS, min_member=st.none() | st.integers(0, 9), timeout_s=st.none() | st.integers(1, 99)
+    pod_group,
+    MARKS,
+    min_member=st.none() | st.integers(0, 9),
+    timeout_s=st.none() | st.integers(1, 99),
 )
 PARSERS = {
     keys.MIN: values.parse_count,
@@ -388,19 +463,27 @@ def is_bad(key: str, text: str) -> bool:
 
 
 @given(PODS, GROUPS_OR_NONE, st.booleans())
-def test_any_text_in_any_key_gives_a_spec(pods: list[Pod], group: PodGroup | None, needs: bool) -> None:
-    """E4: nothing users write raises; values are within bounds, each has a source, every text is bounded."""
+def test_any_text_in_any_key_gives_a_spec(
+    pods: list[Pod], group: PodGroup | None, needs: bool
+) -> None:
+    """E4: nothing users write raises; values are within bounds, each has a source, every text is
+    bounded.
+    """
     spec = gang_spec("ns/g", pods, group, needs_pod_group=needs, defaults=DEFAULTS)
     assert spec.min_member is None or spec.min_member >= 0
     assert spec.total >= (spec.min_member or 0)
     assert spec.wait_time_s > 0
     assert list(spec.group) == sorted(set(spec.group))
-    assert ("ns/g" in spec.group and not (spec.parent and len(spec.group) > 1)) == (spec.group_problem is None)
+    assert ("ns/g" in spec.group and not (spec.parent and len(spec.group) > 1)) == (
+        spec.group_problem is None
+    )
     marks = [each.gang_metadata for each in pods] + ([group.gang_metadata] if group else [])
     placing = (*keys.TOPOLOGY, *keys.KUEUE_TOPOLOGY, *keys.SLICES, *keys.PARENT, *keys.MIN_CHILDREN)
     texts = [(key, dict(each).get(key)) for each in marks for key in placing]
     unreadable = any(is_bad(key, text) for key, text in texts if text is not None)
-    unreadable |= any(len({dict(each.gang_metadata).get(key) for each in pods}) > 1 for key in KUEUE_PLACES)
+    unreadable |= any(
+        len({dict(each.gang_metadata).get(key) for each in pods}) > 1 for key in KUEUE_PLACES
+    )
     layers = spec.constraints.slices
     waits = spec.min_member is None or spec.pod_group_missing or unreadable
     keeps = any(dict(each).get(keys.KEEP_ROOM[0]) == "true" for each in marks)
@@ -412,10 +495,15 @@ def test_any_text_in_any_key_gives_a_spec(pods: list[Pod], group: PodGroup | Non
 
 
 def test_a_topology_that_cannot_be_read_keeps_the_gang_waiting() -> None:
-    """I3: started anywhere, a gang that asked for one rack would be in two because of a typing error."""
+    """I3: started anywhere, a gang that asked for one rack would be in two because of a typing
+    error.
+    """
     bad = {keys.TOPOLOGY[0]: "no label"}
     group = pod_group(min_member=2)
-    for spec in (spec_of(pod(gang_metadata=bad), group=group), spec_of(pod(), group=pod_group(bad, min_member=2))):
+    for spec in (
+        spec_of(pod(gang_metadata=bad), group=group),
+        spec_of(pod(), group=pod_group(bad, min_member=2)),
+    ):
         assert spec.waiting_for is not None
         assert 'gangsched.dev/topology "no label" of ' in spec.waiting_for
         assert spec.waiting_for.endswith("is not a label key: correct or remove it")
@@ -430,13 +518,26 @@ def test_order_of_pods_does_not_matter(pods: list[Pod]) -> None:
 
 @given(st.sampled_from(sorted(keys.VALUE_KEYS)), TEXT, st.booleans())
 def test_every_bad_value_is_told_and_no_good_one(key: str, text: str, on_pod: bool) -> None:
-    """E4: a text outside its grammar is exactly one problem, on a pod as on a PodGroup, and never used."""
-    pods, group = ([pod(gang_metadata={key: text})], pod_group()) if on_pod else ([pod()], pod_group({key: text}))
+    """E4: a text outside its grammar is exactly one problem, on a pod as on a PodGroup, and never
+    used.
+    """
+    pods, group = (
+        ([pod(gang_metadata={key: text})], pod_group())
+        if on_pod
+        else ([pod()], pod_group({key: text}))
+    )
     spec = spec_of(*pods, group=group)
     assert [problem.key for problem in spec.problems] == ([key] if is_bad(key, text) else [])
     if is_bad(key, text):
         untouched = spec_of(pod(), group=pod_group())
-        assert (spec.min_member, spec.total, spec.mode, spec.wait_time_s, spec.group, spec.match_policy) == (
+        assert (
+            spec.min_member,
+            spec.total,
+            spec.mode,
+            spec.wait_time_s,
+            spec.group,
+            spec.match_policy,
+        ) == (
             untouched.min_member,
             untouched.total,
             untouched.mode,

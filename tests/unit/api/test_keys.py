@@ -39,13 +39,19 @@ def test_identity_counts_only_where_its_era_put_it(identity: GangKey) -> None:
     """I2: an identity key is a label or an annotation, not either."""
     key, label = identity.key, identity.label
     beside = {GROVE_GANG: "all"} if key == GROVE_CLIQUE else {}
-    assert pod_gang_metadata(beside | {key: "g"} if label else {}, {} if label else {key: "g"}) == ((key, "g"),)
-    assert pod_gang_metadata(beside | ({} if label else {key: "g"}), {key: "g"} if label else {}) == ()
+    assert pod_gang_metadata(beside | {key: "g"} if label else {}, {} if label else {key: "g"}) == (
+        (key, "g"),
+    )
+    assert (
+        pod_gang_metadata(beside | ({} if label else {key: "g"}), {key: "g"} if label else {}) == ()
+    )
 
 
 @pytest.mark.parametrize("key", sorted(VALUE_KEYS))
 def test_value_counts_in_either_place_and_the_annotation_wins(key: str) -> None:
-    """I3: values are annotations or labels; of two, the annotation is the one that can hold every value."""
+    """I3: values are annotations or labels; of two, the annotation is the one that can hold every
+    value.
+    """
     assert pod_gang_metadata({key: "1"}, {}) == pod_gang_metadata({}, {key: "1"}) == ((key, "1"),)
     assert pod_gang_metadata({key: "1"}, {key: "2"}) == ((key, "2"),)
     assert pod_gang_metadata({key: "1"}, {key: ""}) == ((key, "1"),)
@@ -53,7 +59,9 @@ def test_value_counts_in_either_place_and_the_annotation_wins(key: str) -> None:
 
 
 def test_index_of_a_member() -> None:
-    """I3: the first key that states a number, as label or annotation; else the number that the name ends in."""
+    """I3: the first key that states a number, as label or annotation; else the number that the name
+    ends in.
+    """
     job, replica = "batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index"
     assert member_index({}, {job: "7"}, "g-1-x2z9k") == 7
     assert member_index({replica: "3", job: "4"}, {}, "g-1") == 4
@@ -69,8 +77,12 @@ def test_empty_identity_is_no_mark() -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_marks_are_sorted_unique_and_ours(labels: dict[str, str], annotations: dict[str, str]) -> None:
-    """Marks are one entry a key, in order, of the keys in the table, and one object however often they are made."""
+def test_marks_are_sorted_unique_and_ours(
+    labels: dict[str, str], annotations: dict[str, str]
+) -> None:
+    """Marks are one entry a key, in order, of the keys in the table, and one object however often
+    they are made.
+    """
     gang_metadata = pod_gang_metadata(labels, annotations)
     names = [key for key, _ in gang_metadata]
     assert names == sorted(set(names))
@@ -93,18 +105,28 @@ def test_timed_out_is_exactly_true() -> None:
 def test_long_values_are_kept_only_as_far_as_shows_that_they_are_long() -> None:
     """Text of users is bounded in bytes."""
     kept = dict(pod_gang_metadata({}, {NAME: "n" * 200_000, MIN[0]: "1" * 200_000}))
-    assert {key: len(value) for key, value in kept.items()} == {NAME: LONGEST_VALUE + 1, MIN[0]: LONGEST_VALUE + 1}
+    assert {key: len(value) for key, value in kept.items()} == {
+        NAME: LONGEST_VALUE + 1,
+        MIN[0]: LONGEST_VALUE + 1,
+    }
     assert all(map(is_too_long, kept.values()))
-    assert [len(value) for _, value in pod_group_metadata({MIN[0]: "1" * 200_000})] == [LONGEST_VALUE + 1]
+    assert [len(value) for _, value in pod_group_metadata({MIN[0]: "1" * 200_000})] == [
+        LONGEST_VALUE + 1
+    ]
 
 
 def test_kueues_total_is_the_minimum_of_the_gang_that_kueue_names() -> None:
-    """I2: the count of a Kueue pod group says nothing about a gang of another name, or about a PodGroup."""
+    """I2: the count of a Kueue pod group says nothing about a gang of another name, or about a
+    PodGroup.
+    """
     total = {KUEUE_TOTAL: "3"}
     assert pod_gang_metadata({KUEUE_NAME: "g"}, total) == ((KUEUE_NAME, "g"), (KUEUE_TOTAL, "3"))
     assert pod_gang_metadata({KUEUE_NAME: "g", "pod-group/name": "h"}, total) == (
         (KUEUE_NAME, "g"),
         ("pod-group/name", "h"),
     )
-    assert pod_gang_metadata({KUEUE_NAME: "g"}, {**total, NAME: ""}) == ((KUEUE_NAME, "g"), (KUEUE_TOTAL, "3"))
+    assert pod_gang_metadata({KUEUE_NAME: "g"}, {**total, NAME: ""}) == (
+        (KUEUE_NAME, "g"),
+        (KUEUE_TOTAL, "3"),
+    )
     assert pod_group_metadata(total) == ()

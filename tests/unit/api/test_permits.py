@@ -14,8 +14,15 @@ from gangsched.api.permits import format_permit, parse_permit
 from gangsched.model.objects import JointStart, PermitStamp, PromisedRoom
 from tests.builders import amounts
 
-NODES = st.dictionaries(st.from_regex(r"[a-z0-9][a-z0-9.-]{0,30}", fullmatch=True), st.integers(1, 600), max_size=20)
-ASKED = st.builds(amounts, gpus=st.integers(0, 8), cpu_milli=st.integers(0, 9_999), memory_bytes=st.integers(0, 2**40))
+NODES = st.dictionaries(
+    st.from_regex(r"[a-z0-9][a-z0-9.-]{0,30}", fullmatch=True), st.integers(1, 600), max_size=20
+)
+ASKED = st.builds(
+    amounts,
+    gpus=st.integers(0, 8),
+    cpu_milli=st.integers(0, 9_999),
+    memory_bytes=st.integers(0, 2**40),
+)
 ADMISSION = Path(__file__).parents[3] / "manifests" / "admission.yaml"
 UID = "0f4e2a6c-6a3e-4c1e-9a57-3b1d8f0f2c11"
 ROOM = '{"until":"2026-11-28T12:04:31Z","each":{"nvidia.com/gpu":"1"},"nodes":{"gpu-01":3}}'
@@ -29,15 +36,33 @@ ROOMS = st.builds(PromisedRoom, until_s=st.integers(0, 2**32), each=ASKED, place
 STARTS = st.builds(JointStart, st.integers(0, 10**9), st.integers(0, 2**32))
 
 
-@given(st.builds(PermitStamp, st.integers(0, 10**9), st.integers(1, 10**9), st.none() | ROOMS, st.none() | STARTS))
+@given(
+    st.builds(
+        PermitStamp,
+        st.integers(0, 10**9),
+        st.integers(1, 10**9),
+        st.none() | ROOMS,
+        st.none() | STARTS,
+    )
+)
 def test_what_is_written_is_read(stamp: PermitStamp) -> None:
     """B8: any room, with exact amounts."""
     assert parse_permit(format_permit(stamp, UID), UID) == stamp
 
 
-@given(st.builds(PermitStamp, st.integers(0, 10**9), st.integers(1, 10**9), st.none() | ROOMS, st.none() | STARTS))
+@given(
+    st.builds(
+        PermitStamp,
+        st.integers(0, 10**9),
+        st.integers(1, 10**9),
+        st.none() | ROOMS,
+        st.none() | STARTS,
+    )
+)
 def test_the_admission_policy_lets_every_stamp_pass(stamp: PermitStamp) -> None:
-    """B4: a stamp that the policy for bindings does not know would refuse every bind that has it."""
+    """B4: a stamp that the policy for bindings does not know would refuse every bind that
+    has it.
+    """
     found = re.findall(r"matches\(\s*'([^']+)'", ADMISSION.read_text())
     (pattern,) = [each for each in found if '"together"' in each]
     assert re.search(pattern, format_permit(stamp, UID)), format_permit(stamp, UID)
@@ -54,7 +79,9 @@ def test_the_text_is_that_of_the_manual() -> None:
 
 @pytest.mark.parametrize("other", ["", UID[:-1], UID.upper(), "u"])
 def test_a_stamp_of_another_pod_is_none(other: str) -> None:
-    """B4: nobody knows the uid of a pod before its creation, so a pod cannot be created with a stamp of its own."""
+    """B4: nobody knows the uid of a pod before its creation, so a pod cannot be created with a
+    stamp of its own.
+    """
     assert parse_permit(GOOD, other) is None
     assert parse_permit("1/1", other) is None
 

@@ -20,7 +20,9 @@ from gangsched.api.run_time import DEFAULT, RunTime, longest, run_time
 ALL = {EXPECTED_RUNTIME: "1h30m", SLURM_TIME_LIMIT: "60", KUEUE_MAX_EXEC_TIME: "120"}
 
 
-def stated(annotations: dict[str, str], deadline_s: int | None = None) -> tuple[tuple[str, str], ...]:
+def stated(
+    annotations: dict[str, str], deadline_s: int | None = None
+) -> tuple[tuple[str, str], ...]:
     """The metadata of a pod with these annotations."""
     return run_time_metadata({}, annotations, deadline_s)
 
@@ -30,7 +32,13 @@ def stated(annotations: dict[str, str], deadline_s: int | None = None) -> tuple[
     [
         (ALL, "5m", None, 7.0, (5400, EXPECTED_RUNTIME)),
         ({SLURM_TIME_LIMIT: "60"}, "5m", None, 7.0, (300, EXPECTED_RUNTIME)),
-        ({SLURM_TIME_LIMIT: "60", KUEUE_MAX_EXEC_TIME: "120"}, None, None, 7.0, (3600, SLURM_TIME_LIMIT)),
+        (
+            {SLURM_TIME_LIMIT: "60", KUEUE_MAX_EXEC_TIME: "120"},
+            None,
+            None,
+            7.0,
+            (3600, SLURM_TIME_LIMIT),
+        ),
         ({KUEUE_MAX_EXEC_TIME: "120"}, None, None, 7.0, (120, KUEUE_MAX_EXEC_TIME)),
         ({}, None, None, 7.0, (7, DEFAULT)),
         ({}, None, None, None, (math.inf, "")),
@@ -54,7 +62,8 @@ def test_precedence(
 
 
 @pytest.mark.parametrize(
-    "text", ["soon", "", "0s", "-5m", "1 h", "12", "nan", "NaNs", "inf", "1e3s", "1" + 30 * "0" + "s"]
+    "text",
+    ["soon", "", "0s", "-5m", "1 h", "12", "nan", "NaNs", "inf", "1e3s", "1" + 30 * "0" + "s"],
 )
 def test_bad_durations_are_passed_over_and_told(text: str) -> None:
     """The next source counts, and the problem says which value is used instead."""
@@ -67,7 +76,9 @@ def test_bad_durations_are_passed_over_and_told(text: str) -> None:
 
 def test_nothing_valid_is_unknown() -> None:
     """And said so, of the pod and of its PodGroup."""
-    found = run_time(stated({SLURM_TIME_LIMIT: "1.5"}), "x", where="pod ns/p", group="PodGroup ns/g")
+    found = run_time(
+        stated({SLURM_TIME_LIMIT: "1.5"}), "x", where="pod ns/p", group="PodGroup ns/g"
+    )
     assert found.seconds == math.inf
     assert [problem.used for problem in found.problems] == ["an unknown run time"] * 2
     assert [" of PodGroup ns/g " in problem.text for problem in found.problems] == [True, False]
@@ -75,7 +86,9 @@ def test_nothing_valid_is_unknown() -> None:
 
 @pytest.mark.parametrize("text", ["1" * 2**18, "0" * 2**18 + "5", "1h" * 2**17])
 def test_hostile_texts_cost_nothing_and_count_for_nothing(text: str) -> None:
-    """Of an annotation of 256 KiB little is kept, and it is bad even where its beginning or its end would be good."""
+    """Of an annotation of 256 KiB little is kept, and it is bad even where its beginning or its end
+    would be good.
+    """
     began_s = time.perf_counter()
     for key in ALL:
         kept = stated({key: text})
@@ -88,10 +101,15 @@ def test_hostile_texts_cost_nothing_and_count_for_nothing(text: str) -> None:
 
 
 def test_what_is_kept_is_what_counts() -> None:
-    """An annotation wins over a label; pods that state the same share one object; other keys are not kept."""
+    """An annotation wins over a label; pods that state the same share one object; other keys are
+    not kept.
+    """
     pod = {EXPECTED_RUNTIME: "1h", "app": "x"}
     assert run_time_metadata(pod, {EXPECTED_RUNTIME: "2h"}, None) == ((EXPECTED_RUNTIME, "2h"),)
-    assert run_time_metadata({KUEUE_MAX_EXEC_TIME: "5"}, {}, 30) == ((DEADLINE, "30"), (KUEUE_MAX_EXEC_TIME, "5"))
+    assert run_time_metadata({KUEUE_MAX_EXEC_TIME: "5"}, {}, 30) == (
+        (DEADLINE, "30"),
+        (KUEUE_MAX_EXEC_TIME, "5"),
+    )
     assert run_time_metadata(pod, {}, None) is run_time_metadata({}, dict(pod), None)
     assert run_time_metadata({"app": "x"}, {"app": "y"}, None) == ()
 

@@ -1,4 +1,6 @@
-"""What a gang says of its slices: read in full, or the gang waits with a sentence (semantics I3)."""
+"""What a gang says of its slices: read in full, or the gang waits with a sentence
+(semantics I3).
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,24 @@ from tests.unit.api.test_gang_spec import pod, pod_group, spec_of
             '[{"size": 6, "topology": "zone"}, {"size": 4, "topology": "rack"}]',
             "slices of 4 inside slices of 6, whose size must be",
         ),
-        ('[{"size": 4, "topology": "zone"}, {"size": 4, "topology": "rack"}]', "slices of 4 inside slices of 4"),
-        ('[{"size": 4, "topology": "rack"}, {"size": 2, "topology": "rack"}]', "names the same label in two layers"),
-        ("[" + ",".join(f'{{"size": {2**n}, "topology": "k{n}"}}' for n in (4, 3, 2, 1)) + "]", "lists more than 3"),
+        (
+            '[{"size": 4, "topology": "zone"}, {"size": 4, "topology": "rack"}]',
+            "slices of 4 inside slices of 4",
+        ),
+        (
+            '[{"size": 4, "topology": "rack"}, {"size": 2, "topology": "rack"}]',
+            "names the same label in two layers",
+        ),
+        (
+            "[" + ",".join(f'{{"size": {2**n}, "topology": "k{n}"}}' for n in (4, 3, 2, 1)) + "]",
+            "lists more than 3",
+        ),
     ],
 )
 def test_slices_that_cannot_be_kept_as_stated_keep_the_gang_waiting(text: str, why: str) -> None:
-    """I3: the sentence says what is wrong; started without them the gang would be spread over racks."""
+    """I3: the sentence says what is wrong; started without them the gang would be spread over
+    racks.
+    """
     spec = spec_of(pod(gang_metadata={keys.SLICES[0]: text}), group=pod_group(min_member=16))
     assert spec.waiting_for is not None
     assert why in spec.waiting_for
@@ -50,8 +63,13 @@ def test_slices_larger_than_the_gang_keep_it_waiting() -> None:
     too_large = spec_of(pod(gang_metadata=stated), group=pod_group(min_member=4))
     assert too_large.waiting_for is not None
     assert "slices of 8 pods (gangsched.dev/slices of pod ns/" in too_large.waiting_for
-    assert f"are larger than gang ns/g of 4 pods: correct the slices, or {keys.TOTAL[0]}" in too_large.waiting_for
-    elastic = spec_of(pod(gang_metadata={**stated, keys.TOTAL[0]: "16"}), group=pod_group(min_member=4))
+    assert (
+        f"are larger than gang ns/g of 4 pods: correct the slices, or {keys.TOTAL[0]}"
+        in too_large.waiting_for
+    )
+    elastic = spec_of(
+        pod(gang_metadata={**stated, keys.TOTAL[0]: "16"}), group=pod_group(min_member=4)
+    )
     assert elastic.waiting_for is None
     assert elastic.constraints.slices == (SliceLayer(8, "zone"), SliceLayer(4, "rack"))
 
@@ -68,20 +86,26 @@ def test_a_gang_with_slices_is_strict() -> None:
     )
 
 
-# --- Kueue's annotations --------------------------------------------------------------------------------------------
+# --- Kueue's annotations ------------------------------------------------------------------------
 
 REQUIRED, CONSTRAINTS = keys.KUEUE_TOPOLOGY[0], keys.SLICES[1]
 
 
 def kueue_pod(annotations: Mapping[str, str], name: str = "p", **fields: Any) -> Pod:
     """A pod of a Kueue group with these annotations, read as from the API server."""
-    metadata = keys.pod_gang_metadata({keys.KUEUE_NAME: "g"}, {keys.KUEUE_TOTAL: "4", **annotations})
+    metadata = keys.pod_gang_metadata(
+        {keys.KUEUE_NAME: "g"}, {keys.KUEUE_TOTAL: "4", **annotations}
+    )
     return msgspec.structs.replace(pod(name), gang_metadata=metadata, **fields)
 
 
 def test_kueues_required_level_holds_beside_our_own() -> None:
-    """I3: what two projects require of one gang, both require; a preference is the first that is stated."""
-    spec = spec_of(kueue_pod({REQUIRED: "rack", keys.TOPOLOGY[0]: "zone", keys.PREFERRED_TOPOLOGY[1]: "block"}))
+    """I3: what two projects require of one gang, both require; a preference is the first that is
+    stated.
+    """
+    spec = spec_of(
+        kueue_pod({REQUIRED: "rack", keys.TOPOLOGY[0]: "zone", keys.PREFERRED_TOPOLOGY[1]: "block"})
+    )
     assert spec.constraints.topology == ("rack", "zone")
     assert spec.constraints.preferred == "block"
     assert spec.waiting_for is None
@@ -108,7 +132,10 @@ def test_kueues_slices_are_ours(annotations: Mapping[str, str]) -> None:
     ("annotations", "why"),
     [
         ({keys.KUEUE_SLICE_TOPOLOGY: "rack"}, '"size" is not a positive number of pods'),
-        ({keys.KUEUE_SLICE_TOPOLOGY: "rack", keys.KUEUE_SLICE_SIZE: "two"}, '"size" is not a positive number of pods'),
+        (
+            {keys.KUEUE_SLICE_TOPOLOGY: "rack", keys.KUEUE_SLICE_SIZE: "two"},
+            '"size" is not a positive number of pods',
+        ),
         ({keys.KUEUE_SLICE_SIZE: "2"}, '"topology" is not a label key'),
         (
             {
@@ -121,7 +148,9 @@ def test_kueues_slices_are_ours(annotations: Mapping[str, str]) -> None:
         ({keys.KUEUE_SLICE_TOPOLOGY: "rack", keys.KUEUE_SLICE_SIZE: "8"}, "are larger than gang"),
     ],
 )
-def test_kueues_slices_that_cannot_be_kept_keep_the_gang_waiting(annotations: Mapping[str, str], why: str) -> None:
+def test_kueues_slices_that_cannot_be_kept_keep_the_gang_waiting(
+    annotations: Mapping[str, str], why: str
+) -> None:
     """I3: one annotation without the other, both forms, no number, more than there are pods."""
     spec = spec_of(kueue_pod(annotations))
     assert spec.waiting_for is not None
@@ -129,14 +158,18 @@ def test_kueues_slices_that_cannot_be_kept_keep_the_gang_waiting(annotations: Ma
 
 
 def test_kueues_levels_bind_the_whole_gang_or_it_waits() -> None:
-    """I3: Kueue states them for each set of pods; a gang that differs is not placed as if it did not."""
+    """I3: Kueue states them for each set of pods; a gang that differs is not placed as if it did
+    not.
+    """
     spec = spec_of(kueue_pod({REQUIRED: "rack"}, "a"), kueue_pod({}, "b"))
     assert spec.waiting_for is not None
     assert f"{REQUIRED} differs between ns/a, ns/b" in spec.waiting_for
 
 
 def test_what_kueue_has_placed_itself_is_not_placed_again() -> None:
-    """I3: selectors say all of it then, also where sets of pods differ; a selector of the user's own says nothing."""
+    """I3: selectors say all of it then, also where sets of pods differ; a selector of the user's
+    own says nothing.
+    """
     chosen = builders.shape(node_selector=(("kubernetes.io/hostname", "n1"),))
     stated = {REQUIRED: "rack", keys.KUEUE_SLICE_TOPOLOGY: "rack", keys.KUEUE_SLICE_SIZE: "2"}
     admitted = kueue_pod(stated, "a", shape=chosen, labels={"kueue.x-k8s.io/tas": "true"})
@@ -146,7 +179,9 @@ def test_what_kueue_has_placed_itself_is_not_placed_again() -> None:
 
 
 def test_exclusive_jobs_that_a_gang_waits_for_are_told() -> None:
-    """E4: JobSet creates the other pods of a Job when its first one runs, but not for labelled nodes."""
+    """E4: JobSet creates the other pods of a Job when its first one runs, but not for labelled
+    nodes.
+    """
     exclusive = {keys.JOBSET_EXCLUSIVE: "rack"}
     spec = spec_of(kueue_pod(exclusive))
     assert spec.waiting_for is None

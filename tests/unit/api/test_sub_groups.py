@@ -21,13 +21,22 @@ MARK = VOLCANO + "/group-name"
 
 def role(name: str = "decode", **fields: Any) -> dict[str, Any]:
     """An entry that selects the pods of a role and divides them by their number."""
-    entry = {"name": name, "labelSelector": {"matchLabels": {"role": name}}, "matchLabelKeys": ["number"]}
+    entry = {
+        "name": name,
+        "labelSelector": {"matchLabels": {"role": name}},
+        "matchLabelKeys": ["number"],
+    }
     return {**entry, "subGroupSize": 2, **fields}
 
 
 def group(*policy: Any, annotations: dict[str, str] | None = None, **spec: Any) -> PodGroup:
     """PodGroup ns/g of Volcano with this policy."""
-    metadata: dict[str, Any] = {"namespace": "ns", "name": "g", "uid": "u", "annotations": annotations or {}}
+    metadata: dict[str, Any] = {
+        "namespace": "ns",
+        "name": "g",
+        "uid": "u",
+        "annotations": annotations or {},
+    }
     metadata["creationTimestamp"] = "2024-05-01T12:00:01Z"
     spec = {"subGroupPolicy": list(policy), **spec}
     return parse_pod_group({"apiVersion": f"{VOLCANO}/v1beta1", "metadata": metadata, "spec": spec})
@@ -35,7 +44,11 @@ def group(*policy: Any, annotations: dict[str, str] | None = None, **spec: Any) 
 
 def of(name: str, number: int, count: int = 2, *, first: int = 0, **fields: Any) -> list[Pod]:
     """Pods of one sub group of a role."""
-    given = {"gang_metadata": ((MARK, "g"),), "labels": {"role": name, "number": str(number)}, **fields}
+    given = {
+        "gang_metadata": ((MARK, "g"),),
+        "labels": {"role": name, "number": str(number)},
+        **fields,
+    }
     return [pod(f"{name}-{number}-{each}", **given) for each in range(first, first + count)]
 
 
@@ -45,7 +58,9 @@ def bound(world: World) -> set[str]:
 
 
 def test_two_roles_start_whole_and_together() -> None:
-    """Each role needs its minimum; a further sub group starts whole, pods of no entry last, one by one."""
+    """Each role needs its minimum; a further sub group starts whole, pods of no entry last, one by
+    one.
+    """
     world = World(node("a", 7))
     world.declare(group(role("decode", minSubGroups=2), role("prefill", minSubGroups=1)))
     world.create(of("decode", 0), of("decode", 1), of("decode", 2), of("other", 0, 3))
@@ -68,7 +83,9 @@ def test_two_roles_start_whole_and_together() -> None:
 
 @pytest.mark.parametrize("is_late", [True, False])
 def test_the_object_may_come_after_its_pods(is_late: bool) -> None:
-    """A1: pods wait for the object, and are divided once it is there; a restart reads both in any order."""
+    """A1: pods wait for the object, and are divided once it is there; a restart reads both in any
+    order.
+    """
     world = World(node("a", 3))
     pods, declared = [*of("decode", 0), *of("decode", 1)], group(role(minSubGroups=1))
     if is_late:
@@ -105,13 +122,20 @@ def test_an_edit_divides_pods_anew_and_a_deletion_ends_the_tree() -> None:
 
 
 def test_a_pod_of_two_entries_refuses_all_of_them() -> None:
-    """A5: which minimum it would count for nobody can say; when its labels are correct, all start."""
+    """A5: which minimum it would count for nobody can say; when its labels are correct,
+    all start.
+    """
     world = World(node("a", 8))
-    both = {"matchExpressions": [{"key": "role", "operator": "In", "values": ["decode", "prefill"]}]}
+    both = {
+        "matchExpressions": [{"key": "role", "operator": "In", "values": ["decode", "prefill"]}]
+    }
     world.declare(group(role(), role("all", labelSelector=both)))
     pods = world.create(of("decode", 0))
     world.settle().told()
-    text = f"pod {pods[0].key} is selected by two entries in subGroupPolicy of PodGroup ns/g: correct them"
+    text = (
+        f"pod {pods[0].key} is selected by two entries in subGroupPolicy of PodGroup ns/g: correct"
+        " them"
+    )
     assert world.bound() == {}
     assert world.condition(pods[0]) == ("InvalidGang", text)
     for each in pods:
@@ -120,7 +144,9 @@ def test_a_pod_of_two_entries_refuses_all_of_them() -> None:
 
 
 def test_a_label_that_changes_moves_a_pod() -> None:
-    """I2: a pod is in the sub group that its labels say now; a pod without a label of the entry is in none."""
+    """I2: a pod is in the sub group that its labels say now; a pod without a label of the entry is
+    in none.
+    """
     world = World(node("a", 8))
     world.declare(group(role(minSubGroups=1)))
     (one, _), (two, _) = world.create(of("decode", 0)), world.create(of("decode", 1))
@@ -163,14 +189,23 @@ def test_a_required_level_holds_for_the_whole_tree() -> None:
     ("entry", "said"),
     [
         ({"name": "a"}, "spec.subGroupPolicy[0] of PodGroup ns/g: labelSelector is missing"),
-        (role(name="A b"), 'spec.subGroupPolicy[0] of PodGroup ns/g: name "A b" is not the name of an object'),
-        (role(subGroupSize=0), 'spec.subGroupPolicy[0] of PodGroup ns/g: subGroupSize "0" is not a number from 1'),
+        (
+            role(name="A b"),
+            'spec.subGroupPolicy[0] of PodGroup ns/g: name "A b" is not the name of an object',
+        ),
+        (
+            role(subGroupSize=0),
+            'spec.subGroupPolicy[0] of PodGroup ns/g: subGroupSize "0" is not a number from 1',
+        ),
         (
             role(minSubGroups=True),
             'spec.subGroupPolicy[0] of PodGroup ns/g: minSubGroups "True" is not a number from 0',
         ),
         (role(matchLabelKeys="number"), "spec.subGroupPolicy[0] of PodGroup ns/g: matchLabelKeys"),
-        (role(labelSelector={"matchLabel": {}}), "spec.subGroupPolicy[0] of PodGroup ns/g: labelSelector has the unkn"),
+        (
+            role(labelSelector={"matchLabel": {}}),
+            "spec.subGroupPolicy[0] of PodGroup ns/g: labelSelector has the unkn",
+        ),
         (
             role(labelSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
             "spec.subGroupPolicy[0] of PodGroup ns/g: ",
@@ -187,27 +222,46 @@ def test_an_entry_that_cannot_be_read_refuses(entry: Any, said: str) -> None:
 
 
 def test_policies_are_bounded() -> None:
-    """Entries and what their selectors compare are few, since each pod is compared with all of it."""
+    """Entries and what their selectors compare are few, since each pod is compared with all
+    of it.
+    """
     assert "33 entries" in group(*(role(f"r{each}") for each in range(33))).invalid[0]
-    many = {"matchExpressions": [{"key": "a", "operator": "In", "values": [str(each) for each in range(800)]}]}
-    assert "more than 1024 requirements" in group(role(labelSelector=many), role("b", labelSelector=many)).invalid[0]
+    many = {
+        "matchExpressions": [
+            {"key": "a", "operator": "In", "values": [str(each) for each in range(800)]}
+        ]
+    }
+    assert (
+        "more than 1024 requirements"
+        in group(role(labelSelector=many), role("b", labelSelector=many)).invalid[0]
+    )
     assert "two entries with the name" in group(role(), role()).invalid[0]
 
 
 def test_min_member_holds_beside_sub_groups() -> None:
-    """Of one entry so many sub groups that they have minMember pods; of several, nobody says which."""
-    (_, entry, _) = group(role(), minMember=5).parts
+    """Of one entry so many sub groups that they have minMember pods; of several, nobody
+    says which.
+    """
+    _, entry, _ = group(role(), minMember=5).parts
     assert entry.min_children == 3
     assert group(role(minSubGroups=1), role("b", minSubGroups=1), minMember=4).unsupported == ()
     (said,) = group(role(minSubGroups=1), role("b"), minMember=4).unsupported
-    assert said.startswith("the sub groups that subGroupPolicy of PodGroup ns/g requires have 2 pods, fewer than")
+    assert said.startswith(
+        "the sub groups that subGroupPolicy of PodGroup ns/g requires have 2 pods, fewer than"
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"minTaskMember": {"a": 1}, "minMember": 1}, "PodGroup ns/g has both minTaskMember and subGroupPolicy"),
-        ({"annotations": {keys.MIN[0]: "3"}}, f"annotation {keys.MIN[0]} of PodGroup ns/g cannot be combined"),
+        (
+            {"minTaskMember": {"a": 1}, "minMember": 1},
+            "PodGroup ns/g has both minTaskMember and subGroupPolicy",
+        ),
+        (
+            {"annotations": {keys.MIN[0]: "3"}},
+            f"annotation {keys.MIN[0]} of PodGroup ns/g cannot be combined",
+        ),
     ],
 )
 def test_two_kinds_of_minimum_refuse(fields: dict[str, Any], said: str) -> None:
@@ -223,7 +277,9 @@ def test_hyper_nodes_of_an_entry(mode: str, where: str) -> None:
 
 
 def test_pods_move_a_few_at_a_time() -> None:
-    """Attack: an object of 600 pods that changes again and again; a turn assigns a bounded number of them."""
+    """Attack: an object of 600 pods that changes again and again; a turn assigns a bounded number
+    of them.
+    """
     world = World(node("a", 1))
     world.create(*(of("decode", number, 1) for number in range(600)))
     world.settle()

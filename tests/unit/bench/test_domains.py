@@ -14,7 +14,9 @@ def test_required_domains_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row["plan_ms"] > 0 < row["cold_ms"] for row in found if "plan_ms" in row)
     different = [row for row in found if "demands" in row]
     assert [row["demands"] for row in different] == [2, 2, 2, 2]
-    assert all(0 <= row["four"] <= row["start"] <= 2 <= row["next_most_ms"] * 1e6 for row in different)
+    assert all(
+        0 <= row["four"] <= row["start"] <= 2 <= row["next_most_ms"] * 1e6 for row in different
+    )
 
 
 def test_a_plan_that_decides_otherwise_is_no_figure() -> None:

@@ -27,15 +27,25 @@ def test_clusters_are_filled(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Every policy fills both clusters, never beyond their GPUs, and packing beats spreading."""
-    monkeypatch.setattr(packing, "PHILLY_GPUS", of_size(packing.PHILLY_GPUS[::12], packing.PHILLY_GPUS))
+    monkeypatch.setattr(
+        packing, "PHILLY_GPUS", of_size(packing.PHILLY_GPUS[::12], packing.PHILLY_GPUS)
+    )
     nodes = write(
         tmp_path / "nodes.csv",
-        *({"sn": f"n{n}", "cpu_milli": 64_000, "memory_mib": 262_144, "gpu": 8} for n in range(of_size(4, 8))),
+        *(
+            {"sn": f"n{n}", "cpu_milli": 64_000, "memory_mib": 262_144, "gpu": 8}
+            for n in range(of_size(4, 8))
+        ),
     )
     pods = write(
         tmp_path / "pods.csv",
         *(
-            {"cpu_milli": 4_000 * gpu, "memory_mib": 16_384 * gpu, "num_gpu": gpu, "gpu_milli": share}
+            {
+                "cpu_milli": 4_000 * gpu,
+                "memory_mib": 16_384 * gpu,
+                "num_gpu": gpu,
+                "gpu_milli": share,
+            }
             for gpu, share in ((1, 1000), (1, 1000), (2, 1000), (8, 1000), (1, 500), (0, 0))
         ),
     )
@@ -51,7 +61,9 @@ def test_clusters_are_filled(
         assert by_name[trace, "gangsched"] > by_name[trace, "least-allocated"]
 
 
-def test_a_trace_that_is_not_there_is_skipped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_trace_that_is_not_there_is_skipped(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """Without its file a trace costs a sentence, not a failure."""
     packing.main(["--philly", str(tmp_path / "none.csv")])
     assert capsys.readouterr().out.splitlines() == [

@@ -8,10 +8,17 @@ from tests.unit.bench.printed import figures
 
 
 def test_plans_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every case is placed whole by `plan` and by the naive loop, and both are timed; then plans that preempt."""
+    """Every case is placed whole by `plan` and by the naive loop, and both are timed; then plans
+    that preempt.
+    """
     plan.main(["--part", "50", "--repeat", "1", "--json"])
     *found, plain, gangs, zone, rack, slices = figures(capsys)
-    assert [(row["pods"], row["nodes"]) for row in found] == [(20, 100), (20, 100), (2, 20), (2, 100)]
+    assert [(row["pods"], row["nodes"]) for row in found] == [
+        (20, 100),
+        (20, 100),
+        (2, 20),
+        (2, 100),
+    ]
     assert all(row["plan_ms"] > 0 and row["naive_ms"] > 0 for row in found)
     assert all(row["plan_ms"] > 0 for row in (plain, gangs, zone, rack, slices))
 

@@ -21,8 +21,13 @@ def test_writes_are_counted_by_object() -> None:
 
 
 def test_missed_goals_are_named() -> None:
-    """Three writes a pod that is created, one a refused pod, two statuses a refused gang a minute."""
-    created, refused = Writes("created", 58, 999, 3, 12, 12), Writes("refused", 300, 2_000, 1, 900, 10)
+    """Three writes a pod that is created, one a refused pod, two statuses a refused gang
+    a minute.
+    """
+    created, refused = (
+        Writes("created", 58, 999, 3, 12, 12),
+        Writes("refused", 300, 2_000, 1, 900, 10),
+    )
     assert missed(created, refused) == []
     assert len(missed(Writes("created", 58, 999, 4, 12, 12), refused)) == 1
     assert len(missed(created, Writes("refused", 300, 2_000, 2, 900, 11))) == 2

@@ -1,4 +1,6 @@
-"""The tools' client against a server that misbehaves the way real ones do: closing, refusing, expiring."""
+"""The tools' client against a server that misbehaves the way real ones do: closing, refusing,
+expiring.
+"""
 
 import ssl
 from collections.abc import Iterator
@@ -37,7 +39,9 @@ def server(tmp_path: Path) -> Iterator[Served]:
 @pytest.fixture
 def api(server: Served, tmp_path: Path) -> Iterator[Api]:
     """Its client."""
-    client = Api(server.url, ssl.create_default_context(cafile=str(tmp_path / "ca.crt")), timeout_s=5.0)
+    client = Api(
+        server.url, ssl.create_default_context(cafile=str(tmp_path / "ca.crt")), timeout_s=5.0
+    )
     yield client
     client.close()
 
@@ -56,7 +60,9 @@ def listing(version: int, *items: dict[str, Any], more: str = "") -> dict[str, A
 
 
 def test_a_kept_connection_that_was_closed_is_replaced(server: Served, api: Api) -> None:
-    """The caller does not notice that the server closed an idle connection; while it is open it is used again."""
+    """The caller does not notice that the server closed an idle connection; while it is open it is
+    used again.
+    """
     for path in "/a", "/b":
         server.script(path, {"of": path})
     for path in "/c", "/d", "/e":
@@ -88,12 +94,21 @@ def test_a_list_reads_every_page(server: Served, api: Api) -> None:
     listed = api.list("/pods")
     assert [one["metadata"]["name"] for one in listed.items] == ["a", "b"]
     assert listed.resource_version == "7"
-    assert [request.path_qs for request in server.seen] == ["/pods?limit=500", "/pods?limit=500&continue=next"]
+    assert [request.path_qs for request in server.seen] == [
+        "/pods?limit=500",
+        "/pods?limit=500&continue=next",
+    ]
 
 
-def test_a_watch_goes_on_where_it_was_and_a_gap_is_told_as_changes(server: Served, api: Api) -> None:
-    """An ended stream is resumed after the last version; after 410 the difference to a new list is told."""
-    server.script("/pods", listing(5, item("a", 3), item("b", 4)), listing(20, *(item(*one) for one in LATER)))
+def test_a_watch_goes_on_where_it_was_and_a_gap_is_told_as_changes(
+    server: Served, api: Api
+) -> None:
+    """An ended stream is resumed after the last version; after 410 the difference to a new list is
+    told.
+    """
+    server.script(
+        "/pods", listing(5, item("a", 3), item("b", 4)), listing(20, *(item(*one) for one in LATER))
+    )
     server.will(
         "WATCH",
         "/pods",
@@ -102,7 +117,9 @@ def test_a_watch_goes_on_where_it_was_and_a_gap_is_told_as_changes(server: Serve
         streams(line("DELETED", item("a", 21)), hold=True),
     )
     told: list[tuple[str, str]] = []
-    with Following(api, "/pods", on_change=lambda kind, one, _: told.append((kind, one["metadata"]["name"]))) as pods:
+    with Following(
+        api, "/pods", on_change=lambda kind, one, _: told.append((kind, one["metadata"]["name"]))
+    ) as pods:
         pods.wait_for(lambda all_pods: set(all_pods) == {"uid-c", "uid-d"}, within_s=5)
     assert [kind + " " + name for kind, name in told] == [
         "ADDED a",
@@ -118,7 +135,9 @@ def test_a_watch_goes_on_where_it_was_and_a_gap_is_told_as_changes(server: Serve
 
 
 def test_waiting_ends_with_what_was_waited_for(server: Served, api: Api) -> None:
-    """A wait that is in vain names what it waited for, and one on a following that failed raises its error."""
+    """A wait that is in vain names what it waited for, and one on a following that failed raises
+    its error.
+    """
     server.script("/pods", listing(5))
     server.will("WATCH", "/pods", says({"message": "no longer"}, 403), streams(hold=True))
     pods = Following(api, "/pods")

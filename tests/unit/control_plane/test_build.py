@@ -1,4 +1,6 @@
-"""hack/control-plane/build.py: what is up to date, what comes from elsewhere, and that nothing half-made is left."""
+"""hack/control-plane/build.py: what is up to date, what comes from elsewhere, and that nothing
+half-made is left.
+"""
 
 import importlib.util
 import os
@@ -86,7 +88,9 @@ def test_what_is_built_on_demand_is_not_built_by_default(
 def test_another_release_is_built_beside_the_first(
     build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--version 1.37` builds Kubernetes of its own go.mod into a folder of its own, and leaves the rest as it is."""
+    """`--version 1.37` builds Kubernetes of its own go.mod into a folder of its own, and leaves the
+    rest as it is.
+    """
     assets = tmp_path / "assets"
     assets.mkdir()
     (assets / "kube-scheduler").write_text("of whatever release")
@@ -94,7 +98,9 @@ def test_another_release_is_built_beside_the_first(
     build.build(list(build.TARGETS))
     before = {path.name: path.stat().st_mtime_ns for path in bin_of(build).iterdir()}
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
-    monkeypatch.setattr(sys, "argv", ["build.py", "--version", "1.37", "kube-apiserver", "kube-scheduler", "e2e"])
+    monkeypatch.setattr(
+        sys, "argv", ["build.py", "--version", "1.37", "kube-apiserver", "kube-scheduler", "e2e"]
+    )
     assert build.main() == 0
     assert {path.name: path.stat().st_mtime_ns for path in bin_of(build).iterdir()} == before
     assert {path.name: path.read_text() for path in bin_of(build, "1.37").iterdir()} == {
@@ -113,7 +119,9 @@ def test_another_release_is_built_beside_the_first(
 def test_each_release_is_of_its_minor(build: ModuleType) -> None:
     """Its go.mod pins that minor, and every staging module to the twin release."""
     for release in build.OTHER_RELEASES:
-        (apiserver,) = [target for target in build.targets(release) if target.name == "kube-apiserver"]
+        (apiserver,) = [
+            target for target in build.targets(release) if target.name == "kube-apiserver"
+        ]
         assert apiserver.version.startswith(f"v{release}.")
         twin = apiserver.version.replace("v1.", "v0.", 1)
         pinned = re.findall(r"=> (k8s\.io/\S+) (v\S+)", build.read_mod(apiserver.folder))
@@ -153,18 +161,26 @@ def test_a_second_build_does_nothing(build: ModuleType, capsys: pytest.CaptureFi
     assert "etcd" not in told.replace(str(bin_of(build)), "")
 
 
-def test_a_failed_build_leaves_the_old_binary_or_none(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_build_leaves_the_old_binary_or_none(
+    build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When Go fails, its last words are the error and no half-made file appears."""
     monkeypatch.setenv("FAKE_GO_FAILS", build.ETCD.package)
-    with pytest.raises(build.BuildError, match=r"Building etcd failed: main.go:1:2: it does not compile"):
+    with pytest.raises(
+        build.BuildError, match=r"Building etcd failed: main.go:1:2: it does not compile"
+    ):
         build.build(list(build.TARGETS))
     assert not build.ETCD.binary.exists()
     assert not build.up_to_date(build.ETCD)
     assert list(build.CACHE.glob("building-*")) == []
 
 
-def test_the_longest_build_comes_first_and_shares_what_its_module_compiles(build: ModuleType) -> None:
-    """One `go build` for all commands of Kubernetes, before those of smaller modules; nothing is built twice."""
+def test_the_longest_build_comes_first_and_shares_what_its_module_compiles(
+    build: ModuleType,
+) -> None:
+    """One `go build` for all commands of Kubernetes, before those of smaller modules; nothing is
+    built twice.
+    """
     batches = build.batches_of(build.TARGETS)
     assert batches[0].name == "kube-apiserver, kube-scheduler, kube-controller-manager, kubectl"
     assert [batch.name for batch in batches[1:]] == ["helm", "kwok", "etcd"]
@@ -174,7 +190,9 @@ def test_the_longest_build_comes_first_and_shares_what_its_module_compiles(build
     }
 
 
-def test_a_failure_ends_the_build_beside_it(build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_ends_the_build_beside_it(
+    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody waits minutes for a build that is of no use any more."""
     hangs = tmp_path / "hangs"
     monkeypatch.setenv("FAKE_GO_HANGS", str(hangs))
@@ -188,7 +206,9 @@ def test_a_failure_ends_the_build_beside_it(build: ModuleType, tmp_path: Path, m
 def test_kubebuilder_assets_are_used_for_what_they_hold(
     build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ready-made etcd is linked and the rest built; without the variable etcd is built after all."""
+    """A ready-made etcd is linked and the rest built; without the variable etcd is built
+    after all.
+    """
     assets = tmp_path / "assets"
     assets.mkdir()
     (assets / "etcd").write_text("ready-made")
@@ -206,8 +226,12 @@ def test_kubebuilder_assets_are_used_for_what_they_hold(
     assert (assets / "etcd").read_text() == "ready-made"
 
 
-def test_an_old_go_is_replaced_by_the_one_from_pypi(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Go older than go.mod asks for is not used; when PyPI cannot help either, one sentence says what to install."""
+def test_an_old_go_is_replaced_by_the_one_from_pypi(
+    build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Go older than go.mod asks for is not used; when PyPI cannot help either, one sentence says
+    what to install.
+    """
     monkeypatch.setenv("FAKE_GO_VERSION", "1.19.8")
     ran: list[list[str]] = []
 

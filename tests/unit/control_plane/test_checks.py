@@ -1,4 +1,6 @@
-"""The observer must see what it is there to see: each test plays it a breach, or the closest thing that is none."""
+"""The observer must see what it is there to see: each test plays it a breach, or the closest thing
+that is none.
+"""
 
 from typing import Any
 
@@ -7,7 +9,9 @@ from control_plane.objects import gang_annotations, node, pod
 
 
 def bound(name: str, on: str, phase: str = "Pending", **options: Any) -> dict[str, Any]:
-    """A pod as the server tells it once it is bound; its requests are as the server would default them."""
+    """A pod as the server tells it once it is bound; its requests are as the server would default
+    them.
+    """
     made = pod(name, "ns", **options)
     resources = made["spec"]["containers"][0]["resources"]
     resources["requests"] = {**resources["requests"], **resources.get("limits", {})}
@@ -26,7 +30,9 @@ def checks(**nodes: int) -> Checks:
 
 
 def test_a_node_with_one_pod_too_many_is_told_once_with_its_resource() -> None:
-    """Nine GPUs on a node of eight are a breach that names node, resource and pod; eight are none."""
+    """Nine GPUs on a node of eight are a breach that names node, resource and pod; eight
+    are none.
+    """
     seen = checks(a=8)
     for index in range(8):
         seen.pod_changed("MODIFIED", bound(f"p{index}", "a", gpus=1), 1.0)
@@ -37,7 +43,9 @@ def test_a_node_with_one_pod_too_many_is_told_once_with_its_resource() -> None:
 
 
 def test_a_node_that_grew_before_the_bind_but_is_told_after_it_is_no_breach() -> None:
-    """Two watches keep no common order: the version of the node says whether it had the room when the pod came."""
+    """Two watches keep no common order: the version of the node says whether it had the room when
+    the pod came.
+    """
     for node_version, breaches in (("6", 0), ("8", 1)):
         seen = checks(a=0)
         late = bound("p", "a", gpus=1)
@@ -74,7 +82,9 @@ def test_a_finished_or_deleted_pod_frees_its_room() -> None:
 
 
 def test_a_gang_left_between_none_and_its_minimum_is_told_after_the_limit() -> None:
-    """One of two members bound is a breach after 2 s, told once, not before; with both it never is."""
+    """One of two members bound is a breach after 2 s, told once, not before; with both it
+    never is.
+    """
     seen = checks(a=8)
     for name in ("whole", "half"):
         seen.expect(f"ns/{name}", 2)
@@ -103,7 +113,9 @@ def test_members_that_end_one_by_one_do_not_make_a_gang_partly_bound() -> None:
 
 
 def test_a_late_second_half_is_told_even_if_nobody_looked() -> None:
-    """A gang that took 3 s to become whole is a breach also when the observer was not asked in between."""
+    """A gang that took 3 s to become whole is a breach also when the observer was not asked in
+    between.
+    """
     seen = checks(a=8)
     seen.expect("ns/g", 2)
     seen.pod_changed("ADDED", bound("g-0", "a", gang="g"), 1.0)

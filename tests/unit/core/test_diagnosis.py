@@ -1,4 +1,6 @@
-"""What a refusal names: who finds no room, what it asks for, what there is, and what can never fit (semantics E1)."""
+"""What a refusal names: who finds no room, what it asks for, what there is, and what can never fit
+(semantics E1).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.builders import gang, group, node, pod, snapshot, verdict_on
 TAINTED = (Taint(key="team", value="b", effect="NoSchedule"),)
 
 
-def told(nodes: list[Node], pods: list[Pod], *, used: dict[str, int] | None = None, plain: bool = False) -> Refusal:
+def told(
+    nodes: list[Node], pods: list[Pod], *, used: dict[str, int] | None = None, plain: bool = False
+) -> Refusal:
     """What a gang of these pods is told; `used` are GPUs that others use, by node."""
     others = [(pod(f"other-{name}", gpus=gpus), name) for name, gpus in (used or {}).items()]
     of = group(gang("ns/g", pods, plain=plain))
@@ -27,12 +31,17 @@ def four(gpus: int) -> list[Pod]:
 
 
 def test_room_for_some_names_what_is_free_on_one_node() -> None:
-    """Fragmented: enough in all, and on no node enough for one more; the stable part has no number that moves."""
+    """Fragmented: enough in all, and on no node enough for one more; the stable part has no number
+    that moves.
+    """
     nodes = [node(f"n{index}", 8) for index in range(4)]
     refusal = told(nodes, four(8), used={"n0": 2, "n1": 2, "n2": 2, "n3": 2})
-    assert refusal.message == "gang ns/g needs room for 4 more pods, each asking for 8 nvidia.com/gpu"
+    assert (
+        refusal.message == "gang ns/g needs room for 4 more pods, each asking for 8 nvidia.com/gpu"
+    )
     assert refusal.now.startswith(
-        "there is room for 0. 24 nvidia.com/gpu are free in total, at most 6 on one node; the largest node has 8. 0/4"
+        "there is room for 0. 24 nvidia.com/gpu are free in total, at most 6 on one node; the"
+        " largest node has 8. 0/4"
     )
     assert told(nodes, four(8), used={"n0": 5}).message == refusal.message
 
@@ -40,8 +49,16 @@ def test_room_for_some_names_what_is_free_on_one_node() -> None:
 @pytest.mark.parametrize(
     ("nodes", "gpus", "never"),
     [
-        ([node("a", 8), node("b", 4)], 9, "asks for 9 nvidia.com/gpu, and no eligible node offers more than 8"),
-        ([node("a", 4), node("b", 8, taints=TAINTED)], 8, "8 nvidia.com/gpu, and no eligible node offers more"),
+        (
+            [node("a", 8), node("b", 4)],
+            9,
+            "asks for 9 nvidia.com/gpu, and no eligible node offers more than 8",
+        ),
+        (
+            [node("a", 4), node("b", 8, taints=TAINTED)],
+            8,
+            "8 nvidia.com/gpu, and no eligible node offers more",
+        ),
         ([node("a", 0)], 1, "it asks for 1 nvidia.com/gpu, and no eligible node offers any"),
     ],
 )
@@ -57,8 +74,9 @@ def test_amounts_that_no_one_node_has_together_never_fit() -> None:
     """Each amount is there, on different nodes."""
     nodes = [node("a", 8, cpu_milli=1_000), node("b", 0)]
     refusal = told(nodes, [pod("g-0", gpus=8, cpu_milli=8_000)])
-    assert "can never fit: it asks for 8 cpu, 8 nvidia.com/gpu, and no eligible node offers all of it" in (
-        refusal.message
+    assert (
+        "can never fit: it asks for 8 cpu, 8 nvidia.com/gpu, and no eligible node offers all of it"
+        in (refusal.message)
     )
 
 
@@ -66,7 +84,9 @@ def test_too_many_members_never_fit() -> None:
     """Impossible by their number; a busy cluster is told apart from one that is too small."""
     nodes = [node("a", 8), node("b", 8)]
     refusal = told(nodes, four(8))
-    assert refusal.message.endswith("can never fit: even when empty, eligible nodes hold only 2 of them")
+    assert refusal.message.endswith(
+        "can never fit: even when empty, eligible nodes hold only 2 of them"
+    )
     assert "never" not in told([*nodes, node("c", 8), node("d", 8)], four(8), used={"a": 1}).message
 
 
@@ -74,15 +94,19 @@ def test_only_the_member_that_finds_no_room_is_named() -> None:
     """Mixed: the others would fit, and are not told that something is insufficient for them."""
     pods = [pod("g-fits", gpus=1), pod("g-large", gpus=6)]
     refusal = told([node("a", 8), node("b", 4)], pods, used={"a": 4})
-    assert refusal.message == "gang ns/g needs room for 2 more pods; pod ns/g-large asks for 6 nvidia.com/gpu"
+    assert (
+        refusal.message
+        == "gang ns/g needs room for 2 more pods; pod ns/g-large asks for 6 nvidia.com/gpu"
+    )
     assert "Insufficient" not in refusal.message
 
 
 def test_no_node_to_use_is_said_as_it_is() -> None:
     """Neither full nor too small: closed."""
     refusal = told([node("a", 8, taints=TAINTED)], four(1))
-    assert refusal.message == (
-        "gang ns/g needs room for 4 more pods, but no node is eligible for pod ns/g-0 "
+    assert (
+        refusal.message
+        == "gang ns/g needs room for 4 more pods, but no node is eligible for pod ns/g-0 "
         "(nodes that are large enough had untolerated taint team=b:NoSchedule)"
     )
     assert refusal.now.endswith("0/1 nodes are available: 1 node(s) had untolerated taint(s).")
@@ -90,15 +114,28 @@ def test_no_node_to_use_is_said_as_it_is() -> None:
 
 
 def test_nodes_that_would_do_are_named_by_what_closes_them() -> None:
-    """The most common trap: GPU nodes are tainted, and the others have no GPUs. Many taints are not listed."""
-    both = [node("cpu", 0), node("gpu", 8, taints=TAINTED), node("old", 8, unschedulable=True), node("small", 4)]
-    assert told(both, four(8)).message == (
-        "gang ns/g needs room for 4 more pods, and pod ns/g-0 can never fit: it asks for 8 nvidia.com/gpu, and no "
-        "eligible node offers more than 4 nvidia.com/gpu (nodes that are large enough were unschedulable or had "
-        "untolerated taint team=b:NoSchedule)"
+    """The most common trap: GPU nodes are tainted, and the others have no GPUs. Many taints are not
+    listed.
+    """
+    both = [
+        node("cpu", 0),
+        node("gpu", 8, taints=TAINTED),
+        node("old", 8, unschedulable=True),
+        node("small", 4),
+    ]
+    assert (
+        told(both, four(8)).message
+        == "gang ns/g needs room for 4 more pods, and pod ns/g-0 can never fit: it asks for 8"
+        " nvidia.com/gpu, and no eligible node offers more than 4 nvidia.com/gpu (nodes that are"
+        " large enough were unschedulable or had untolerated taint team=b:NoSchedule)"
     )
-    many = [node(f"n{index}", 8, taints=(Taint(key=f"team-{index}", effect="NoSchedule"),)) for index in range(3)]
-    assert told(many, four(8)).message.endswith("(nodes that are large enough had untolerated taint(s))")
+    many = [
+        node(f"n{index}", 8, taints=(Taint(key=f"team-{index}", effect="NoSchedule"),))
+        for index in range(3)
+    ]
+    assert told(many, four(8)).message.endswith(
+        "(nodes that are large enough had untolerated taint(s))"
+    )
     assert told([node("a", 8), node("b", 8, unschedulable=True)], four(8)).message.endswith(
         "eligible nodes hold only 1 of them (nodes that are large enough were unschedulable)"
     )
@@ -106,15 +143,23 @@ def test_nodes_that_would_do_are_named_by_what_closes_them() -> None:
 
 def test_a_resource_that_no_node_has_is_told_with_those_that_nodes_have() -> None:
     """A name with a typo, or another vendor's: no node that there is offers it."""
-    refusal = told([node("a", 8)], [pod("g-0", of=Shape(requests=(("nvidia.com/gpus", 8), ("pods", 1))))])
-    assert refusal.message.endswith("it asks for 8 nvidia.com/gpus, and no node offers any; nodes offer nvidia.com/gpu")
+    refusal = told(
+        [node("a", 8)], [pod("g-0", of=Shape(requests=(("nvidia.com/gpus", 8), ("pods", 1))))]
+    )
+    assert refusal.message.endswith(
+        "it asks for 8 nvidia.com/gpus, and no node offers any; nodes offer nvidia.com/gpu"
+    )
 
 
 def test_a_required_domain_is_named() -> None:
     """Enough is free, but not in one rack: who asked for one is told so."""
     racks = [node("a", 8, labels={"rack": "a"}), node("b", 8, labels={"rack": "b"})]
     of = group(
-        gang("ns/g", [pod(f"g-{i}", gpus=8) for i in range(2)], constraints=PlacementConstraints(topology=("rack",)))
+        gang(
+            "ns/g",
+            [pod(f"g-{i}", gpus=8) for i in range(2)],
+            constraints=PlacementConstraints(topology=("rack",)),
+        )
     )
     refusal = verdict_on(plan(snapshot(racks), [of], now_s=0.0), of.id).told
     assert refusal.message.startswith(
@@ -126,12 +171,15 @@ def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:
     """Its sentence comes first; what follows is ours, and only where room is the matter."""
     nodes = [node("a", 8), node("b", 8)]
     busy = told(nodes, [pod("p", gpus=8)], used={"a": 1, "b": 2}, plain=True)
-    assert busy.now == (
-        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13 nvidia.com/gpu are free in total, at most 7 on one "
-        "node; the largest node has 8."
+    assert (
+        busy.now
+        == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13 nvidia.com/gpu are free in"
+        " total, at most 7 on one node; the largest node has 8."
     )
     assert busy.message == "pod ns/p asks for 8 nvidia.com/gpu"
-    assert told(nodes, [pod("p", gpus=9)], plain=True).message.startswith("pod ns/p can never fit: it asks for 9")
+    assert told(nodes, [pod("p", gpus=9)], plain=True).message.startswith(
+        "pod ns/p can never fit: it asks for 9"
+    )
     closed = told([node("a", 8, taints=TAINTED)], [pod("p")], plain=True)
     text = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
     assert closed == Refusal(Reason.UNSCHEDULABLE, "", text, of="ns")

@@ -26,11 +26,22 @@ def nobody() -> Any:
 
 
 def planned(
-    run_time_s: float | list[float], last_hours: list[float], *, gpus: int = 1, used: int = 4, on: bool = True
+    run_time_s: float | list[float],
+    last_hours: list[float],
+    *,
+    gpus: int = 1,
+    used: int = 4,
+    on: bool = True,
 ) -> Plan:
-    """A plan for pods of these run times on nodes `a`, `b`, … of 8 GPUs; others use `used` for so many hours."""
+    """A plan for pods of these run times on nodes `a`, `b`, … of 8 GPUs; others use `used` for so
+    many hours.
+    """
     names = "abcdef"[: len(last_hours)]
-    taken = [(pod(f"on-{name}", gpus=used), name) for name, end in zip(names, last_hours, strict=True) if end != EMPTY]
+    taken = [
+        (pod(f"on-{name}", gpus=used), name)
+        for name, end in zip(names, last_hours, strict=True)
+        if end != EMPTY
+    ]
     asked: list[NodeTable] = []
 
     def ask(table: NodeTable) -> Floats:
@@ -39,13 +50,21 @@ def planned(
 
     times = run_time_s if isinstance(run_time_s, list) else [run_time_s]
     queue = [
-        group(gang(f"ns/g{number}", [pod(f"p{number}", gpus=gpus)], run_time_s=each), creation_s=number)
+        group(
+            gang(f"ns/g{number}", [pod(f"p{number}", gpus=gpus)], run_time_s=each),
+            creation_s=number,
+        )
         for number, each in enumerate(times)
     ]
     reserving = Reserving(
-        limits=ReservationLimits(reservations=8 if on else 0), wall_s=WALL_S, occupants=nobody, last_ends=ask
+        limits=ReservationLimits(reservations=8 if on else 0),
+        wall_s=WALL_S,
+        occupants=nobody,
+        last_ends=ask,
     )
-    found = plan(snapshot([node(name) for name in names], taken), queue, now_s=0.0, reserving=reserving)
+    found = plan(
+        snapshot([node(name) for name in names], taken), queue, now_s=0.0, reserving=reserving
+    )
     assert len(asked) <= 1
     assert bool(asked) == (on and gpus > 0 and any(each < math.inf for each in times))
     return found
@@ -68,8 +87,12 @@ def places(found: Plan) -> list[str]:
         (math.inf, [1, 2, NEVER], "a"),  # nobody knows: as without the rule
     ],
 )
-def test_pods_go_where_others_end_as_late(run_hours: float, last_hours: list[float], where: str) -> None:
-    """H10: first to nodes whose last end is not pushed back by more than an hour; unknown ends are never pushed."""
+def test_pods_go_where_others_end_as_late(
+    run_hours: float, last_hours: list[float], where: str
+) -> None:
+    """H10: first to nodes whose last end is not pushed back by more than an hour; unknown ends are
+    never pushed.
+    """
     assert places(planned(run_hours * HOUR_S, last_hours)) == [where]
 
 
@@ -90,7 +113,9 @@ def test_without_reservations_nobody_is_asked() -> None:
 
 
 def test_the_fewest_nodes_come_first() -> None:
-    """H10 is asked among equals only: a gang keeps together although that keeps a node for longer."""
+    """H10 is asked among equals only: a gang keeps together although that keeps a node
+    for longer.
+    """
     members = [pod(f"p{number}") for number in range(4)]
     taken = [(pod("x", gpus=6), "a"), (pod("y", gpus=6), "b")]
     reserving = Reserving(

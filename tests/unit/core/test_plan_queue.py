@@ -1,4 +1,6 @@
-"""Turns: a plan does a bounded amount of work, and a group that takes more is decided all the same."""
+"""Turns: a plan does a bounded amount of work, and a group that takes more is decided all
+the same.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -43,7 +45,9 @@ class Told:
     first: dict[str, int]
 
 
-def decided(pictures: Sequence[Snapshot], groups: Sequence[Group], limit: int = LIMIT, most: int = 60) -> Told:
+def decided(
+    pictures: Sequence[Snapshot], groups: Sequence[Group], limit: int = LIMIT, most: int = 60
+) -> Told:
     """Plan until all groups have a verdict, on these pictures in turns, as the state does it."""
     waiting = {group.id: group for group in groups}
     plans: list[Plan] = []
@@ -90,7 +94,10 @@ def different(number: int, *, impossible: int = 0, **constraints: object) -> lis
 
 def gang_of(name: str, shapes: Sequence[Shape], **rest: object) -> Group:
     """A gang with one pod of each shape."""
-    members = [builders.pod(f"{name}-{n:04}", of=shape, labels={"app": "x"}) for n, shape in enumerate(shapes)]
+    members = [
+        builders.pod(f"{name}-{n:04}", of=shape, labels={"app": "x"})
+        for n, shape in enumerate(shapes)
+    ]
     return builders.group(builders.gang(f"ns/{name}", members, **rest))  # type: ignore[arg-type]
 
 
@@ -100,7 +107,9 @@ def gang_of(name: str, shapes: Sequence[Shape], **rest: object) -> Group:
     ids=["spread", "apart", "many"],
 )
 def test_several_plans_decide_what_one_would(shapes: list[Shape]) -> None:
-    """Q4: A gang that takes more work than a plan may do starts on the same nodes as in one plan without a bound."""
+    """Q4: A gang that takes more work than a plan may do starts on the same nodes as in one plan
+    without a bound.
+    """
     picture = builders.snapshot(racks())
     group = gang_of("g", shapes)
     at_once = plan(picture, [group], now_s=0.0, limits=Limits(work=10**9)).verdicts[0]
@@ -112,7 +121,9 @@ def test_several_plans_decide_what_one_would(shapes: list[Shape]) -> None:
 
 
 def test_an_impossible_member_is_found_before_anything_is_placed() -> None:
-    """Q4: A member that fits nowhere refuses its gang of many shapes without a round, in a plan or two."""
+    """Q4: A member that fits nowhere refuses its gang of many shapes without a round, in a plan or
+    two.
+    """
     group = gang_of("g", different(400, impossible=1, spread=(SPREAD,)))
     told = decided([builders.snapshot(racks())], [group])
     assert told.verdicts["ns/g"].reason is Reason.UNSCHEDULABLE
@@ -121,7 +132,9 @@ def test_an_impossible_member_is_found_before_anything_is_placed() -> None:
 
 
 def test_others_are_planned_in_between() -> None:
-    """Q4: While a gang is unfinished, ordinary gangs behind it are decided at once, and it goes on too."""
+    """Q4: While a gang is unfinished, ordinary gangs behind it are decided at once, and it goes on
+    too.
+    """
     hard = gang_of("a", different(300, spread=(SPREAD,)))
     easy = [gang_of(f"b{n}", different(1)) for n in range(5)]
     told = decided([builders.snapshot(racks())], [hard, *easy])
@@ -131,7 +144,9 @@ def test_others_are_planned_in_between() -> None:
 
 
 def test_two_that_take_long_are_decided_one_after_the_other() -> None:
-    """Q4: A second gang that takes more than its half of a plan waits for the first, and keeps nobody else waiting."""
+    """Q4: A second gang that takes more than its half of a plan waits for the first, and keeps
+    nobody else waiting.
+    """
     first, second = (gang_of(name, different(200, spread=(SPREAD,))) for name in "ab")
     easy = gang_of("c", different(1))
     told = decided([builders.snapshot(racks())], [first, second, easy])
@@ -140,14 +155,20 @@ def test_two_that_take_long_are_decided_one_after_the_other() -> None:
 
 
 def test_what_changes_meanwhile_is_seen() -> None:
-    """Q4, R1: Where room that earlier plans found is taken or a node goes meanwhile, members go to other nodes."""
+    """Q4, R1: Where room that earlier plans found is taken or a node goes meanwhile, members go to
+    other nodes.
+    """
     print(f"seed {SEED}")
     dice = random.Random(SEED)
     nodes = racks()
     pictures = []
     for _ in range(40):
         left = [each for each in nodes if dice.random() < 0.97]
-        taken = [(builders.pod("x", cpu_milli=63_000, gpus=0), each.name) for each in left if dice.random() < 0.2]
+        taken = [
+            (builders.pod("x", cpu_milli=63_000, gpus=0), each.name)
+            for each in left
+            if dice.random() < 0.2
+        ]
         pictures.append(builders.snapshot(left, taken))
     told = decided(pictures, [gang_of("g", different(1, anti_affinity=(APART,)) * 120)])
     last = pictures[(len(told.plans) - 1) % len(pictures)]
@@ -155,30 +176,45 @@ def test_what_changes_meanwhile_is_seen() -> None:
     assert told.verdicts["ns/g"].reason is Reason.SCHEDULED
     assert len(set(where.values())) == len(where) == 120
     assert set(where.values()) <= set(last.table.names)
-    free = {name: int(last.free[last.resources["cpu"], node]) for node, name in enumerate(last.table.names)}
+    free = {
+        name: int(last.free[last.resources["cpu"], node])
+        for node, name in enumerate(last.table.names)
+    }
     assert all(free[node] >= 1_000 for node in where.values())
 
 
 def test_who_comes_no_further_is_given_up() -> None:
-    """Q4: A gang of which a single step takes more than a plan is refused with what to change, not tried for ever."""
+    """Q4: A gang of which a single step takes more than a plan is refused with what to change, not
+    tried for ever.
+    """
     group = gang_of("g", different(3, spread=(SPREAD,)))
     told = decided([builders.snapshot(racks())], [group], limit=50)
     assert len(told.plans) == progress.MOST_IN_VAIN + 2
-    assert told.verdicts["ns/g"].told.message == (
-        "planning takes too long for 3 pods with 3 different specifications: use fewer different requests, affinity"
-        " terms and spread constraints"
+    assert (
+        told.verdicts["ns/g"].told.message
+        == "planning takes too long for 3 pods with 3 different specifications: use fewer different"
+        " requests, affinity terms and spread constraints"
     )
 
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_no_plan_does_much_more_than_its_work(mode: Mode) -> None:
-    """Q4: Whatever shapes, members that fit nowhere and reservations there are, no plan goes far beyond its bound."""
+    """Q4: Whatever shapes, members that fit nowhere and reservations there are, no plan goes far
+    beyond its bound.
+    """
     shapes = different(250, impossible=125, spread=(SPREAD,))
     group = gang_of("g", shapes, mode=mode, min_member=100)
     reserving = Reserving(limits=ReservationLimits(), wall_s=1e9, occupants=dict, made_at_most=1)
     unfinished, picture = None, builders.snapshot(racks())
     for _ in range(60):
-        made = plan(picture, [group], now_s=0.0, limits=Limits(work=LIMIT), unfinished=unfinished, reserving=reserving)
+        made = plan(
+            picture,
+            [group],
+            now_s=0.0,
+            limits=Limits(work=LIMIT),
+            unfinished=unfinished,
+            reserving=reserving,
+        )
         assert made.work <= LIMIT + BEYOND
         unfinished = made.unfinished
         if made.verdicts:
@@ -189,12 +225,20 @@ def test_no_plan_does_much_more_than_its_work(mode: Mode) -> None:
 
 @pytest.mark.parametrize(("done", "is_decided"), [(0, True), (400, False)])
 def test_the_end_of_a_share_refuses_nobody(done: int, is_decided: bool) -> None:
-    """Q4: Beside an unfinished group others have half of the work. One that had most of that is looked at again, after
-    those behind it; who came at its end is left to the next plan, for nothing would wake it (V25)."""
+    """Q4: Beside an unfinished group others have half of the work. One that had most of that is
+    looked at again, after those behind it; who came at its end is left to the next plan, for
+    nothing would wake it (V25).
+    """
     ledger = builders.ledger([builders.node("n")])
-    first, unfinished = gang_of("first", [builders.shape()]), gang_of("unfinished", [builders.shape()])
+    first, unfinished = (
+        gang_of("first", [builders.shape()]),
+        gang_of("unfinished", [builders.shape()]),
+    )
     turns = PlanQueue(
-        [first, unfinished], Unfinished(group=unfinished.id, generation=unfinished.generation), ledger, 1_000
+        [first, unfinished],
+        Unfinished(group=unfinished.id, generation=unfinished.generation),
+        ledger,
+        1_000,
     )
     ledger.work.charge(done)
     assert next(iter(turns)) is first
@@ -209,7 +253,9 @@ def test_the_end_of_a_share_refuses_nobody(done: int, is_decided: bool) -> None:
 def test_a_plan_begins_with_the_group_that_found_too_little_work_left_to_make_room(
     units: int, why: Obstacle | None
 ) -> None:
-    """Q4, V25: only what is more than a whole plan is told to be too much, whatever was done before it."""
+    """Q4, V25: only what is more than a whole plan is told to be too much, whatever was done before
+    it.
+    """
     ledger = builders.ledger([builders.node("n")])
     before, first = gang_of("before", [builders.shape()]), gang_of("first", [builders.shape()])
     turns = PlanQueue([before, first], None, ledger, 1_000)

@@ -23,7 +23,9 @@ def holding(
     wait_s: float = 600.0,
     min_resources: ResourceVector = (),
 ) -> Group:
-    """A NonStrict group of one gang that needs `min_member` and holds so many on each node, since second 0."""
+    """A NonStrict group of one gang that needs `min_member` and holds so many on each node, since
+    second 0.
+    """
     pods = [pod(f"{name}{n}", gpus=gpus) for n in range(min_member)]
     nodes = [each for each, number in held.items() for _ in range(number)]
     placements = tuple(Placement(each, where) for each, where in zip(pods, nodes, strict=False))
@@ -41,12 +43,16 @@ def holding(
 
 def planned(nodes: list[Node], *groups: Group, now_s: float = 1.0) -> Plan:
     """The plan over these groups, their holds occupying their nodes."""
-    held = [(hold.pod, hold.node) for each in groups for member in each.gangs for hold in member.held]
+    held = [
+        (hold.pod, hold.node) for each in groups for member in each.gangs for hold in member.held
+    ]
     return plan(snapshot(nodes, held), list(groups), now_s=now_s)
 
 
 def test_group_whose_wait_time_is_over_releases_everything() -> None:
-    """T2: at the end of the wait time every hold of every gang of the group is released, and it is expired."""
+    """T2: at the end of the wait time every hold of every gang of the group is released, and it is
+    expired.
+    """
     ours = holding("g", 3, {"a": 2}, wait_s=30)
     (verdict,) = planned([node("a", 2)], ours, now_s=30.0).verdicts
     assert verdict.expired
@@ -75,7 +81,9 @@ def test_released_room_is_free_for_the_next_in_the_same_cycle() -> None:
 
 
 def test_lower_ranked_holder_yields_to_the_first() -> None:
-    """D1: of two holders that block each other the later one gives up and the earlier one starts."""
+    """D1: of two holders that block each other the later one gives up and the earlier
+    one starts.
+    """
     first, second = holding("a", 3, {"n": 2}), holding("b", 3, {"n": 2}, creation_s=1)
     verdicts = planned([node("n", 4)], first, second)
     yielded, permitted = verdict_on(verdicts, "ns/b"), verdict_on(verdicts, "ns/a")
@@ -84,11 +92,15 @@ def test_lower_ranked_holder_yields_to_the_first() -> None:
     assert set(yielded.releases) == {hold.pod.uid for hold in second.gangs[0].held}
     assert "ns/a" in yielded.told.text
     assert set(where(permitted)) == {"a0", "a1", "a2"}
-    assert [each.group for each in verdicts.verdicts].index("ns/b") == 0, "room must be free before it is taken"
+    assert [each.group for each in verdicts.verdicts].index("ns/b") == 0, (
+        "room must be free before it is taken"
+    )
 
 
 def test_first_holder_never_yields() -> None:
-    """D1: when the first cannot be helped it keeps its holds, and a lower one may profit from one below it."""
+    """D1: when the first cannot be helped it keeps its holds, and a lower one may profit from one
+    below it.
+    """
     stuck = holding("a", 9, {"n": 1})
     second, third = holding("b", 3, {"n": 2}, creation_s=1), holding("c", 3, {"n": 1}, creation_s=2)
     verdicts = planned([node("n", 9, pods=4)], stuck, second, third)
@@ -123,7 +135,9 @@ def test_several_yield_when_one_is_not_enough() -> None:
 
 
 def test_nobody_yields_while_a_holder_progresses() -> None:
-    """D1: as long as a cycle places, binds or releases anything of a holder there is no deadlock."""
+    """D1: as long as a cycle places, binds or releases anything of a holder there is
+    no deadlock.
+    """
     first, second = holding("a", 3, {"n": 2}), holding("b", 3, {"n": 2}, creation_s=1)
     third = holding("c", 3, {"m": 1}, gpus=0, creation_s=2)
     verdicts = planned([node("n", 4), node("m", 0)], first, second, third)
@@ -150,12 +164,16 @@ def test_holder_that_is_not_looked_at_may_yield() -> None:
 
 def test_nobody_yields_for_nothing() -> None:
     """D1: holds are not given up when that would let no group start."""
-    verdicts = planned([node("n", 4), node("m", 4, pods=0)], holding("a", 5, {"n": 2}), holding("b", 5, {"n": 2}))
+    verdicts = planned(
+        [node("n", 4), node("m", 4, pods=0)], holding("a", 5, {"n": 2}), holding("b", 5, {"n": 2})
+    )
     assert not any(each.releases for each in verdicts.verdicts)
 
 
 def test_group_of_higher_priority_need_not_hold_to_profit() -> None:
-    """D1: holds of a lower priority yield to any waiting group, a Strict one or a plain pod among them."""
+    """D1: holds of a lower priority yield to any waiting group, a Strict one or a plain pod among
+    them.
+    """
     strict = group(gang("ns/s", [pod(f"s{n}") for n in range(4)]), priority=9)
     plain = group(gang("pod:ns/p", [pod("p", gpus=4)], 1, plain=True), priority=9)
     for high in (strict, plain):
@@ -184,7 +202,10 @@ def test_beneficiary_of_another_namespace_is_not_named() -> None:
     """D1, V22: who yields learns no name of another tenant."""
     ours = group(gang("ns/b", [pod("b0")]), yielded_to="pod:other/secret")
     (verdict,) = planned([node("n", 4)], ours).verdicts
-    assert verdict.told.text == "the group released its holds so that a group of another namespace can start"
+    assert (
+        verdict.told.text
+        == "the group released its holds so that a group of another namespace can start"
+    )
 
 
 def test_beneficiary_must_have_its_min_resources() -> None:
@@ -195,7 +216,9 @@ def test_beneficiary_must_have_its_min_resources() -> None:
 
 
 def test_holder_short_of_min_resources_may_profit() -> None:
-    """D1, P4: a holder whose minResources are taken by another holder's room is part of the deadlock."""
+    """D1, P4: a holder whose minResources are taken by another holder's room is part of the
+    deadlock.
+    """
     first = holding("a", 2, {"n": 1}, min_resources=amounts(gpus=4))
     verdicts = planned([node("n", 4)], first, holding("b", 4, {"n": 3}, creation_s=1))
     assert verdict_on(verdicts, "ns/b").yields_to == "ns/a"
@@ -205,6 +228,15 @@ def test_holder_short_of_min_resources_may_profit() -> None:
 def test_free_running_gang_is_no_gang_of_a_deadlock() -> None:
     """D1: what has no gang rule left binds its holds instead of keeping them."""
     done = holding("a", 3, {"n": 2})
-    free: Gang = gang("ns/a", done.gangs[0].pending, 3, mode=Mode.NON_STRICT, held=done.gangs[0].held, satisfied=True)
-    verdicts = planned([node("n", 4)], group(free, clock_started_s=0.0), holding("b", 3, {"n": 2}, creation_s=1))
+    free: Gang = gang(
+        "ns/a",
+        done.gangs[0].pending,
+        3,
+        mode=Mode.NON_STRICT,
+        held=done.gangs[0].held,
+        satisfied=True,
+    )
+    verdicts = planned(
+        [node("n", 4)], group(free, clock_started_s=0.0), holding("b", 3, {"n": 2}, creation_s=1)
+    )
     assert len(verdict_on(verdicts, "ns/a").binds) == 2

@@ -33,19 +33,28 @@ def test_groups_are_ordered_by_priority_then_age_then_id() -> None:
 
 
 def test_broken_groups_go_first_within_their_priority() -> None:
-    """Q1, Q2: healing beats starting among equals, whatever the age; a higher priority goes first."""
-    older, broken = group(gang("ns/a"), creation_s=1), group(gang("ns/b"), broken=True, creation_s=2)
+    """Q1, Q2: healing beats starting among equals, whatever the age; a higher priority
+    goes first.
+    """
+    older, broken = (
+        group(gang("ns/a"), creation_s=1),
+        group(gang("ns/b"), broken=True, creation_s=2),
+    )
     higher = group(gang("ns/c"), priority=1000, creation_s=3)
     assert sorted([older, broken, higher], key=group_key) == [higher, broken, older]
 
 
 def test_namespaces_take_turns() -> None:
-    """Q4: within a priority one group of each namespace, then the next of each; a plain pod is of its namespace."""
+    """Q4: within a priority one group of each namespace, then the next of each; a plain pod is of
+    its namespace.
+    """
     names = ["a/1", "a/2", "a/3", "b/1", "pod:a/p", "pod:b/p"]
     groups = [group(gang(name), creation_s=age) for age, name in enumerate(names)]
     first = group(gang("c/high"), priority=9, creation_s=99)
     seen = group(gang("d/1"), priority=99)
-    turned = [each.id for each in in_turns(sorted([*groups, first, seen], key=group_key), {seen.id})]
+    turned = [
+        each.id for each in in_turns(sorted([*groups, first, seen], key=group_key), {seen.id})
+    ]
     assert turned == ["c/high", "a/1", "b/1", "a/2", "pod:b/p", "a/3", "pod:a/p", "d/1"]
 
 
@@ -57,7 +66,10 @@ def test_members_are_ordered_by_priority_size_and_name() -> None:
 
 def test_order_of_the_queue_does_not_matter() -> None:
     """Q1: the plan is the same whatever order its groups are handed over in (seeds 0 to 19)."""
-    groups = [group(gang(f"ns/g{n}", [pod(f"g{n}-{i}", uid=f"{n}-{i}") for i in range(1 + n % 3)])) for n in range(6)]
+    groups = [
+        group(gang(f"ns/g{n}", [pod(f"g{n}-{i}", uid=f"{n}-{i}") for i in range(1 + n % 3)]))
+        for n in range(6)
+    ]
     picture = snapshot([node("a", 3), node("b", 4)])
     expected = plan(picture, groups, now_s=0.0)
     for seed in range(20):
@@ -68,7 +80,10 @@ def test_order_of_the_queue_does_not_matter() -> None:
 
 def test_refused_group_stops_nobody_behind_it() -> None:
     """Q4: a gang that cannot fit leaves the room to the next one, in the same cycle."""
-    big, small = group(gang("ns/big", [pod("b", gpus=9)]), priority=5), group(gang("ns/small", [pod("s", gpus=8)]))
+    big, small = (
+        group(gang("ns/big", [pod("b", gpus=9)]), priority=5),
+        group(gang("ns/small", [pod("s", gpus=8)])),
+    )
     verdicts = plan(snapshot([node("a", 8)]), [big, small], now_s=0.0)
     assert verdict_on(verdicts, "ns/big").reason is Reason.UNSCHEDULABLE
     assert [placement.node for placement in verdict_on(verdicts, "ns/small").binds] == ["a"]
@@ -76,7 +91,10 @@ def test_refused_group_stops_nobody_behind_it() -> None:
 
 def test_older_group_gets_the_room_first() -> None:
     """Q1, Q4: of two equals that both want the last room the older one gets it."""
-    young, old = group(gang("ns/a", [pod("y", gpus=8)]), creation_s=9), group(gang("ns/b", [pod("o", gpus=8)]))
+    young, old = (
+        group(gang("ns/a", [pod("y", gpus=8)]), creation_s=9),
+        group(gang("ns/b", [pod("o", gpus=8)])),
+    )
     verdicts = plan(snapshot([node("a", 8)]), [young, old], now_s=0.0)
     assert verdict_on(verdicts, "ns/b").binds
     assert not verdict_on(verdicts, "ns/a").binds
@@ -90,7 +108,9 @@ def test_members_of_a_gang_are_placed_back_to_back() -> None:
 
 
 def test_plan_is_bounded_by_count_and_names_what_is_left() -> None:
-    """Decision 8: a plan stops at its limits of groups or pods; at least one group is always looked at."""
+    """Decision 8: a plan stops at its limits of groups or pods; at least one group is always looked
+    at.
+    """
     groups = [group(gang(f"ns/g{n}", [pod(f"g{n}-{i}") for i in range(4)])) for n in range(5)]
     picture = snapshot([node("a", 100)])
     by_groups = plan(picture, groups, now_s=0.0, limits=Limits(groups=2))
@@ -108,7 +128,9 @@ def test_sizes_are_compared_by_accelerators_then_cpu_then_memory() -> None:
 
 
 def test_what_the_administrator_calls_an_accelerator_counts_as_one() -> None:
-    """Q5: the setting `accelerators` decides which member is larger, in the order of the queue and in the search."""
+    """Q5: the setting `accelerators` decides which member is larger, in the order of the queue and
+    in the search.
+    """
     tpu = replace(shape(0, 100), requests=(("cpu", 100), ("example.com/tpu", 1)))
     small_tpu, much_cpu = pod("b", of=tpu), pod("a", of=shape(0, 64_000))
     policy = GpuPolicy(accelerators=frozenset({"example.com/tpu"}))
@@ -117,7 +139,9 @@ def test_what_the_administrator_calls_an_accelerator_counts_as_one() -> None:
     for each, first in ((GpuPolicy(), "a"), (policy, "b")):
         world = World(rules=Rules(policy=each))
         stated = gang_metadata("g", min_member=2)
-        world.create(*(structs.replace(member, gang_metadata=stated) for member in (much_cpu, small_tpu)))
+        world.create(
+            *(structs.replace(member, gang_metadata=stated) for member in (much_cpu, small_tpu))
+        )
         world.settle()
         assert world.state.registry.view("ns/g").pending[0].name == first
         view = world.state.registry.view("ns/g")
@@ -126,7 +150,9 @@ def test_what_the_administrator_calls_an_accelerator_counts_as_one() -> None:
 
 
 def test_a_group_that_is_nominated_does_not_wait_behind_all_that_are_new() -> None:
-    """Q4, V10: the plan that made room for it has looked at it; its victims are evicted when it is looked at again."""
+    """Q4, V10: the plan that made room for it has looked at it; its victims are evicted when it is
+    looked at again.
+    """
     cluster = RunningCluster([node("a")])
     old, new = high("ns/old", gpus=8), [high(f"ns/new-{n}", gpus=8) for n in range(5)]
     told = Refusal(Reason.PREEMPTING, "nominated")

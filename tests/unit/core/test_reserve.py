@@ -25,7 +25,9 @@ def free(ledger: Ledger) -> list[int]:
 
 
 def test_nominated_room_is_kept_from_equal_and_lower_priority() -> None:
-    """V10: room that is made for a group counts as taken, except for higher priority and for the group itself."""
+    """V10: room that is made for a group counts as taken, except for higher priority and for the
+    group itself.
+    """
     ours = [Nomination("a", pod(f"n{i}", gpus=2, priority=5), "ns/g") for i in range(3)]
     ledger = Ledger(promised(*ours, Nomination("b", pod("other", gpus=1, priority=3))))
     ledger.respect_nominations(5)
@@ -43,7 +45,9 @@ def test_nominated_room_is_kept_from_equal_and_lower_priority() -> None:
 
 
 def test_nominated_room_beside_its_victims_is_less_than_nothing() -> None:
-    """V10: members are nominated beside the victims that are still there, so room that comes free is theirs."""
+    """V10: members are nominated beside the victims that are still there, so room that comes free
+    is theirs.
+    """
     crowded = snapshot([node("a")], [(pod("victim", gpus=8), "a")])
     ours = Nomination("a", pod("n", gpus=8, priority=5), "ns/g")
     ledger = Ledger(replace(crowded, nominated=NominatedRoom.of([ours], crowded.layout)))
@@ -54,11 +58,14 @@ def test_nominated_room_beside_its_victims_is_less_than_nothing() -> None:
 
 
 def test_a_claim_of_a_nominated_pod_is_free_for_higher_priority() -> None:
-    """V10: what filters read of a nominated pod, its claims too, counts for equal and lower priority only."""
+    """V10: what filters read of a nominated pod, its claims too, counts for equal and lower
+    priority only.
+    """
     with_port = replace(shape(), inter_pod=InterPodConstraints(ports=(HostPort("TCP", 80),)))
     nominated = Nomination("a", using("n", "c", of=with_port, priority=5), "ns/g")
     picture = replace(
-        promised(nominated), storage=storage(claim("c", access_modes=("ReadWriteOncePod",)), volume("v-c"))
+        promised(nominated),
+        storage=storage(claim("c", access_modes=("ReadWriteOncePod",)), volume("v-c")),
     )
     ledger, late = Ledger(picture), using("late", "c")
     ledger.respect_nominations(5)

@@ -42,16 +42,22 @@ def test_strict_gang_is_bound_whole() -> None:
 
 
 def test_strict_gang_stops_at_the_first_member_it_cannot_spare() -> None:
-    """R2: the round ends as soon as the rest cannot reach the minimum, and names the root cause and how far it came."""
+    """R2: the round ends as soon as the rest cannot reach the minimum, and names the root cause and
+    how far it came.
+    """
     first, rest = [pod("g0", gpus=3)], [pod(f"g{n}", gpus=2) for n in range(1, 5)]
     verdict = decided(group(gang("ns/g", [*first, *rest])), [node("a", 6), node("b", 3)])
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert verdict.told.message == (
-        "gang ns/g needs room for 5 more pods, but no node has room for pod ns/g1, which asks for 2 nvidia.com/gpu"
+    assert (
+        verdict.told.message
+        == "gang ns/g needs room for 5 more pods, but no node has room for pod ns/g1, which asks"
+        " for 2 nvidia.com/gpu"
     ), "the same pod whoever's turn it was"
-    assert verdict.told.now == (
-        "4 of 5 pods could be placed; pod ns/g4: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu. "
-        "9 nvidia.com/gpu are free in total, at most 6 on one node; the largest node has 6."
+    assert (
+        verdict.told.now
+        == "4 of 5 pods could be placed; pod ns/g4: 0/2 nodes are available: 2 Insufficient"
+        " nvidia.com/gpu. 9 nvidia.com/gpu are free in total, at most 6 on one node; the largest"
+        " node has 6."
     )
     assert verdict.round is not None
     assert verdict.round.outcome is RoundOutcome.REFUSED
@@ -69,7 +75,9 @@ def test_strict_round_tries_nothing_after_the_first_member_it_cannot_spare() -> 
 
 def test_members_above_the_minimum_never_cause_a_refusal() -> None:
     """R2, B1: what fits above the minimum goes along, what does not is told alone."""
-    verdict = decided(group(gang("ns/g", [pod(f"g{n}", gpus=2) for n in range(6)], 2)), [node("a", 8)])
+    verdict = decided(
+        group(gang("ns/g", [pod(f"g{n}", gpus=2) for n in range(6)], 2)), [node("a", 8)]
+    )
     assert verdict.reason is Reason.SCHEDULED
     assert set(where(verdict)) == {"g0", "g1", "g2", "g3"}
     assert [refusal.reason for _, refusal in verdict.notes] == [Reason.UNSCHEDULABLE] * 2
@@ -80,7 +88,10 @@ def test_refused_round_leaves_the_ledger_exactly_as_found() -> None:
     ledger = Ledger(snapshot([node("a", 6, cpu_milli=8000), node("b", 3, cpu_milli=8000)]))
     before = ledger.free.copy()
     a = gang("ns/a", [pod(f"a{n}", of=shape(2, 500, 2**20)) for n in range(2)])
-    b = gang("ns/b", [pod("b0", of=shape(3, 100)), pod("b1", of=shape(2, 100)), pod("b2", of=shape(2, 100))])
+    b = gang(
+        "ns/b",
+        [pod("b0", of=shape(3, 100)), pod("b1", of=shape(2, 100)), pod("b2", of=shape(2, 100))],
+    )
     trial, round_ = rounds.run_round(group(a, b), [a, b], ledger)
     assert round_.outcome is RoundOutcome.REFUSED
     assert trial.placements, "the round must have placed something for this to prove anything"
@@ -98,7 +109,10 @@ def test_refused_group_leaves_its_room_to_the_next_in_the_same_cycle() -> None:
 
 def test_strict_group_rolls_back_the_sibling_too() -> None:
     """R2: a gang that fits is not bound when its sibling does not."""
-    fits, does_not = gang("ns/a", [pod("a", gpus=2)]), gang("ns/b", [pod("b0", gpus=3), pod("b1", gpus=4)])
+    fits, does_not = (
+        gang("ns/a", [pod("a", gpus=2)]),
+        gang("ns/b", [pod("b0", gpus=3), pod("b1", gpus=4)]),
+    )
     verdict = decided(group(fits, does_not), [node("a", 6), node("b", 2)])
     assert not verdict.binds
     assert not verdict.holds
@@ -106,7 +120,9 @@ def test_strict_group_rolls_back_the_sibling_too() -> None:
 
 def test_group_is_permitted_only_as_a_whole() -> None:
     """B1: all gangs of a group are bound together when each has its minimum."""
-    verdict = decided(group(gang("ns/a", [pod("a", gpus=6)]), gang("ns/b", [pod("b", gpus=2)])), FRAGMENTED)
+    verdict = decided(
+        group(gang("ns/a", [pod("a", gpus=6)]), gang("ns/b", [pod("b", gpus=2)])), FRAGMENTED
+    )
     assert where(verdict) == {"a": "a", "b": "b"}
 
 
@@ -115,7 +131,9 @@ def test_non_strict_members_that_fit_are_held() -> None:
     pods = [pod(f"g{n}", gpus=4) for n in range(3)]
     occupied = pod("other", gpus=4)
     ours = group(gang("ns/g", pods, mode=Mode.NON_STRICT))
-    verdict = verdict_on(plan(snapshot([node("a", 8), node("b", 4)], [(occupied, "b")]), [ours], now_s=0.0), "ns/g")
+    verdict = verdict_on(
+        plan(snapshot([node("a", 8), node("b", 4)], [(occupied, "b")]), [ours], now_s=0.0), "ns/g"
+    )
     assert verdict.reason is Reason.HOLDING
     assert [placement.pod.name for placement in verdict.holds] == ["g0", "g1"]
     assert not verdict.binds
@@ -147,7 +165,9 @@ def test_one_strict_gang_makes_the_group_strict() -> None:
 
 
 def test_group_that_became_strict_gives_its_holds_back() -> None:
-    """I5, T1: a group edited to Strict while it holds gives everything back; Strict groups hold nothing."""
+    """I5, T1: a group edited to Strict while it holds gives everything back; Strict groups hold
+    nothing.
+    """
     pods = [pod(f"g{n}", gpus=4) for n in range(3)]
     ours = gang("ns/g", pods[2:], 3, held=holds(pods[:2], "a", "a"))
     verdict = decided(group(ours, clock_started_s=0.0), [node("a", 8)])
@@ -158,7 +178,15 @@ def test_group_that_became_strict_gives_its_holds_back() -> None:
 def test_holds_of_a_gang_that_needs_no_permit_any_more_are_bound() -> None:
     """P3: a gang that was satisfied meanwhile binds what it holds, with or without the rest."""
     pods = [pod(f"g{n}", gpus=4) for n in range(3)]
-    ours = gang("ns/g", pods[2:], 4, mode=Mode.NON_STRICT, held=holds(pods[:2], "a", "a"), bound=1, satisfied=True)
+    ours = gang(
+        "ns/g",
+        pods[2:],
+        4,
+        mode=Mode.NON_STRICT,
+        held=holds(pods[:2], "a", "a"),
+        bound=1,
+        satisfied=True,
+    )
     verdict = decided(group(ours, clock_started_s=0.0), [node("a", 8)])
     assert where(verdict) == {"g0": "a", "g1": "a"}
 
@@ -186,8 +214,12 @@ def test_hold_on_a_vanished_or_forbidden_node_is_given_back() -> None:
         (MatchPolicy.WAITING_AND_RUNNING, {"bound": 1, "satisfied": True}, 1, 1),
     ],
 )
-def test_permit_counts_by_match_policy(policy: MatchPolicy, fields: dict[str, Any], placed: int, lacks: int) -> None:
-    """B1: placed and held always count, bound ones but for only-waiting, a satisfied flag only for once-satisfied."""
+def test_permit_counts_by_match_policy(
+    policy: MatchPolicy, fields: dict[str, Any], placed: int, lacks: int
+) -> None:
+    """B1: placed and held always count, bound ones but for only-waiting, a satisfied flag only for
+    once-satisfied.
+    """
     ours = gang("ns/g", min_member=3, match_policy=policy, **fields)
     assert permit.missing(ours, placed) == lacks
     assert permit.permitted([ours], {"ns/g": placed}) is (lacks == 0)
@@ -202,10 +234,16 @@ def test_held_members_count_at_permit() -> None:
 
 
 def test_terminating_members_do_not_count_at_permit() -> None:
-    """P1, B1: a member on its way out neither makes the quorum nor stands in for one that finds no node."""
-    short = decided(group(gang("ns/g", [pod(f"g{n}") for n in range(3)], terminating=1)), [node("a", 2)])
+    """P1, B1: a member on its way out neither makes the quorum nor stands in for one that finds no
+    node.
+    """
+    short = decided(
+        group(gang("ns/g", [pod(f"g{n}") for n in range(3)], terminating=1)), [node("a", 2)]
+    )
     assert (short.reason, short.binds) == (Reason.UNSCHEDULABLE, ())
-    few = decided(group(gang("ns/g", [pod(f"g{n}") for n in range(2)], 3, terminating=1)), [node("a", 8)])
+    few = decided(
+        group(gang("ns/g", [pod(f"g{n}") for n in range(2)], 3, terminating=1)), [node("a", 8)]
+    )
     assert few.reason is Reason.WAITING_FOR_MEMBERS
 
 
@@ -215,9 +253,13 @@ def test_succeeded_members_do_not_count_at_permit() -> None:
 
 
 def test_nodes_that_rejected_a_member_are_avoided() -> None:
-    """B6: a group keeps off a node whose kubelet rejected a member, and says so when that leaves none."""
+    """B6: a group keeps off a node whose kubelet rejected a member, and says so when that leaves
+    none.
+    """
     alone = gang("ns/g", [pod("g", gpus=1)])
-    assert where(decided(group(alone, avoid=frozenset({"a"})), [node("a"), node("b")])) == {"g": "b"}
+    assert where(decided(group(alone, avoid=frozenset({"a"})), [node("a"), node("b")])) == {
+        "g": "b"
+    }
     verdict = decided(group(alone, avoid=frozenset({"a"})), [node("a")])
     assert "1 node(s) recently rejected a member of this gang" in verdict.told.text
 
@@ -234,16 +276,22 @@ def test_member_whose_bind_failed_goes_alone_whatever_the_policy() -> None:
 def test_retry_goes_although_new_members_must_wait() -> None:
     """B3: a retried member does not wait for a gang that cannot be permitted."""
     policy = MatchPolicy.ONLY_WAITING
-    ours = gang("ns/g", [pod("new")], 4, bound=3, retry=(pod("r"),), satisfied=True, match_policy=policy)
+    ours = gang(
+        "ns/g", [pod("new")], 4, bound=3, retry=(pod("r"),), satisfied=True, match_policy=policy
+    )
     verdict = decided(group(ours), [node("a")])
     assert where(verdict) == {"r": "a"}
     assert verdict.reason is Reason.WAITING_FOR_MEMBERS
 
 
 def test_members_alone_are_woken_by_less_room_than_their_siblings_need() -> None:
-    """Q3: of a group in which a whole gang and single members wait, room for one member is worth a look."""
+    """Q3: of a group in which a whole gang and single members wait, room for one member is worth a
+    look.
+    """
     policy = MatchPolicy.ONLY_WAITING
-    whole = gang("ns/a", [pod(f"a{n}") for n in range(3)], 3, bound=3, satisfied=True, match_policy=policy)
+    whole = gang(
+        "ns/a", [pod(f"a{n}") for n in range(3)], 3, bound=3, satisfied=True, match_policy=policy
+    )
     single = gang("ns/b", [pod("b0")], 1, satisfied=True)
     verdict = decided(group(whole, single), [node("n", 0)])
     assert [need.count for need in verdict.needs] == [0]

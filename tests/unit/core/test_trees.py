@@ -1,4 +1,6 @@
-"""Trees: gangs that name one parent, of which a minimum starts together and each other one whole (I9, G4-G6)."""
+"""Trees: gangs that name one parent, of which a minimum starts together and each other one whole
+(I9, G4-G6).
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,17 @@ from tests.builders import NAMESPACE, members, node, pod, pod_group, running
 from tests.world import World
 
 
-def replica(name: str, number: int = 2, *, parent: str = "svc", least: object = 2, **fields: Any) -> list[Pod]:
+def replica(
+    name: str, number: int = 2, *, parent: str = "svc", least: object = 2, **fields: Any
+) -> list[Pod]:
     """A child: a gang of `number` pods of 4 GPUs each, whose tree needs `least` children."""
     return members(name, number, parent=parent, min_children=least, **{"gpus": 4, **fields})
 
 
 def started(world: World, *, besides: Container[str] = ()) -> set[str]:
-    """The gangs of which a pod is bound, each with all that its minimum needs; not of other pods `besides`."""
+    """The gangs of which a pod is bound, each with all that its minimum needs; not of other pods
+    `besides`.
+    """
     found: dict[str, int] = {}
     for each in world.bound():
         gang = each.rpartition("-")[0]
@@ -56,7 +62,9 @@ def reason(world: World, name: str) -> Reason:
 
 
 def test_a_minimum_of_children_starts_and_another_one_later_whole() -> None:
-    """G5, G6: two of three replicas start; the third waits whole, and starts when there is room for all of it."""
+    """G5, G6: two of three replicas start; the third waits whole, and starts when there is room for
+    all of it.
+    """
     world = World(node("a"), node("b"))
     world.create(replica("r0"), replica("r1"), replica("r2"))
     assert started(world.settle()) == {"r0", "r1"}
@@ -80,12 +88,16 @@ def test_nothing_starts_below_the_minimum_of_children() -> None:
 
 
 def test_children_that_are_not_ready_are_left_out_unless_they_are_needed() -> None:
-    """G4: an incomplete child refuses nobody while enough others are ready; else the message counts children."""
+    """G4: an incomplete child refuses nobody while enough others are ready; else the message counts
+    children.
+    """
     world = World(node("a"), node("b"), node("c"))
     world.create(replica("r0"), replica("r1")[:1], replica("r2")[:1])
     assert started(world.settle()) == set()
-    assert told(world, "r0") == (
-        "waiting for children of ns/svc: 1 of 2 needed children is ready; gang ns/r1: 1 of 2 are ready; 1 is missing"
+    assert (
+        told(world, "r0")
+        == "waiting for children of ns/svc: 1 of 2 needed children is ready; gang ns/r1: 1 of 2 are"
+        " ready; 1 is missing"
     )
     assert told(world, "r1") == "waiting for members of gang ns/r1: 1 of 2 are ready; 1 is missing"
     world.create(replica("r2")[1:])
@@ -103,25 +115,35 @@ def test_children_that_do_not_exist_yet_are_waited_for() -> None:
 
 
 def test_another_choice_of_children_is_tried() -> None:
-    """L14: the first child fits nowhere, and neither do two of the large ones: the choice that fits is found."""
+    """L14: the first child fits nowhere, and neither do two of the large ones: the choice that fits
+    is found.
+    """
     world = World(node("a"), node("b"))
-    world.create(replica("r0", gpus=16), replica("r1", gpus=8), replica("r2", gpus=4), replica("r3", gpus=4))
+    world.create(
+        replica("r0", gpus=16), replica("r1", gpus=8), replica("r2", gpus=4), replica("r3", gpus=4)
+    )
     assert started(world.settle()) == {"r2", "r3"}
     assert told(world, "r0").startswith("gang ns/r0 needs room for 2 more pods")
 
 
 def test_no_choice_is_told_only_when_none_fits() -> None:
-    """M2: the refusal says how many children there are to choose from, and room for any of them is looked at."""
+    """M2: the refusal says how many children there are to choose from, and room for any of them is
+    looked at.
+    """
     world = World(node("a"))
     world.create(replica("r0", gpus=16), replica("r1", gpus=5), replica("r2", gpus=4))
     assert started(world.settle()) == set()
-    assert told(world, "r1").startswith("no 2 of the 3 ready children of ns/svc fit together; gang ns/r0 needs room")
+    assert told(world, "r1").startswith(
+        "no 2 of the 3 ready children of ns/svc fit together; gang ns/r0 needs room"
+    )
     world.add_nodes(node("b", 5), node("c", 5))
     assert started(world.settle()) == {"r1", "r2"}
 
 
 def test_surplus_of_one_child_costs_no_sibling_its_minimum() -> None:
-    """G5: members above a child's minimum come after the minimums of all children, also of further ones."""
+    """G5: members above a child's minimum come after the minimums of all children, also of further
+    ones.
+    """
     world = World(node("a"), node("b"), node("c", 4))
     world.create(replica("r0", 4, min_member=2, least=1), replica("r1", least=1))
     world.settle()
@@ -129,7 +151,9 @@ def test_surplus_of_one_child_costs_no_sibling_its_minimum() -> None:
 
 
 def test_all_children_start_together_without_a_minimum() -> None:
-    """I9: as many children as exist a second after the first one was seen; one that comes later starts whole."""
+    """I9: as many children as exist a second after the first one was seen; one that comes later
+    starts whole.
+    """
     world = World(node("a"))
     world.create(replica("r0", least=None), replica("r1", least=None))
     assert started(world.advance(1)) == set()
@@ -165,15 +189,25 @@ def test_the_minimum_is_lowered_live() -> None:
         ({"parent": "svc", "groups": ["ns/r0", "ns/x"]}, "sets both gangsched.dev/parent and"),
         (
             {"parent": "a b"},
-            'gangsched.dev/parent "a b" of pod ns/r0-0 is not the name of an object: correct or remove it',
+            (
+                'gangsched.dev/parent "a b" of pod ns/r0-0 is not the name of an object: correct or'
+                " remove it"
+            ),
         ),
-        ({"parent": "svc", "min_children": "few"}, 'gangsched.dev/min-children "few" of pod ns/r0-0 is not an integer'),
+        (
+            {"parent": "svc", "min_children": "few"},
+            'gangsched.dev/min-children "few" of pod ns/r0-0 is not an integer',
+        ),
         ({"parent": "lone"}, "ns/lone, the parent of gang ns/r0, has pods itself"),
         ({"parent": "child"}, "ns/child, the parent of gang ns/r0, has pods itself"),
     ],
 )
-def test_a_tree_that_cannot_be_one_is_refused_and_harms_nobody(stated: dict[str, Any], text: str) -> None:
-    """G3: the fault is named, and neither the named gangs nor siblings wait for the one that states it."""
+def test_a_tree_that_cannot_be_one_is_refused_and_harms_nobody(
+    stated: dict[str, Any], text: str
+) -> None:
+    """G3: the fault is named, and neither the named gangs nor siblings wait for the one that states
+    it.
+    """
     world = World(node("a"), node("b"), node("c"), node("d"))
     world.create(members("r0", 2, **stated), replica("r1", least=1), members("lone", 2))
     world.create(members("child", 2, parent="other"))
@@ -184,10 +218,16 @@ def test_a_tree_that_cannot_be_one_is_refused_and_harms_nobody(stated: dict[str,
 
 
 def test_the_minimum_of_a_tree_is_computed_once_for_each_change() -> None:
-    """G5: what the state passes to plans is what a plan would compute, after children came, started and went."""
+    """G5: what the state passes to plans is what a plan would compute, after children came, started
+    and went.
+    """
     world = World(node("a"), node("b"), node("c"))
     pods = world.create(replica("r0"), replica("r1"), replica("r2", priority=9))
-    for act in (world.settle, lambda: world.delete(*pods[:2]), lambda: world.create(replica("r3", priority=5))):
+    for act in (
+        world.settle,
+        lambda: world.delete(*pods[:2]),
+        lambda: world.create(replica("r3", priority=5)),
+    ):
         act()
         world.state.refresh(world.now_s)
         group = world.state.registry.group("tree:ns/svc", world.now_s)
@@ -197,7 +237,9 @@ def test_the_minimum_of_a_tree_is_computed_once_for_each_change() -> None:
 
 
 def test_a_parent_that_loses_its_pods_may_have_children() -> None:
-    """G3: the children are looked at again once the parent has no pods, though its PodGroup stays the same."""
+    """G3: the children are looked at again once the parent has no pods, though its PodGroup stays
+    the same.
+    """
     world = World(node("a"), node("b"))
     world.declare(pod_group("lone"))
     lone = world.create(members("lone", 1, pod_group=True))
@@ -238,16 +280,29 @@ def started_pods(world: World) -> set[str]:
 
 
 def test_each_child_has_its_own_required_domain() -> None:
-    """I9: replicas that each need a rack start in two racks, and B2 does not ask for one rack of both."""
-    world = World(*(node(name, labels={"rack": rack}) for name, rack in (("a", "x"), ("b", "y"), ("c", "z"))))
-    world.create(replica("r0", topology="rack"), replica("r1", topology="rack"), replica("r2", topology="rack"))
+    """I9: replicas that each need a rack start in two racks, and B2 does not ask for one rack of
+    both.
+    """
+    world = World(
+        *(node(name, labels={"rack": rack}) for name, rack in (("a", "x"), ("b", "y"), ("c", "z")))
+    )
+    world.create(
+        replica("r0", topology="rack"),
+        replica("r1", topology="rack"),
+        replica("r2", topology="rack"),
+    )
     assert started(world.settle()) == {"r0", "r1", "r2"}
-    racks = {name: {world.bound()[f"{name}-{number}"] for number in range(2)} for name in ("r0", "r1", "r2")}
+    racks = {
+        name: {world.bound()[f"{name}-{number}"] for number in range(2)}
+        for name in ("r0", "r1", "r2")
+    }
     assert all(len(nodes) == 1 for nodes in racks.values())
 
 
 def test_a_child_that_found_no_domain_beside_others_is_tried_first() -> None:
-    """I9: the small child would take the only rack of the large one, which is then placed before it."""
+    """I9: the small child would take the only rack of the large one, which is then placed before
+    it.
+    """
     world = World(node("a", 8, labels={"rack": "x"}), node("b", 9, labels={"rack": "y"}))
     world.create(replica("r0", gpus=4, topology="rack"), replica("r1", 3, gpus=3, topology="rack"))
     assert started(world.settle()) == {"r0", "r1"}
@@ -257,10 +312,22 @@ def test_a_child_that_found_no_domain_beside_others_is_tried_first() -> None:
 
 
 def test_children_that_find_no_domains_in_turn_are_packed_together() -> None:
-    """L13, L14: in turn each of the small children takes the only rack that is left for a large one."""
-    racks = [("a", 8, "x"), ("b", 5, "y"), ("c", 5, "y"), ("d", 9, "z"), ("e", 6, "w"), ("f", 6, "w")]
+    """L13, L14: in turn each of the small children takes the only rack that is left for a large
+    one.
+    """
+    racks = [
+        ("a", 8, "x"),
+        ("b", 5, "y"),
+        ("c", 5, "y"),
+        ("d", 9, "z"),
+        ("e", 6, "w"),
+        ("f", 6, "w"),
+    ]
     world = World(*(node(name, gpus, labels={"rack": rack}) for name, gpus, rack in racks))
-    world.create(replica("r0", gpus=4, topology="rack", least=4), replica("r1", gpus=5, topology="rack", least=4))
+    world.create(
+        replica("r0", gpus=4, topology="rack", least=4),
+        replica("r1", gpus=5, topology="rack", least=4),
+    )
     world.create(members("r2", 1, gpus=8, parent="svc", topology="rack"))
     world.create(members("r3", 1, gpus=9, parent="svc", topology="rack"))
     world.settle()
@@ -270,11 +337,15 @@ def test_children_that_find_no_domains_in_turn_are_packed_together() -> None:
 
 @pytest.mark.parametrize("number", [6, 12])
 def test_identical_children_are_one_kind(number: int) -> None:
-    """L12: one rack too few for so many racks of one child each is refuted in one plan, not in all orders of them."""
+    """L12: one rack too few for so many racks of one child each is refuted in one plan, not in all
+    orders of them.
+    """
     labels = [{"rack": f"r{each}"} for each in range(number)]
     world = World(*(node(f"n{each}", 5, labels=own) for each, own in enumerate(labels[1:])))
     world.add_nodes(node("small", 3, labels=labels[0]))
-    world.create(*(replica(f"r{each:02}", gpus=2, topology="rack", least=number) for each in range(number)))
+    world.create(
+        *(replica(f"r{each:02}", gpus=2, topology="rack", least=number) for each in range(number))
+    )
     world.turn()
     assert "needs room for" in told(world, "r00")
     world.add_nodes(node("more", 4, labels={"rack": "more"}))
@@ -282,13 +353,27 @@ def test_identical_children_are_one_kind(number: int) -> None:
 
 
 def test_a_rack_that_only_a_search_refutes_is_searched_once_for_all_identical_children() -> None:
-    """L12: sums allow 3 + 3 + 2 GPUs in a rack of 4 + 4. That it is refuted in one plan excludes all orders of them."""
+    """L12: sums allow 3 + 3 + 2 GPUs in a rack of 4 + 4. That it is refuted in one plan excludes
+    all orders of them.
+    """
     number, racks = 9, [(5, 3)] * 8 + [(4, 4)]
-    nodes = [node(f"n{n}{at}", gpus[at], labels={"rack": f"r{n}"}) for n, gpus in enumerate(racks) for at in (0, 1)]
+    nodes = [
+        node(f"n{n}{at}", gpus[at], labels={"rack": f"r{n}"})
+        for n, gpus in enumerate(racks)
+        for at in (0, 1)
+    ]
     world = World(*nodes)
     for each in range(number):
-        fields: dict[str, Any] = {"parent": "svc", "min_children": number, "topology": "rack", "min_member": 3}
-        world.create(members(f"r{each:02}", 2, gpus=3, **fields), members(f"r{each:02}", 1, first=2, gpus=2, **fields))
+        fields: dict[str, Any] = {
+            "parent": "svc",
+            "min_children": number,
+            "topology": "rack",
+            "min_member": 3,
+        }
+        world.create(
+            members(f"r{each:02}", 2, gpus=3, **fields),
+            members(f"r{each:02}", 1, first=2, gpus=2, **fields),
+        )
     world.turn()
     assert "needs room for" in told(world, "r00")
     world.add_nodes(node("more", 8, labels={"rack": "more"}))
@@ -297,11 +382,16 @@ def test_a_rack_that_only_a_search_refutes_is_searched_once_for_all_identical_ch
 
 def zoned(*zones: str) -> list[Node]:
     """A node of 8 GPUs for each of these zones, in a rack of its own."""
-    return [node(f"n{number}", labels={"zone": zone, "rack": f"r{number}"}) for number, zone in enumerate(zones)]
+    return [
+        node(f"n{number}", labels={"zone": zone, "rack": f"r{number}"})
+        for number, zone in enumerate(zones)
+    ]
 
 
 def test_a_tree_keeps_to_one_domain_and_its_children_to_theirs() -> None:
-    """G1: the PodGroup of the parent's name requires a zone of the whole tree, each child a rack; later ones join."""
+    """G1: the PodGroup of the parent's name requires a zone of the whole tree, each child a rack;
+    later ones join.
+    """
     world = World(*zoned("x", "y"))
     world.declare(pod_group("svc", None, gang_metadata=((keys.TOPOLOGY[0], "zone"),)))
     world.create(replica("r0", topology="rack"), replica("r1", topology="rack"), replica("r2"))
@@ -316,7 +406,9 @@ def test_a_tree_keeps_to_one_domain_and_its_children_to_theirs() -> None:
 
 
 def test_a_lost_member_comes_back_into_the_domain_of_its_tree() -> None:
-    """L8: the child that lost all its members joins its siblings' zone, though another zone has more room."""
+    """L8: the child that lost all its members joins its siblings' zone, though another zone has
+    more room.
+    """
     world = World(*zoned("x", "y", "y"))
     world.declare(pod_group("svc", None, gang_metadata=((keys.TOPOLOGY[0], "zone"),)))
     pods = world.create(replica("r0", topology="rack"), replica("r1"))
@@ -329,7 +421,9 @@ def test_a_lost_member_comes_back_into_the_domain_of_its_tree() -> None:
 
 
 def test_a_plan_that_leaves_the_domain_of_the_tree_is_dropped() -> None:
-    """B2: a node's label changes between plan and commit, so that two children would start in two zones."""
+    """B2: a node's label changes between plan and commit, so that two children would start in two
+    zones.
+    """
     world = World(*zoned("x", "x"))
     world.declare(pod_group("svc", None, gang_metadata=((keys.TOPOLOGY[0], "zone"),)))
     world.create(replica("r0", topology="rack"), replica("r1", topology="rack"))
@@ -350,7 +444,9 @@ def test_a_domain_of_the_tree_that_cannot_be_read_refuses_it() -> None:
     world.declare(pod_group("svc", None, gang_metadata=((keys.TOPOLOGY[0], "no label"),)))
     world.create(replica("r0"), replica("r1"))
     assert started(world.settle()) == set()
-    assert "the PodGroup of ns/svc, the parent of gang ns/r0: gangsched.dev/topology" in told(world, "r0")
+    assert "the PodGroup of ns/svc, the parent of gang ns/r0: gangsched.dev/topology" in told(
+        world, "r0"
+    )
     assert reason(world, "r0") is Reason.INVALID_GANG
 
 
@@ -373,7 +469,9 @@ def test_the_group_outlives_its_first_child() -> None:
     world = World(node("a"), node("b"), preempts=True)
     world.create(pod(f"low-{number}", gpus=8, priority=-10) for number in range(2))
     world.settle()
-    pods = world.create(replica("r0", priority=5), replica("r1", priority=5), replica("r2", priority=5))
+    pods = world.create(
+        replica("r0", priority=5), replica("r1", priority=5), replica("r2", priority=5)
+    )
     world.turn()
     record = world.state.registry.groups["tree:ns/svc"]
     world.delete(*(each for each in pods if each.name.startswith("r0")))
@@ -387,7 +485,9 @@ def test_the_group_outlives_its_first_child() -> None:
 
 @pytest.mark.parametrize("work", [700, 1_000, 2_000, 5_000])
 def test_a_tree_that_needs_many_plans_is_decided(work: int) -> None:
-    """L17: what was decided of parts and choices is kept; the tree is not refused for the work that it takes."""
+    """L17: what was decided of parts and choices is kept; the tree is not refused for the work that
+    it takes.
+    """
     nodes = [node(f"n{number}") for number in range(6)]
     world = World(*nodes, limits=Limits(work=work))
     world.create(*(replica(f"r{number:02}", gpus=12 + number, least=2) for number in range(6)))
@@ -398,7 +498,9 @@ def test_a_tree_that_needs_many_plans_is_decided(work: int) -> None:
 
 
 def test_a_member_above_a_minimum_leaves_the_room_that_others_are_evicted_for() -> None:
-    """I9, V10: a child that runs takes nothing of what is being made for one that the tree needs."""
+    """I9, V10: a child that runs takes nothing of what is being made for one that the
+    tree needs.
+    """
     world = World(node("a"), node("b"), preempts=True)
     world.create(replica("r0", priority=5, min_member=1))
     r1 = world.create(replica("r1", priority=5))

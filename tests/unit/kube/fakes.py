@@ -68,7 +68,9 @@ class FakeTime:
 
     def runtime(self, warn: Warn = silent) -> Runtime:
         """What kube's classes are given in place of the machine's clocks."""
-        return Runtime(warn=warn, now=self.now, wall=self.wall, sleep=self.sleep, rng=random.Random(1))
+        return Runtime(
+            warn=warn, now=self.now, wall=self.wall, sleep=self.sleep, rng=random.Random(1)
+        )
 
 
 class FakeBinds:
@@ -92,7 +94,9 @@ class FakeBinds:
 
 @asynccontextmanager
 async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """A part of the daemon at work, which is cancelled at the end; it never ends by itself: that raises why it did."""
+    """A part of the daemon at work, which is cancelled at the end; it never ends by itself: that
+    raises why it did.
+    """
     task = asyncio.create_task(work)
     try:
         yield
@@ -116,7 +120,9 @@ Answer = dict[str, Any] | Fault
 
 
 class FakeRequests:
-    """An API in memory: `answer` decides each request; without one everything succeeds with an empty object."""
+    """An API in memory: `answer` decides each request; without one everything succeeds with an
+    empty object.
+    """
 
     def __init__(self, answer: Callable[[Sent], Answer] | None = None) -> None:
         self.sent: list[Sent] = []
@@ -124,7 +130,13 @@ class FakeRequests:
         self.blocked: asyncio.Event | None = None
 
     async def request(
-        self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 10.0
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout_s: float = 10.0,
     ) -> bytes:
         sent = Sent(method, path, json.loads(body) if body else None, content_type)
         self.sent.append(sent)
@@ -167,7 +179,8 @@ class FakeServer:
         return [
             dict(request.query)
             for request in self.seen
-            if request.path == path and kind == ("WATCH" if "watch" in request.query else request.method)
+            if request.path == path
+            and kind == ("WATCH" if "watch" in request.query else request.method)
         ]
 
 
@@ -202,16 +215,22 @@ def kubeconfig(path: Path, url: str, **user: str) -> Path:
 
 def status(code: int, reason: str, message: str, **details: Any) -> dict[str, Any]:
     """A metav1.Status."""
-    return {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message} | (
-        {"details": details} if details else {}
-    )
+    return {
+        "kind": "Status",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    } | ({"details": details} if details else {})
 
 
 def says(body: Any, code: int = 200, **headers: str) -> Handler:
     """Answer with a JSON body."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return web.Response(body=compact(body), status=code, headers=headers, content_type="application/json")
+        return web.Response(
+            body=compact(body), status=code, headers=headers, content_type="application/json"
+        )
 
     return answer
 
@@ -231,13 +250,17 @@ def hangs_up(handler: Handler) -> Handler:
 
 
 def streams(*parts: dict[str, Any] | bytes, hold: bool = False, cut: bool = False) -> Handler:
-    """Answer a watch: objects become lines, bytes are sent as they are; then end, `hold` it open, or `cut` it off."""
+    """Answer a watch: objects become lines, bytes are sent as they are; then end, `hold` it open,
+    or `cut` it off.
+    """
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         for part in parts:
-            await response.write(part if isinstance(part, bytes) else json.dumps(part).encode() + b"\n")
+            await response.write(
+                part if isinstance(part, bytes) else json.dumps(part).encode() + b"\n"
+            )
         if hold:
             await asyncio.sleep(3600)
         if cut and request.transport is not None:
@@ -257,8 +280,12 @@ def page(*items: dict[str, Any], rv: str = "10", token: str = "") -> dict[str, A
     return {"metadata": {"resourceVersion": rv, "continue": token}, "items": list(items)}
 
 
-def pod(name: str = "p", *, rv: str = "11", node: str = "", cpu: Any = "1", **more: Any) -> dict[str, Any]:
-    """A pod as the API server writes it; `more` may hold `labels`, `annotations`, `spec` and `status` entries."""
+def pod(
+    name: str = "p", *, rv: str = "11", node: str = "", cpu: Any = "1", **more: Any
+) -> dict[str, Any]:
+    """A pod as the API server writes it; `more` may hold `labels`, `annotations`, `spec` and
+    `status` entries.
+    """
     body: dict[str, Any] = {
         "metadata": {
             "name": name,
@@ -269,7 +296,10 @@ def pod(name: str = "p", *, rv: str = "11", node: str = "", cpu: Any = "1", **mo
             "labels": more.get("labels"),
             "annotations": more.get("annotations"),
         },
-        "spec": {"schedulerName": "gangsched", "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+        "spec": {
+            "schedulerName": "gangsched",
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+        },
         "status": {"phase": "Pending"},
     }
     if node:
@@ -282,7 +312,12 @@ def pod(name: str = "p", *, rv: str = "11", node: str = "", cpu: Any = "1", **mo
 def node(name: str, *, cpu: Any = "8", rv: str = "11", **more: Any) -> dict[str, Any]:
     """A node as the API server writes it."""
     return {
-        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": rv, "labels": more.get("labels")},
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "resourceVersion": rv,
+            "labels": more.get("labels"),
+        },
         "spec": more.get("spec", {}),
         "status": {"allocatable": {"cpu": cpu}} if cpu is not None else {},
     }
@@ -295,4 +330,7 @@ def line(kind: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def bookmark(rv: str) -> dict[str, Any]:
     """A BOOKMARK line of a pod watch, with null containers."""
-    return line("BOOKMARK", {"metadata": {"resourceVersion": rv}, "spec": {"containers": None}, "status": {}})
+    return line(
+        "BOOKMARK",
+        {"metadata": {"resourceVersion": rv}, "spec": {"containers": None}, "status": {}},
+    )

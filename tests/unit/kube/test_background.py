@@ -58,5 +58,7 @@ async def test_what_nobody_waits_for_any_more_is_dropped() -> None:
 
 def test_a_process_ends_without_it() -> None:
     """Its thread does not keep the process."""
-    ended = subprocess.run([sys.executable, "-c", ENDS], timeout=60, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS], timeout=60, capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -18,17 +18,28 @@ Json = dict[str, Any]
 
 def status(code: int, reason: str, message: str) -> Json:
     """A metav1.Status."""
-    return {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": message}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    }
 
 
 def forbidden(verb: str, resource: str, where: str = "at the cluster scope") -> Json:
     """A refusal in the words of the API server."""
-    text = f'{resource} is forbidden: User "alice" cannot {verb} resource "{resource}" in API group "" {where}'
+    text = (
+        f'{resource} is forbidden: User "alice" cannot {verb} resource "{resource}" in API group ""'
+        f" {where}"
+    )
     return status(403, "Forbidden", text)
 
 
 class FakeApi:
-    """`answers` by path without its query; a Status of an error is sent with its code. Others are 404 pages."""
+    """`answers` by path without its query; a Status of an error is sent with its code. Others are
+    404 pages.
+    """
 
     def __init__(self, answers: Mapping[str, Json]) -> None:
         self.answers = dict(answers)
@@ -45,9 +56,15 @@ class FakeApi:
             return web.Response(status=404, text="404 page not found")
         if "labelSelector" in request.query and "items" in answer:
             key, _, value = request.query["labelSelector"].partition("=")
-            chosen = [item for item in answer["items"] if item["metadata"].get("labels", {}).get(key) == value]
+            chosen = [
+                item
+                for item in answer["items"]
+                if item["metadata"].get("labels", {}).get(key) == value
+            ]
             answer = {**answer, "items": chosen}
-        return web.json_response(answer, status=answer.get("code", 200) if answer.get("kind") == "Status" else 200)
+        return web.json_response(
+            answer, status=answer.get("code", 200) if answer.get("kind") == "Status" else 200
+        )
 
 
 def kubeconfig(path: Path, server: str, **context: str) -> Path:
@@ -77,7 +94,9 @@ def served(tmp_path: Path, answers: Mapping[str, Json]) -> Iterator[tuple[FakeAp
 def pod(name: str, *, gang: str = "", node: str = "", message: str = "", **more: Any) -> Json:
     """A pod of namespace "team", as the API server shows it."""
     labels = {**({"scheduling.x-k8s.io/pod-group": gang} if gang else {}), **more.pop("labels", {})}
-    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
+    conditions = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    ]
     requests = {"requests": {"nvidia.com/gpu": str(more.pop("gpus", 1))}}
     return {
         "metadata": {
@@ -94,7 +113,10 @@ def pod(name: str, *, gang: str = "", node: str = "", message: str = "", **more:
             **({"nodeName": node} if node else {}),
             **more,
         },
-        "status": {"phase": "Running" if node else "Pending", **({"conditions": conditions} if message else {})},
+        "status": {
+            "phase": "Running" if node else "Pending",
+            **({"conditions": conditions} if message else {}),
+        },
     }
 
 
@@ -105,7 +127,12 @@ def listed(*items: Json) -> Json:
 
 def pod_group(name: str, minimum: int, message: str = "") -> Json:
     """A PodGroup of namespace "team"."""
-    condition = {"type": "Scheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    condition = {
+        "type": "Scheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
     return {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",
         "kind": "PodGroup",
@@ -120,5 +147,12 @@ def node(name: str, gpus: int, **spec: Any) -> Json:
     return {
         "metadata": {"name": name, "uid": f"uid-{name}", "labels": {}},
         "spec": spec,
-        "status": {"allocatable": {"nvidia.com/gpu": str(gpus), "cpu": "64", "memory": "64Gi", "pods": "110"}},
+        "status": {
+            "allocatable": {
+                "nvidia.com/gpu": str(gpus),
+                "cpu": "64",
+                "memory": "64Gi",
+                "pods": "110",
+            }
+        },
     }

@@ -1,4 +1,6 @@
-"""Completion of `kubectl gangsched`: commands, options and values; files where nothing else may follow."""
+"""Completion of `kubectl gangsched`: commands, options and values; files where nothing else may
+follow.
+"""
 
 from __future__ import annotations
 

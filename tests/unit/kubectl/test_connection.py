@@ -42,13 +42,18 @@ def server() -> Iterator[tuple[Recorder, str]]:
 
 
 def config(path: Path, server: str, **user: Any) -> str:
-    """Two clusters, of which "b" is away; two users; context "x" is of cluster "a" and user "one"."""
+    """Two clusters, of which "b" is away; two users; context "x" is of cluster "a" and
+    user "one".
+    """
     document = {
         "clusters": [
             {"name": "a", "cluster": {"server": server}},
             {"name": "b", "cluster": {"server": "http://127.0.0.1:1"}},
         ],
-        "users": [{"name": "one", "user": user or {"token": "1"}}, {"name": "two", "user": {"token": "2"}}],
+        "users": [
+            {"name": "one", "user": user or {"token": "1"}},
+            {"name": "two", "user": {"token": "2"}},
+        ],
         "contexts": [
             {"name": "x", "context": {"cluster": "a", "user": "one", "namespace": "of-x"}},
             {"name": "y", "context": {"cluster": "b", "user": "one", "namespace": "of-y"}},
@@ -71,7 +76,18 @@ CASES: dict[str, tuple[Sequence[str], list[tuple[str, str]]]] = {
     "cluster": (("--context", "y", "--cluster", "a"), [("authorization", "Bearer 1")]),
     "as": (("--as", "bob"), [("authorization", "Bearer 1"), ("impersonate-user", "bob")]),
     "as everything": (
-        ("--as", "bob", "--as-uid", "7", "--as-group", "g", "--as-group", "h,i", "--as-user-extra", "a/b=c"),
+        (
+            "--as",
+            "bob",
+            "--as-uid",
+            "7",
+            "--as-group",
+            "g",
+            "--as-group",
+            "h,i",
+            "--as-user-extra",
+            "a/b=c",
+        ),
         [
             ("authorization", "Bearer 1"),
             ("impersonate-extra-a%2fb", "c"),
@@ -81,8 +97,14 @@ CASES: dict[str, tuple[Sequence[str], list[tuple[str, str]]]] = {
             ("impersonate-user", "bob"),
         ],
     ),
-    "a name that is not ASCII": (("--as", "jürgen"), [("authorization", "Bearer 1"), ("impersonate-user", "jürgen")]),
-    "what changes nothing": (("--cache-dir", "x", "--disable-compression=true"), [("authorization", "Bearer 1")]),
+    "a name that is not ASCII": (
+        ("--as", "jürgen"),
+        [("authorization", "Bearer 1"), ("impersonate-user", "jürgen")],
+    ),
+    "what changes nothing": (
+        ("--cache-dir", "x", "--disable-compression=true"),
+        [("authorization", "Bearer 1")],
+    ),
 }
 
 
@@ -99,15 +121,36 @@ def test_a_flag_counts_before_and_after_the_command(
     answer = CliRunner().invoke(cli, words)
     assert answer.exit_code == 0, answer.stderr
     (headers,) = recorder.headers
-    found = [each for each in headers if each[0] == "authorization" or each[0].startswith("impersonate")]
-    assert sorted((name, value.encode("utf-8", "surrogateescape").decode()) for name, value in found) == expected
+    found = [
+        each for each in headers if each[0] == "authorization" or each[0].startswith("impersonate")
+    ]
+    assert (
+        sorted((name, value.encode("utf-8", "surrogateescape").decode()) for name, value in found)
+        == expected
+    )
 
 
-def test_what_follows_the_command_wins_and_lists_add_up(server: tuple[Recorder, str], tmp_path: Path) -> None:
+def test_what_follows_the_command_wins_and_lists_add_up(
+    server: tuple[Recorder, str], tmp_path: Path
+) -> None:
     """As if kubectl had parsed one list of flags."""
     recorder, url = server
     path = config(tmp_path / "k", url)
-    words = ["-n", "a", "--as", "bob", "--as-group", "g", "queue", "-n", "b", "--as-group", "h", "--kubeconfig", path]
+    words = [
+        "-n",
+        "a",
+        "--as",
+        "bob",
+        "--as-group",
+        "g",
+        "queue",
+        "-n",
+        "b",
+        "--as-group",
+        "h",
+        "--kubeconfig",
+        path,
+    ]
     assert CliRunner().invoke(cli, words).exit_code == 0
     assert recorder.paths == [f"{GANGS}/namespaces/b/gangs"]
     groups = [value for name, value in recorder.headers[0] if name == "impersonate-group"]
@@ -117,12 +160,25 @@ def test_what_follows_the_command_wins_and_lists_add_up(server: tuple[Recorder, 
 def test_the_kubeconfigs_user_may_impersonate(server: tuple[Recorder, str], tmp_path: Path) -> None:
     """`as` and its kind are sent; a flag replaces the field that it names."""
     recorder, url = server
-    user = {"token": "1", "as": "bob", "as-uid": "7", "as-groups": ["g"], "as-user-extra": {"Why": ["x", "y"]}}
+    user = {
+        "token": "1",
+        "as": "bob",
+        "as-uid": "7",
+        "as-groups": ["g"],
+        "as-user-extra": {"Why": ["x", "y"]},
+    }
     path = config(tmp_path / "k", url, **user)
     for words in (["queue"], ["queue", "--as", "eve"]):
         assert CliRunner().invoke(cli, words, env={"KUBECONFIG": path}).exit_code == 0
-    found = [sorted(each for each in headers if each[0].startswith("imp")) for headers in recorder.headers]
-    rest = [("impersonate-extra-why", "x"), ("impersonate-extra-why", "y"), ("impersonate-group", "g")]
+    found = [
+        sorted(each for each in headers if each[0].startswith("imp"))
+        for headers in recorder.headers
+    ]
+    rest = [
+        ("impersonate-extra-why", "x"),
+        ("impersonate-extra-why", "y"),
+        ("impersonate-group", "g"),
+    ]
     assert found[0] == [*rest, ("impersonate-uid", "7"), ("impersonate-user", "bob")]
     assert found[1] == [*rest, ("impersonate-uid", "7"), ("impersonate-user", "eve")]
 
@@ -142,5 +198,7 @@ def test_a_server_needs_no_kubeconfig(
 
 def test_no_flag_is_both_there_and_left_out() -> None:
     """The end-to-end test compares both with the list of kubectl."""
-    spelled = {spelling.lstrip("-") for flag in FLAGS.values() for spelling in flag.spellings[0].split("/")}
+    spelled = {
+        spelling.lstrip("-") for flag in FLAGS.values() for spelling in flag.spellings[0].split("/")
+    }
     assert spelled.isdisjoint(LEFT_OUT)

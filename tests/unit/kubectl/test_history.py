@@ -46,7 +46,9 @@ def event(name: str, about: str, message: str) -> dict[str, Any]:
 PODS = {
     "/api/v1/namespaces/team/pods": listed(pod("g-0", gang="g")),
     "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team/podgroups/g": pod_group("g", 1),
-    "/api/v1/namespaces/team/events": listed(event("a", "g-0", "no right"), event("b", "other", "of another gang")),
+    "/api/v1/namespaces/team/events": listed(
+        event("a", "g-0", "no right"), event("b", "other", "of another gang")
+    ),
 }
 
 
@@ -79,7 +81,9 @@ def test_the_leaders_entries_are_shown(tmp_path: Path) -> None:
     ],
     ids=["not served", "not served and no rights", "away", "standby"],
 )
-def test_without_the_leaders_entries_there_are_events(tmp_path: Path, of_api: dict[str, Any], why: str) -> None:
+def test_without_the_leaders_entries_there_are_events(
+    tmp_path: Path, of_api: dict[str, Any], why: str
+) -> None:
     """Those on the PodGroup and on its pods."""
     shown = ask(tmp_path, {**PODS, **of_api}, "g")
     assert (shown.exit_code, shown.stderr) == (0, "")
@@ -94,4 +98,6 @@ def test_a_gang_that_nobody_knows_gets_the_nearest_name(tmp_path: Path) -> None:
     for of_api in ({}, {PATH.replace("/g/", "/gg/"): gone}):
         refused = ask(tmp_path, {**PODS, **of_api}, "gg")
         assert (refused.exit_code, refused.stdout) == (2, "")
-        assert refused.stderr.startswith("kubectl-gangsched: There is no gang gg in namespace team; did you mean g")
+        assert refused.stderr.startswith(
+            "kubectl-gangsched: There is no gang gg in namespace team; did you mean g"
+        )

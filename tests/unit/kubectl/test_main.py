@@ -1,4 +1,6 @@
-"""Every command under every bad condition: one sentence on stderr, the documented exit code, and never "a bug"."""
+"""Every command under every bad condition: one sentence on stderr, the documented exit code, and
+never "a bug".
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,16 @@ from gangsched.kubectl.outputs import Outputs, schema
 from gangsched.kubectl.session import BUG, GANGS
 from tests.docs_tables import SCHEMA
 from tests.server_thread import ServerThread
-from tests.unit.kubectl.fake_api import Json, kubeconfig, listed, node, pod, pod_group, served, status
+from tests.unit.kubectl.fake_api import (
+    Json,
+    kubeconfig,
+    listed,
+    node,
+    pod,
+    pod_group,
+    served,
+    status,
+)
 
 X = "scheduling.x-k8s.io"
 CONTAINER = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}
@@ -31,7 +42,10 @@ JOB = {
     "apiVersion": "batch/v1",
     "kind": "Job",
     "metadata": {"name": "train"},
-    "spec": {"parallelism": 2, "template": {"spec": {"schedulerName": "gangsched", "containers": [CONTAINER]}}},
+    "spec": {
+        "parallelism": 2,
+        "template": {"spec": {"schedulerName": "gangsched", "containers": [CONTAINER]}},
+    },
 }
 WAITING = pod("training-0", gang="training", message="gang team/träning needs room… for 1 more pod")
 ANSWERS: dict[str, Json] = {
@@ -56,11 +70,20 @@ ANSWERS: dict[str, Json] = {
     "/apis/apps/v1/deployments": listed(),
     **{
         f"/api/v1/{name}": listed()
-        for name in ("persistentvolumeclaims", "persistentvolumes", "services", "replicationcontrollers")
+        for name in (
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "services",
+            "replicationcontrollers",
+        )
     },
     **{
         f"/apis/{path}": listed()
-        for path in ("storage.k8s.io/v1/storageclasses", "storage.k8s.io/v1/csinodes", "policy/v1/poddisruptionbudgets")
+        for path in (
+            "storage.k8s.io/v1/storageclasses",
+            "storage.k8s.io/v1/csinodes",
+            "policy/v1/poddisruptionbudgets",
+        )
     },
 }
 COMMANDS = {
@@ -84,7 +107,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("commands")
     (folder / "job.yaml").write_text(yaml.safe_dump(JOB))
     with served(folder, ANSWERS) as (_, config):
-        answer = CliRunner().invoke(cli, ["snapshot", "-o", str(folder / "saved.json.gz"), "--kubeconfig", str(config)])
+        answer = CliRunner().invoke(
+            cli, ["snapshot", "-o", str(folder / "saved.json.gz"), "--kubeconfig", str(config)]
+        )
     assert answer.exit_code == 0, answer.stderr
     return folder
 
@@ -100,7 +125,11 @@ def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def is_one_sentence(stderr: str) -> bool:
     """Whether it is one line of ours that ends as a sentence does, and blames nobody's code."""
     lines = stderr.splitlines()
-    return len(lines) == 1 and lines[0].startswith("kubectl-gangsched: ") and lines[0].endswith((".", "?"))
+    return (
+        len(lines) == 1
+        and lines[0].startswith("kubectl-gangsched: ")
+        and lines[0].endswith((".", "?"))
+    )
 
 
 def refused(answer: Result) -> None:
@@ -171,7 +200,9 @@ KUBECONFIGS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "a port that is none": written(context("{server: 'https://a:b'}")),
     "an unknown scheme": written(context("{server: 'ftp://a'}")),
     "a token of two lines": written(context("{server: 'http://127.0.0.1:1'}", '{token: "a\\nb"}')),
-    "a token file that is missing": written(context("{server: 'http://127.0.0.1:1'}", "{tokenFile: nowhere}")),
+    "a token file that is missing": written(
+        context("{server: 'http://127.0.0.1:1'}", "{tokenFile: nowhere}")
+    ),
     "a certificate that is none": written(
         context("{server: 'https://127.0.0.1:1', certificate-authority-data: bm9uZQ==}")
     ),
@@ -180,11 +211,16 @@ KUBECONFIGS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     ),
     "a plugin that is missing": written(
         context(
-            "{server: 'http://127.0.0.1:1'}", "{exec: {apiVersion: client.authentication.k8s.io/v1, command: nope}}"
+            "{server: 'http://127.0.0.1:1'}",
+            "{exec: {apiVersion: client.authentication.k8s.io/v1, command: nope}}",
         )
     ),
-    "an impersonated group alone": written(context("{server: 'http://127.0.0.1:1'}", "{as-groups: [g]}")),
-    "a proxy of another kind": written(context("{server: 'http://127.0.0.1:1', proxy-url: 'socks5://127.0.0.1:1'}")),
+    "an impersonated group alone": written(
+        context("{server: 'http://127.0.0.1:1'}", "{as-groups: [g]}")
+    ),
+    "a proxy of another kind": written(
+        context("{server: 'http://127.0.0.1:1', proxy-url: 'socks5://127.0.0.1:1'}")
+    ),
     "no server": written(context("{server: 'http://127.0.0.1:1'}")),
 }
 
@@ -202,18 +238,26 @@ def test_a_kubeconfig_that_is_no_good(
 
 Answer = Callable[[web.Request], web.StreamResponse]
 SERVERS: dict[str, Answer] = {
-    "not logged in": lambda _: web.json_response(status(401, "Unauthorized", "Unauthorized"), status=401),
+    "not logged in": lambda _: web.json_response(
+        status(401, "Unauthorized", "Unauthorized"), status=401
+    ),
     "a page": lambda _: web.Response(text="<html>Welcome</html>", content_type="text/html"),
     "an empty object": lambda _: web.json_response({}),
     "a list": lambda _: web.json_response([]),
     "a text": lambda _: web.json_response("hello"),
     "null": lambda _: web.json_response(None),
-    "items that are texts": lambda _: web.json_response({"metadata": {}, "items": ["a"], "groups": ["b"]}),
-    "items without names": lambda _: web.json_response({"metadata": {}, "items": [{}], "groups": [{}]}),
+    "items that are texts": lambda _: web.json_response(
+        {"metadata": {}, "items": ["a"], "groups": ["b"]}
+    ),
+    "items without names": lambda _: web.json_response(
+        {"metadata": {}, "items": [{}], "groups": [{}]}
+    ),
     "no such page": lambda _: web.Response(status=404, text="404 page not found"),
     "a gateway's page": lambda _: web.Response(status=502, text="<html>Bad gateway</html>"),
     "overloaded": lambda _: web.json_response(status(429, "TooManyRequests", "later"), status=429),
-    "a redirect": lambda _: web.Response(status=302, headers={"Location": "https://login.example.com"}),
+    "a redirect": lambda _: web.Response(
+        status=302, headers={"Location": "https://login.example.com"}
+    ),
     "no text": lambda _: web.Response(body=b"\xff\xfe"),
 }
 
@@ -244,14 +288,18 @@ def test_no_right_at_all(command: str, tmp_path: Path) -> None:
 
     async def handle(asked: web.Request) -> web.StreamResponse:
         text = (
-            f'{asked.path} is forbidden: User "alice" cannot get resource "things" in API group "" at the cluster scope'
+            f'{asked.path} is forbidden: User "alice" cannot get resource "things" in API group ""'
+            " at the cluster scope"
         )
         return web.json_response(status(403, "Forbidden", text), status=403)
 
     server = ServerThread(handle)
     server.start()
     try:
-        answer = invoke(*COMMANDS[command], KUBECONFIG=str(kubeconfig(tmp_path / "c", server.url, namespace="team")))
+        answer = invoke(
+            *COMMANDS[command],
+            KUBECONFIG=str(kubeconfig(tmp_path / "c", server.url, namespace="team")),
+        )
     finally:
         server.stop()
     refused(answer)
@@ -295,7 +343,12 @@ NAMES = {
     "an extra": ["queue", "--as", "a", "--as-user-extra", "b"],
     "a group without a user": ["queue", "--as-group", "g"],
     "two credentials": ["queue", "--token", "t", "--username", "u"],
-    "two ways to verify": ["queue", "--certificate-authority", "job.yaml", "--insecure-skip-tls-verify"],
+    "two ways to verify": [
+        "queue",
+        "--certificate-authority",
+        "job.yaml",
+        "--insecure-skip-tls-verify",
+    ],
     "bytes": ["why", "a\udcff"],
 }
 
@@ -314,8 +367,10 @@ def test_a_resource_that_is_misspelt_gets_the_nearest(tmp_path: Path) -> None:
     """As do names of gangs and pods."""
     with served(tmp_path, ANSWERS) as (_, config):
         answer = invoke("map", "--resource", "nvidia.com/gpux", KUBECONFIG=str(config))
-    assert answer.stderr == (
-        'kubectl-gangsched: None of 1 node has the resource "nvidia.com/gpux"; did you mean nvidia.com/gpu?\n'
+    assert (
+        answer.stderr
+        == 'kubectl-gangsched: None of 1 node has the resource "nvidia.com/gpux"; did you mean'
+        " nvidia.com/gpu?\n"
     )
 
 
@@ -330,14 +385,23 @@ SHELL = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_output_that_cannot_be_written(command: str, tmp_path: Path) -> None:
-    """Code 2 and one sentence, or code 0 and nothing if the reader has gone; the interpreter adds nothing."""
+    """Code 2 and one sentence, or code 0 and nothing if the reader has gone; the interpreter adds
+    nothing.
+    """
     with served(tmp_path, ANSWERS) as (_, config):
         for condition, (line, code) in SHELL.items():
-            ran = run(["bash", "-c", line, "-", str(PROGRAM), *COMMANDS[command]], KUBECONFIG=str(config))
-            # A pipe may be read before it is closed: then the command has ended as it would have otherwise.
+            ran = run(
+                ["bash", "-c", line, "-", str(PROGRAM), *COMMANDS[command]], KUBECONFIG=str(config)
+            )
+            # A pipe may be read before it is closed: then the command has ended as it would have
+            # otherwise.
             allowed = {code, 0, 1} if condition == "a closed pipe" else {code}
             assert ran.returncode in allowed, (condition, ran.stderr)
-            told = is_one_sentence(ran.stderr) if code and condition != "everything closed" else ran.stderr == ""
+            told = (
+                is_one_sentence(ran.stderr)
+                if code and condition != "everything closed"
+                else ran.stderr == ""
+            )
             assert told, (condition, ran.stderr)
 
 
@@ -345,7 +409,12 @@ def test_output_that_cannot_be_written(command: str, tmp_path: Path) -> None:
 def test_without_utf8(command: str, tmp_path: Path) -> None:
     """Characters that the terminal lacks are "?"."""
     with served(tmp_path, ANSWERS) as (_, config):
-        ran = run([str(PROGRAM), *COMMANDS[command]], KUBECONFIG=str(config), PYTHONIOENCODING="ascii", LC_ALL="C")
+        ran = run(
+            [str(PROGRAM), *COMMANDS[command]],
+            KUBECONFIG=str(config),
+            PYTHONIOENCODING="ascii",
+            LC_ALL="C",
+        )
     assert ran.returncode in {0, 1}, ran.stderr
     assert ran.stderr == ""
     assert ran.stdout.isascii()
@@ -386,10 +455,14 @@ def drained(reader: int) -> str:
         parts.append(part)
 
 
-def run(words: list[str], stdout: int = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    words: list[str], stdout: int = subprocess.PIPE, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a program to its end."""
     env = {**os.environ, **environment}
-    return subprocess.run(words, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    return subprocess.run(
+        words, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
 
 
 def test_a_silent_server_is_given_up_in_time(tmp_path: Path) -> None:
@@ -429,7 +502,11 @@ def keys_of(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key
-            yield from keys_of(inner) if key not in {"users", "resources", "notChecked", "starts", "pods"} else ()
+            yield from (
+                keys_of(inner)
+                if key not in {"users", "resources", "notChecked", "starts", "pods"}
+                else ()
+            )
     if isinstance(value, list):
         for inner in value:
             yield from keys_of(inner)

@@ -1,4 +1,6 @@
-"""What reaches the terminal: nothing that moves its cursor, styles there alone, columns as wide as they must be."""
+"""What reaches the terminal: nothing that moves its cursor, styles there alone, columns as wide as
+they must be.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,15 @@ def test_on_a_terminal_there_are_styles_and_nothing_else(monkeypatch: pytest.Mon
 def test_columns_are_as_wide_as_their_texts() -> None:
     """A head in bold, two spaces between, none at the end; without a head there is none."""
     lines = columns(("A", "LONG"), [("1", "2"), (Cell("long\n", "red"), "x")], indent="  ")
-    assert ["".join(cell if isinstance(cell, str) else cell.text for cell in line) for line in lines] == [
-        "  A      LONG",
-        "  1      2",
-        "  long   x",
-    ]
+    assert [
+        "".join(cell if isinstance(cell, str) else cell.text for cell in line) for line in lines
+    ] == ["  A      LONG", "  1      2", "  long   x"]
     assert columns(("", ""), []) == []
 
 
-@pytest.mark.parametrize(("text", "said"), [("no", "no."), ("no. ", "no."), ("why?", "why?"), ("", "")])
+@pytest.mark.parametrize(
+    ("text", "said"), [("no", "no."), ("no. ", "no."), ("why?", "why?"), ("", "")]
+)
 def test_a_sentence_ends(text: str, said: str) -> None:
     """With one full stop."""
     assert sentence(text) == said

@@ -44,7 +44,10 @@ def test_gangs_are_in_the_order_of_their_positions(tmp_path: Path) -> None:
     ]
     everywhere = ask(tmp_path, {f"{GANGS}/gangs": found}, "-A", "-o", "json")
     assert [each["name"] for each in json.loads(everywhere.output)["gangs"]] == ["first", "late"]
-    assert ask(tmp_path, {f"{GANGS}/gangs": listed()}, "-A").output == "No gang waits in the cluster.\n"
+    assert (
+        ask(tmp_path, {f"{GANGS}/gangs": listed()}, "-A").output
+        == "No gang waits in the cluster.\n"
+    )
 
 
 REFUSED = forbidden("list", "gangs", 'in the namespace "team"')
@@ -57,7 +60,9 @@ WITHOUT = {
         pod("running-0", gang="running", node="n0"),
         pod("plain", message="no gang"),
     ),
-    "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team/podgroups": listed(pod_group("first", 2, "of its PodGroup")),
+    "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team/podgroups": listed(
+        pod_group("first", 2, "of its PodGroup")
+    ),
 }
 
 
@@ -66,12 +71,19 @@ WITHOUT = {
     [
         ({}, "is not served in this cluster"),
         ({f"{GANGS}/namespaces/team/gangs": REFUSED}, "is not served in this cluster"),
-        ({f"{GANGS}/namespaces/team/gangs": status(503, "ServiceUnavailable", "away")}, "does not answer"),
+        (
+            {f"{GANGS}/namespaces/team/gangs": status(503, "ServiceUnavailable", "away")},
+            "does not answer",
+        ),
     ],
     ids=["not served", "not served and no rights", "away"],
 )
-def test_without_the_api_gangs_are_found_by_their_pods(tmp_path: Path, answers: dict[str, Any], why: str) -> None:
-    """Oldest first, with what the PodGroup says, else a pod; the last line says why there are no positions."""
+def test_without_the_api_gangs_are_found_by_their_pods(
+    tmp_path: Path, answers: dict[str, Any], why: str
+) -> None:
+    """Oldest first, with what the PodGroup says, else a pod; the last line says why there are no
+    positions.
+    """
     answer = ask(tmp_path, {**WITHOUT, **answers})
     assert (answer.exit_code, answer.stderr) == (0, "")
     assert answer.output.splitlines() == [
@@ -84,7 +96,10 @@ def test_without_the_api_gangs_are_found_by_their_pods(tmp_path: Path, answers: 
         f"Oldest first: the gangs API (visibility.gangsched.dev), which knows the queue, {why}.",
     ]
     told = json.loads(ask(tmp_path, {**WITHOUT, **answers}, "-o", "json").output)
-    assert [(each["name"], each["position"]) for each in told["gangs"]] == [("first", None), ("late", None)]
+    assert [(each["name"], each["position"]) for each in told["gangs"]] == [
+        ("first", None),
+        ("late", None),
+    ]
     assert why in told["instead"]
 
 
@@ -94,6 +109,8 @@ def test_who_may_not_read_gangs_is_told(tmp_path: Path) -> None:
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "You (user alice) may not list gangs in namespace team" in refused.stderr
     neither = ask(tmp_path, {"/api/v1/pods": forbidden("list", "pods")}, "-A")
-    assert neither.stderr == (
-        "kubectl-gangsched: You (user alice) may not list pods in the whole cluster; ask for one namespace with -n.\n"
+    assert (
+        neither.stderr
+        == "kubectl-gangsched: You (user alice) may not list pods in the whole cluster; ask for one"
+        " namespace with -n.\n"
     )

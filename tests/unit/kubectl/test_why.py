@@ -1,4 +1,6 @@
-"""`why`: one sentence first, from the gangs API where it is served, else from what pods and PodGroups say."""
+"""`why`: one sentence first, from the gangs API where it is served, else from what pods and
+PodGroups say.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,25 @@ def ask(kubeconfig: Path, *words: str) -> Result:
 
 def cluster(*pods: dict[str, Any], **more: dict[str, Any]) -> dict[str, Any]:
     """What an API server without the gangs API answers."""
-    return {PODS: listed(*pods), **{f"{PODS}/{each['metadata']['name']}": each for each in pods}, **more}
+    return {
+        PODS: listed(*pods),
+        **{f"{PODS}/{each['metadata']['name']}": each for each in pods},
+        **more,
+    }
 
 
 def test_a_gang_with_a_pod_group_says_what_its_condition_says(tmp_path: Path) -> None:
-    """The PodGroup's condition has the moving facts (E1), so it is the sentence; the pods follow."""
-    pods = [pod(f"train-{i}", gang="train", message=f"{LACKS}; see PodGroup team/train") for i in range(2)]
-    with served(tmp_path, {**cluster(*pods), GROUP: pod_group("train", 2, LACKS)}) as (_, kubeconfig):
+    """The PodGroup's condition has the moving facts (E1), so it is the sentence; the
+    pods follow.
+    """
+    pods = [
+        pod(f"train-{i}", gang="train", message=f"{LACKS}; see PodGroup team/train")
+        for i in range(2)
+    ]
+    with served(tmp_path, {**cluster(*pods), GROUP: pod_group("train", 2, LACKS)}) as (
+        _,
+        kubeconfig,
+    ):
         answer = ask(kubeconfig, "train")
     assert answer.exit_code == 0
     assert answer.output.splitlines()[0] == f"Gang team/train waits: {LACKS}."
@@ -40,9 +54,14 @@ def test_a_gang_with_a_pod_group_says_what_its_condition_says(tmp_path: Path) ->
 
 
 def test_a_gang_of_volcano_says_what_its_object_says(tmp_path: Path) -> None:
-    """The object is looked for in the API group that the pods name, in the version that is served."""
+    """The object is looked for in the API group that the pods name, in the version that
+    is served.
+    """
     marks = {"scheduling.volcano.sh/group-name": "train"}
-    pods = [pod(f"train-{i}", message=f"{LACKS}; see PodGroup team/train", annotations=marks) for i in range(2)]
+    pods = [
+        pod(f"train-{i}", message=f"{LACKS}; see PodGroup team/train", annotations=marks)
+        for i in range(2)
+    ]
     version = "scheduling.volcano.sh/v1beta1"
     group = {**pod_group("train", 2, LACKS), "apiVersion": version}
     answers = {
@@ -57,15 +76,26 @@ def test_a_gang_of_volcano_says_what_its_object_says(tmp_path: Path) -> None:
 
 
 def test_a_pod_of_a_sub_group_is_told_of_its_sub_group(tmp_path: Path) -> None:
-    """By the entry and the labels that the user wrote, with the pods and the minimum of the sub group alone."""
+    """By the entry and the labels that the user wrote, with the pods and the minimum of the sub
+    group alone.
+    """
     version, marks = "scheduling.volcano.sh/v1beta1", {"scheduling.volcano.sh/group-name": "serve"}
     says = "waiting for members of gang team/serve:decode(number=1); see PodGroup team/serve"
     pods = [
-        pod(f"decode-{number}-{each}", message=says, annotations=marks, labels={"role": "decode", "number": number})
+        pod(
+            f"decode-{number}-{each}",
+            message=says,
+            annotations=marks,
+            labels={"role": "decode", "number": number},
+        )
         for number, each in (("0", 0), ("0", 1), ("1", 0))
     ]
     whole = pod_group("serve", 4, "waiting for children of team/serve")
-    entry = {"name": "decode", "labelSelector": {"matchLabels": {"role": "decode"}}, "matchLabelKeys": ["number"]}
+    entry = {
+        "name": "decode",
+        "labelSelector": {"matchLabels": {"role": "decode"}},
+        "matchLabelKeys": ["number"],
+    }
     whole["spec"]["subGroupPolicy"] = [{**entry, "subGroupSize": 2}]
     answers = {
         **cluster(*pods),
@@ -87,21 +117,38 @@ def test_a_pod_of_a_sub_group_is_told_of_its_sub_group(tmp_path: Path) -> None:
 
 
 def test_a_refusal_that_names_the_gang_names_it_once(tmp_path: Path) -> None:
-    """The scheduler's sentence begins with the gang: it is the answer, for the gang and for its pods."""
+    """The scheduler's sentence begins with the gang: it is the answer, for the gang and for its
+    pods.
+    """
     refusal = "gang team/train needs room for 2 more pods"
-    pods = [pod(f"train-{i}", gang="train", message=f"{refusal}; see PodGroup team/train") for i in range(2)]
-    with served(tmp_path, {**cluster(*pods), GROUP: pod_group("train", 2, refusal)}) as (_, kubeconfig):
+    pods = [
+        pod(f"train-{i}", gang="train", message=f"{refusal}; see PodGroup team/train")
+        for i in range(2)
+    ]
+    with served(tmp_path, {**cluster(*pods), GROUP: pod_group("train", 2, refusal)}) as (
+        _,
+        kubeconfig,
+    ):
         answer, of_pod = ask(kubeconfig, "train"), ask(kubeconfig, "pod/train-0")
     assert answer.output.splitlines()[0] == "Gang team/train needs room for 2 more pods."
-    assert of_pod.output.splitlines()[0] == f"Pod team/train-0 waits: {refusal}; see PodGroup team/train."
+    assert (
+        of_pod.output.splitlines()[0]
+        == f"Pod team/train-0 waits: {refusal}; see PodGroup team/train."
+    )
 
 
 def test_a_gang_without_a_pod_group_says_what_its_oldest_pod_says(tmp_path: Path) -> None:
     """Without a PodGroup the facts stand on the oldest waiting pod (E1)."""
-    marks = {"gang.scheduling.koordinator.sh/name": "train", "gang.scheduling.koordinator.sh/min-available": "3"}
+    marks = {
+        "gang.scheduling.koordinator.sh/name": "train",
+        "gang.scheduling.koordinator.sh/min-available": "3",
+    }
     young = pod("a", message="no node was found for this pod; see pod team/b", annotations=marks)
     young["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
-    with served(tmp_path, cluster(young, pod("b", message=LACKS, annotations=marks))) as (_, kubeconfig):
+    with served(tmp_path, cluster(young, pod("b", message=LACKS, annotations=marks))) as (
+        _,
+        kubeconfig,
+    ):
         answer = ask(kubeconfig, "train")
     assert answer.output.splitlines()[0] == f"Gang team/train waits: {LACKS}."
     assert "Minimum  3 of 2 pods" in answer.output
@@ -141,13 +188,22 @@ def test_the_gangs_api_is_taken_where_it_is_served(tmp_path: Path) -> None:
     ("answer", "said"),
     [
         (status(503, "ServiceUnavailable", "service unavailable"), "the gangs API does not answer"),
-        (forbidden("get", "gangs", 'in the namespace "team"'), "you (user alice) may not get gangs in namespace team"),
+        (
+            forbidden("get", "gangs", 'in the namespace "team"'),
+            "you (user alice) may not get gangs in namespace team",
+        ),
     ],
     ids=["away", "forbidden"],
 )
-def test_an_api_that_fails_is_named_and_replaced(tmp_path: Path, answer: dict[str, Any], said: str) -> None:
+def test_an_api_that_fails_is_named_and_replaced(
+    tmp_path: Path, answer: dict[str, Any], said: str
+) -> None:
     """An APIService without a backend, or without the right to it, leaves conditions and Events."""
-    answers = {**cluster(pod("train-0", gang="train", message=LACKS)), GANG: answer, GANGS: {"kind": "APIResourceList"}}
+    answers = {
+        **cluster(pod("train-0", gang="train", message=LACKS)),
+        GANG: answer,
+        GANGS: {"kind": "APIResourceList"},
+    }
     with served(tmp_path, answers) as (_, kubeconfig):
         told = ask(kubeconfig, "train")
         as_json = ask(kubeconfig, "pod/train-0", "-o", "json")
@@ -158,9 +214,14 @@ def test_an_api_that_fails_is_named_and_replaced(tmp_path: Path, answer: dict[st
 
 
 def test_a_refusal_of_an_api_that_does_not_exist_is_no_lack_of_rights(tmp_path: Path) -> None:
-    """API servers look at rights first: without the API a 403 comes, too, and discovery tells them apart."""
+    """API servers look at rights first: without the API a 403 comes, too, and discovery tells them
+    apart.
+    """
     refused = forbidden("get", "gangs", 'in the namespace "team"')
-    with served(tmp_path, {**cluster(pod("train-0", gang="train")), GANG: refused}) as (_, kubeconfig):
+    with served(tmp_path, {**cluster(pod("train-0", gang="train")), GANG: refused}) as (
+        _,
+        kubeconfig,
+    ):
         assert "this cluster does not serve the gangs API" in ask(kubeconfig, "train").output
 
 
@@ -169,8 +230,14 @@ def test_a_refusal_of_an_api_that_does_not_exist_is_no_lack_of_rights(tmp_path: 
     [
         (pod("p", node="n1"), "Pod team/p has its node: n1 (Running)."),
         (pod("p", message=LACKS), f"Pod team/p waits: {LACKS}."),
-        (pod("p", schedulingGates=[{"name": "quota"}]), "its scheduling gates (quota) keep it from being scheduled"),
-        (pod("p", scheduler="gangshed"), 'serves schedulerName "gangshed"? The usual name is "gangsched".'),
+        (
+            pod("p", schedulingGates=[{"name": "quota"}]),
+            "its scheduling gates (quota) keep it from being scheduled",
+        ),
+        (
+            pod("p", scheduler="gangshed"),
+            'serves schedulerName "gangshed"? The usual name is "gangsched".',
+        ),
         (pod("p", scheduler="mine"), 'serves schedulerName "mine"?\n'),
     ],
     ids=["bound", "waits", "gated", "misspelt", "unserved"],
@@ -186,17 +253,24 @@ def test_names_that_do_not_exist_get_the_nearest(tmp_path: Path) -> None:
     with served(tmp_path, cluster(pod("train-0", gang="train"))) as (_, kubeconfig):
         answer = ask(kubeconfig, "trian")
     assert (answer.exit_code, answer.stdout) == (2, "")
-    assert answer.stderr == (
-        "kubectl-gangsched: There is no gang or pod trian in namespace team; did you mean train or train-0?\n"
+    assert (
+        answer.stderr
+        == "kubectl-gangsched: There is no gang or pod trian in namespace team; did you mean train"
+        " or train-0?\n"
     )
 
 
 def test_what_tenants_write_does_not_reach_the_terminal(tmp_path: Path) -> None:
-    """Escape sequences, carriage returns and direction overrides in messages and names are replaced."""
+    """Escape sequences, carriage returns and direction overrides in messages and names are
+    replaced.
+    """
     evil = "\x1b]0;owned\x07\x1b[2J\rall is fine\u202e"
     body = pod("p", message=f"waits {evil}", scheduler=evil)
     with served(tmp_path, cluster(body)) as (_, kubeconfig):
-        text, as_json = ask(kubeconfig, "pod/p").output, ask(kubeconfig, "pod/p", "-o", "json").output
+        text, as_json = (
+            ask(kubeconfig, "pod/p").output,
+            ask(kubeconfig, "pod/p", "-o", "json").output,
+        )
     for output in (text, as_json):
         assert not {"\x1b", "\x07", "\r", "\u202e"} & set(output)
     assert json.loads(as_json)["pod"]["schedulerName"] == evil
@@ -204,7 +278,10 @@ def test_what_tenants_write_does_not_reach_the_terminal(tmp_path: Path) -> None:
 
 def test_no_rights_name_the_right(tmp_path: Path) -> None:
     """A 403 becomes a sentence with user, verb, resource and namespace."""
-    with served(tmp_path, {f"{PODS}/p": forbidden("get", "pods", 'in the namespace "team"')}) as (_, kubeconfig):
+    with served(tmp_path, {f"{PODS}/p": forbidden("get", "pods", 'in the namespace "team"')}) as (
+        _,
+        kubeconfig,
+    ):
         answer = ask(kubeconfig, "pod/p")
     assert (answer.exit_code, answer.stderr) == (
         2,

@@ -1,4 +1,6 @@
-"""Orders of an administrator: a gang is set aside, a reservation is dropped, preemption is paused."""
+"""Orders of an administrator: a gang is set aside, a reservation is dropped, preemption
+is paused.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,19 @@ def test_a_gang_that_is_set_aside_waits_and_others_start() -> None:
     world.settle()
     assert {name.split("-")[0] for name in world.bound()} == {"other"}
     refused = world.verdict("ns/g").told
-    assert (refused.reason, refused.message) == (Reason.PAUSED, "gang ns/g is set aside by an administrator")
+    assert (refused.reason, refused.message) == (
+        Reason.PAUSED,
+        "gang ns/g is set aside by an administrator",
+    )
 
     order(world, Orders(set_aside=frozenset({"ns/other"})))
     assert {name.split("-")[0] for name in world.bound()} == {"other", "g"}
 
 
 def test_capacity_is_no_longer_reserved_for_a_gang_that_is_named() -> None:
-    """The reservation ends at once, the next gang gets one, and so does the first once the order is withdrawn."""
+    """The reservation ends at once, the next gang gets one, and so does the first once the order is
+    withdrawn.
+    """
     world, _ = full_with_run_times()
     gang_of(world, "first", 2)
     world.settle()
@@ -45,7 +52,10 @@ def test_capacity_is_no_longer_reserved_for_a_gang_that_is_named() -> None:
     assert reserved(world) == []
     ineligible = world.state.registry.groups["ns/first"].ineligible
     assert ineligible is not None
-    assert not_reserved(ineligible.why, namespace="ns", wall_s=0) == "not reserved: an administrator ordered it"
+    assert (
+        not_reserved(ineligible.why, namespace="ns", wall_s=0)
+        == "not reserved: an administrator ordered it"
+    )
     gang_of(world, "second", 1)
     world.settle()
     assert reserved(world) == ["ns/second"]
@@ -69,7 +79,10 @@ def test_preemption_that_is_paused_evicts_nobody() -> None:
     world.told()
     assert not world.nominated()
     assert world.evicted() == []
-    assert "Preemption: off, since an administrator paused preemption: INC-7." in world.verdict(HIGH).told.text
+    assert (
+        "Preemption: off, since an administrator paused preemption: INC-7."
+        in world.verdict(HIGH).told.text
+    )
 
 
 def test_a_gang_that_was_refused_for_the_order_preempts_once_it_is_withdrawn() -> None:

@@ -9,7 +9,15 @@ from itertools import combinations, combinations_with_replacement, product
 import pytest
 
 from gangsched.model.gang import Gang
-from gangsched.model.parts import Root, broken_part, is_whole, root_of, whole_children, whole_of, without_broken
+from gangsched.model.parts import (
+    Root,
+    broken_part,
+    is_whole,
+    root_of,
+    whole_children,
+    whole_of,
+    without_broken,
+)
 from gangsched.model.tree import Composite, Part, composites_of, gangs_of, part_id
 
 LEAF_STATES = ((0, 0), (0, 1), (1, 0), (2, 1), (1, 1))
@@ -27,7 +35,9 @@ def shapes(parts: int, most: int | None = None) -> Iterator[tuple[object, ...]]:
 
 
 def _forests(parts: int, most: int) -> Iterator[tuple[object, ...]]:
-    """Forests of so many parts, whose trees have at most `most` of them and come in descending order."""
+    """Forests of so many parts, whose trees have at most `most` of them and come in descending
+    order.
+    """
     if parts == 0:
         yield ()
         return
@@ -72,7 +82,7 @@ def trees(parts: int) -> Iterator[Part]:
         yield from with_minimums(named(shape))
 
 
-# --- the definition, by sets ------------------------------------------------------------------------------------------
+# --- the definition, by sets --------------------------------------------------------------------
 
 
 def enough(part: Part, least: dict[str, int], counts: dict[str, int]) -> bool:
@@ -83,7 +93,9 @@ def enough(part: Part, least: dict[str, int], counts: dict[str, int]) -> bool:
     return any(all(enough(child, least, counts) for child in chosen) for chosen in choices)
 
 
-def broken_by_definition(root: Part, least: dict[str, int], counts: dict[str, int], begun: dict[str, int]) -> set[str]:
+def broken_by_definition(
+    root: Part, least: dict[str, int], counts: dict[str, int], begun: dict[str, int]
+) -> set[str]:
     """The names of all parts that begin here, have something and not enough."""
     every: list[Part] = [*composites_of(root), *gangs_of(root)]
     found = set()
@@ -97,11 +109,17 @@ def broken_by_definition(root: Part, least: dict[str, int], counts: dict[str, in
 
 
 def states(root: Part) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
-    """Every state of a tree's leaves: their minimums and what they have, up to the order of siblings."""
-    beside = [[each for each in part.children if isinstance(each, str)] for part in composites_of(root)]
+    """Every state of a tree's leaves: their minimums and what they have, up to the order of
+    siblings.
+    """
+    beside = [
+        [each for each in part.children if isinstance(each, str)] for part in composites_of(root)
+    ]
     beside = beside or [gangs_of(root)]
     leaves = [leaf for each in beside for leaf in each]
-    for of_each in product(*(combinations_with_replacement(LEAF_STATES, len(each)) for each in beside)):
+    for of_each in product(
+        *(combinations_with_replacement(LEAF_STATES, len(each)) for each in beside)
+    ):
         chosen = [state for each in of_each for state in each]
         least = {leaf: minimum for leaf, (minimum, _) in zip(leaves, chosen, strict=True)}
         counts = {leaf: has for leaf, (_, has) in zip(leaves, chosen, strict=True)}
@@ -117,17 +135,29 @@ def test_every_shape_is_made_once(parts: int) -> None:
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 5, 6, 7])
 def test_what_is_broken_in_every_tree(parts: int) -> None:
-    """The part found is broken by the definition, and none inside it is; without one, none is broken."""
+    """The part found is broken by the definition, and none inside it is; without one, none is
+    broken.
+    """
     for tree in trees(parts):
         nothing = dict.fromkeys(gangs_of(tree), 0)
-        inside = {part_id(each): {*map(part_id, composites_of(each)), *gangs_of(each)} for each in composites_of(tree)}
+        inside = {
+            part_id(each): {*map(part_id, composites_of(each)), *gangs_of(each)}
+            for each in composites_of(tree)
+        }
         for least, counts in states(tree):
             root = Root(tree, least)
-            found, broken = broken_part(root, counts), broken_by_definition(tree, least, counts, nothing)
+            found, broken = (
+                broken_part(root, counts),
+                broken_by_definition(tree, least, counts, nothing),
+            )
             assert (found is None) is (not broken), (tree, least, counts)
             if found is not None:
                 assert part_id(found) in broken, (tree, least, counts)
-                assert not broken & inside.get(part_id(found), set()) - {part_id(found)}, (tree, least, counts)
+                assert not broken & inside.get(part_id(found), set()) - {part_id(found)}, (
+                    tree,
+                    least,
+                    counts,
+                )
             assert is_whole(root, counts) is enough(tree, least, counts), (tree, least, counts)
 
 
@@ -157,7 +187,12 @@ def test_the_most_that_is_not_broken(parts: int) -> None:
             for number in range(1, len(dropped) + 1):
                 for back in combinations(dropped, number):
                     more = left | {leaf: counts[leaf] for leaf in back}
-                    assert broken_by_definition(tree, least, more, nothing), (tree, least, counts, back)
+                    assert broken_by_definition(tree, least, more, nothing), (
+                        tree,
+                        least,
+                        counts,
+                        back,
+                    )
 
 
 def test_a_group_needs_all_of_its_gangs() -> None:

@@ -52,14 +52,18 @@ def quantities(draw: st.DrawFn) -> tuple[str, Fraction]:
         value *= FACTORS[suffix]
     else:
         exponent = draw(st.integers(-60, 60))
-        suffix = draw(st.sampled_from("eE")) + draw(st.sampled_from([f"{exponent}", f"{exponent:+d}"]))
+        suffix = draw(st.sampled_from("eE")) + draw(
+            st.sampled_from([f"{exponent}", f"{exponent:+d}"])
+        )
         value *= Fraction(10) ** exponent
     return sign + whole + point + fraction + suffix, -value if sign == "-" else value
 
 
 @given(quantities(), st.booleans())
 def test_quantity_agrees_with_fractions(quantity: tuple[str, Fraction], milli: bool) -> None:
-    """Any text of the grammar is its exact value, rounded away from zero and capped as Kubernetes caps it."""
+    """Any text of the grammar is its exact value, rounded away from zero and capped as Kubernetes
+    caps it.
+    """
     text, value = quantity
     expected = min(math.ceil(abs(value) * (1000 if milli else 1)), QUANTITY_LIMIT)
     assert parse_quantity(text, milli=milli) == (-expected if value < 0 else expected)
@@ -107,10 +111,30 @@ def test_quantities_worth_knowing(text: str | float, milli: bool, amount: int) -
 
 @pytest.mark.parametrize(
     "text",
-    ["", ".", "1 Gi", "1K", "1i", "e3", "1e", "1e1.5", "nan", "1_000", "0x10", "١", "--1", "1" * 5000, True, None, [1]],
+    [
+        "",
+        ".",
+        "1 Gi",
+        "1K",
+        "1i",
+        "e3",
+        "1e",
+        "1e1.5",
+        "nan",
+        "1_000",
+        "0x10",
+        "١",
+        "--1",
+        "1" * 5000,
+        True,
+        None,
+        [1],
+    ],
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    """Python's wider number grammar does not leak in, and other types are refused like bad texts."""
+    """Python's wider number grammar does not leak in, and other types are refused like
+    bad texts.
+    """
     with pytest.raises(QuantityError):
         parse_quantity(text)
 
@@ -123,8 +147,17 @@ def test_true_and_one_do_not_share_a_cache_entry() -> None:
 
 
 def test_resource_list_becomes_a_sorted_vector() -> None:
-    """Cpu in milli-CPU, the rest in base units, sorted by name, without zeros, nulls and negatives."""
-    raw = {"nvidia.com/gpu": "8", "cpu": "1.5", "memory": "2Gi", "a/b": "0", "c/d": "-3", "e/f": None}
+    """Cpu in milli-CPU, the rest in base units, sorted by name, without zeros, nulls
+    and negatives.
+    """
+    raw = {
+        "nvidia.com/gpu": "8",
+        "cpu": "1.5",
+        "memory": "2Gi",
+        "a/b": "0",
+        "c/d": "-3",
+        "e/f": None,
+    }
     assert parse_resources(raw) == (("cpu", 1500), ("memory", 2 * 2**30), ("nvidia.com/gpu", 8))
     assert parse_resources(None) == parse_resources({}) == ()
 
@@ -144,7 +177,9 @@ def test_absurd_amounts_saturate() -> None:
 
 
 NAMES = st.sampled_from(["cpu", "memory", "ephemeral-storage", "nvidia.com/gpu", "hugepages-2Mi"])
-VECTORS: st.SearchStrategy[ResourceVector] = st.dictionaries(NAMES, st.integers(0, 9)).map(from_dict)
+VECTORS: st.SearchStrategy[ResourceVector] = st.dictionaries(NAMES, st.integers(0, 9)).map(
+    from_dict
+)
 
 
 @given(VECTORS, VECTORS)
@@ -158,8 +193,12 @@ def test_sum_is_a_vector(a: ResourceVector, b: ResourceVector) -> None:
     assert from_dict(to_dict(total)) == total
 
 
-def peak(name: str, containers: list[ResourceVector], inits: list[tuple[ResourceVector, bool]]) -> int:
-    """The most of resource `name` that runs at one time, found by letting the pod start step by step."""
+def peak(
+    name: str, containers: list[ResourceVector], inits: list[tuple[ResourceVector, bool]]
+) -> int:
+    """The most of resource `name` that runs at one time, found by letting the pod start step by
+    step.
+    """
     running: list[ResourceVector] = []
     highest = 0
     for requests, restart_always in inits:
@@ -169,21 +208,30 @@ def peak(name: str, containers: list[ResourceVector], inits: list[tuple[Resource
     return max(highest, sum(dict(vector).get(name, 0) for vector in [*running, *containers]))
 
 
-@given(st.lists(VECTORS, max_size=4), st.lists(st.tuples(VECTORS, st.booleans()), max_size=5), VECTORS, VECTORS)
+@given(
+    st.lists(VECTORS, max_size=4),
+    st.lists(st.tuples(VECTORS, st.booleans()), max_size=5),
+    VECTORS,
+    VECTORS,
+)
 def test_pod_requests_are_the_peak_of_a_start(
     containers: list[ResourceVector],
     inits: list[tuple[ResourceVector, bool]],
     pod_level: ResourceVector,
     overhead: ResourceVector,
 ) -> None:
-    """A pod requests its peak while starting, replaced by pod-level requests where these count, plus its overhead."""
+    """A pod requests its peak while starting, replaced by pod-level requests where these count,
+    plus its overhead.
+    """
     expected = {}
     for name in ["cpu", "memory", "ephemeral-storage", "nvidia.com/gpu", "hugepages-2Mi"]:
         amount = peak(name, containers, inits)
         if name not in {"ephemeral-storage", "nvidia.com/gpu"}:
             amount = dict(pod_level).get(name, amount)
         expected[name] = amount + dict(overhead).get(name, 0)
-    requests = pod_requests(containers=containers, init_containers=inits, pod_level=pod_level, overhead=overhead)
+    requests = pod_requests(
+        containers=containers, init_containers=inits, pod_level=pod_level, overhead=overhead
+    )
     assert requests == from_dict({**expected, "pods": 1})
 
 
@@ -239,5 +287,13 @@ def test_accelerators() -> None:
         "habana.ai/gaudi",
     ]:
         assert is_accelerator(name), name
-    for name in ["cpu", "memory", "pods", "hugepages-2Mi", "ephemeral-storage", "rdma/hca", "vpc.amazonaws.com/efa"]:
+    for name in [
+        "cpu",
+        "memory",
+        "pods",
+        "hugepages-2Mi",
+        "ephemeral-storage",
+        "rdma/hca",
+        "vpc.amazonaws.com/efa",
+    ]:
         assert not is_accelerator(name), name

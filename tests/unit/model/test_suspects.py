@@ -23,7 +23,9 @@ def test_what_one_process_tells_another_learns() -> None:
     assert told(first.text(), '{"a/b":1,"c/d":1}') == {"a/b": 2, "c/d": 1}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"a":"b"}', "null", '{"":1}', f'{{"{"x" * 600}":1}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"a":"b"}', "null", '{"":1}', f'{{"{"x" * 600}":1}}']
+)
 def test_what_is_none_is_ignored(text: str) -> None:
     """Anybody who may write the Lease may write anything."""
     assert told(text) == {}

@@ -33,7 +33,9 @@ def call(*arguments: str) -> Result:
 
 
 def test_tables_and_csv(files: tuple[str, ...], tmp_path: Path) -> None:
-    """Waits by size and by priority, the share in use, who never started or was preempted; every job in the CSV."""
+    """Waits by size and by priority, the share in use, who never started or was preempted; every
+    job in the CSV.
+    """
     out = tmp_path / "out.csv"
     done = call(*files, "--out", str(out))
     assert done.exit_code == 0, done.output
@@ -47,7 +49,11 @@ def test_tables_and_csv(files: tuple[str, ...], tmp_path: Path) -> None:
         found = {row["name"]: row for row in csv.DictReader(text)}
     assert (found["second"]["started"], found["second"]["wait_seconds"]) == ("3630.000", "30.000")
     assert [found[name]["preempted"] for name in ("first", "second", "gang")] == ["1", "0", "0"]
-    assert (found["gang"]["started"], found["gang"]["pods"], found["gang"]["gpus"]) == ("", "2", "16")
+    assert (found["gang"]["started"], found["gang"]["pods"], found["gang"]["gpus"]) == (
+        "",
+        "2",
+        "16",
+    )
 
 
 def test_a_plot_without_matplotlib_costs_one_sentence(
@@ -58,8 +64,9 @@ def test_a_plot_without_matplotlib_costs_one_sentence(
     done = call(*files, "--plot", str(tmp_path / "waits.svg"))
     assert done.exit_code == 2
     assert "Waiting time" in done.output
-    assert done.stderr.splitlines()[-1] == (
-        "gangsched: A plot needs matplotlib, which is not installed (pip install matplotlib)."
+    assert (
+        done.stderr.splitlines()[-1]
+        == "gangsched: A plot needs matplotlib, which is not installed (pip install matplotlib)."
     )
 
 
@@ -83,7 +90,10 @@ def test_an_output_that_cannot_be_written_costs_one_sentence(files: tuple[str, .
     """As above."""
     done = call(*files, "--out", "/no/such/folder.csv")
     assert done.exit_code == 2
-    assert done.stderr == "gangsched: The file /no/such/folder.csv cannot be written: No such file or directory.\n"
+    assert (
+        done.stderr
+        == "gangsched: The file /no/such/folder.csv cannot be written: No such file or directory.\n"
+    )
 
 
 def test_settings_are_read(files: tuple[str, ...], tmp_path: Path) -> None:
@@ -107,4 +117,8 @@ def test_an_unknown_statement_costs_one_sentence(files: tuple[str, ...]) -> None
     """Exit code 2, and the sentence says what there is."""
     done = call(*files, "--stated", "guess")
     assert done.exit_code == 2
-    assert done.stderr == ('gangsched: --stated is "guess": it should be one of file, exact, class, half, nothing.\n')
+    assert (
+        done.stderr
+        == 'gangsched: --stated is "guess": it should be one of file, exact, class, half,'
+        " nothing.\n"
+    )

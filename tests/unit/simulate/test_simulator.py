@@ -1,4 +1,6 @@
-"""The virtual clock: jobs start when there is room, whole, and the same input gives the same result."""
+"""The virtual clock: jobs start when there is room, whole, and the same input gives the same
+result.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from tests.world import World
 
 def nodes(count: int, gpus: int = 8) -> list[Node]:
     """Alike nodes."""
-    return [Node(name=f"n{index}", allocatable=((GPU, gpus), (PODS, 110))) for index in range(count)]
+    return [
+        Node(name=f"n{index}", allocatable=((GPU, gpus), (PODS, 110))) for index in range(count)
+    ]
 
 
 def job(name: str, at_s: float, run_s: float, *gpus: int, priority: int = 0) -> Job:
@@ -62,8 +66,12 @@ def test_priority_goes_first() -> None:
 
 
 def test_a_higher_priority_starts_when_the_daemon_would_start_it() -> None:
-    """V13: the low job is evicted at once and goes after its grace period, and begins again when the high one ends."""
-    runs = Simulator(nodes(1), [job("low", 0, 10_000, 8), job("high", 60, 100, 8, priority=1_000)]).run()
+    """V13: the low job is evicted at once and goes after its grace period, and begins again when
+    the high one ends.
+    """
+    runs = Simulator(
+        nodes(1), [job("low", 0, 10_000, 8), job("high", 60, 100, 8, priority=1_000)]
+    ).run()
     by_name = {run.job.name: run for run in runs}
     world = World(*nodes(1), preempts=True)
     low, high = (pod_of_job(name, priority) for name, priority in (("low", 0), ("high", 1_000)))
@@ -88,11 +96,16 @@ def pod_of_job(name: str, priority: int) -> Pod:
 def test_nobody_is_preempted_where_that_is_off() -> None:
     """`preemption: off`: the high job waits for the end of the low one."""
     jobs = [job("low", 0, 1_000, 8), job("high", 60, 100, 8, priority=1_000)]
-    assert starts(Simulator(nodes(1), jobs, Settings(preemption=VictimScope.OFF)).run()) == {"low": 0, "high": 1_000}
+    assert starts(Simulator(nodes(1), jobs, Settings(preemption=VictimScope.OFF)).run()) == {
+        "low": 0,
+        "high": 1_000,
+    }
 
 
 def test_a_gang_is_preempted_whole_and_begins_again() -> None:
-    """Each job ends with a whole span of its run time, whatever was lost before; nothing is over-committed (seed 7)."""
+    """Each job ends with a whole span of its run time, whatever was lost before; nothing is
+    over-committed (seed 7).
+    """
     dice = random.Random(7)
     shapes = [(1,), (8,), (4, 4), (8, 8)]
     jobs = [
@@ -112,7 +125,9 @@ def test_a_gang_is_preempted_whole_and_begins_again() -> None:
         assert run.spans[-1][1] - run.spans[-1][0] == pytest.approx(run.job.run_s)
         assert all(end - start < run.job.run_s for start, end in run.spans[:-1])
     spans = [(run.job.gpus, *span) for run in runs for span in run.spans]
-    assert all(sum(gpus for gpus, start, end in spans if start <= at < end) <= 16 for _, at, _ in spans)
+    assert all(
+        sum(gpus for gpus, start, end in spans if start <= at < end) <= 16 for _, at, _ in spans
+    )
 
 
 def test_what_can_never_fit_never_starts_and_stops_nobody() -> None:
@@ -123,10 +138,16 @@ def test_what_can_never_fit_never_starts_and_stops_nobody() -> None:
 
 
 def test_settings_count() -> None:
-    """A setting that planning looks at changes the result: a victim (of 30 s grace) that is too young stays."""
+    """A setting that planning looks at changes the result: a victim (of 30 s grace) that is too
+    young stays.
+    """
     jobs = [job("low", 0, 1_000, 8), job("high", 10, 10, 8, priority=1)]
-    assert starts(Simulator(nodes(1), jobs, Settings(scheduler_names=("other",))).run())["high"] == 40
-    assert starts(Simulator(nodes(1), jobs, Settings(preempt_min_run_s=2_000)).run())["high"] == 1_000
+    assert (
+        starts(Simulator(nodes(1), jobs, Settings(scheduler_names=("other",))).run())["high"] == 40
+    )
+    assert (
+        starts(Simulator(nodes(1), jobs, Settings(preempt_min_run_s=2_000)).run())["high"] == 1_000
+    )
     high_s = starts(Simulator(nodes(1), jobs, Settings(preempt_min_run_s=500)).run())["high"]
     assert high_s in (530, 531)  # woken when the low one has run for long enough, to the second
 
@@ -134,11 +155,16 @@ def test_settings_count() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_never_over_committed_and_the_same_again(seed: int) -> None:
-    """At no moment do more GPUs run than there are, everybody starts, and a second run is identical."""
+    """At no moment do more GPUs run than there are, everybody starts, and a second run is
+    identical.
+    """
     dice = random.Random(seed)
     jobs = [
         job(
-            f"j{n:03}", dice.uniform(0, 300), dice.expovariate(1 / 60), *dice.choice([(1,), (2,), (8,), (8, 4), (8, 8)])
+            f"j{n:03}",
+            dice.uniform(0, 300),
+            dice.expovariate(1 / 60),
+            *dice.choice([(1,), (2,), (8,), (8, 4), (8, 8)]),
         )
         for n in range(of_size(25, 120))
     ]
@@ -147,7 +173,10 @@ def test_never_over_committed_and_the_same_again(seed: int) -> None:
         change
         for run in first
         if run.started_s is not None
-        for change in ((run.started_s, run.job.gpus), (run.started_s + run.job.run_s, -run.job.gpus))
+        for change in (
+            (run.started_s, run.job.gpus),
+            (run.started_s + run.job.run_s, -run.job.gpus),
+        )
     )
     used = most = 0
     for _, change in sorted(changes, key=lambda each: (each[0], each[1])):
@@ -169,7 +198,9 @@ def test_progress_is_told() -> None:
 def test_pods_state_what_their_job_states() -> None:
     """In whole seconds, never less; nothing where the job states nothing."""
     stating = replace(job("a", 0, 100, 8, 8), stated_s=90.5)
-    assert {pod.run_time_metadata for pod in stating.make_pods("gangsched")} == {((EXPECTED_RUNTIME, "91s"),)}
+    assert {pod.run_time_metadata for pod in stating.make_pods("gangsched")} == {
+        ((EXPECTED_RUNTIME, "91s"),)
+    }
     assert job("a", 0, 100, 8).make_pods("gangsched")[0].run_time_metadata == ()
 
 
@@ -178,7 +209,9 @@ POLICY = GpuPolicy()
 NOW = snapshot([node("a"), node("b"), node("c")], TAKEN)
 
 
-def reserved(group: str, *places: tuple[str, int], at_s: float = 50, first: bool = False) -> Reserved:
+def reserved(
+    group: str, *places: tuple[str, int], at_s: float = 50, first: bool = False
+) -> Reserved:
     """Room for pods of so many GPUs on these nodes."""
     return Reserved(
         group=group,
@@ -188,14 +221,18 @@ def reserved(group: str, *places: tuple[str, int], at_s: float = 50, first: bool
         run_time_s=10,
         at_s=at_s,
         nodes=tuple(name for name, _ in places),
-        placements=tuple(Placement(pod(f"{group}-{name}", gpus=gpus), name) for name, gpus in places if gpus),
+        placements=tuple(
+            Placement(pod(f"{group}-{name}", gpus=gpus), name) for name, gpus in places if gpus
+        ),
         first=first,
         promised_s=at_s,
     )
 
 
 def test_idle_is_what_is_reserved_and_free() -> None:
-    """3 GPUs of a are free and 8 reserved, b is full, of c 4 are reserved; a fence keeps all of its nodes."""
+    """3 GPUs of a are free and 8 reserved, b is full, of c 4 are reserved; a fence keeps all of its
+    nodes.
+    """
     promises = Promises()
 
     def idle_gpus(*standing: Reserved) -> float:
@@ -220,7 +257,9 @@ def test_idle_time_adds_up() -> None:
 def test_the_first_time_told_to_the_first_counts() -> None:
     """What it is told later, and what others are told, is no promise; a fence tells no time."""
     promises = Promises()
-    promises.look([reserved("g", ("c", 4), first=True), reserved("h", ("c", 4), at_s=60)], NOW, POLICY)
+    promises.look(
+        [reserved("g", ("c", 4), first=True), reserved("h", ("c", 4), at_s=60)], NOW, POLICY
+    )
     promises.look([reserved("g", ("c", 4), first=True, at_s=90)], NOW, POLICY)
     promises.look([reserved("f", ("c", 0), first=True, at_s=math.inf)], NOW, POLICY)
     assert promises.told_s == {"g": 50, "f": math.inf}
@@ -229,8 +268,13 @@ def test_the_first_time_told_to_the_first_counts() -> None:
 def test_errors_of_promises() -> None:
     """Started minus told, of plain pods and of gangs; jobs that were told nothing do not count."""
     one, two = (tuple(make_shape(((GPU, 1),)) for _ in range(count)) for count in (1, 2))
-    jobs = [Job(name=name, submit_s=0, run_s=1, pods=pods) for name, pods in (("p", one), ("g", two), ("other", one))]
+    jobs = [
+        Job(name=name, submit_s=0, run_s=1, pods=pods)
+        for name, pods in (("p", one), ("g", two), ("other", one))
+    ]
     runs = [Run(job, started_s=100 + n) for n, job in enumerate(jobs)]
-    errors = promise_errors_s({"pod:default/p-0": 150, "default/g": 91, "default/other": math.inf}, runs)
+    errors = promise_errors_s(
+        {"pod:default/p-0": 150, "default/g": 91, "default/other": math.inf}, runs
+    )
     assert errors == [-50, 10]
     assert late_s(errors) == [10]

@@ -13,7 +13,9 @@ JOBS = [Job(name=f"j{run_s:g}", submit_s=0, run_s=run_s, pods=(), stated_s=7.0) 
 
 
 def test_what_is_stated() -> None:
-    """H1: as in the file, the run time itself, the upper bound of its class, or nothing; the run time stays."""
+    """H1: as in the file, the run time itself, the upper bound of its class, or nothing; the run
+    time stays.
+    """
     assert stating(JOBS, Stated.FILE) == JOBS
     assert [job.stated_s for job in stating(JOBS, Stated.EXACT)] == list(RUNS_S)
     assert [job.stated_s for job in stating(JOBS, Stated.CLASS)] == [600, 600, 3600, 259_200, 1e9]

@@ -1,4 +1,6 @@
-"""The states of a member in docs/reference/member-states.md; `python -m tests.unit.state.diagram` writes them."""
+"""The states of a member in docs/reference/member-states.md; `python -m tests.unit.state.diagram`
+writes them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,10 @@ from pathlib import Path
 from gangsched.state.members import SEEN, TABLE, TAKES_ROOM, Change, State
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "member-states.md"
-BEGIN, END = "<!-- states: made by `python -m tests.unit.state.diagram` -->", "<!-- end of states -->"
+BEGIN, END = (
+    "<!-- states: made by `python -m tests.unit.state.diagram` -->",
+    "<!-- end of states -->",
+)
 
 
 def diagram() -> str:
@@ -16,7 +21,9 @@ def diagram() -> str:
     for state, row in TABLE.items():
         for following in State:
             ways = [
-                change.value for change, then in row.items() if then is following is not state and _is_own(row, change)
+                change.value
+                for change, then in row.items()
+                if then is following is not state and _is_own(row, change)
             ]
             if ways:
                 lines.append(f"    {_id(state)} --> {_id(following)}: {', '.join(ways)}")

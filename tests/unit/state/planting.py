@@ -1,4 +1,6 @@
-"""Exceptions planted in the code: a function raises while it works for a group, or for all of them."""
+"""Exceptions planted in the code: a function raises while it works for a group, or for all
+of them.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ class PlantedError(Exception):
 class Plant:
     """A function of the package that raises whenever it works for a namespace that `spoils` names.
 
-    `hits` counts how often it did. A function that has no argument about a group is taken to work for the group that
-    the plan decides at that moment.
+    `hits` counts how often it did. A function that has no argument about a group is taken to work
+    for the group that the plan decides at that moment.
     """
 
     def __init__(self, target: str, spoils: Callable[[str], bool]) -> None:

@@ -1,4 +1,6 @@
-"""The bulkhead: what is raised for one group sets that group aside, and no other (semantics I10)."""
+"""The bulkhead: what is raised for one group sets that group aside, and no other
+(semantics I10).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from gangsched.api import keys
 from gangsched.core import cycle
 from gangsched.kubectl.snapshot import file, kept
 from gangsched.kubectl.snapshot.replay import ReplayedVerdict, decide
-from gangsched.model.devices import DeviceClaim, DeviceClass, DeviceScope, DeviceTaintRule, ResourceSlice
+from gangsched.model.devices import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceScope,
+    DeviceTaintRule,
+    ResourceSlice,
+)
 from gangsched.model.fault import FaultPlace, InternalFault
 from gangsched.model.objects import ClaimUse, Pod, Service
 from gangsched.model.protocol import Replaced
@@ -37,7 +45,7 @@ SETTINGS = Settings(devices=DeviceScope.ALL)
 TOLD = "gangsched could not plan this gang because of an internal error (reference "
 
 
-# --- what the group that raises does ----------------------------------------------------------------------------------
+# --- what the group that raises does ------------------------------------------------------------
 
 
 def starts(world: World) -> list[Pod]:
@@ -46,11 +54,15 @@ def starts(world: World) -> list[Pod]:
 
 
 def states_a_rack(world: World) -> list[Pod]:
-    """A gang in a rack that has the room for it in sum, though not on its nodes: every way is tried."""
+    """A gang in a rack that has the room for it in sum, though not on its nodes: every way is
+    tried.
+    """
     world.create(running(pod(f"low-{name}", gpus=4, namespace="low"), name) for name in "ab")
     world.settle()
     stated: dict[str, Any] = {"namespace": "bad", "topology": RACK, "min_member": 3}
-    sizes = (members("g", 1, first=number, gpus=gpus, **stated) for number, gpus in enumerate((3, 3, 2)))
+    sizes = (
+        members("g", 1, first=number, gpus=gpus, **stated) for number, gpus in enumerate((3, 3, 2))
+    )
     return world.create(*sizes)
 
 
@@ -94,12 +106,16 @@ def claims_devices(world: World) -> list[Pod]:
     )
     made = members("g", 2, gpus=0, namespace="bad")
     uses = [structs.replace(each, claims=(ClaimUse(each.name, device=True),)) for each in made]
-    asked = (DeviceClaim(namespace="bad", name=each.name, uid=each.name, requests=ASKS) for each in made)
+    asked = (
+        DeviceClaim(namespace="bad", name=each.name, uid=each.name, requests=ASKS) for each in made
+    )
     world.say(
         Replaced(
             ResourceClaim,
             tuple(
-                ResourceClaim(namespace="bad", name=each.name, uid=each.name, resource_version="1", asks=each)
+                ResourceClaim(
+                    namespace="bad", name=each.name, uid=each.name, resource_version="1", asks=each
+                )
                 for each in asked
             ),
         )
@@ -151,7 +167,9 @@ PLACES: dict[str, tuple[str, Scene]] = {
 def clusters(**fields: Any) -> World:
     """Two nodes in two racks, where internal errors are expected."""
     rules = Rules(allocates=True, reservations=ReservationLimits(share=1.0))
-    world = World(*(node(name, 8, labels={RACK: "r"}) for name in "ab"), rules=rules, preempts=True, **fields)
+    world = World(
+        *(node(name, 8, labels={RACK: "r"}) for name in "ab"), rules=rules, preempts=True, **fields
+    )
     world.has_faults = True
     return world
 
@@ -162,15 +180,21 @@ def arrive(world: World, name: str) -> list[Pod]:
 
 
 def replay_of(world: World, directory: Path) -> list[ReplayedVerdict]:
-    """What `kubectl gangsched replay` says of the file that the daemon keeps about the last fault."""
-    path = kept.keep(directory, world.faults[-1], [*world.known(), *world.others.values()], SETTINGS, WALL)
+    """What `kubectl gangsched replay` says of the file that the daemon keeps about the
+    last fault.
+    """
+    path = kept.keep(
+        directory, world.faults[-1], [*world.known(), *world.others.values()], SETTINGS, WALL
+    )
     assert path is not None
     return decide(file.read(path), SETTINGS)
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_others_go_on_while_one_group_raises(place: str, tmp_path: Path) -> None:
-    """I10: gangs beside the one that raises start at once, it is told, and it starts once the fault is gone."""
+    """I10: gangs beside the one that raises start at once, it is told, and it starts once the fault
+    is gone.
+    """
     target, scene = PLACES[place]
     world = clusters()
     plant = Plant(target, lambda namespace: namespace == "bad")
@@ -191,7 +215,9 @@ def test_others_go_on_while_one_group_raises(place: str, tmp_path: Path) -> None
         assert plant.hits - tried < 200, "it is tried again and again"
         replayed = {each.gang: each.reason for each in replay_of(world, tmp_path)}
         if target.startswith("core."):
-            assert {replayed[gang] for gang in replayed if gang.startswith("bad/")} == {"InternalError"}
+            assert {replayed[gang] for gang in replayed if gang.startswith("bad/")} == {
+                "InternalError"
+            }
     number = len(world.faults)
     world.advance(LONGEST_RETRY_S)
     assert len(world.faults) == number
@@ -220,7 +246,9 @@ def test_a_fault_of_all_groups_ends_with_its_cause(place: str) -> None:
 
 
 def test_hundreds_of_groups_that_raise_keep_nobody_waiting() -> None:
-    """I10: of 300 groups of one namespace a few are tried in a turn, and the others are decided in the first ones."""
+    """I10: of 300 groups of one namespace a few are tried in a turn, and the others are decided in
+    the first ones.
+    """
     world = clusters()
     plant = Plant("core.decision:decide", lambda namespace: namespace == "bad")
     with plant.planted(world):
@@ -235,12 +263,17 @@ def test_hundreds_of_groups_that_raise_keep_nobody_waiting() -> None:
 
 
 def test_a_fault_outside_of_any_step_is_found_by_halves() -> None:
-    """I10: of 40 groups the one without which the plan succeeds, whatever its place in the order."""
+    """I10: of 40 groups the one without which the plan succeeds, whatever its place in
+    the order.
+    """
     for place in (0, 1, 17, 38, 39):
         world = clusters()
         plant = Plant("core.pipeline:Plan", lambda namespace: namespace == f"n{place}")  # noqa: B023
         with plant.planted(world):
-            made = [world.create(members(f"g{n}", 1, gpus=0, cpu_milli=1, namespace=f"n{n}")) for n in range(40)]
+            made = [
+                world.create(members(f"g{n}", 1, gpus=0, cpu_milli=1, namespace=f"n{n}"))
+                for n in range(40)
+            ]
             world.advance(1)
         waiting = world.pending()
         assert waiting == {f"g{place}-0"}
@@ -248,7 +281,9 @@ def test_a_fault_outside_of_any_step_is_found_by_halves() -> None:
 
 
 def test_a_fault_that_is_nobodys_pauses_planning() -> None:
-    """I10: attempts come after 1, 2, 4 s and so on, no group is blamed, and the first one that succeeds ends it."""
+    """I10: attempts come after 1, 2, 4 s and so on, no group is blamed, and the first one that
+    succeeds ends it.
+    """
     world = clusters()
     pods = arrive(world, "g")
     with patch.object(cycle, "Ledger", side_effect=PlantedError) as ledger:
@@ -268,11 +303,13 @@ def test_a_fault_that_is_nobodys_pauses_planning() -> None:
 
 
 def test_a_change_is_tried_at_once_and_time_ever_more_rarely() -> None:
-    """I10: a second after the last failure at the earliest; else after back-offs that double up to an hour."""
+    """I10: a second after the last failure at the earliest; else after back-offs that double up to
+    an hour.
+    """
     world = clusters()
     plant = Plant("core.decision:decide", lambda namespace: namespace == "bad")
     with plant.planted(world):
-        (first, *_) = starts(world)
+        first, *_ = starts(world)
         world.advance(100)
         assert plant.hits == 7  # at 0, 1, 3, 7, 15, 31 and 63 s
         world.update(first, priority=7)
@@ -308,7 +345,9 @@ def test_a_group_that_is_set_aside_holds_and_promises_nothing() -> None:
 
 
 def test_a_suspect_is_set_aside_before_it_is_planned() -> None:
-    """I10: neither a restart nor its return under the same name has it planned within the hour; others are."""
+    """I10: neither a restart nor its return under the same name has it planned within the hour;
+    others are.
+    """
     world = clusters()
     world.state.bulkhead.suspect("bad/g")
     plant = Plant("core.decision:decide", lambda namespace: namespace == "bad")
@@ -337,11 +376,18 @@ def test_no_fault_is_swallowed_where_nobody_hears() -> None:
 
 
 def test_a_kept_file_has_no_label_and_no_message_that_is_not_read(tmp_path: Path) -> None:
-    """As confidential as a snapshot: what nothing selects stays in the cluster, and files are few and private."""
+    """As confidential as a snapshot: what nothing selects stays in the cluster, and files are few
+    and private.
+    """
     world = clusters()
     labels = {"team": "secret", "app": "selected"}
-    (each, *_) = world.create(pod("p", namespace="bad", labels=labels, rejection="quoted"))
-    world.say(Replaced(Service, (Service(namespace="bad", name="s", selector=frozenset({("app", "selected")})),)))
+    each, *_ = world.create(pod("p", namespace="bad", labels=labels, rejection="quoted"))
+    world.say(
+        Replaced(
+            Service,
+            (Service(namespace="bad", name="s", selector=frozenset({("app", "selected")})),),
+        )
+    )
     paths = []
     for number in range(8):
         fault = InternalFault(f"{number:04x}", FaultPlace.PLAN, "", "")
@@ -362,7 +408,9 @@ def test_a_kept_file_has_no_label_and_no_message_that_is_not_read(tmp_path: Path
 
 @pytest.mark.parametrize("raises", ["bad/g", "bad/h"])
 def test_gangs_of_one_group_are_never_in_two(raises: str) -> None:
-    """I10: if one of them cannot be grouped, each is in a group of its own, and together again afterwards."""
+    """I10: if one of them cannot be grouped, each is in a group of its own, and together again
+    afterwards.
+    """
     world = clusters()
     listed = ("bad/g", "bad/h")
     real = Registry._resolve

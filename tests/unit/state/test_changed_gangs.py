@@ -18,7 +18,9 @@ from tests.unit.test_loop import Bench
 
 
 def changed(*known: str) -> tuple[ChangedGangs, dict[str, GangRecord], dict[str, Gang]]:
-    """Some gangs, of which these were read once and have changed, and nothing is left of the start."""
+    """Some gangs, of which these were read once and have changed, and nothing is left of
+    the start.
+    """
     gangs: dict[str, GangRecord] = {}
     views: dict[str, Gang] = {}
     made = ChangedGangs(gangs, views)
@@ -45,7 +47,9 @@ def test_known_gangs_come_first_and_new_ones_by_namespace_in_turn() -> None:
 
 
 def test_a_plan_waits_for_known_gangs_only() -> None:
-    """New ones count for the turn that reads them, and are read beside a plan as far as its share goes."""
+    """New ones count for the turn that reads them, and are read beside a plan as far as its share
+    goes.
+    """
     made, gangs, _ = changed("ns/known")
     add(made, gangs, *(f"many/{n}" for n in range(10)))
     assert made.exceeds(10 * UNITS_A_GANG, with_new=True)
@@ -95,7 +99,9 @@ def test_until_all_were_read_once_a_plan_waits_for_all() -> None:
 
 @pytest.mark.long
 def test_ten_thousand_new_gangs_delay_the_pod_of_another_namespace_by_few_turns() -> None:
-    """Attack: a tenant creates gangs as fast as they are applied; plans go on between turns that read them."""
+    """Attack: a tenant creates gangs as fast as they are applied; plans go on between turns that
+    read them.
+    """
     number, bench = of_size(2_000, 10_000), Bench()
     bench.loop.inbox(Applied(node("a")))
     while bench.loop.turn():

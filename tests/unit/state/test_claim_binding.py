@@ -10,7 +10,14 @@ import pytest
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import ClaimUse, Node, NodeSelectorTerm, Pod
 from gangsched.model.protocol import Applied, ClaimsWritten, Gone, Message, Replaced
-from gangsched.model.storage import NO_PROVISIONER, Claim, ClaimRef, ResourceClaim, StorageClass, Volume
+from gangsched.model.storage import (
+    NO_PROVISIONER,
+    Claim,
+    ClaimRef,
+    ResourceClaim,
+    StorageClass,
+    Volume,
+)
 from gangsched.state.members import State
 from tests.builders import gang_metadata, node, pod
 from tests.world import World
@@ -26,8 +33,12 @@ ZONE_A = (NodeSelectorTerm(labels=(Requirement("zone", "In", ("a",)),)),)
 WRITTEN = {"ns/c": "7", "v": "7"}
 
 
-def waiting(*storage: Claim | Volume | ResourceClaim, uses: tuple[ClaimUse, ...] = (ClaimUse("c"),)) -> World:
-    """A gang of one whose claims are ordered and not written yet; nothing is told by the volume controller."""
+def waiting(
+    *storage: Claim | Volume | ResourceClaim, uses: tuple[ClaimUse, ...] = (ClaimUse("c"),)
+) -> World:
+    """A gang of one whose claims are ordered and not written yet; nothing is told by the volume
+    controller.
+    """
     world = World(node("n0", labels={"zone": "b"}))
     world.controller = False
     world.fate = lambda _: "later"
@@ -76,7 +87,9 @@ def test_a_volume_that_nobody_has_kept_is_marked_as_free() -> None:
     """The controller may undo what is done to it; one that names a claim already is its maker's."""
     kept = msgspec.structs.replace(FREE, available=False, claim=ClaimRef("ns", "c"))
     for volume, free in ((FREE, {"v"}), (kept, set())):
-        world = waiting(msgspec.structs.replace(CLAIM, storage_class="local", request_bytes=1), volume)
+        world = waiting(
+            msgspec.structs.replace(CLAIM, storage_class="local", request_bytes=1), volume
+        )
         (order,) = world.claims_sent
         assert [each.volume for each in order.claims] == ["v"]
         assert order.free == free
@@ -95,9 +108,13 @@ def test_another_members_claim_is_only_awaited() -> None:
     """One of two members that share a claim has it made; both go on when it is bound."""
     world = World(node("n0"))
     world.controller = False
-    world.say(Applied(LATE), Applied(msgspec.structs.replace(CLAIM, access_modes=("ReadWriteMany",))))
+    world.say(
+        Applied(LATE), Applied(msgspec.structs.replace(CLAIM, access_modes=("ReadWriteMany",)))
+    )
     stated = gang_metadata("g", min_member=2)
-    world.create([pod(name, uid=name, claims=(ClaimUse("c"),), gang_metadata=stated) for name in ("p", "q")])
+    world.create(
+        [pod(name, uid=name, claims=(ClaimUse("c"),), gang_metadata=stated) for name in ("p", "q")]
+    )
     world.settle()
     assert len(world.claims_sent) == 1
     assert world.sent == []
@@ -113,7 +130,9 @@ def test_devices_are_carried_by_the_bind() -> None:
     assert [each.name for order in world.claims_sent for each in order.claims] == ["c"]
     world.say(Applied(VOLUME), Applied(DONE))
     written(world)
-    assert [(each.name, each.reserve) for bind in world.sent for each in bind.claims] == [("d", True)]
+    assert [(each.name, each.reserve) for bind in world.sent for each in bind.claims] == [
+        ("d", True)
+    ]
 
 
 FAILURES: dict[str, tuple[list[Message], str]] = {
@@ -141,7 +160,9 @@ FAILURES: dict[str, tuple[list[Message], str]] = {
 
 @pytest.mark.parametrize("case", FAILURES)
 def test_what_cannot_come_ends_the_wait_at_once(case: str) -> None:
-    """The member is to be tried again, with the reason kube-scheduler gives; it is not bound, and its room is free."""
+    """The member is to be tried again, with the reason kube-scheduler gives; it is not bound, and
+    its room is free.
+    """
     messages, reason = FAILURES[case]
     world = written(waiting(CLAIM))
     world.say(*messages)
@@ -171,12 +192,17 @@ def test_what_cannot_come_while_claims_are_written_is_said_when_they_are(case: s
     [
         (Gone(Volume, "v"), 'pv "v" is gone'),
         (Replaced(Volume, ()), 'pv "v" is gone'),
-        (Applied(msgspec.structs.replace(FREE, resource_version="8")), 'ClaimRef got reset for pv "v"'),
+        (
+            Applied(msgspec.structs.replace(FREE, resource_version="8")),
+            'ClaimRef got reset for pv "v"',
+        ),
     ],
 )
 def test_a_given_volume_that_is_taken_away(message: Message, reason: str) -> None:
     """A volume that is deleted, or whose claim is taken off it, ends the wait at once."""
-    world = written(waiting(msgspec.structs.replace(CLAIM, storage_class="local", request_bytes=1), FREE))
+    world = written(
+        waiting(msgspec.structs.replace(CLAIM, storage_class="local", request_bytes=1), FREE)
+    )
     world.say(message)
     world.turn()
     assert why(world) == [f"binding volumes: {reason}"]
@@ -191,16 +217,20 @@ def test_news_from_before_our_write_is_no_failure() -> None:
 
 
 def test_patience_ends() -> None:
-    """After the time that kube-scheduler gives it too, a claim that is still unbound fails its pod's bind.
+    """After the time that kube-scheduler gives it too, a claim that is still unbound fails its
+    pod's bind.
 
-    Its request is withdrawn, so that the next plan may choose another node, and the room is free for half a minute.
+    Its request is withdrawn, so that the next plan may choose another node, and the room is free
+    for half a minute.
     """
     world = written(waiting(CLAIM))
     world.say(Applied(ASKED))
     world.advance(599.0)
     assert why(world) == []
     world.advance(2.0)
-    late = "binding volumes: claim ns/c was not bound within 600 s; the request for ns/c is withdrawn"
+    late = (
+        "binding volumes: claim ns/c was not bound within 600 s; the request for ns/c is withdrawn"
+    )
     assert why(world) == [late]
     claim = world.state.cluster.storage_cache.claim("ns/c")
     assert claim is not None

@@ -1,4 +1,6 @@
-"""Gangs with volumes start whole: no bind leaves before all that the minimum needs have their claims (B7)."""
+"""Gangs with volumes start whole: no bind leaves before all that the minimum needs have their
+claims (B7).
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,19 @@ LATE = StorageClass(name="late", provisioner="csi.test", waits=True)
 
 def claim(name: str) -> Claim:
     """A claim that waits for its first consumer."""
-    return Claim(namespace="ns", name=name, uid=f"uid-{name}", resource_version="5", storage_class="late")
+    return Claim(
+        namespace="ns", name=name, uid=f"uid-{name}", resource_version="5", storage_class="late"
+    )
 
 
 def member(
-    name: str, gang: str = "g", *, min_member: int | None, has_claim: bool = True, gpus: int = 1, **stated: str
+    name: str,
+    gang: str = "g",
+    *,
+    min_member: int | None,
+    has_claim: bool = True,
+    gpus: int = 1,
+    **stated: str,
 ) -> Pod:
     """A member, with a claim of its own name."""
     uses = (ClaimUse(name),) if has_claim else ()
@@ -32,7 +42,10 @@ def member(
         gpus=gpus,
         claims=uses,
         gang_metadata=gang_metadata(
-            gang, min_member=min_member, groups=stated.get("groups", ""), policy=stated.get("policy", "")
+            gang,
+            min_member=min_member,
+            groups=stated.get("groups", ""),
+            policy=stated.get("policy", ""),
         ),
     )
 
@@ -64,7 +77,10 @@ def give_up(world: World, name: str) -> World:
 
 def why(world: World) -> list[str]:
     """Why binds failed."""
-    return sorted(message.partition("again: binding volumes: ")[2] for _, _, message in world.events("FailedBinding"))
+    return sorted(
+        message.partition("again: binding volumes: ")[2]
+        for _, _, message in world.events("FailedBinding")
+    )
 
 
 NAMES = tuple(f"c{index}" for index in range(8))
@@ -85,13 +101,17 @@ def test_the_last_claim_lets_all_start() -> None:
 def test_members_without_claims_wait_as_well() -> None:
     """A launcher without a volume is not bound before the workers' volumes exist."""
     launcher = member("launcher", min_member=3, has_claim=False)
-    world = provision(world_of(launcher, member("c0", min_member=3), member("c1", min_member=3)), "c0")
+    world = provision(
+        world_of(launcher, member("c0", min_member=3), member("c1", min_member=3)), "c0"
+    )
     assert world.sent == []
     assert set(provision(world, "c1").bound()) == {"launcher", "c0", "c1"}
 
 
 def test_members_above_the_minimum_wait_alone() -> None:
-    """Two of three are needed: they start when two have their claims; the third follows with its own."""
+    """Two of three are needed: they start when two have their claims; the third follows with its
+    own.
+    """
     world = provision(world_of(*(member(name, min_member=2) for name in NAMES[:3])), "c0")
     assert world.sent == []
     assert set(provision(world, "c2").bound()) == {"c0", "c2"}
@@ -111,19 +131,26 @@ def test_a_group_of_two_gangs_starts_together() -> None:
     """One gang of the group has volumes, the other has none: neither starts before both can."""
     groups = '["ns/a", "ns/b"]'
     workers = [member(name, "a", min_member=2, groups=groups) for name in NAMES[:2]]
-    others = [member(name, "b", min_member=2, groups=groups, has_claim=False) for name in ("x", "y")]
+    others = [
+        member(name, "b", min_member=2, groups=groups, has_claim=False) for name in ("x", "y")
+    ]
     world = provision(world_of(*workers, *others), "c0")
     assert world.sent == []
     assert set(provision(world, "c1").bound()) == {"c0", "c1", "x", "y"}
 
 
 def test_a_claim_that_fails_ends_the_start() -> None:
-    """Nobody is bound, all room is free, each is told the cause and what volumes exist now; then all start together."""
+    """Nobody is bound, all room is free, each is told the cause and what volumes exist now; then
+    all start together.
+    """
     world = provision(world_of(*(member(name, min_member=3) for name in NAMES[:3])), "c0")
     give_up(world, "c2")
     failed = 'provisioning failed for PVC "c2"'
     made = "the volumes provisioned for ns/c0 stay until these claims are deleted"
-    assert why(world) == [*[f"its gang did not start: pod ns/c2: {failed}; {made}"] * 2, f"{failed}; {made}"]
+    assert why(world) == [
+        *[f"its gang did not start: pod ns/c2: {failed}; {made}"] * 2,
+        f"{failed}; {made}",
+    ]
     assert world.sent == []
     assert not any(world.state.members.node_of(name) for name in NAMES[:3])
     world.advance(1.5)
@@ -131,7 +158,9 @@ def test_a_claim_that_fails_ends_the_start() -> None:
 
 
 def test_a_claim_that_takes_too_long_gives_all_room_back() -> None:
-    """After 600 s the start ends, requests for volumes that do not exist are withdrawn, and others get the room."""
+    """After 600 s the start ends, requests for volumes that do not exist are withdrawn, and others
+    get the room.
+    """
     pods = [member(name, min_member=2, gpus=4) for name in NAMES[:2]]
     world = provision(world_of(*pods), "c0")
     rival = world.create(members("rival", 2, gpus=4))
@@ -140,7 +169,10 @@ def test_a_claim_that_takes_too_long_gives_all_room_back() -> None:
     world.advance(2.0)
     assert set(world.bound()) == {each.name for each in rival}
     late = "claim ns/c1 was not bound within 600 s"
-    rest = "the volumes provisioned for ns/c0 stay until these claims are deleted; the request for ns/c1 is withdrawn"
+    rest = (
+        "the volumes provisioned for ns/c0 stay until these claims are deleted; the request for"
+        " ns/c1 is withdrawn"
+    )
     assert why(world) == [f"{late}; {rest}", f"its gang did not start: pod ns/c1: {late}; {rest}"]
     unbound = world.state.cluster.storage_cache.claim("ns/c1")
     assert unbound is not None
@@ -148,7 +180,9 @@ def test_a_claim_that_takes_too_long_gives_all_room_back() -> None:
 
 
 def test_a_start_that_took_too_long_rests_for_longer_each_time() -> None:
-    """It keeps room for ten minutes at a time, and others have their turn for 30 s, then 60 s and so on."""
+    """It keeps room for ten minutes at a time, and others have their turn for 30 s, then 60 s and
+    so on.
+    """
     world = world_of(member("c0", min_member=1))
     begun = []
     for _ in range(6_000 // 10):
@@ -158,7 +192,9 @@ def test_a_start_that_took_too_long_rests_for_longer_each_time() -> None:
 
 
 def test_a_member_that_is_deleted_ends_the_start() -> None:
-    """What is left cannot reach the minimum: it gives its room back, and starts with the replacement."""
+    """What is left cannot reach the minimum: it gives its room back, and starts with the
+    replacement.
+    """
     world = provision(world_of(*(member(name, min_member=2) for name in NAMES[:2])), "c0")
     world.delete(world.pods["c1"])
     world.settle()
@@ -182,7 +218,9 @@ def test_a_gang_that_is_deleted_leaves_nothing() -> None:
 
 
 def test_a_node_that_closes_during_the_wait_ends_the_start() -> None:
-    """All nodes are checked before the first bind leaves: the members on the other node are not bound without it."""
+    """All nodes are checked before the first bind leaves: the members on the other node are not
+    bound without it.
+    """
     world = world_of(*(member(name, min_member=2, gpus=8) for name in NAMES[:2]), nodes=2)
     provision(world, "c0")
     closed = world.state.members.node_of("c1")
@@ -219,7 +257,9 @@ def test_replacements_of_a_started_gang_do_not_wait_for_each_other() -> None:
 
 
 def test_a_restart_during_the_wait_loses_nothing() -> None:
-    """The next process finds the claims as they are, waits for all of them again, and binds nobody before."""
+    """The next process finds the claims as they are, waits for all of them again, and binds nobody
+    before.
+    """
     world = provision(world_of(*(member(name, min_member=2) for name in NAMES[:2])), "c0")
     storage = world.state.cluster.storage_cache
     kept = [storage.claim(f"ns/{name}") for name in NAMES[:2]]
@@ -232,7 +272,9 @@ def test_a_restart_during_the_wait_loses_nothing() -> None:
 
 
 def test_members_whose_volumes_exist_are_placed_before_those_that_may_go_anywhere() -> None:
-    """One volume is on n0 after a start that failed; the launcher, first by name, leaves its room there."""
+    """One volume is on n0 after a start that failed; the launcher, first by name, leaves its room
+    there.
+    """
     world = World(node("n0", gpus=1), node("n1", gpus=1))
     world.controller = False
     here = (NodeSelectorTerm(labels=(Requirement("kubernetes.io/hostname", "In", ("n0",)),)),)

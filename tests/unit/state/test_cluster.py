@@ -18,19 +18,34 @@ from tests.world import World
 PORT = InterPodConstraints(ports=(HostPort("TCP", 80),))
 
 
-def promised(name: str = "urgent", *, gpus: int = 4, priority: int = 100, on: str = "a", **fields: Any) -> Pod:
+def promised(
+    name: str = "urgent", *, gpus: int = 4, priority: int = 100, on: str = "a", **fields: Any
+) -> Pod:
     """A pod of another scheduler with a nominated node."""
-    return pod(name, gpus=gpus, priority=priority, scheduler_name="default-scheduler", nominated_node=on, **fields)
+    return pod(
+        name,
+        gpus=gpus,
+        priority=priority,
+        scheduler_name="default-scheduler",
+        nominated_node=on,
+        **fields,
+    )
 
 
 def started(world: World) -> set[str]:
     """The pods of ours that are bound once everything has settled."""
     world.settle()
-    return {each.name for each in world.pods.values() if each.scheduler_name == "gangsched" and each.node_name}
+    return {
+        each.name
+        for each in world.pods.values()
+        if each.scheduler_name == "gangsched" and each.node_name
+    }
 
 
 @pytest.mark.parametrize(("priority", "bound"), [(101, True), (100, False), (0, False)])
-def test_promised_room_is_taken_for_groups_of_at_most_its_priority(priority: int, *, bound: bool) -> None:
+def test_promised_room_is_taken_for_groups_of_at_most_its_priority(
+    priority: int, *, bound: bool
+) -> None:
     """F1: equal and lower priorities find the node full; a higher one may still use it."""
     world = World(node("a", 4))
     world.create(promised(), members("g", 2, priority=priority))
@@ -41,7 +56,9 @@ def test_promised_room_is_taken_for_groups_of_at_most_its_priority(priority: int
     "end", ["bound elsewhere", "gone", "not nominated", "nominated elsewhere", "failed", "relisted"]
 )
 def test_promised_room_is_free_once_the_promise_ends(end: str) -> None:
-    """F1: it ends when the pod is bound, gone, un-nominated or nominated elsewhere, and who waits is tried at once."""
+    """F1: it ends when the pod is bound, gone, un-nominated or nominated elsewhere, and who waits
+    is tried at once.
+    """
     world = World(node("a", 4), node("b", 4, unschedulable=True))
     (urgent,) = world.create(promised())
     world.create(members("g", 4))
@@ -64,9 +81,13 @@ def test_promised_room_is_free_once_the_promise_ends(end: str) -> None:
 
 
 def test_promise_is_kept_while_victims_leave_one_by_one() -> None:
-    """F1: what the victims of a preemption give back is not given away; the urgent pod finds all of it."""
+    """F1: what the victims of a preemption give back is not given away; the urgent pod finds all of
+    it.
+    """
     world = World(node("a", 4))
-    victims = world.create(pod(f"v{n}", gpus=1, node_name="a", scheduler_name="x") for n in range(4))
+    victims = world.create(
+        pod(f"v{n}", gpus=1, node_name="a", scheduler_name="x") for n in range(4)
+    )
     world.create(members("waiting", 1), members("other", 2))
     (urgent,) = world.create(promised())
     for victim in victims:
@@ -87,9 +108,14 @@ def test_promise_takes_ports_and_a_pod_slot() -> None:
 
 
 def test_our_own_pods_and_unknown_nodes_are_promised_nothing() -> None:
-    """F1: a nomination of ours is nobody's, and one on a node that is not there takes no room anywhere."""
+    """F1: a nomination of ours is nobody's, and one on a node that is not there takes no room
+    anywhere.
+    """
     world = World(node("a", 4))
-    world.create(msgspec.structs.replace(promised(), scheduler_name="gangsched", gated=True), promised("u2", on="gone"))
+    world.create(
+        msgspec.structs.replace(promised(), scheduler_name="gangsched", gated=True),
+        promised("u2", on="gone"),
+    )
     world.create(members("g", 4))
     assert len(started(world)) == 4
 
@@ -104,7 +130,9 @@ def test_holds_give_way_to_a_promise() -> None:
 
 
 def test_last_look_sees_a_promise() -> None:
-    """B2, F1: a nomination that arrives after the snapshot drops the verdict; one of lower priority does not."""
+    """B2, F1: a nomination that arrives after the snapshot drops the verdict; one of lower priority
+    does not.
+    """
     for priority, bound in ((100, 0), (-1, 2)):
         world = World(node("a", 4))
         world.create(members("g", 2))
@@ -122,7 +150,7 @@ def test_bind_is_not_sent_again_into_promised_room() -> None:
     world.fate = lambda _: "later"
     world.create(members("g", 2))
     world.settle()
-    (bind, _) = world.sent
+    bind, _ = world.sent
     assert not world.state.start_check.objection(bind)
     world.create(promised(gpus=2))
     assert not world.state.start_check.objection(bind)
@@ -134,7 +162,11 @@ def test_ranks_between_two_promises_see_only_the_higher() -> None:
     """F1: in one plan each group meets the promises of at least its own priority."""
     world = World(node("a", 3))
     world.create(promised("high", gpus=1, priority=100), promised("low", gpus=1, priority=10))
-    world.create(members("middle", 3, priority=50), members("first", 2, priority=50), members("last", 1, priority=5))
+    world.create(
+        members("middle", 3, priority=50),
+        members("first", 2, priority=50),
+        members("last", 1, priority=5),
+    )
     assert started(world) == {"first-0", "first-1"}
 
 
@@ -143,7 +175,9 @@ def test_a_pod_with_anti_affinity_that_goes_frees_all_nodes_once() -> None:
     cluster = Cluster()
     for name in ("a", "b"):
         cluster.apply_node(node(name))
-    apart = InterPodConstraints(anti_affinity=(PodTerm("rack", (Requirement("app", "In", ("x",)),)),))
+    apart = InterPodConstraints(
+        anti_affinity=(PodTerm("rack", (Requirement("app", "In", ("x",)),)),)
+    )
     placed = pod("p", of=shape(inter_pod=apart))
     cluster.occupy(placed, "a")
     cluster.take_freed()

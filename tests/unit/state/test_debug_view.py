@@ -34,7 +34,10 @@ def test_every_value_comes_with_its_source() -> None:
     world.create(members("g", 2, pod_group=True, mode="NonStrict"))
     spec = described(world.settle(), "ns/g")["spec"]
     assert spec["min"] == {"value": 2, "source": "spec.minMember of PodGroup ns/g"}
-    assert spec["wait time"] == {"value": 90, "source": "spec.scheduleTimeoutSeconds of PodGroup ns/g"}
+    assert spec["wait time"] == {
+        "value": 90,
+        "source": "spec.scheduleTimeoutSeconds of PodGroup ns/g",
+    }
     assert spec["mode"]["value"] == "NonStrict"
     assert spec["mode"]["source"].endswith("/mode of pod ns/g-0")
     assert spec["match policy"] == {"value": "once-satisfied", "source": "default"}
@@ -56,7 +59,9 @@ def test_members_are_sorted_by_what_has_become_of_them() -> None:
     world.create(members("h", 1, gpus=0, node_name="a", phase=Phase.RUNNING))
     world.create(members("g", 1, first=6, mode="NonStrict", min_member=3))
     gang = described(world.settle(), "ns/g")
-    assert gang["members"]["held"] == [{"pod": "ns/g-0", "uid": gang["members"]["held"][0]["uid"], "node": "a"}]
+    assert gang["members"]["held"] == [
+        {"pod": "ns/g-0", "uid": gang["members"]["held"][0]["uid"], "node": "a"}
+    ]
     assert names(gang, "pending") == ["ns/g-1", "ns/g-6"]
     assert [names(gang, kind) for kind in ("gated", "terminating", "foreign", "failed")] == [
         ["ns/g-2"],
@@ -71,7 +76,10 @@ def test_members_are_sorted_by_what_has_become_of_them() -> None:
 def test_a_holding_gang_shows_its_round_its_clock_and_its_verdict() -> None:
     """R4, T1: round, clock and the last verdict are there, in seconds from now."""
     world = World(node("a", 2))
-    world.create([pod("busy", node_name="a", scheduler_name="other")], members("g", 2, mode="NonStrict", wait="60s"))
+    world.create(
+        [pod("busy", node_name="a", scheduler_name="other")],
+        members("g", 2, mode="NonStrict", wait="60s"),
+    )
     gang = described(world.advance(15.0), "ns/g")
     assert gang["reason"] == "Holding"
     assert gang["lastRound"] == {
@@ -89,9 +97,15 @@ def test_a_holding_gang_shows_its_round_its_clock_and_its_verdict() -> None:
 
 
 def test_the_list_has_our_gangs_and_waiting_pods_only() -> None:
-    """One line per gang of ours and per plain pod that waits; a gang of another scheduler is not listed."""
+    """One line per gang of ours and per plain pod that waits; a gang of another scheduler is not
+    listed.
+    """
     world = World(node("a", 1))
-    world.create(members("g", 2), members("theirs", 2, scheduler_name="other"), [pod("lonely", gpus=9), pod("runs")])
+    world.create(
+        members("g", 2),
+        members("theirs", 2, scheduler_name="other"),
+        [pod("lonely", gpus=9), pod("runs")],
+    )
     lines = list_gangs(world.settle().state)
     assert [line["gang"] for line in lines] == ["ns/g", "pod:ns/lonely"]
     assert lines[0]["reason"] == "Unschedulable"
@@ -108,7 +122,9 @@ def test_unknown_and_brand_new_gangs() -> None:
 
 
 def test_reservations_are_listed_in_the_order_of_heads() -> None:
-    """H15: kind, time, nodes and what each waits for; what nobody knows is null, as JSON has no infinity."""
+    """H15: kind, time, nodes and what each waits for; what nobody knows is null, as JSON has no
+    infinity.
+    """
     world = World(node("n", 8))
     timed = Reserved(
         group="ns/a",
@@ -122,8 +138,18 @@ def test_reservations_are_listed_in_the_order_of_heads() -> None:
         promised_s=180.0,
         waits_for=(Blocker("ns/old", "ns"),),
     )
-    fence = replace(timed, group="ns/b", at_s=math.inf, first=False, promised_s=math.inf, empty=1, run_time_s=60.0)
-    world.state.reports.reserved(Reservations(standing=(timed, fence)), now_s=world.now_s, wall_s=100.0)
+    fence = replace(
+        timed,
+        group="ns/b",
+        at_s=math.inf,
+        first=False,
+        promised_s=math.inf,
+        empty=1,
+        run_time_s=60.0,
+    )
+    world.state.reports.reserved(
+        Reservations(standing=(timed, fence)), now_s=world.now_s, wall_s=100.0
+    )
     first, second = list_reservations(world.state)
     assert first == {
         "group": "ns/a",
@@ -137,5 +163,10 @@ def test_reservations_are_listed_in_the_order_of_heads() -> None:
         "empty": None,
         "waitsFor": ["ns/old"],
     }
-    assert (second["kind"], second["at"], second["promised"], second["empty"]) == ("fence", None, None, 1)
+    assert (second["kind"], second["at"], second["promised"], second["empty"]) == (
+        "fence",
+        None,
+        None,
+        1,
+    )
     assert json.loads(json.dumps([first, second], allow_nan=False)) == [first, second]

@@ -1,4 +1,6 @@
-"""Members whose claims get devices: what is written, what is looked at, and what becomes of a start that fails."""
+"""Members whose claims get devices: what is written, what is looked at, and what becomes of a start
+that fails.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,15 @@ from gangsched.model.devices import (
 from gangsched.model.gang import Mode
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
-from gangsched.model.protocol import Applied, BindClaims, BindFailed, ClaimsReleased, ClaimsWritten, Gone, Replaced
+from gangsched.model.protocol import (
+    Applied,
+    BindClaims,
+    BindFailed,
+    ClaimsReleased,
+    ClaimsWritten,
+    Gone,
+    Replaced,
+)
 from gangsched.model.storage import ResourceClaim, Selection
 from gangsched.state.members import State
 from gangsched.state.rule_set import Rules
@@ -31,7 +41,9 @@ from tests.world import World
 ASKS = ((DeviceRequest(name="r", class_name="gpu"),),)
 
 
-def claim(name: str, version: int = 1, *devices: str, on: str = "n0", by: str = "") -> ResourceClaim:
+def claim(
+    name: str, version: int = 1, *devices: str, on: str = "n0", by: str = ""
+) -> ResourceClaim:
     """A claim of the pod of this name, or another one's, that has these devices."""
     results = tuple(DeviceResult("r", ("d", on, each)) for each in devices)
     here = (NodeSelectorTerm(fields=(Requirement(NODE_NAME_FIELD, "In", (on,)),)),)
@@ -44,7 +56,9 @@ def claim(name: str, version: int = 1, *devices: str, on: str = "n0", by: str = 
         allocated=bool(devices),
         required=here if devices else None,
         reserved=(by or name,) if devices else (),
-        asks=DeviceClaim(namespace="ns", name=name, uid=name, requests=ASKS, results=results or None),
+        asks=DeviceClaim(
+            namespace="ns", name=name, uid=name, requests=ASKS, results=results or None
+        ),
     )
 
 
@@ -54,7 +68,9 @@ def slice_of(name: str, *devices: str) -> ResourceSlice:
     return ResourceSlice(name=name, driver="d", pool=name, scope=NodeScope(name), devices=made)
 
 
-def starting(*slices: ResourceSlice, claims: tuple[ResourceClaim, ...] = (claim("p"), claim("q"))) -> World:
+def starting(
+    *slices: ResourceSlice, claims: tuple[ResourceClaim, ...] = (claim("p"), claim("q"))
+) -> World:
     """A gang of `p` and `q`, each with a claim; writes are answered by the test."""
     world = World(node("n0"), node("n1"), rules=Rules(allocates=True))
     world.controller = False
@@ -85,7 +101,9 @@ def _device(selection: Selection) -> str:
 
 def write(world: World, uid: str, version: int = 5, *, shown: bool = True) -> None:
     """The API server takes the write for a pod; our watch shows it, or does not yet."""
-    (order,) = (each for each in world.unanswered if isinstance(each, BindClaims) and each.uid == uid)
+    (order,) = (
+        each for each in world.unanswered if isinstance(each, BindClaims) and each.uid == uid
+    )
     world.unanswered.remove(order)
     if shown:
         world.say(Applied(claim(uid, version, _device(order.claims[0]), on=order.node)))
@@ -99,7 +117,9 @@ def states(world: World) -> set[State]:
 
 
 def test_binds_leave_together_once_our_watch_shows_all_devices() -> None:
-    """A16, A17: nothing is bound while a claim is being written, or not seen at the version that was written."""
+    """A16, A17: nothing is bound while a claim is being written, or not seen at the version that
+    was written.
+    """
     world = starting(slice_of("n0", "g0", "g1"))
     assert set(chosen(world).values()) == {("n0", "g0"), ("n0", "g1")}
     second = chosen(world)["q"]
@@ -131,7 +151,7 @@ def test_a_rival_of_another_namespace_is_not_named() -> None:
     world.say(Applied(msgspec.structs.replace(rival, namespace="secret", asks=asks)))
     for uid in ("p", "q"):
         write(world, uid)
-    (said, _) = (text for _, _, text in world.events("FailedBinding"))
+    said, _ = (text for _, _, text in world.events("FailedBinding"))
     assert "device d/n0/g0 is also allocated to another claim" in said
     assert "secret" not in said
 
@@ -144,7 +164,7 @@ def test_ours_yields_to_who_has_a_device_too() -> None:
         write(world, uid)
     assert world.sent == []
     assert {each.uid for order in world.released for each in order.claims} == {"p", "q"}
-    (said, _) = (text for _, _, text in world.events("FailedBinding"))
+    said, _ = (text for _, _, text in world.events("FailedBinding"))
     assert "device d/n0/g0 is also allocated to resourceclaims/ns/rival" in said
     world.advance(30.0)
     world.settle()
@@ -159,7 +179,9 @@ def test_ours_yields_to_who_has_a_device_too() -> None:
 
 
 def test_a_write_that_fails_frees_the_others() -> None:
-    """A18: the writer has freed its own claims before it answers; those of the other members are freed then."""
+    """A18: the writer has freed its own claims before it answers; those of the other members are
+    freed then.
+    """
     world = starting(slice_of("n0", "g0", "g1"))
     write(world, "p")
     (order,) = world.unanswered
@@ -187,7 +209,9 @@ def test_what_a_kill_left_is_freed_where_it_does_not_fit_any_more() -> None:
     left = (claim("p", 5, "g0", on="gone"), claim("q"))
     world = starting(slice_of("n1", "g0", "g1"), claims=left)
     (order,) = world.released
-    assert [(each.name, each.resource_version, each.allocation) for each in order.claims] == [("p", "5", None)]
+    assert [(each.name, each.resource_version, each.allocation) for each in order.claims] == [
+        ("p", "5", None)
+    ]
     assert chosen(world) == {}
     world.say(Applied(claim("p", 6)), ClaimsReleased({"resourceclaims/ns/p": "6"}))
     world.settle()
@@ -196,7 +220,10 @@ def test_what_a_kill_left_is_freed_where_it_does_not_fit_any_more() -> None:
 
 def test_a_claim_that_others_use_is_never_freed() -> None:
     """A8: also if it keeps the gang from starting."""
-    left = (msgspec.structs.replace(claim("p", 5, "g0", on="gone"), reserved=("p", "somebody")), claim("q"))
+    left = (
+        msgspec.structs.replace(claim("p", 5, "g0", on="gone"), reserved=("p", "somebody")),
+        claim("q"),
+    )
     world = starting(slice_of("n1", "g0", "g1"), claims=left)
     assert world.released == []
 
@@ -217,7 +244,10 @@ def common(version: int = 1, *devices: str, on: str = "n0", by: str = "p") -> Re
 
 
 def sharing(
-    *slices: ResourceSlice, left: ResourceClaim | None = None, mode: Mode = Mode.STRICT, large: str = ""
+    *slices: ResourceSlice,
+    left: ResourceClaim | None = None,
+    mode: Mode = Mode.STRICT,
+    large: str = "",
 ) -> World:
     """A gang of `p`, `q` and `r` that all use the claim `s`; a `large` one fits on no node."""
     world = World(node("n0"), node("n1"), rules=Rules(allocates=True))
@@ -227,7 +257,11 @@ def sharing(
     world.say(Replaced(DeviceTaintRule, ()), Replaced(ResourceClaim, (left or common(),)))
     metadata = gang_metadata("g", min_member=3, mode=mode)
     world.create(
-        [pod(f"on-{name}", uid=f"on-{name}", node_name=name, cpu_milli=30_000) for name in ("n0", "n1") if large]
+        [
+            pod(f"on-{name}", uid=f"on-{name}", node_name=name, cpu_milli=30_000)
+            for name in ("n0", "n1")
+            if large
+        ]
     )
     shapes = {name: shape(cpu_milli=40_000 if name == large else 1_000) for name in ("p", "q", "r")}
     world.create([sharer(name, of=of, gang_metadata=metadata) for name, of in shapes.items()])
@@ -251,10 +285,16 @@ def write_common(world: World, *, by: str = "p", shown: bool = True) -> None:
 
 
 def test_a_shared_claim_is_written_once_and_all_join_it() -> None:
-    """A13: the first member has it allocated; all binds leave together, and the others are added before theirs."""
+    """A13: the first member has it allocated; all binds leave together, and the others are added
+    before theirs.
+    """
     world = sharing(slice_of("n0", "g0"), slice_of("n1", "g0"))
     write_common(world)
-    assert {bind.uid: [each.name for each in bind.claims] for bind in world.sent} == {"p": [], "q": ["s"], "r": ["s"]}
+    assert {bind.uid: [each.name for each in bind.claims] for bind in world.sent} == {
+        "p": [],
+        "q": ["s"],
+        "r": ["s"],
+    }
     assert {bind.node for bind in world.sent} == {"n0"}
 
 
@@ -268,17 +308,22 @@ def test_nobody_joins_a_claim_whose_device_somebody_else_has() -> None:
     assert world.sent == []
     assert [each.uid for order in world.released for each in order.claims] == ["s"]
     world.say(
-        ClaimsReleased({"resourceclaims/ns/s": "6"}), Applied(msgspec.structs.replace(claim("s", 6), owner_uid=""))
+        ClaimsReleased({"resourceclaims/ns/s": "6"}),
+        Applied(msgspec.structs.replace(claim("s", 6), owner_uid="")),
     )
     world.advance(30.0)
     world.settle()
-    write_common(world, by=next(each.uid for each in world.unanswered if isinstance(each, BindClaims)))
+    write_common(
+        world, by=next(each.uid for each in world.unanswered if isinstance(each, BindClaims))
+    )
     assert {bind.node for bind in world.sent} == {"n1"}
     assert {bind.uid for bind in world.sent} == {"p", "q", "r", "alone"}
 
 
 def test_a_pod_of_another_gang_waits_until_the_claim_is_allocated() -> None:
-    """A13: it goes to the node that was chosen, and is not bound before the look at the devices is over."""
+    """A13: it goes to the node that was chosen, and is not bound before the look at the devices is
+    over.
+    """
     world = sharing(slice_of("n0", "g0"), slice_of("n1", "g0"))
     world.create([sharer("alone")])
     world.settle()
@@ -289,10 +334,15 @@ def test_a_pod_of_another_gang_waits_until_the_claim_is_allocated() -> None:
 
 
 def test_those_who_share_keep_their_places_while_they_wait() -> None:
-    """R3, A13: a look at what a gang holds does not take its claim for another's, whichever member it looks at."""
+    """R3, A13: a look at what a gang holds does not take its claim for another's, whichever member
+    it looks at.
+    """
     world = sharing(slice_of("n0", "g0"), slice_of("n1", "g0"), mode=Mode.NON_STRICT, large="r")
     for _ in range(5):
-        assert {uid: world.state.members[uid].state for uid in ("p", "q")} == {"p": State.HELD, "q": State.HELD}
+        assert {uid: world.state.members[uid].state for uid in ("p", "q")} == {
+            "p": State.HELD,
+            "q": State.HELD,
+        }
         assert world.state.members["p"].node == world.state.members["q"].node != ""
         world.say(Applied(node("n2")))
         world.advance(1.0)
@@ -317,7 +367,9 @@ def test_those_who_joined_are_planned_again_if_the_write_fails() -> None:
     assert {world.state.members[uid].state for uid in ("p", "q", "r", "alone")} == {State.RETRY}
     world.advance(10.0)
     world.settle()
-    write_common(world, by=next(each.uid for each in world.unanswered if isinstance(each, BindClaims)))
+    write_common(
+        world, by=next(each.uid for each in world.unanswered if isinstance(each, BindClaims))
+    )
     assert {bind.uid for bind in world.sent} == {"p", "q", "r", "alone"}
     assert order.node == "n0"
 
@@ -325,5 +377,9 @@ def test_those_who_joined_are_planned_again_if_the_write_fails() -> None:
 def test_a_shared_claim_that_a_kill_left_is_used_where_it_is() -> None:
     """A21: all join it, although only the first was written as its consumer."""
     world = sharing(slice_of("n0", "g0"), slice_of("n1", "g0"), left=common(5, "g0", on="n1"))
-    assert {bind.uid: [each.name for each in bind.claims] for bind in world.sent} == {"p": [], "q": ["s"], "r": ["s"]}
+    assert {bind.uid: [each.name for each in bind.claims] for bind in world.sent} == {
+        "p": [],
+        "q": ["s"],
+        "r": ["s"],
+    }
     assert {bind.node for bind in world.sent} == {"n1"}

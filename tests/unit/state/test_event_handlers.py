@@ -1,4 +1,6 @@
-"""Nodes that are not there for us: other pools' nodes, and those that a node pool loses (semantics I7)."""
+"""Nodes that are not there for us: other pools' nodes, and those that a node pool loses (semantics
+I7).
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,15 @@ from tests.builders import members, node, pod, pod_group, shape
 from tests.world import World
 
 HOSTNAME = "kubernetes.io/hostname"
-KEEPS_OFF = InterPodConstraints(anti_affinity=(PodTerm(HOSTNAME, (Requirement("app", "In", ("x",)),)),))
+KEEPS_OFF = InterPodConstraints(
+    anti_affinity=(PodTerm(HOSTNAME, (Requirement("app", "In", ("x",)),)),)
+)
 
 
 def test_pods_on_unknown_nodes_change_no_snapshot_and_wake_nobody() -> None:
-    """I7: whatever comes and goes in another pool is neither room nor a constraint, and costs no new snapshot."""
+    """I7: whatever comes and goes in another pool is neither room nor a constraint, and costs no
+    new snapshot.
+    """
     cluster = Cluster()
     cluster.apply_node(node("a", labels={HOSTNAME: "a"}))
     cluster.take_freed(), cluster.take_pods_changed(), cluster.take_touched()
@@ -27,20 +33,30 @@ def test_pods_on_unknown_nodes_change_no_snapshot_and_wake_nobody() -> None:
     for each in (first, second):
         cluster.vacate(each, "elsewhere")
     assert cluster.snapshot() is before
-    assert (cluster.take_freed(), cluster.take_pods_changed(), cluster.take_touched()) == (set(), False, set())
+    assert (cluster.take_freed(), cluster.take_pods_changed(), cluster.take_touched()) == (
+        set(),
+        False,
+        set(),
+    )
 
 
 def test_pods_of_a_node_count_from_when_it_matches_until_it_stops() -> None:
-    """I7: their room and their anti-affinity are seen while their node is, however often it comes and goes."""
+    """I7: their room and their anti-affinity are seen while their node is, however often it comes
+    and goes.
+    """
     world = World(node("a", 4, labels={HOSTNAME: "a"}))
-    world.create(pod("keeper", of=shape(3, inter_pod=KEEPS_OFF), node_name="b", scheduler_name="other"))
+    world.create(
+        pod("keeper", of=shape(3, inter_pod=KEEPS_OFF), node_name="b", scheduler_name="other")
+    )
     for turn in range(2):
         world.create(pod(f"big-{turn}", gpus=4, node_name="a"))  # so that only "b" is left
         (shy,) = world.create(pod(f"shy-{turn}", gpus=1, labels={"app": "x"}))
         (large,) = world.create(pod(f"large-{turn}", gpus=2))
         assert not world.state.snapshot().pods_by_node.term_owners
         world.add_nodes(node("b", 4, labels={HOSTNAME: "b"}))
-        assert not {shy.name, large.name} & set(world.settle().bound()), "no room beside the keeper, or kept off by it"
+        assert not {shy.name, large.name} & set(world.settle().bound()), (
+            "no room beside the keeper, or kept off by it"
+        )
         (small,) = world.create(pod(f"small-{turn}", gpus=1))
         assert world.settle().bound()[small.name] == "b"
         world.remove_node("b")
@@ -50,7 +66,9 @@ def test_pods_of_a_node_count_from_when_it_matches_until_it_stops() -> None:
 
 @pytest.mark.parametrize("relisted", [False, True])
 def test_a_relabelled_node_breaks_no_gang(*, relisted: bool) -> None:
-    """I7, B5: members on a node that stops matching run on and count, and nobody is told anything."""
+    """I7, B5: members on a node that stops matching run on and count, and nobody is
+    told anything.
+    """
     world = World(node("a", 2), node("b", 2))
     world.declare(pod_group("g", 4))
     world.create(members("g", 4, pod_group=True))
@@ -80,8 +98,12 @@ def test_a_refusal_counts_the_nodes_of_the_pool_only() -> None:
 
 
 def test_a_node_that_is_taken_away_keeps_nobody_off_the_rest_of_its_domain() -> None:
-    """Q3: the pod that kept others off its zone is on no node any more; who was kept off waits for no sweep."""
-    zone = InterPodConstraints(anti_affinity=(PodTerm("zone", (Requirement("app", "In", ("x",)),)),))
+    """Q3: the pod that kept others off its zone is on no node any more; who was kept off waits for
+    no sweep.
+    """
+    zone = InterPodConstraints(
+        anti_affinity=(PodTerm("zone", (Requirement("app", "In", ("x",)),)),)
+    )
     world = World(node("a", 4, labels={"zone": "z"}), node("b", 4, labels={"zone": "z"}))
     world.create(pod("keeper", of=shape(1, inter_pod=zone), node_name="b", scheduler_name="other"))
     world.create(pod("shy", gpus=1, labels={"app": "x"}))

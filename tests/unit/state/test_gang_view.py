@@ -1,4 +1,6 @@
-"""What of the rules takes a whole gang: its run time (H1), and what a native PodGroup asks of it."""
+"""What of the rules takes a whole gang: its run time (H1), and what a native PodGroup asks
+of it.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,30 @@ def stating(text: str, deadline_s: int | None = None) -> tuple[tuple[str, str], 
         (("", ""), "", math.inf),
     ],
 )
-def test_gang_runs_as_long_as_its_longest_member(texts: tuple[str, ...], of_group: str, expected: float) -> None:
-    """H1: a pod's own statement comes before its PodGroup's; one unknown member makes the gang unknown."""
+def test_gang_runs_as_long_as_its_longest_member(
+    texts: tuple[str, ...], of_group: str, expected: float
+) -> None:
+    """H1: a pod's own statement comes before its PodGroup's; one unknown member makes the gang
+    unknown.
+    """
     world = World()
     stated = keys.pod_group_metadata({keys.EXPECTED_RUNTIME: of_group} if of_group else {})
     world.declare(pod_group("g", 2, gang_metadata=stated))
     pods = members("g", 2, pod_group=True)
     world.create(
-        *(msgspec.structs.replace(pod, run_time_metadata=stating(text)) for pod, text in zip(pods, texts, strict=True))
+        *(
+            msgspec.structs.replace(pod, run_time_metadata=stating(text))
+            for pod, text in zip(pods, texts, strict=True)
+        )
     )
     world.settle()
     assert world.state.registry.group("ns/g", world.now_s).run_time_s == expected
 
 
 def test_deadline_caps_a_run_time() -> None:
-    """H1: what the kubelet enforces counts before what the owner states, and an edit counts at once."""
+    """H1: what the kubelet enforces counts before what the owner states, and an edit counts at
+    once.
+    """
     world = World()
     (single,) = world.create(pod("p", run_time_metadata=stating("1h", 30)))
     world.settle()
@@ -54,7 +65,9 @@ def test_deadline_caps_a_run_time() -> None:
 
 
 def test_ten_thousand_bad_run_times_are_a_few_problems() -> None:
-    """H1, E4: whatever the members of one gang state, its condition stays short; those that go do not count."""
+    """H1, E4: whatever the members of one gang state, its condition stays short; those that go do
+    not count.
+    """
     world = World()
     pods = [
         msgspec.structs.replace(pod, run_time_metadata=stating(f"x{number}"))
@@ -70,11 +83,21 @@ def test_ten_thousand_bad_run_times_are_a_few_problems() -> None:
     assert (record.problems, record.run_time.seconds) == ((), 3600)
 
 
-@pytest.mark.parametrize("field", ["schedulingConstraints", "resourceClaims", "parentCompositePodGroupName"])
+@pytest.mark.parametrize(
+    "field", ["schedulingConstraints", "resourceClaims", "parentCompositePodGroupName"]
+)
 def test_a_native_podgroup_that_asks_for_more_than_can_be_honoured_waits(field: str) -> None:
-    """Nothing a user writes is ignored: the gang waits and names the field, and starts when it is taken out."""
+    """Nothing a user writes is ignored: the gang waits and names the field, and starts when it is
+    taken out.
+    """
     world = World(node("a", 8))
-    asks = pod_group("g", 2, api_group=keys.NATIVE, version="v1alpha2", unsupported=(f"spec.{field} of PodGroup ns/g",))
+    asks = pod_group(
+        "g",
+        2,
+        api_group=keys.NATIVE,
+        version="v1alpha2",
+        unsupported=(f"spec.{field} of PodGroup ns/g",),
+    )
     world.declare(asks)
     pods = world.create([pod(f"g-{number}", native_group="g") for number in range(2)])
     world.told()
@@ -86,7 +109,9 @@ def test_a_native_podgroup_that_asks_for_more_than_can_be_honoured_waits(field: 
 
 
 def test_a_native_podgroup_with_another_priority_than_its_pods_waits() -> None:
-    """Pods' priorities decide; a PodGroup that states another one is not started under that of the pods unseen."""
+    """Pods' priorities decide; a PodGroup that states another one is not started under that of the
+    pods unseen.
+    """
     world = World(node("a", 8))
     world.declare(pod_group("g", 1, api_group=keys.NATIVE, version="v1alpha2", priority=1000))
     (low,) = world.create([pod("g-0", native_group="g", priority=10)])
@@ -103,7 +128,9 @@ SLICES = ((keys.SLICES[0], '[{"size": 2, "topology": "rack"}]'),)
 
 
 def test_members_with_slices_are_told_apart_by_index() -> None:
-    """L6, E4: as long as each has one of its own; else by their order, which is told; those that run keep theirs."""
+    """L6, E4: as long as each has one of its own; else by their order, which is told; those that
+    run keep theirs.
+    """
     world = World()
     world.say(Applied(node("a", labels={"rack": "r"})))
     world.declare(pod_group("g", 2, gang_metadata=SLICES))
@@ -113,7 +140,11 @@ def test_members_with_slices_are_told_apart_by_index() -> None:
     world.settle()
     record = world.state.registry.gangs["ns/g"]
     view = world.state.registry.view("ns/g")
-    assert (view.indexed, view.standing, record.problems) == (True, ((0, "a"), (1, "a"), (2, "a")), ())
+    assert (view.indexed, view.standing, record.problems) == (
+        True,
+        ((0, "a"), (1, "a"), (2, "a")),
+        (),
+    )
     world.create(msgspec.structs.replace(pods[3], index=2))
     world.settle()
     assert not world.state.registry.view("ns/g").indexed
@@ -124,7 +155,9 @@ def test_members_with_slices_are_told_apart_by_index() -> None:
 
 
 def test_members_without_any_index_ask_for_none() -> None:
-    """L6: slices are then made in the order of members, without a word; one without among others is told."""
+    """L6: slices are then made in the order of members, without a word; one without among others is
+    told.
+    """
     world = World()
     world.declare(pod_group("g", 2, gang_metadata=SLICES))
     world.create(*members("g", 2, pod_group=True))

@@ -57,11 +57,15 @@ def test_gangs_of_one_name_in_two_namespaces_are_two() -> None:
 
 
 def test_no_gang_has_the_id_of_a_plain_pod() -> None:
-    """I2: a gang with a slash in its name shares nothing with a plain pod, whatever its namespace is called."""
+    """I2: a gang with a slash in its name shares nothing with a plain pod, whatever its namespace
+    is called.
+    """
     world = World(node("a", 8))
     world.create(pod("single", gpus=1))
     gang = members(f"{NAMESPACE}/single", 2, min_member=3, namespace="pod")
-    world.create([msgspec.structs.replace(each, name=f"member-{index}") for index, each in enumerate(gang)])
+    world.create(
+        [msgspec.structs.replace(each, name=f"member-{index}") for index, each in enumerate(gang)]
+    )
     world.settle()
     assert set(world.bound()) == {"single"}
 
@@ -69,14 +73,19 @@ def test_no_gang_has_the_id_of_a_plain_pod() -> None:
 def test_members_that_disagree_are_named_and_the_oldest_decides() -> None:
     """I3: the oldest pod's minimum counts, an Event names the others."""
     world = World(node("a", 8))
-    world.create(members("g", 2, min_member=2, creation_s=5), members("g", 1, first=2, min_member=9, creation_s=6))
+    world.create(
+        members("g", 2, min_member=2, creation_s=5),
+        members("g", 1, first=2, min_member=9, creation_s=6),
+    )
     world.told()
     assert len(world.bound()) == 3
     assert any("g-2" in message for _, _, message in world.events("InvalidGang"))
 
 
 def test_group_needs_the_consent_of_every_gang() -> None:
-    """I4: a gang may not tie another one: it stays unscheduled, both sides are told, the other one starts."""
+    """I4: a gang may not tie another one: it stays unscheduled, both sides are told, the other one
+    starts.
+    """
     world = World(node("a", 8))
     tying = world.create(members("a", 1, groups=[f"{NAMESPACE}/a", f"{NAMESPACE}/b"]))
     world.create(members("b", 1))
@@ -101,15 +110,26 @@ def test_gang_that_is_tied_without_consent_is_told_once_it_has_members() -> None
 
 
 def test_another_namespace_is_not_told_of() -> None:
-    """I4: who names a gang of another namespace is told the same whether it exists or not; nothing is written there."""
+    """I4: who names a gang of another namespace is told the same whether it exists or not; nothing
+    is written there.
+    """
     told = set()
     for other in ("b", "nowhere"):
         world = World(node("a", 8))
-        world.create(members("b", 1, namespace="far"), members("a", 1, groups=[f"{NAMESPACE}/a", f"far/{other}"]))
+        world.create(
+            members("b", 1, namespace="far"),
+            members("a", 1, groups=[f"{NAMESPACE}/a", f"far/{other}"]),
+        )
         world.told()
         (waiting,) = [pod for pod in world.pods.values() if not pod.node_name]
-        told |= {(reason, text.replace(f"far/{other}", "…")) for reason, text in [world.condition(waiting)]}
-        assert {reason for about, reason, _ in world.events() if "far/" in about} == {"Scheduled", "GangScheduled"}
+        told |= {
+            (reason, text.replace(f"far/{other}", "…"))
+            for reason, text in [world.condition(waiting)]
+        }
+        assert {reason for about, reason, _ in world.events() if "far/" in about} == {
+            "Scheduled",
+            "GangScheduled",
+        }
     assert len(told) == 1
 
 
@@ -123,7 +143,9 @@ def test_list_without_the_gang_itself_is_refused() -> None:
 
 
 def test_group_waits_for_a_gang_that_is_not_there_yet() -> None:
-    """I4, P1: a listed gang of which nothing is known yet is waited for, and the group starts when it is complete."""
+    """I4, P1: a listed gang of which nothing is known yet is waited for, and the group starts when
+    it is complete.
+    """
     both = [f"{NAMESPACE}/a", f"{NAMESPACE}/b"]
     world = World(node("n", 8))
     first = world.create(members("a", 2, groups=both))
@@ -148,7 +170,9 @@ def test_groups_may_span_namespaces() -> None:
 
 
 def test_leaving_a_group_frees_both_sides() -> None:
-    """I4, I5: a gang that edits itself out of a group is alone again at once; whoever still lists it is refused."""
+    """I4, I5: a gang that edits itself out of a group is alone again at once; whoever still lists
+    it is refused.
+    """
     both = [f"{NAMESPACE}/a", f"{NAMESPACE}/b"]
     world = World(node("n", 2))
     world.create(members("a", 2, groups=both))
@@ -161,7 +185,9 @@ def test_leaving_a_group_frees_both_sides() -> None:
 
 
 @pytest.mark.parametrize(("before", "after", "bound"), [(5, 3, 3), (3, 5, 0)])
-def test_edit_of_the_minimum_takes_effect_at_the_next_round(before: int, after: int, bound: int) -> None:
+def test_edit_of_the_minimum_takes_effect_at_the_next_round(
+    before: int, after: int, bound: int
+) -> None:
     """I5: raising or lowering minMember counts at once for what is not bound yet."""
     world = World(node("a", 2))
     world.declare(pod_group("g", before))
@@ -179,7 +205,9 @@ def test_edit_to_non_strict_begins_to_hold() -> None:
     world.create(pod("other", gpus=4, node_name="b"), members("g", 8, pod_group=True))
     world.declare(pod_group("g", 8))
     assert not world.settle().held()
-    world.declare(pod_group("g", 8, generation=2, gang_metadata=((keys.MODE[0], Mode.NON_STRICT.value),)))
+    world.declare(
+        pod_group("g", 8, generation=2, gang_metadata=((keys.MODE[0], Mode.NON_STRICT.value),))
+    )
     assert len(world.settle().held()) == 4
 
 
@@ -198,7 +226,9 @@ def test_edit_to_strict_gives_every_hold_back() -> None:
 
 
 def test_deleted_pod_group_makes_its_gang_wait_and_recreated_starts_it() -> None:
-    """I5: without its PodGroup a gang is uninitialised, bound members stay, and it goes on when it is back."""
+    """I5: without its PodGroup a gang is uninitialised, bound members stay, and it goes on when it
+    is back.
+    """
     world = World(node("a", 2))
     group = pod_group("g", 1)
     world.declare(group)
@@ -237,7 +267,9 @@ def test_new_gang_of_an_old_name_starts_unsatisfied() -> None:
 
 
 def test_satisfied_is_dropped_when_no_live_member_is_left() -> None:
-    """I6: a gang whose members all ended starts anew as a whole, even if its PodGroup and ended pods stay."""
+    """I6: a gang whose members all ended starts anew as a whole, even if its PodGroup and ended
+    pods stay.
+    """
     world = World(node("a", 4))
     world.declare(pod_group("g", 2))
     old = world.create(members("g", 2, pod_group=True))
@@ -250,7 +282,9 @@ def test_satisfied_is_dropped_when_no_live_member_is_left() -> None:
 
 
 def test_satisfied_gang_outlives_its_sibling() -> None:
-    """P3, I6: when a sibling has finished and is gone, a running gang's replaced member is bound at once."""
+    """P3, I6: when a sibling has finished and is gone, a running gang's replaced member is bound at
+    once.
+    """
     both = [f"{NAMESPACE}/a", f"{NAMESPACE}/b"]
     world = World(node("n", 8))
     first = world.create(members("a", 2, groups=both))
@@ -280,7 +314,9 @@ def test_gang_whose_members_have_ended_is_still_what_they_declared() -> None:
 
 
 def test_minimum_of_zero_satisfies_no_gang_without_members() -> None:
-    """I6: a gang that had no member when its group started has reached nothing, whatever its minimum becomes."""
+    """I6: a gang that had no member when its group started has reached nothing, whatever its
+    minimum becomes.
+    """
     both = [f"{NAMESPACE}/a", f"{NAMESPACE}/b"]
     world = World(node("n", 8))
     world.declare(pod_group("b", 0, gang_metadata=gang_metadata(groups=both)))
@@ -292,7 +328,9 @@ def test_minimum_of_zero_satisfies_no_gang_without_members() -> None:
 
 
 def test_member_recreated_under_its_name_is_another_member() -> None:
-    """I6: pods are told apart by uid; the one with a bound predecessor's name joins its satisfied gang."""
+    """I6: pods are told apart by uid; the one with a bound predecessor's name joins its satisfied
+    gang.
+    """
     world = World(node("a", 4))
     old = world.create(members("g", 2))
     world.settle()
@@ -305,15 +343,26 @@ def test_member_recreated_under_its_name_is_another_member() -> None:
 
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_stamped_members_make_a_gang_satisfied(is_ours: bool) -> None:
-    """B4: after a restart a gang with a member that we bound goes on member by member; one bound by others is none."""
+    """B4: after a restart a gang with a member that we bound goes on member by member; one bound by
+    others is none.
+    """
     world = World(node("a", 2))
     first = [running(each, "a") for each in members("g", 1, min_member=3)]
-    world.create([stamped(each, 3) if is_ours else each for each in first], members("g", 2, first=1, min_member=3))
+    world.create(
+        [stamped(each, 3) if is_ours else each for each in first],
+        members("g", 2, first=1, min_member=3),
+    )
     assert len(world.settle().bound()) == (2 if is_ours else 1)
 
 
 @pytest.mark.parametrize(
-    "fields", [{"deleting": True}, {"gated": True}, {"scheduler_name": "default-scheduler"}, {"phase": Phase.FAILED}]
+    "fields",
+    [
+        {"deleting": True},
+        {"gated": True},
+        {"scheduler_name": "default-scheduler"},
+        {"phase": Phase.FAILED},
+    ],
 )
 def test_members_that_cannot_run_do_not_make_a_quorum(fields: dict[str, Any]) -> None:
     """P1: terminating, gated, foreign and failed members do not count."""
@@ -326,7 +375,10 @@ def test_members_that_cannot_run_do_not_make_a_quorum(fields: dict[str, Any]) ->
 def test_foreign_members_are_named_in_an_event() -> None:
     """P1: a pending member with somebody else's schedulerName is named; a bound one counts."""
     world = World(node("a", 8))
-    world.create(members("g", 2, min_member=3), members("g", 1, first=2, min_member=3, scheduler_name="default"))
+    world.create(
+        members("g", 2, min_member=3),
+        members("g", 1, first=2, min_member=3, scheduler_name="default"),
+    )
     world.told()
     ((_, _, message),) = world.events("MixedSchedulers")
     assert "ns/g-2" in message
@@ -338,7 +390,9 @@ def test_foreign_members_are_named_in_an_event() -> None:
 def test_ungated_member_completes_its_gang_at_once() -> None:
     """P1, Q3: taking the gate off a member wakes its gang."""
     world = World(node("a", 8))
-    pods = world.create(members("g", 1, min_member=2, gated=True), members("g", 1, first=1, min_member=2))
+    pods = world.create(
+        members("g", 1, min_member=2, gated=True), members("g", 1, first=1, min_member=2)
+    )
     assert not world.settle().bound()
     world.update(pods[0], gated=False)
     assert len(world.settle().bound()) == 2
@@ -350,7 +404,10 @@ def test_relist_replaces_what_was_known() -> None:
     world.declare(pod_group("g", 2))
     pods = world.create(members("g", 2, pod_group=True), [pod("other", node_name="a", gpus=2)])
     world.settle()
-    world.say(Replaced(Pod, tuple(world.pods[each.uid] for each in pods[:1])), Replaced(PodGroup, (), keys.X_K8S))
+    world.say(
+        Replaced(Pod, tuple(world.pods[each.uid] for each in pods[:1])),
+        Replaced(PodGroup, (), keys.X_K8S),
+    )
     world.settle()
     record = world.state.registry.gangs["ns/g"]
     assert list(record.members) == [pods[0].uid]
@@ -386,7 +443,9 @@ def test_member_relabelled_while_it_is_being_bound_is_not_bound_twice() -> None:
 
 
 def test_member_relabelled_after_its_bind_was_answered_is_not_bound_twice() -> None:
-    """B3: the answer may come before the watch shows the relabelled pod, and that before it shows the binding."""
+    """B3: the answer may come before the watch shows the relabelled pod, and that before it shows
+    the binding.
+    """
     world = World(node("a", 2))
     world.show_binds = False
     (moving,) = world.create(members("g", 1))
@@ -412,7 +471,9 @@ def test_update_that_changes_nothing_wakes_nobody() -> None:
     (waiting,) = world.create(members("g", 1, gpus=2))
     world.told()
     plans = len(world.plans)
-    world.update(waiting, condition=msgspec.structs.replace(world.pods[waiting.uid].condition, message="x"))  # type: ignore[type-var]
+    world.update(
+        waiting, condition=msgspec.structs.replace(world.pods[waiting.uid].condition, message="x")
+    )  # type: ignore[type-var]
     world.settle()
     assert len(world.plans) == plans
 
@@ -422,11 +483,19 @@ def test_groups_that_are_gone_leave_nothing_behind() -> None:
     world = World(node("a", 8))
     for number in range(3):
         both = [f"{NAMESPACE}/x{number}", f"{NAMESPACE}/y{number}"]
-        pods = world.create(members(f"x{number}", 1, groups=both), members(f"y{number}", 1, groups=both))
+        pods = world.create(
+            members(f"x{number}", 1, groups=both), members(f"y{number}", 1, groups=both)
+        )
         world.told()
         assert len(world.bound()) == 2
         world.delete(*pods)
         world.told()
     registry = world.state.registry
-    kept = (registry.gangs, registry.groups, registry.group_of, registry._listed_by, registry._named_by)
+    kept = (
+        registry.gangs,
+        registry.groups,
+        registry.group_of,
+        registry._listed_by,
+        registry._named_by,
+    )
     assert not any((*kept, registry._views))

@@ -1,4 +1,6 @@
-"""The state of a group in the queue: which transitions its table has, and that its indexes are recounted."""
+"""The state of a group in the queue: which transitions its table has, and that its indexes are
+recounted.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_nothing_that_wakes_a_group_shortens_its_back_off(cause: QueueCause) -> 
 @pytest.mark.parametrize("state", [QueueState.NEW, QueueState.ACTIVE, QueueState.PARKED])
 def test_a_back_off_that_ends_without_having_begun_is_a_bug(state: QueueState) -> None:
     """It raises an assertion that names the group, its state and what happened."""
-    with pytest.raises(AssertionError, match=f"ns/g is {state.value or 'new'}, .*: its back-off is over"):
+    with pytest.raises(
+        AssertionError, match=f"ns/g is {state.value or 'new'}, .*: its back-off is over"
+    ):
         next_state(record(state), QueueCause.BACK_OFF_OVER)
 
 
@@ -93,7 +97,9 @@ def test_every_entitlement_is_reached_and_ends_when_the_group_changes() -> None:
 
 
 def test_a_group_formed_anew_keeps_its_place_and_nothing_that_was_decided() -> None:
-    """I4, B6: a gang that joins the group does not end its back-off, nor the time it may hold others back."""
+    """I4, B6: a gang that joins the group does not end its back-off, nor the time it may hold
+    others back.
+    """
     group = record(QueueState.PARKED)
     group.rounds, group.yields, group.clock_s, group.yielded_to = 3, 2, 5.0, "ns/other"
     group.back_off_until_s, group.holds_back_until_s, group.nominates_at_s = 7.0, 8.0, 9.0

@@ -79,13 +79,20 @@ def test_hold_on_a_cordoned_node_is_moved_at_once() -> None:
 
 
 def test_wait_time_releases_holds_and_marks_every_unbound_member() -> None:
-    """T1, T2: at the wait time, counted from the first hold, the room is free and every member carries the mark."""
+    """T1, T2: at the wait time, counted from the first hold, the room is free and every member
+    carries the mark.
+    """
     world, _ = crowded()
     world.advance(20)
     assert len(world.held()) == 2
     world.advance(10.5)
     assert not world.held()
-    assert {each.name for each in world.pods.values() if each.timed_out} == {"g-0", "g-1", "g-2", "g-3"}
+    assert {each.name for each in world.pods.values() if each.timed_out} == {
+        "g-0",
+        "g-1",
+        "g-2",
+        "g-3",
+    }
     assert any("30 s" in message for _, _, message in world.events("TimedOut"))
 
 
@@ -93,10 +100,19 @@ def test_timeout_marks_the_siblings_too() -> None:
     """T2: every gang of the group is marked and released, whichever one had held."""
     both = [f"{NAMESPACE}/g", f"{NAMESPACE}/h"]
     world = World(node("a", 4))
-    world.create(pod("other", gpus=2, node_name="a"), holder("g", 2, groups=both), holder("h", 2, groups=both))
+    world.create(
+        pod("other", gpus=2, node_name="a"),
+        holder("g", 2, groups=both),
+        holder("h", 2, groups=both),
+    )
     world.advance(31)
     assert not world.held()
-    assert {each.name for each in world.pods.values() if each.timed_out} == {"g-0", "g-1", "h-0", "h-1"}
+    assert {each.name for each in world.pods.values() if each.timed_out} == {
+        "g-0",
+        "g-1",
+        "h-0",
+        "h-1",
+    }
 
 
 def test_new_holds_do_not_restart_the_clock() -> None:
@@ -147,7 +163,9 @@ def test_wait_time_above_a_quarter_of_an_hour_is_kept() -> None:
 
 
 def test_timed_out_gang_waits_for_the_user_and_starts_at_once() -> None:
-    """T3: while one member is marked nothing is tried; when the last mark is cleared the gang starts."""
+    """T3: while one member is marked nothing is tried; when the last mark is cleared the gang
+    starts.
+    """
     world, other = crowded()
     world.advance(31)
     world.delete(other)
@@ -195,7 +213,9 @@ def test_restart_forgets_holds_and_clocks() -> None:
 
 
 def deadlocked() -> World:
-    """Four GPUs: `h` holds two of the four it needs, then `g`, which goes before it, gets the other two of its four."""
+    """Four GPUs: `h` holds two of the four it needs, then `g`, which goes before it, gets the other
+    two of its four.
+    """
     world, other = crowded("h", creation_s=2)
     world.delete(other)
     world.create(holder("g", 4, creation_s=1))
@@ -203,7 +223,9 @@ def deadlocked() -> World:
 
 
 def test_deadlock_ends_by_yielding() -> None:
-    """D1: the last-ranked gang gives its room up, the first starts at once; the other waits without holding."""
+    """D1: the last-ranked gang gives its room up, the first starts at once; the other waits without
+    holding.
+    """
     world = deadlocked()
     assert set(world.settle().bound()) == {"g-0", "g-1", "g-2", "g-3"}
     assert not world.held()
@@ -221,19 +243,24 @@ def test_yield_is_told_in_an_event_that_names_the_beneficiary() -> None:
 
 
 def test_nobody_waits_for_a_beneficiary_that_is_gone() -> None:
-    """D1: a group that yielded may go on when its beneficiary is deleted, or holds nothing any more."""
+    """D1: a group that yielded may go on when its beneficiary is deleted, or holds nothing any
+    more.
+    """
     for end in ("deleted", "deleted but for its PodGroup", "node gone"):
         world = deadlocked()
         if "PodGroup" in end:
             world.declare(pod_group("g", 4, creation_s=1))
-        while not any(verdict.yields_to for proposal in world.plans for verdict in proposal.verdicts):
+        while not any(
+            verdict.yields_to for proposal in world.plans for verdict in proposal.verdicts
+        ):
             world.state.refresh(world.now_s)
             picture = world.state.snapshot()
             proposal = plan(picture, world.state.ready(world.now_s), now_s=world.now_s)
             world.plans.append(proposal)
             if any(verdict.yields_to for verdict in proposal.verdicts):
                 yields = dataclasses.replace(
-                    proposal, verdicts=tuple(verdict for verdict in proposal.verdicts if verdict.yields_to)
+                    proposal,
+                    verdicts=tuple(verdict for verdict in proposal.verdicts if verdict.yields_to),
                 )
                 world.state.commit(yields, picture, now_s=world.now_s)
             else:
@@ -278,7 +305,9 @@ def test_group_holds_across_a_regrouping_with_its_clock() -> None:
 
 
 def crowd(gangs: int) -> World:
-    """So many NonStrict gangs of 108 that hold 8 GPUs each, and a node without GPUs that is idle."""
+    """So many NonStrict gangs of 108 that hold 8 GPUs each, and a node without GPUs that
+    is idle.
+    """
     labels = [{f"example.com/g{n}": "1"} for n in range(gangs)]
     everywhere = {key: value for label in labels for key, value in label.items()}
     world = World(node("idle", 0), *(node(f"full-{n}", 8, labels=everywhere) for n in range(13)))
@@ -291,7 +320,9 @@ def crowd(gangs: int) -> World:
 
 
 def test_holders_that_wait_do_not_keep_a_young_pod_from_an_idle_node() -> None:
-    """Decision 8: holders are not looked at again for nothing; 55 of them wait for more pods than a plan looks at."""
+    """Decision 8: holders are not looked at again for nothing; 55 of them wait for more pods than a
+    plan looks at.
+    """
     world = crowd(55)
     assert len(world.held()) == 55 * 8
     world.plans.clear()
@@ -302,11 +333,16 @@ def test_holders_that_wait_do_not_keep_a_young_pod_from_an_idle_node() -> None:
 
 
 def test_every_ready_group_is_looked_at_in_turn() -> None:
-    """Decision 8: groups that come back all the time keep nobody waiting longer than ready / limit plans."""
+    """Decision 8: groups that come back all the time keep nobody waiting longer than ready / limit
+    plans.
+    """
     world = World(node("a", 0), node("idle", 0))
     world.limits = Limits(groups=2)
     world.create(
-        [*members("old", 9, min_member=1, mode="NonStrict"), *members("older", 9, min_member=1, mode="NonStrict")]
+        [
+            *members("old", 9, min_member=1, mode="NonStrict"),
+            *members("older", 9, min_member=1, mode="NonStrict"),
+        ]
     )
     world.settle()
     world.create([pod("young", gpus=0, cpu_milli=100)])
@@ -318,8 +354,12 @@ def test_every_ready_group_is_looked_at_in_turn() -> None:
     assert "young" in world.bound()
 
 
-def test_a_plan_is_given_a_part_of_thousands_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q1, Q4: a plan is not given ten thousand groups, but those that it comes to; all are decided, none twice."""
+def test_a_plan_is_given_a_part_of_thousands_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Q1, Q4: a plan is not given ten thousand groups, but those that it comes to; all are decided,
+    none twice.
+    """
     monkeypatch.setattr(batches, "MOST", 4)
     world = World(node("a", 0))
     world.limits = Limits(groups=2)
@@ -354,7 +394,7 @@ def test_yields_are_looked_for_whatever_a_plan_is_limited_to() -> None:
     assert {"big-0", "big-1", "big-2", "big-3"} <= set(world.bound())
 
 
-# --- a tenant with many gangs ----------------------------------------------------------------------
+# --- a tenant with many gangs -------------------------------------------------------------------
 
 NAMING = 30
 
@@ -364,7 +404,9 @@ def naming(name: str) -> list[Pod]:
     return [
         pod
         for index in range(NAMING)
-        for pod in members(f"g{index:02}", 1, groups=[f"{NAMESPACE}/g{index:02}", f"{NAMESPACE}/{name}"])
+        for pod in members(
+            f"g{index:02}", 1, groups=[f"{NAMESPACE}/g{index:02}", f"{NAMESPACE}/{name}"]
+        )
     ]
 
 
@@ -380,7 +422,9 @@ def plans_until_bound(world: World, pod: Pod) -> int:
 
 
 def test_a_gang_of_another_namespace_is_in_the_second_plan() -> None:
-    """Q4: of 30 older gangs that are ready with it, it waits for no more than one plan of three groups."""
+    """Q4: of 30 older gangs that are ready with it, it waits for no more than one plan of three
+    groups.
+    """
     world = World(node("a", 8))
     world.limits = Limits(groups=3)
     world.create(naming("nobody"), members("quiet", 1, namespace="quiet", creation_s=10_000))
@@ -389,7 +433,9 @@ def test_a_gang_of_another_namespace_is_in_the_second_plan() -> None:
 
 
 def test_a_gang_that_many_name_changes_at_little_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """I4: who only names a gang is told of its changes in turns, and in the end all are told what is true."""
+    """I4: who only names a gang is told of its changes in turns, and in the end all are told what
+    is true.
+    """
     monkeypatch.setattr(groups, "AT_A_TIME", 5)
     world = World(node("a", 8))
     pods = world.create(naming("x"))
@@ -407,8 +453,12 @@ def test_a_gang_that_many_name_changes_at_little_cost(monkeypatch: pytest.Monkey
     assert {world.condition(pod)[0] for pod in pods} == {"WaitingForGang"}
 
 
-def test_a_gang_that_takes_its_consent_back_is_left_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """I4: however many name a gang, those that were decided with it are not from the next plan on."""
+def test_a_gang_that_takes_its_consent_back_is_left_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """I4: however many name a gang, those that were decided with it are not from the next
+    plan on.
+    """
     monkeypatch.setattr(groups, "AT_A_TIME", 1)
     both = [f"{NAMESPACE}/g", f"{NAMESPACE}/x"]
     world = World(node("a", 0))

@@ -1,4 +1,6 @@
-"""What a member carries from Permit on: the stamp of its gang (B4, B5, I6), and its room after a refused bind (B3)."""
+"""What a member carries from Permit on: the stamp of its gang (B4, B5, I6), and its room after a
+refused bind (B3).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from tests.world import World
 
 
 def test_room_of_a_refused_member_is_kept_for_half_a_minute() -> None:
-    """B3: thieves wait meanwhile, whatever their rank; then they get it, and the gang is told degraded as before."""
+    """B3: thieves wait meanwhile, whatever their rank; then they get it, and the gang is told
+    degraded as before.
+    """
     world = World(node("a", 3))
     world.fate = lambda bind: "failed" if bind.name == "g-1" else "bound"
     world.create(members("g", 3))
@@ -24,7 +28,9 @@ def test_room_of_a_refused_member_is_kept_for_half_a_minute() -> None:
 
 
 def test_room_of_a_refused_member_is_kept_only_while_it_is_needed() -> None:
-    """B3: a member above the minimum, and one of a gang of which nothing started, gives its room back at once."""
+    """B3: a member above the minimum, and one of a gang of which nothing started, gives its room
+    back at once.
+    """
     for minimum, refused in ((2, {"g-2"}), (3, {"g-0", "g-1", "g-2"})):
         world = World(node("a", 3))
         world.fate = lambda bind, refused=refused: "failed" if bind.name in refused else "bound"  # type: ignore[misc]
@@ -34,9 +40,13 @@ def test_room_of_a_refused_member_is_kept_only_while_it_is_needed() -> None:
         assert "thief" in world.settle().bound()
 
 
-@pytest.mark.parametrize("end", [{"deleting": True}, {"phase": Phase.SUCCEEDED}, {"phase": Phase.FAILED}])
+@pytest.mark.parametrize(
+    "end", [{"deleting": True}, {"phase": Phase.SUCCEEDED}, {"phase": Phase.FAILED}]
+)
 def test_gang_whose_last_bound_member_goes_starts_as_a_whole(end: dict[str, Any]) -> None:
-    """I6, B4: whether or not new members are there already, they need the minimum among themselves."""
+    """I6, B4: whether or not new members are there already, they need the minimum
+    among themselves.
+    """
     world = World(node("a", 3))
     pods = world.create(members("g", 3))
     world.settle()
@@ -70,7 +80,9 @@ def test_raising_the_minimum_of_a_running_gang_breaks_nothing() -> None:
 
 
 def test_members_are_stamped_with_the_permit_they_passed_with() -> None:
-    """B4: the first Permit is the first epoch; what joins a running gang carries its stamp; a new start is next."""
+    """B4: the first Permit is the first epoch; what joins a running gang carries its stamp; a new
+    start is next.
+    """
     world = World(node("a", 4))
     pods = world.create(members("g", 2))
     world.settle()

@@ -1,4 +1,6 @@
-"""The table of a member's states: which rows it has, and that docs/reference/member-states.md shows it."""
+"""The table of a member's states: which rows it has, and that docs/reference/member-states.md shows
+it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def test_whatever_is_seen_of_a_pod_is_a_row_of_every_state() -> None:
 def test_every_state_is_reached_and_left() -> None:
     """No state is a dead end, and each is the next state of another one."""
     for state in State:
-        assert any(state in row.values() for before, row in TABLE.items() if before is not state), state
+        assert any(state in row.values() for before, row in TABLE.items() if before is not state), (
+            state
+        )
         assert any(following is not state for following in TABLE[state].values()), state
 
 
@@ -86,7 +90,9 @@ def test_a_pod_deleted_while_it_is_bound_keeps_its_room_until_the_answer() -> No
 
 
 def test_a_watch_that_is_behind_undoes_nothing() -> None:
-    """A version from before our bind, a label written by others for example, leaves the member where it is."""
+    """A version from before our bind, a label written by others for example, leaves the member
+    where it is.
+    """
     for stale in (Change.SEEN_PENDING, Change.SEEN_GATED):
         assert after(Change.SEND_BIND, stale) is State.BINDING
         assert after(Change.SEND_CLAIMS, stale) is State.WAITING_FOR_CLAIMS
@@ -101,7 +107,12 @@ def test_a_member_that_the_server_calls_gone_comes_back_when_it_is_seen() -> Non
 
 def test_claims_that_are_written_for_a_member_that_went_are_passed_over() -> None:
     """The writes may end after the pod was deleted, bound by another scheduler, or has ended."""
-    for shown in (Change.SEEN_DELETED, Change.SEEN_BOUND, Change.SEEN_TERMINATING, Change.SEEN_ENDED):
+    for shown in (
+        Change.SEEN_DELETED,
+        Change.SEEN_BOUND,
+        Change.SEEN_TERMINATING,
+        Change.SEEN_ENDED,
+    ):
         for answer in (Change.CLAIMS_WRITTEN, Change.ANSWERED_FAILED):
             assert after(Change.SEND_CLAIMS, shown) is after(Change.SEND_CLAIMS, shown, answer)
 

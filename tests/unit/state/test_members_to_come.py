@@ -1,4 +1,6 @@
-"""Members that are created after others run: started only with room for all, which is kept until they come (B8)."""
+"""Members that are created after others run: started only with room for all, which is kept until
+they come (B8).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ GUARDED_S = 40
 
 
 def provided(index: int = 0, *, size: int = 3, least: int = 1, gpus: int = 1) -> PodGroup:
-    """The object that the gang provider makes of a group, `startupPolicy: LeaderReady` unless `least` is its size."""
+    """The object that the gang provider makes of a group, `startupPolicy: LeaderReady` unless
+    `least` is its size.
+    """
     return pod_group(
         f"serve-{index}-abc",
         least,
@@ -37,7 +41,9 @@ def provided(index: int = 0, *, size: int = 3, least: int = 1, gpus: int = 1) ->
     )
 
 
-def lws_pod(worker: int, group: int = 0, *, annotations: Mapping[str, str] | None = None, **fields: Any) -> Pod:
+def lws_pod(
+    worker: int, group: int = 0, *, annotations: Mapping[str, str] | None = None, **fields: Any
+) -> Pod:
     """A pod of one group, the leader or a worker."""
     labels = LABELS | {keys.LWS_GROUP[1]: str(group)}
     stated = {keys.LWS_SIZE: "3", MARK: f"serve-{group}-abc", **(annotations or {})}
@@ -55,7 +61,9 @@ def started(world: World, **fields: Any) -> Pod:
 
 
 def test_a_leader_starts_only_where_its_workers_fit() -> None:
-    """B8, scenario 29: two nodes are too few for three members of 2 GPUs, though only the leader exists."""
+    """B8, scenario 29: two nodes are too few for three members of 2 GPUs, though only the leader
+    exists.
+    """
     world = World(node("a", 3), node("b", 3))
     world.declare(provided(gpus=2))
     (leader,) = world.create(lws_pod(0, gpus=2))
@@ -68,7 +76,9 @@ def test_a_leader_starts_only_where_its_workers_fit() -> None:
 
 
 def test_a_resource_that_min_resources_leaves_out_is_asked_for_like_the_leaders() -> None:
-    """B8: LeaderWorkerSet leaves out GPUs that are in limits alone, as they are in most manifests."""
+    """B8: LeaderWorkerSet leaves out GPUs that are in limits alone, as they are in
+    most manifests.
+    """
     world = World(node("a", 2))
     world.declare(msgspec.structs.replace(provided(), min_resources=amounts(cpu_milli=300)))
     (leader,) = world.create(lws_pod(0, cpu_milli=100))
@@ -77,13 +87,17 @@ def test_a_resource_that_min_resources_leaves_out_is_asked_for_like_the_leaders(
 
 
 def test_nobody_takes_the_room_of_workers_to_come() -> None:
-    """B8, scenario 29: small pods that come later wait, whatever their number, and the workers start."""
+    """B8, scenario 29: small pods that come later wait, whatever their number, and the workers
+    start.
+    """
     world = World(node("a", 2), node("b", 2))
     started(world)
     world.create(pod(f"small-{index}") for index in range(10))
     assert len(world.settle().bound()) == 2
     ((_, _, text),) = world.events("RoomKept")
-    assert text == "room for 2 members to come is kept on a, b until 00:26:40" or text.startswith("room for 2 members")
+    assert text == "room for 2 members to come is kept on a, b until 00:26:40" or text.startswith(
+        "room for 2 members"
+    )
     world.create(lws_pod(1), lws_pod(2))
     bound = world.settle().bound()
     assert {"serve-0", "serve-0-1", "serve-0-2"} <= bound.keys()
@@ -92,7 +106,9 @@ def test_nobody_takes_the_room_of_workers_to_come() -> None:
 
 
 def test_a_restart_keeps_the_room() -> None:
-    """B8: the room is in the stamp of the leader, which a policy guards: a process that knows nothing else keeps it."""
+    """B8: the room is in the stamp of the leader, which a policy guards: a process that knows
+    nothing else keeps it.
+    """
     world = World(node("a", 3))
     started(world, creation_s=100)
     world.create(pod(f"small-{index}") for index in range(3))
@@ -103,7 +119,9 @@ def test_a_restart_keeps_the_room() -> None:
 
 
 def test_room_that_an_owner_wrote_is_not_kept() -> None:
-    """B8: without a policy that guards stamps, the text may be of the pod's owner, who would jump the queue."""
+    """B8: without a policy that guards stamps, the text may be of the pod's owner, who would jump
+    the queue.
+    """
     world = World(node("a", 3))
     started(world)
     world.create(pod(f"small-{index}") for index in range(2))
@@ -112,7 +130,9 @@ def test_room_that_an_owner_wrote_is_not_kept() -> None:
 
 
 def test_the_room_is_released_after_the_wait_time() -> None:
-    """B8, scenario 30: workers that never come keep it no longer than the wait time; an Event says so."""
+    """B8, scenario 30: workers that never come keep it no longer than the wait time; an Event says
+    so.
+    """
     world = World(node("a", 3))
     started(world)
     world.create(pod("small"))
@@ -121,7 +141,9 @@ def test_the_room_is_released_after_the_wait_time() -> None:
     world.advance(10)
     assert set(world.bound()) == {"serve-0", "small"}
     ((_, _, text),) = world.events("RoomReleased")
-    assert text.startswith("room for 2 members to come is no longer kept on a: they were not created within the wait")
+    assert text.startswith(
+        "room for 2 members to come is no longer kept on a: they were not created within the wait"
+    )
     world.create(lws_pod(1))
     assert "serve-0-1" in world.settle().bound()
 
@@ -157,7 +179,11 @@ def test_higher_priority_takes_the_room() -> None:
     world.create(pod("small"), pod("urgent", priority=100))
     assert set(world.settle().bound()) == {"serve-0", "urgent"}
     ((_, _, text),) = world.events("RoomReleased")
-    assert text == "room for 1 member to come is no longer kept on a: other pods use the room on node a" or "a" in text
+    assert (
+        text
+        == "room for 1 member to come is no longer kept on a: other pods use the room on node a"
+        or "a" in text
+    )
     world.create(lws_pod(1))
     assert "serve-0-1" in world.settle().bound() or "small" in world.bound()
 
@@ -173,9 +199,17 @@ def test_a_node_that_goes_ends_its_room() -> None:
 
 
 def test_exclusive_topology_is_a_required_level_with_room_for_all() -> None:
-    """B8, scenario 35: of three racks one is too small; two groups start, each in a rack with room for three."""
+    """B8, scenario 35: of three racks one is too small; two groups start, each in a rack with room
+    for three.
+    """
     racks = {"r1": 2, "r2": 3, "r3": 3}
-    world = World(*(node(f"{rack}-{n}", 1, labels={"rack": rack}) for rack, size in racks.items() for n in range(size)))
+    world = World(
+        *(
+            node(f"{rack}-{n}", 1, labels={"rack": rack})
+            for rack, size in racks.items()
+            for n in range(size)
+        )
+    )
     exclusive = {keys.LWS_EXCLUSIVE[0]: "rack"}
     for group in range(3):
         world.declare(provided(group, least=3))
@@ -187,16 +221,24 @@ def test_exclusive_topology_is_a_required_level_with_room_for_all() -> None:
     assert len([name for name in world.settle().bound() if name.startswith("small")]) == 2
     for name in list(bound):
         group = int(name.split("-")[1])
-        world.create(lws_pod(1, group, annotations=exclusive), lws_pod(2, group, annotations=exclusive))
+        world.create(
+            lws_pod(1, group, annotations=exclusive), lws_pod(2, group, annotations=exclusive)
+        )
     after = world.settle().bound()
     for name, where in bound.items():
-        assert {after[f"{name}-{worker}"].split("-")[0] for worker in (1, 2)} == {where.split("-")[0]}
+        assert {after[f"{name}-{worker}"].split("-")[0] for worker in (1, 2)} == {
+            where.split("-")[0]
+        }
 
 
 def test_a_leader_waits_for_the_object_of_its_gang_provider() -> None:
-    """B8: the PodGroup comes after the leader, and says what its workers ask for; without it nothing starts."""
+    """B8: the PodGroup comes after the leader, and says what its workers ask for; without it
+    nothing starts.
+    """
     world = World(node("a", 3))
-    (leader,) = world.create(lws_pod(0, annotations={keys.LWS_EXCLUSIVE[0]: "kubernetes.io/hostname"}))
+    (leader,) = world.create(
+        lws_pod(0, annotations={keys.LWS_EXCLUSIVE[0]: "kubernetes.io/hostname"})
+    )
     world.add_nodes(node("a", 2, labels={"kubernetes.io/hostname": "a"}))
     world.advance(2).told()
     assert (world.bound(), world.condition(leader)[0]) == ({}, "PodGroupMissing")
@@ -209,7 +251,11 @@ def test_any_gang_can_keep_room_by_annotation() -> None:
     """B8: a driver with the number of its executors and the resources of all of them."""
     stated = {keys.KEEP_ROOM[0]: "true", keys.TOTAL[0]: "3"}
     world = World(node("a", 3))
-    world.declare(pod_group("job", 1, min_resources=amounts(gpus=3), gang_metadata=tuple(sorted(stated.items()))))
+    world.declare(
+        pod_group(
+            "job", 1, min_resources=amounts(gpus=3), gang_metadata=tuple(sorted(stated.items()))
+        )
+    )
     (driver,) = members("job", 1, pod_group=True)
     world.create(driver, pod("small-0", creation_s=200), pod("small-1", creation_s=200))
     assert set(world.settle().bound()) == {"job-0"}
@@ -225,11 +271,15 @@ def test_room_of_unknown_size_is_refused() -> None:
     assert world.settle().told().bound() == {}
     reason, text = world.condition(driver)
     assert reason == "InvalidGang"
-    assert text.startswith("gangsched.dev/keep-room of gang ns/job has no effect without these: set minResources")
+    assert text.startswith(
+        "gangsched.dev/keep-room of gang ns/job has no effect without these: set minResources"
+    )
 
 
 def test_workers_of_a_sibling_group_say_what_workers_ask_for() -> None:
-    """B8: without minResources the first group starts by itself, told; the second one knows better."""
+    """B8: without minResources the first group starts by itself, told; the second one
+    knows better.
+    """
     owner = {keys.OWNER_GANG: keys.OWNER, MARK: "", keys.LEADER_FIRST[0]: "true"}
     world = World(node("a", 1), node("b", 4))
     world.create(lws_pod(0, annotations=owner))
@@ -275,13 +325,17 @@ def test_a_pod_that_says_that_it_started_is_a_member() -> None:
 
 
 def test_room_is_trusted_until_the_policy_was_asked_for() -> None:
-    """B8: between a start and the first answer about the policy, small pods do not take what may be promised."""
+    """B8: between a start and the first answer about the policy, small pods do not take what may be
+    promised.
+    """
     world = World(node("a", 3))
     started(world)
     world.create(pod(f"small-{index}") for index in range(2))
     world.state = SchedulingState(world.rules)
     world.say(*(Replaced(PodGroup, tuple(world.pod_groups.values()), keys.VOLCANO),))
-    world.say(Replaced(Node, tuple(world.nodes.values())), Replaced(Pod, tuple(world.pods.values())))
+    world.say(
+        Replaced(Node, tuple(world.nodes.values())), Replaced(Pod, tuple(world.pods.values()))
+    )
     assert len(world.settle().bound()) == 1
     world.say(StampsGuarded(None))
     assert len(world.settle().bound()) == 3
@@ -304,11 +358,15 @@ def test_a_leader_whose_bind_fails_keeps_nothing() -> None:
 
 @pytest.mark.parametrize(("gpus", "number"), [(5, 0), (6, 2), (9, 3)])
 def test_children_of_a_tree_have_members_to_come(gpus: int, number: int) -> None:
-    """B8, I9: two of three groups start together, each leader with room for its own workers; the third one later."""
+    """B8, I9: two of three groups start together, each leader with room for its own workers; the
+    third one later.
+    """
     parent = {keys.PARENT[0]: "service", keys.MIN_CHILDREN[0]: "2"}
     world = World(node("a", gpus))
     for group in range(3):
-        world.declare(msgspec.structs.replace(provided(group), gang_metadata=tuple(sorted(parent.items()))))
+        world.declare(
+            msgspec.structs.replace(provided(group), gang_metadata=tuple(sorted(parent.items())))
+        )
         world.create(lws_pod(0, group))
     leaders = set(world.settle().bound())
     assert len(leaders) == number
@@ -321,7 +379,9 @@ def test_children_of_a_tree_have_members_to_come(gpus: int, number: int) -> None
 
 @pytest.mark.long
 def test_room_for_thousands_costs_what_changes() -> None:
-    """B8: with thousands of promises a turn for one more pod looks at none of them, and nobody takes any."""
+    """B8: with thousands of promises a turn for one more pod looks at none of them, and nobody
+    takes any.
+    """
     number = of_size(200, 2_000)
     world = World(*(node(f"n-{n}", 8) for n in range(number * 2 // 5)))
     for group in range(number):
@@ -342,8 +402,14 @@ def test_room_for_thousands_costs_what_changes() -> None:
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
-        ({keys.LWS_SUBGROUP_EXCLUSIVE: "rack"}, "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology of gang ns/"),
-        ({keys.LWS_SIZE: "514"}, "gang ns/serve-0-abc has 513 members to come: gangsched keeps room for at most 512"),
+        (
+            {keys.LWS_SUBGROUP_EXCLUSIVE: "rack"},
+            "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology of gang ns/",
+        ),
+        (
+            {keys.LWS_SIZE: "514"},
+            "gang ns/serve-0-abc has 513 members to come: gangsched keeps room for at most 512",
+        ),
     ],
 )
 def test_what_cannot_be_kept_is_refused(stated: dict[str, str], said: str) -> None:
@@ -359,16 +425,18 @@ def test_what_cannot_be_kept_is_refused(stated: dict[str, str], said: str) -> No
 
 @pytest.mark.long
 def test_promised_room_delays_others_no_longer_than_its_wait_time() -> None:
-    """Attack: one namespace keeps a cluster for 511 members to come of each of its gangs, which never come, and creates
-    its leaders again and again. Another one's gang, older than those, starts when the first promise ends; one of higher
-    priority at once.
+    """Attack: one namespace keeps a cluster for 511 members to come of each of its gangs, which
+    never come, and creates its leaders again and again. Another one's gang, older than those,
+    starts when the first promise ends; one of higher priority at once.
     """
     stated = tuple(sorted({keys.KEEP_ROOM[0]: "true", keys.TOTAL[0]: "512"}.items()))
 
     def leader(number: int, created_s: int) -> None:
         name = f"greedy-{number}"
         resources = amounts(gpus=512)
-        world.declare(pod_group(name, 1, min_resources=resources, gang_metadata=stated, creation_s=created_s))
+        world.declare(
+            pod_group(name, 1, min_resources=resources, gang_metadata=stated, creation_s=created_s)
+        )
         world.create(members(name, 1, pod_group=True, creation_s=created_s))
 
     world = World(*(node(f"n{each}", 64) for each in range(16)))
@@ -381,7 +449,8 @@ def test_promised_room_delays_others_no_longer_than_its_wait_time() -> None:
     assert len(world.settle().bound()) == 2
     world.create(pod("urgent", namespace="other", creation_s=300, priority=10))
     assert "urgent" in world.settle().bound()
-    for step in range(1, 6):  # a leader that goes gives up its room; the next one of its name is younger
+    # a leader that goes gives up its room; the next one of its name is younger
+    for step in range(1, 6):
         world.advance(WAIT_S // 6)
         world.delete(*[each for each in world.pods.values() if each.name == "greedy-0-0"])
         world.create(members("greedy-0", 1, pod_group=True, creation_s=1_000 + step))
@@ -391,19 +460,26 @@ def test_promised_room_delays_others_no_longer_than_its_wait_time() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("recreates", [False, True])
 def test_unused_room_delays_a_younger_gang_once(*, recreates: bool) -> None:
-    """Attack: many gangs of one namespace keep all GPUs one after the other for members that never come, and may
-    recreate their leaders just before the wait time is over. A younger gang of another one waits for one of them.
+    """Attack: many gangs of one namespace keep all GPUs one after the other for members that never
+    come, and may recreate their leaders just before the wait time is over. A younger gang of
+    another one waits for one of them.
     """
     stated = tuple(sorted({keys.KEEP_ROOM[0]: "true", keys.TOTAL[0]: "9"}.items()))
     world = World(node("a", 8))
     for number in range(of_size(30, 200)):
         name = f"greedy-{number}"
-        world.declare(pod_group(name, 1, min_resources=amounts(gpus=8), gang_metadata=stated, creation_s=50))
+        world.declare(
+            pod_group(name, 1, min_resources=amounts(gpus=8), gang_metadata=stated, creation_s=50)
+        )
         world.create(members(name, 1, gpus=0, pod_group=True, creation_s=50))
     started = len(world.settle().bound())
     assert started == 1
     for number in range(4):
-        world.create(members(f"modest-{number}", 1, gpus=8, namespace="other", creation_s=int(world.wall_s())))
+        world.create(
+            members(
+                f"modest-{number}", 1, gpus=8, namespace="other", creation_s=int(world.wall_s())
+            )
+        )
         if recreates:
             world.advance(WAIT_S - 10)
             (name,) = (each.removeprefix("ns/") for each in world.state.coming.shown())
@@ -418,7 +494,9 @@ def test_unused_room_delays_a_younger_gang_once(*, recreates: bool) -> None:
 
 
 def test_members_to_come_are_a_number_and_a_shape() -> None:
-    """B8: 300 gangs with 512 members to come each take the memory of their 300 pods, before and after a plan."""
+    """B8: 300 gangs with 512 members to come each take the memory of their 300 pods, before and
+    after a plan.
+    """
     world = World(node("n-0", 4))
     number = 300
     stated = keys.pod_group_metadata({keys.TOTAL[0]: "513", keys.KEEP_ROOM[0]: "true"})
@@ -426,7 +504,11 @@ def test_members_to_come_are_a_number_and_a_shape() -> None:
     try:
         before = tracemalloc.get_traced_memory()[0]
         for each in range(number):
-            world.say(Applied(pod_group(f"g-{each}", 1, min_resources=amounts(gpus=513), gang_metadata=stated)))
+            world.say(
+                Applied(
+                    pod_group(f"g-{each}", 1, min_resources=amounts(gpus=513), gang_metadata=stated)
+                )
+            )
             world.say(*map(Applied, members(f"g-{each}", 1, pod_group=True)))
         prepare(world.state, world.now_s, world.wall_s())
         plan_and_commit(world.state, world.now_s, world.wall_s(), limits=None)
@@ -436,7 +518,8 @@ def test_members_to_come_are_a_number_and_a_shape() -> None:
 
     views = [world.state.registry.view(f"ns/g-{each}") for each in range(number)]
     assert [len(view.to_come) for view in views] == [512] * number
-    # The pods of stand-ins would be 90 MB; those of the last few gangs that a plan decided are kept.
+    # The pods of stand-ins would be 90 MB; those of the last few gangs that a plan decided are
+    # kept.
     assert used < 12 * 10**6, used
 
 
@@ -446,7 +529,9 @@ def test_plans_are_charged_for_members_to_come() -> None:
     for total in ("2", "513"):
         world = World(node("n-0", 1))
         stated = keys.pod_group_metadata({keys.TOTAL[0]: total, keys.KEEP_ROOM[0]: "true"})
-        world.declare(pod_group("g", 1, min_resources=amounts(gpus=int(total)), gang_metadata=stated))
+        world.declare(
+            pod_group("g", 1, min_resources=amounts(gpus=int(total)), gang_metadata=stated)
+        )
         world.create(members("g", 1, pod_group=True))
         world.turn()
         work.append(world.plans[-1].work)

@@ -25,8 +25,8 @@ def started(world: World) -> str:
 
 
 def arrives(world: World, each: str, stated_by: str) -> None:
-    """The PodGroup of the parent or the pods of a child come; a minimum of two is stated by one of them, or by both
-    children.
+    """The PodGroup of the parent or the pods of a child come; a minimum of two is stated by one of
+    them, or by both children.
     """
     if each == PARENT:
         stated = ((keys.MIN_CHILDREN[0], "2"),) if stated_by == PARENT else ()
@@ -37,10 +37,14 @@ def arrives(world: World, each: str, stated_by: str) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS, ids="".join)
-@pytest.mark.parametrize("stated_by", [PARENT, "a", "b", "ab", ""], ids=["parent", "a", "b", "both", "nobody"])
-def test_in_every_order_of_arrival_the_children_start_together(stated_by: str, order: Sequence[str]) -> None:
-    """I9: whoever states the minimum comes within a second, and nobody has started without it; a minimum that is known
-    is waited for no longer than it takes to have its children.
+@pytest.mark.parametrize(
+    "stated_by", [PARENT, "a", "b", "ab", ""], ids=["parent", "a", "b", "both", "nobody"]
+)
+def test_in_every_order_of_arrival_the_children_start_together(
+    stated_by: str, order: Sequence[str]
+) -> None:
+    """I9: whoever states the minimum comes within a second, and nobody has started without it; a
+    minimum that is known is waited for no longer than it takes to have its children.
     """
     world = World(*(node(f"n{n}") for n in range(4)))
     for number, each in enumerate(order):
@@ -54,7 +58,9 @@ def test_in_every_order_of_arrival_the_children_start_together(stated_by: str, o
 
 
 def test_a_parent_that_is_known_makes_no_further_child_wait() -> None:
-    """I9: the second counts from the first child that named it, so that a stream of children delays nobody."""
+    """I9: the second counts from the first child that named it, so that a stream of children delays
+    nobody.
+    """
     world = World(*(node(f"n{n}") for n in range(4)))
     arrives(world, "a", "")
     assert started(world.settle()) == ""
@@ -65,7 +71,9 @@ def test_a_parent_that_is_known_makes_no_further_child_wait() -> None:
     assert started(world.settle()) == "abcd"
 
 
-def test_thousands_of_parents_that_are_new_together_are_decided_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_parents_that_are_new_together_are_decided_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Attack: each of them is a tree of its own, and all waits end at the same moment."""
     number, changed = 3 * SETTLED_AT_ONCE, list[int]()
     refresh = Registry.refresh
@@ -97,7 +105,9 @@ def test_a_child_of_one_parent_does_not_wait_again_when_it_changes() -> None:
 
 
 def test_another_child_may_start_while_room_is_made_for_the_first() -> None:
-    """V11: one of two victims is gone, and the child that needs less than the nominated one fits there."""
+    """V11: one of two victims is gone, and the child that needs less than the nominated one fits
+    there.
+    """
     world = World(node("a", 8), preempts=True)
     start_s = int(EPOCH_S)
     lower = [running(pod(f"low-{n}", gpus=4, start_s=start_s, grace_s=100), "a") for n in range(2)]

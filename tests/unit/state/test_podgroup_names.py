@@ -1,4 +1,6 @@
-"""Names that are nearly those of a PodGroup, and definitions that are not installed: semantics E1."""
+"""Names that are nearly those of a PodGroup, and definitions that are not installed:
+semantics E1.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def said(world: World) -> str:
 
 
 def test_the_nearest_name_is_told_for_as_long_as_it_exists() -> None:
-    """E1: the PodGroup that was probably meant, whether it came before or after the pods; never another namespace's."""
+    """E1: the PodGroup that was probably meant, whether it came before or after the pods; never
+    another namespace's.
+    """
     world = World(node("a"))
     world.declare(pod_group("train"), pod_group("trainin", namespace="far"), pod_group("serving"))
     world.create(members("trainin", 1, pod_group=True))
@@ -60,12 +64,15 @@ def test_the_nearest_name_is_told_for_as_long_as_it_exists() -> None:
 
 
 def test_a_missing_definition_is_not_a_missing_pod_group() -> None:
-    """E1: with no definition at all the object cannot be created; that is told until one is installed."""
+    """E1: with no definition at all the object cannot be created; that is told until one is
+    installed.
+    """
     world = World(node("a"))
     world.say(Unread(PodGroup, keys.X_K8S), Unread(PodGroup, keys.SIGS))
     world.create(members("g", 1, pod_group=True))
-    assert said(world) == (
-        "the API server does not serve PodGroups of scheduling.x-k8s.io or scheduling.sigs.k8s.io, "
+    assert (
+        said(world) == "the API server does not serve PodGroups of scheduling.x-k8s.io or"
+        " scheduling.sigs.k8s.io, "
         "and gang ns/g needs one"
     )
     world.say(Replaced(PodGroup, (), keys.SIGS))
@@ -85,7 +92,9 @@ def test_definition_that_goes_takes_its_pod_groups_along() -> None:
 
 
 def test_a_new_pod_group_is_news_to_few() -> None:
-    """Q3: of ten thousand gangs that miss theirs only those with alike names are looked at, and boundedly many."""
+    """Q3: of ten thousand gangs that miss theirs only those with alike names are looked at, and
+    boundedly many.
+    """
     names = PodGroupNames()
     for number in range(10_000):
         names.missing(f"ns/job-{number:05}", (keys.X_K8S, keys.SIGS))
@@ -93,7 +102,9 @@ def test_a_new_pod_group_is_news_to_few() -> None:
 
 
 def test_what_cannot_be_read_is_not_said_to_be_missing() -> None:
-    """P1: while changes of an API group's PodGroups are not received, a PodGroup may exist that is not known."""
+    """P1: while changes of an API group's PodGroups are not received, a PodGroup may exist that is
+    not known.
+    """
     world = World(node("a"))
     world.create(members("train", 1, pod_group=True))
     assert said(world) == "PodGroup ns/train does not exist"
@@ -101,7 +112,10 @@ def test_what_cannot_be_read_is_not_said_to_be_missing() -> None:
     (waiting,) = world.pods.values()
     world.advance(POD_GROUP_WAIT_S).told()
     reason, message = world.condition(waiting)
-    assert (reason, "unknown whether PodGroup ns/train exists" in message) == ("PodGroupsUnreadable", True)
+    assert (reason, "unknown whether PodGroup ns/train exists" in message) == (
+        "PodGroupsUnreadable",
+        True,
+    )
     world.say(Followed(keys.X_K8S, live=True))
     assert said(world) == "PodGroup ns/train does not exist"
     world.say(Followed(keys.NATIVE, live=False))
@@ -110,7 +124,9 @@ def test_what_cannot_be_read_is_not_said_to_be_missing() -> None:
 
 @pytest.mark.parametrize("recreated", [False, True])
 def test_pod_that_is_seen_before_its_pod_group_is_told_nothing_of_it(*, recreated: bool) -> None:
-    """I2: PodGroups and pods come by two watches; a gang is not judged while its PodGroup may be on its way."""
+    """I2: PodGroups and pods come by two watches; a gang is not judged while its PodGroup may be on
+    its way.
+    """
     world = World(node("a", 8))
     if recreated:  # a Job of the same name, whose last pod still ends
         world.declare(old := pod_group("g", 1))
@@ -130,7 +146,9 @@ def test_pod_that_is_seen_before_its_pod_group_is_told_nothing_of_it(*, recreate
 
 
 def test_pods_that_keep_coming_do_not_prolong_the_wait_for_a_pod_group() -> None:
-    """I2: the gang waits for its PodGroup once; pods that come later are told at once that there is none."""
+    """I2: the gang waits for its PodGroup once; pods that come later are told at once that there is
+    none.
+    """
     world = World(node("a", 8))
     for first in range(4):
         world.create(members("g", 1, first=first, pod_group=True))

@@ -26,7 +26,9 @@ def test_numbers_are_those_of_the_pods_and_what_was_shown_never_changes() -> Non
                 replicas.count(pod, node, -1)
             else:
                 kind = dice.choice(("ReplicaSet", "ReplicaSet", "StatefulSet", "Job", ""))
-                pod = builders.pod(f"p{turn}", controller_uid=f"c{dice.randrange(3)}", controller_kind=kind)
+                pod = builders.pod(
+                    f"p{turn}", controller_uid=f"c{dice.randrange(3)}", controller_kind=kind
+                )
                 there.append((pod, node := dice.choice("ab")))
                 replicas.count(pod, node, +1)
             if dice.random() < 0.3:
@@ -45,7 +47,9 @@ def test_numbers_are_those_of_the_pods_and_what_was_shown_never_changes() -> Non
 
 def replica(uid: str, **fields: Any) -> Pod:
     """A pod of a ReplicaSet."""
-    return builders.pod("p", uid="u", **{"controller_uid": uid, "controller_kind": "ReplicaSet", **fields})
+    return builders.pod(
+        "p", uid="u", **{"controller_uid": uid, "controller_kind": "ReplicaSet", **fields}
+    )
 
 
 def test_a_pod_that_terminates_or_changes_its_controller_is_counted_again() -> None:
@@ -90,7 +94,9 @@ def expected_numbers(
             if each.namespace == pod.namespace and each.selector <= pod.labels.items()
         ]
         if selecting and pod.namespace in followed:
-            numbers.setdefault(Behind(pod.namespace, frozenset().union(*selecting)), Counter())[node] += 1
+            numbers.setdefault(Behind(pod.namespace, frozenset().union(*selecting)), Counter())[
+                node
+            ] += 1
     return numbers
 
 
@@ -109,7 +115,9 @@ def test_numbers_behind_services_are_those_of_comparing_all() -> None:
                     pod = builders.pod(
                         f"p{turn}",
                         namespace=namespace,
-                        labels={key: dice.choice("12") for key in dice.sample("abc", dice.randint(0, 3))},
+                        labels={
+                            key: dice.choice("12") for key in dice.sample("abc", dice.randint(0, 3))
+                        },
                         controller_uid=(uid := dice.choice(("", "c1"))),
                         controller_kind="ReplicaSet" if uid else "",
                         deleting=dice.random() < 0.2,
@@ -121,7 +129,9 @@ def test_numbers_behind_services_are_those_of_comparing_all() -> None:
                     replicas.count(pod, node, -1)
                 case 4 | 5:
                     made = service(
-                        f"s{dice.randrange(4)}", namespace, **{key: dice.choice("12") for key in dice.sample("abc", 2)}
+                        f"s{dice.randrange(4)}",
+                        namespace,
+                        **{key: dice.choice("12") for key in dice.sample("abc", 2)},
                     )
                     services[made.key] = made
                     replicas.apply(made)
@@ -143,8 +153,12 @@ def test_numbers_behind_services_are_those_of_comparing_all() -> None:
                     residents[node][pod.uid] = pod
                 shown = replicas.shown(residents)
                 assert shown.counts == expected_numbers(there, services, followed), (seed, turn)
-                assert set(shown.listed()) == {key for key in shown.counts if isinstance(key, Behind)}, (seed, turn)
-                seen.append((shown.counts, {key: dict(counts) for key, counts in shown.counts.items()}))
+                assert set(shown.listed()) == {
+                    key for key in shown.counts if isinstance(key, Behind)
+                }, (seed, turn)
+                seen.append(
+                    (shown.counts, {key: dict(counts) for key, counts in shown.counts.items()})
+                )
         assert all(shown == then for shown, then in seen), seed
 
 
@@ -188,7 +202,9 @@ def nodes_of(world: World, *names: str, **of: str) -> set[str]:
 
 
 def test_plain_pods_of_a_service_are_spread_by_the_state() -> None:
-    """A Service that comes later, one that goes, a namespace that is made again, and Services that may not be read."""
+    """A Service that comes later, one that goes, a namespace that is made again, and Services that
+    may not be read.
+    """
     world = World()
     world.add_nodes(*(builders.node(f"n{number}", gpus=0) for number in range(4)))
     assert len(nodes_of(world, "a", "b", app="web")) == 1

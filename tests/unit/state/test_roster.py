@@ -1,4 +1,6 @@
-"""Healing goes first only for what was lost, and a stamp counts only where it is proven (Q2, H8, B4, B5)."""
+"""Healing goes first only for what was lost, and a stamp counts only where it is proven (Q2, H8,
+B4, B5).
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,15 @@ def goes_first(world: World) -> bool:
 
 
 def race(world: World, *pods: Pod) -> set[str]:
-    """Who is bound of these and of an older rival of four GPUs, when there is room for one of both."""
+    """Who is bound of these and of an older rival of four GPUs, when there is room for one
+    of both.
+    """
     filler = world.create([pod("filler", gpus=4, scheduler_name="x", node_name="n0")])
-    room = 8 - 4 - sum(1 for each in world.pods.values() if each.node_name and each.name.startswith("g-"))
+    room = (
+        8
+        - 4
+        - sum(1 for each in world.pods.values() if each.node_name and each.name.startswith("g-"))
+    )
     rival = pod("rival", gpus=room, creation_s=1)
     world.create([rival, *pods])
     bound = set(world.settle().bound())
@@ -69,7 +77,9 @@ OTHERS: dict[str, tuple[Pod, ...]] = {
 
 @pytest.mark.parametrize("case", OTHERS)
 def test_others_wait_in_their_turn(case: str) -> None:
-    """An attack: three tiny pods start, two are deleted, and what comes then is not what was lost."""
+    """An attack: three tiny pods start, two are deleted, and what comes then is not what
+    was lost.
+    """
     world = started(job="j")
     lose(world, "g-1", "g-2")
     world.add_nodes(node("n0", gpus=8, unschedulable=True))
@@ -81,7 +91,9 @@ def test_others_wait_in_their_turn(case: str) -> None:
 
 
 def test_a_controller_may_replace_by_less() -> None:
-    """A Job whose template was edited down replaces what it lost; a pod of nobody with that shape does not."""
+    """A Job whose template was edited down replaces what it lost; a pod of nobody with that shape
+    does not.
+    """
     smaller = shape(1, 100)
     for job, first in (("j", True), ("", False)):
         world = World(node("n0", gpus=8))
@@ -94,7 +106,9 @@ def test_a_controller_may_replace_by_less() -> None:
 
 
 def test_places_do_not_add_up() -> None:
-    """A gang that replaces its members by others, again and again, has had three places and has three still."""
+    """A gang that replaces its members by others, again and again, has had three places and has
+    three still.
+    """
     world = started()
     for number in range(3, 12):
         lose(world, f"g-{number - 1}")
@@ -120,7 +134,7 @@ def test_a_member_whose_bind_failed_is_no_stranger() -> None:
     assert goes_first(world)
 
 
-# --- stamps -----------------------------------------------------------------------------------------------------------
+# --- stamps -------------------------------------------------------------------------------------
 
 
 def forged(**fields: Any) -> Pod:
@@ -129,7 +143,9 @@ def forged(**fields: Any) -> Pod:
 
 
 def test_a_forged_stamp_moves_nobody_but_its_own_gang() -> None:
-    """An attack: a pod with a node and a stamp of its owner's, then pods that pass all equals as if they healed it."""
+    """An attack: a pod with a node and a stamp of its owner's, then pods that pass all equals as if
+    they healed it.
+    """
     world = World(node("n0", gpus=8))
     world.create([forged(min_member=8)])
     world.settle()
@@ -139,7 +155,9 @@ def test_a_forged_stamp_moves_nobody_but_its_own_gang() -> None:
 
 
 def test_a_stamp_that_is_written_later_proves_nothing() -> None:
-    """An owner annotates a pod of his that somebody else bound, or one that waits and is bound then."""
+    """An owner annotates a pod of his that somebody else bound, or one that waits and is bound
+    then.
+    """
     world = World(node("n0", gpus=8))
     (first,) = world.create([member("g-0", node_name="n0", min_member=8)])
     world.update(first, permitted=PermitStamp(8, 7))
@@ -162,7 +180,9 @@ def test_a_pod_that_waits_with_a_stamp_has_none() -> None:
 
 
 def test_a_stamp_that_a_binding_carried_counts() -> None:
-    """Another instance of gangsched, which leads, binds pods that we see wait: it is ours when we lead."""
+    """Another instance of gangsched, which leads, binds pods that we see wait: it is ours when we
+    lead.
+    """
     world = World(node("n0", gpus=8))
     pods = [member(f"g-{index}") for index in range(3)]
     for each in pods:
@@ -177,10 +197,19 @@ def test_a_stamp_that_a_binding_carried_counts() -> None:
 
 @pytest.mark.parametrize(
     ("guarded_s", "created_s", "first"),
-    [(None, LATER_S, False), (GUARDED_S, LATER_S, True), (LATER_S, LATER_S, False), (LATER_S + 50, LATER_S, False)],
+    [
+        (None, LATER_S, False),
+        (GUARDED_S, LATER_S, True),
+        (LATER_S, LATER_S, False),
+        (LATER_S + 50, LATER_S, False),
+    ],
 )
-def test_a_restart_knows_by_the_policy(guarded_s: int | None, created_s: int, *, first: bool) -> None:
-    """Stamps of pods that were created under the admission policy are proven; the gang is satisfied in any case."""
+def test_a_restart_knows_by_the_policy(
+    guarded_s: int | None, created_s: int, *, first: bool
+) -> None:
+    """Stamps of pods that were created under the admission policy are proven; the gang is satisfied
+    in any case.
+    """
     world = started()
     world.restart(guarded_since_s=guarded_s)
     world.settle()
@@ -207,7 +236,9 @@ def test_what_is_left_stands_for_what_was_lost_before_a_restart() -> None:
 
 
 def test_the_policy_may_come_and_go() -> None:
-    """It proves what came after it, once it is known; a stamp that was read under it stays proven."""
+    """It proves what came after it, once it is known; a stamp that was read under it
+    stays proven.
+    """
     world = World(node("n0", gpus=8))
     world.create([forged()])
     (waiting,) = members("g", 1, first=1, min_member=3)

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from gangsched.api import keys
 from gangsched.core.cycle import plan
 from gangsched.model.objects import Node, Phase, Pod
-from gangsched.model.protocol import Applied, BindFailed, BindGone, BindUndecided, Bound, Gone, Replaced
+from gangsched.model.protocol import (
+    Applied,
+    BindFailed,
+    BindGone,
+    BindUndecided,
+    Bound,
+    Gone,
+    Replaced,
+)
 from gangsched.model.reasons import Reason
 from gangsched.state.group_record import QueueCause
 from gangsched.state.queueing.queue import SPREAD
@@ -34,7 +42,9 @@ def commit(world: World, made: tuple[object, ...]) -> list[object]:
 
 
 def test_plan_is_refused_when_a_member_went_meanwhile() -> None:
-    """B2: a member deleted after the snapshot refuses its gang before anything is bound; others go on."""
+    """B2: a member deleted after the snapshot refuses its gang before anything is bound; others go
+    on.
+    """
     world = World(node("a", 8))
     gone, *_ = world.create(members("g", 3), members("h", 2))
     made = half_committed(world)
@@ -58,7 +68,9 @@ def test_plan_is_refused_when_the_pod_group_changed_meanwhile() -> None:
 
 
 def test_plan_is_refused_when_a_node_went_or_closed_meanwhile() -> None:
-    """B2: a node that is gone, cordoned or full since the snapshot refuses what was planned for it."""
+    """B2: a node that is gone, cordoned or full since the snapshot refuses what was planned
+    for it.
+    """
     for change in (
         [Gone(Node, "a")],
         [Applied(node("a", 8, unschedulable=True))],
@@ -74,7 +86,9 @@ def test_plan_is_refused_when_a_node_went_or_closed_meanwhile() -> None:
 
 
 def test_group_refused_for_room_that_a_dropped_verdict_would_have_taken_is_planned_again() -> None:
-    """B2, Q3: when a verdict is not committed, those that were refused behind it are not left asleep."""
+    """B2, Q3: when a verdict is not committed, those that were refused behind it are not left
+    asleep.
+    """
     world = World(node("a", 4))
     first, *_ = world.create(members("g", 4, creation_s=1), members("h", 4, creation_s=2))
     made = half_committed(world)
@@ -95,7 +109,9 @@ def test_room_freed_while_a_plan_was_made_is_not_missed() -> None:
 
 
 def test_failed_bind_is_retried_alone_after_a_backoff() -> None:
-    """B3, Q3: the member whose bind failed goes again within 1 s, in the room it keeps; the others are not touched."""
+    """B3, Q3: the member whose bind failed goes again within 1 s, in the room it keeps; the others
+    are not touched.
+    """
     world = World(node("a", 3))
     world.fate = lambda bind: "failed" if bind.name == "g-1" else "bound"
     world.create(members("g", 3))
@@ -155,7 +171,9 @@ def test_pod_that_comes_while_its_gang_backs_off_is_told_so() -> None:
 
 
 def test_gang_that_is_regrouped_while_it_backs_off_is_told_what_is_true_now() -> None:
-    """E1, B3: a group formed anew is looked at once, so that its members are not left without a word."""
+    """E1, B3: a group formed anew is looked at once, so that its members are not left without a
+    word.
+    """
     both = ["ns/g", "ns/h"]
     world = World(node("a", 8))
     world.fate = lambda _: "failed"
@@ -178,12 +196,16 @@ def test_gang_of_which_every_bind_failed_is_whole_again() -> None:
     world.delete(pods[0])
     world.advance(2)
     assert not world.bound()
-    assert sum(len(each.binds) for made in world.plans for each in made.verdicts) == 3, "none is planned again"
+    assert sum(len(each.binds) for made in world.plans for each in made.verdicts) == 3, (
+        "none is planned again"
+    )
     assert world.verdict("ns/g").reason is Reason.WAITING_FOR_MEMBERS
 
 
 def test_gang_whose_binds_all_failed_or_found_nobody_is_whole_again() -> None:
-    """Decision 10: a bind that failed and one whose pod is gone start nothing either, in whatever order they end."""
+    """Decision 10: a bind that failed and one whose pod is gone start nothing either, in whatever
+    order they end.
+    """
     for order in (("failed", "gone"), ("gone", "failed")):
         world = World(node("a", 3))
         world.fate = lambda bind, order=order: order[int(bind.name[-1])]  # type: ignore[misc]
@@ -195,7 +217,9 @@ def test_gang_whose_binds_all_failed_or_found_nobody_is_whole_again() -> None:
 
 
 def test_answer_about_members_that_have_ended_starts_nothing() -> None:
-    """Decision 10, I6: binds answered after all their pods had ended do not count for the gang's next members."""
+    """Decision 10, I6: binds answered after all their pods had ended do not count for the gang's
+    next members.
+    """
     world = World(node("a", 8))
     world.declare(pod_group("g", 2))
     pods = world.create(members("g", 2, pod_group=True))
@@ -212,7 +236,9 @@ def test_answer_about_members_that_have_ended_starts_nothing() -> None:
 
 
 def test_gang_of_which_a_member_runs_is_not_whole_again() -> None:
-    """Decision 10, P1: a gang that runs keeps what it was; a failed bind of a replacement is only retried."""
+    """Decision 10, P1: a gang that runs keeps what it was; a failed bind of a replacement is only
+    retried.
+    """
     world = World(node("a", 4))
     pods = world.create(members("g", 3))
     world.settle()
@@ -227,7 +253,9 @@ def test_gang_of_which_a_member_runs_is_not_whole_again() -> None:
 
 
 def test_gone_member_is_not_retried_until_it_is_heard_of() -> None:
-    """B3: after 404 or 409 the member is gone; the others go on, and nothing is bound to it again."""
+    """B3: after 404 or 409 the member is gone; the others go on, and nothing is bound to
+    it again.
+    """
     world = World(node("a", 3))
     world.fate = lambda bind: "gone" if bind.name == "g-1" else "bound"
     pods = world.create(members("g", 3))
@@ -252,7 +280,9 @@ def test_full_list_that_shows_a_gone_member_brings_it_back() -> None:
 
 
 def test_gone_answer_about_a_pod_bound_elsewhere_frees_nothing() -> None:
-    """B3: when the watch has shown the pod bound to another node its room there stays taken, plain pod or member."""
+    """B3: when the watch has shown the pod bound to another node its room there stays taken, plain
+    pod or member.
+    """
     for pods in ([pod("p")], members("g", 1)):
         world = World(node("a", 1), node("b", 1))
         world.fate = lambda _: "later"
@@ -289,7 +319,9 @@ def test_answer_nobody_waits_for_is_passed_over() -> None:
 
 
 def test_gang_left_below_its_minimum_is_degraded_and_healed_first() -> None:
-    """B5, Q2: a started gang short of its minimum says so at once and goes before all others of its priority."""
+    """B5, Q2: a started gang short of its minimum says so at once and goes before all others of its
+    priority.
+    """
     world = World(node("a", 2))
     world.declare(pod_group("g", 2))
     pods = world.create(members("g", 2, pod_group=True))
@@ -304,7 +336,9 @@ def test_gang_left_below_its_minimum_is_degraded_and_healed_first() -> None:
 
 
 def test_degraded_is_told_once_and_again_when_it_returns() -> None:
-    """B5, E2: the Event is not repeated while the gang stays degraded, whatever else is told meanwhile."""
+    """B5, E2: the Event is not repeated while the gang stays degraded, whatever else is told
+    meanwhile.
+    """
     world = World(node("a", 1))
     world.declare(pod_group("g", 2))
     world.create([stamped(running(each, "a"), 2) for each in members("g", 1, pod_group=True)])
@@ -322,12 +356,19 @@ def test_degraded_is_told_once_and_again_when_it_returns() -> None:
 
 
 def test_kubelet_rejection_is_told_and_the_node_avoided_for_a_while() -> None:
-    """B6: the Event names the node; the replacement goes elsewhere, or waits until the node is worth a try again."""
+    """B6: the Event names the node; the replacement goes elsewhere, or waits until the node is
+    worth a try again.
+    """
     world = World(node("a", 8))
     world.declare(pod_group("g", 1))
     (one,) = world.create(members("g", 1, pod_group=True))
     world.settle()
-    world.update(one, phase=Phase.FAILED, status_reason="OutOfnvidia.com/gpu", rejection="OutOfnvidia.com/gpu")
+    world.update(
+        one,
+        phase=Phase.FAILED,
+        status_reason="OutOfnvidia.com/gpu",
+        rejection="OutOfnvidia.com/gpu",
+    )
     ((about, _, message),) = world.events("KubeletRejected")
     assert about == "PodGroup ns/g"
     assert "node a" in message
@@ -339,7 +380,9 @@ def test_kubelet_rejection_is_told_and_the_node_avoided_for_a_while() -> None:
 
 
 def test_kubelet_rejection_of_a_plain_pod_is_no_gangs_business() -> None:
-    """B6 is about gangs: a plain pod that a kubelet rejects has ended, and nothing is told of a gang."""
+    """B6 is about gangs: a plain pod that a kubelet rejects has ended, and nothing is told of a
+    gang.
+    """
     world = World(node("a", 8))
     (one,) = world.create([pod("plain")])
     world.settle()
@@ -372,7 +415,9 @@ def test_other_failures_of_pods_avoid_no_node() -> None:
 
 
 def test_last_look_before_each_send() -> None:
-    """B2: a bind is not sent (again) once its node is gone, cordoned or too small for what is on it."""
+    """B2: a bind is not sent (again) once its node is gone, cordoned or too small for what is on
+    it.
+    """
     world = World(node("a", 8), node("b", 8))
     world.fate = lambda _: "later"
     world.create(members("g", 2, gpus=8))
@@ -390,18 +435,24 @@ def test_last_look_before_each_send() -> None:
 
 
 def test_nothing_keeps_the_unbound_copies_of_pods_that_run() -> None:
-    """A running gang is remembered once: the verdict that started it does not hold its pods as they were before."""
+    """A running gang is remembered once: the verdict that started it does not hold its pods as they
+    were before.
+    """
     world = World(node("a", 4))
     world.create(members("g", 3), pod("p"))
     world.settle()
     assert len(world.bound()) == 4
-    verdicts = [group.verdict for group in world.state.registry.groups.values() if group.verdict is not None]
+    verdicts = [
+        group.verdict for group in world.state.registry.groups.values() if group.verdict is not None
+    ]
     assert [(verdict.binds, verdict.sent) for verdict in verdicts if verdict.sent == 3] == [((), 3)]
     assert not any(verdict.binds or verdict.holds for verdict in verdicts)
 
 
 @pytest.mark.parametrize(("priority", "times"), [(0, 1), (5, 2)])
-def test_a_holder_that_progresses_wakes_only_refused_gangs_of_higher_priority(priority: int, times: int) -> None:
+def test_a_holder_that_progresses_wakes_only_refused_gangs_of_higher_priority(
+    priority: int, times: int
+) -> None:
     """D1, Q3: of gangs that hold nothing only those of higher priority may profit from a yield."""
     world = World(node("a", 4))
     activated: list[str] = []
@@ -420,7 +471,9 @@ def test_a_holder_that_progresses_wakes_only_refused_gangs_of_higher_priority(pr
 
 
 def test_a_bind_from_before_the_lease_was_lost_keeps_its_room() -> None:
-    """B3: nobody is planned onto the room of a pod that may be bound any moment, and its answer counts."""
+    """B3: nobody is planned onto the room of a pod that may be bound any moment, and its answer
+    counts.
+    """
     world = World(node("a", 8))
     first = world.create(pod("first", gpus=8))[0]
     world.state = SchedulingState(world.rules)
@@ -444,7 +497,9 @@ def test_an_undecided_bind_of_a_pod_that_is_gone_or_bound_is_nothing() -> None:
 
 
 def test_a_tree_that_lost_a_member_is_no_start_to_be_completed() -> None:
-    """B3, I9: nothing that its start needs waits, so that a further child starts, and is no rest of it."""
+    """B3, I9: nothing that its start needs waits, so that a further child starts, and is no rest of
+    it.
+    """
     world = World(node("a", 4))
     world.declare(pod_group("svc", 1, gang_metadata=((keys.MIN_CHILDREN[0], "2"),)))
     lost = world.create(members("a", 2, parent="svc"))[0]

@@ -1,4 +1,6 @@
-"""Extended resources that devices serve: which gangs start, with which claims, and what becomes of those claims."""
+"""Extended resources that devices serve: which gangs start, with which claims, and what becomes of
+those claims.
+"""
 
 from __future__ import annotations
 
@@ -56,14 +58,20 @@ SHAPES: dict[tuple[int, int], Shape] = {}
 def wanting(a: int, b: int = 0) -> Shape:
     """A shape that requests so many of both resources in one container."""
     if (a, b) not in SHAPES:
-        asked = [(name, count, index) for name, count, index in ((B, b, 1), (A, a, 1 + (b > 0))) if count]
+        asked = [
+            (name, count, index) for name, count, index in ((B, b, 1), (A, a, 1 + (b > 0))) if count
+        ]
         extended = tuple(
             ExtendedResource(
-                name, ((f"container-0-request-{index}", count),), (("main", f"container-0-request-{index}"),)
+                name,
+                ((f"container-0-request-{index}", count),),
+                (("main", f"container-0-request-{index}"),),
             )
             for name, count, index in asked
         )
-        requests = tuple(sorted((*amounts(cpu_milli=100, pods=1), *((name, count) for name, count, _ in asked))))
+        requests = tuple(
+            sorted((*amounts(cpu_milli=100, pods=1), *((name, count) for name, count, _ in asked)))
+        )
         SHAPES[a, b] = Shape(requests=requests, extended=extended)
     return SHAPES[a, b]
 
@@ -77,7 +85,10 @@ def offering(name: str, **amounts_of: int) -> Node:
 
 def devices_of(name: str, models: Sequence[str]) -> ResourceSlice:
     """A slice of a node with devices of these models."""
-    made = tuple(Device(name=f"{model}{n}", attributes={"model": ("string", model)}) for n, model in enumerate(models))
+    made = tuple(
+        Device(name=f"{model}{n}", attributes={"model": ("string", model)})
+        for n, model in enumerate(models)
+    )
     return ResourceSlice(name=name, driver="d", pool=name, scope=NodeScope(name), devices=made)
 
 
@@ -100,7 +111,9 @@ def world_of(
     rules: Rules | None = None,
     preempts: bool = False,
 ) -> World:
-    """A cluster in which devices serve both resources; writes of claims are answered by the test."""
+    """A cluster in which devices serve both resources; writes of claims are answered by
+    the test.
+    """
     world = World(*nodes, rules=rules or Rules(allocates=True), preempts=preempts)
     world.controller = False
     world.fate = lambda _: "later"
@@ -112,7 +125,9 @@ def world_of(
 def gang_of(*shapes: Shape) -> list[Pod]:
     """Members of one gang, all of which are needed."""
     meta = gang_metadata("g", min_member=len(shapes))
-    return [pod(f"g-{n}", uid=f"u{n}", of=each, gang_metadata=meta) for n, each in enumerate(shapes)]
+    return [
+        pod(f"g-{n}", uid=f"u{n}", of=each, gang_metadata=meta) for n, each in enumerate(shapes)
+    ]
 
 
 def placed(world: World) -> dict[str, tuple[str, BindClaims | Bind]]:
@@ -122,7 +137,12 @@ def placed(world: World) -> dict[str, tuple[str, BindClaims | Bind]]:
 
 
 def made(
-    name: str = "g-0", uid: str = "u0", *devices: str, version: int = 3, count: int = 1, **fields: Any
+    name: str = "g-0",
+    uid: str = "u0",
+    *devices: str,
+    version: int = 3,
+    count: int = 1,
+    **fields: Any,
 ) -> ResourceClaim:
     """The claim that a start of this pod created, with these devices of n0."""
     full, request = f"{name}-extended-resources-{uid}", "container-0-request-1"
@@ -136,16 +156,20 @@ def made(
         allocated=results is not None,
         required=(ON_N0,) if results else None,
         reserved=(uid,) if results else (),
-        asks=DeviceClaim(namespace="ns", name=full, uid=f"claim-{uid}", requests=asked, results=results),
+        asks=DeviceClaim(
+            namespace="ns", name=full, uid=f"claim-{uid}", requests=asked, results=results
+        ),
         **{"owner_uid": uid, **fields},
     )
 
 
-# --- which gangs start ------------------------------------------------------------------------------------------------
+# --- which gangs start --------------------------------------------------------------------------
 
 
 def fits(capacity: Sequence[Counter[str]], shapes: Sequence[Shape]) -> bool:
-    """Whether the pods fit on nodes with so much of each resource, whoever provides it; knows nothing of devices."""
+    """Whether the pods fit on nodes with so much of each resource, whoever provides it; knows
+    nothing of devices.
+    """
     for choice in product(range(len(capacity)), repeat=len(shapes)):
         used = [Counter[str]() for _ in capacity]
         for number, of in zip(choice, shapes, strict=True):
@@ -158,7 +182,9 @@ def fits(capacity: Sequence[Counter[str]], shapes: Sequence[Shape]) -> bool:
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(4))
 def test_a_gang_starts_if_plugins_and_devices_let_it(block: int) -> None:
-    """A6 beside brute force: nodes offer each resource by a plugin or by devices, some of which are in use."""
+    """A6 beside brute force: nodes offer each resource by a plugin or by devices, some of which are
+    in use.
+    """
     starts, seeds = 0, of_size(40, 100)
     for seed in range(block * 100, block * 100 + seeds):
         rng = Random(seed)
@@ -170,16 +196,28 @@ def test_a_gang_starts_if_plugins_and_devices_let_it(block: int) -> None:
             models = rng.choices("ab", k=rng.randrange(4))
             nodes.append(offering(name, **plugin))
             slices.append(devices_of(name, models))
-            left = Counter({{"a": A, "b": B}[key]: plugin[key] or models.count(key) for key in "ab"})
+            left = Counter(
+                {{"a": A, "b": B}[key]: plugin[key] or models.count(key) for key in "ab"}
+            )
             if models and not plugin[models[0]] and rng.random() < 0.3:
                 result = DeviceResult("r", ("d", name, f"{models[0]}0"))
                 asks = DeviceClaim(namespace="ns", name=f"held-{name}", results=(result,))
                 held.append(
-                    ResourceClaim(namespace="ns", name=asks.name, uid=name, allocated=True, reserved=("x",), asks=asks)
+                    ResourceClaim(
+                        namespace="ns",
+                        name=asks.name,
+                        uid=name,
+                        allocated=True,
+                        reserved=("x",),
+                        asks=asks,
+                    )
                 )
                 left[{"a": A, "b": B}[models[0]]] -= 1
             capacity.append(left)
-        shapes = [wanting(*rng.choice([(1, 0), (2, 0), (0, 1), (1, 1)])) for _ in range(rng.choice([1, 2, 3]))]
+        shapes = [
+            wanting(*rng.choice([(1, 0), (2, 0), (0, 1), (1, 1)]))
+            for _ in range(rng.choice([1, 2, 3]))
+        ]
         world = world_of(nodes, slices, claims=held)
         world.create(gang_of(*shapes))
         world.settle()
@@ -198,12 +236,16 @@ def check(
     shapes: Sequence[Shape],
     seed: int,
 ) -> None:
-    """Each pod has devices for just what its node does not offer by itself, and no device is in use twice."""
+    """Each pod has devices for just what its node does not offer by itself, and no device is in use
+    twice.
+    """
     offers = {each.name: dict(each.allocatable) for each in nodes}
     taken: set[object] = set()
     for uid, (on, order) in found.items():
         wanted = dict(shapes[int(uid[1:])].requests)
-        through = {name: wanted[name] for name in (A, B) if wanted.get(name) and not offers[on].get(name)}
+        through = {
+            name: wanted[name] for name in (A, B) if wanted.get(name) and not offers[on].get(name)
+        }
         selections = order.claims if isinstance(order, BindClaims) else ()
         assert len(selections) == bool(through), seed
         for each in selections:
@@ -212,7 +254,9 @@ def check(
             assert {resource for _, resource, _ in each.makes.users} == through.keys(), seed
             of_request = Counter(result.request for result in each.allocation.results)
             assert sum(of_request.values()) == sum(through.values())
-            assert [(one.name, one.count) for one in each.makes.requests] == sorted(of_request.items()), seed
+            assert [(one.name, one.count) for one in each.makes.requests] == sorted(
+                of_request.items()
+            ), seed
             ids = {result.id for result in each.allocation.results}
             assert taken.isdisjoint(ids), seed
             assert {pool for _, pool, _ in ids} == {on}
@@ -233,7 +277,9 @@ def test_the_newest_class_serves_then_the_first_by_name() -> None:
 
 
 def test_a_class_that_comes_and_goes() -> None:
-    """Without a class nobody offers the resource; with one the gang starts; once it is gone nobody does again."""
+    """Without a class nobody offers the resource; with one the gang starts; once it is gone nobody
+    does again.
+    """
     world = world_of([node("n0", gpus=0)], [devices_of("n0", "aa")], classes=())
     world.create(gang_of(wanting(2)))
     world.settle()
@@ -248,7 +294,9 @@ def test_a_class_that_comes_and_goes() -> None:
 
 
 def test_slices_and_plugins_that_come_and_go() -> None:
-    """What a node offers follows its slices; a plugin that registers takes over, and the gang needs no claim then."""
+    """What a node offers follows its slices; a plugin that registers takes over, and the gang needs
+    no claim then.
+    """
     world = world_of([node("n0", gpus=0)], [devices_of("n0", "a")])
     world.create(gang_of(wanting(2)))
     world.settle()
@@ -265,7 +313,9 @@ def test_slices_and_plugins_that_come_and_go() -> None:
 
 
 def test_a_pool_of_several_nodes_serves_them() -> None:
-    """What nodes offer follows slices that name no node, as they grow, shrink and go; so do gangs that wait."""
+    """What nodes offer follows slices that name no node, as they grow, shrink and go; so do gangs
+    that wait.
+    """
     world = world_of([node("n0", gpus=0), node("n1", gpus=0)], [network("a")])
     world.create(gang_of(wanting(2), wanting(1)))
     world.settle()
@@ -278,8 +328,15 @@ def test_a_pool_of_several_nodes_serves_them() -> None:
     world.say(Applied(network("aaa")))
     world.settle()
     assert validate(world.state) == []
-    assert sorted(each for order in orders(world).values() for each in device(order)) == ["a0", "a1", "a2"]
-    assert [each.required for order in orders(world).values() for each in order.claims] == [None, None]
+    assert sorted(each for order in orders(world).values() for each in device(order)) == [
+        "a0",
+        "a1",
+        "a2",
+    ]
+    assert [each.required for order in orders(world).values() for each in order.claims] == [
+        None,
+        None,
+    ]
     world.say(Gone(ResourceSlice, "net"))
     assert validate(world.state) == []
     row = world.state.snapshot().resources[A]
@@ -287,7 +344,9 @@ def test_a_pool_of_several_nodes_serves_them() -> None:
 
 
 def test_nodes_that_a_pool_does_not_reach_are_closed() -> None:
-    """A pool of a zone beside a device plugin in another one: a gang of three uses both and no third node."""
+    """A pool of a zone beside a device plugin in another one: a gang of three uses both and no
+    third node.
+    """
     zones = {"n0": "y", "n1": "z", "n2": "x"}
     nodes = [
         msgspec.structs.replace(offering(name, a=2 * (name == "n1")), labels={"zone": zone})
@@ -301,7 +360,9 @@ def test_nodes_that_a_pool_does_not_reach_are_closed() -> None:
     (order,) = orders(world).values()
     (selection,) = order.claims
     assert selection.required == (NodeSelectorTerm(labels=(Requirement("zone", "In", ("y",)),)),)
-    world.create([pod("late", uid="late", of=wanting(1), gang_metadata=gang_metadata("late", min_member=1))])
+    world.create(
+        [pod("late", uid="late", of=wanting(1), gang_metadata=gang_metadata("late", min_member=1))]
+    )
     world.settle()
     said = str(world.verdict("ns/late").told)
     assert "2 cannot allocate all claims" in said
@@ -309,16 +370,20 @@ def test_nodes_that_a_pool_does_not_reach_are_closed() -> None:
 
 
 def test_devices_of_a_node_and_of_a_pool_serve_together() -> None:
-    """Two pods find one device of their node and two of a pool that both nodes reach; a third device is too many."""
+    """Two pods find one device of their node and two of a pool that both nodes reach; a third
+    device is too many.
+    """
     for wanted, starts in (((2, 1), True), ((2, 2), False), ((3,), True), ((1, 1, 1), True)):
-        world = world_of([node("n0", gpus=0), node("n1", gpus=0)], [devices_of("n0", "a"), network("aa")])
+        world = world_of(
+            [node("n0", gpus=0), node("n1", gpus=0)], [devices_of("n0", "a"), network("aa")]
+        )
         world.create(gang_of(*map(wanting, wanted)))
         world.settle()
         assert bool(placed(world)) == starts, wanted
         assert validate(world.state) == []
 
 
-# --- what becomes of claims -------------------------------------------------------------------------------------------
+# --- what becomes of claims ---------------------------------------------------------------------
 
 
 def starting(*claims: ResourceClaim, shapes: Sequence[Shape] = (wanting(1), wanting(1))) -> World:
@@ -365,7 +430,9 @@ def test_binds_leave_once_our_watch_shows_the_claims_that_were_made() -> None:
 
 
 def test_a_claim_that_is_deleted_before_the_look() -> None:
-    """Whoever deletes it, even before the answer to our write: the start fails, and the other claim is deleted."""
+    """Whoever deletes it, even before the answer to our write: the start fails, and the other claim
+    is deleted.
+    """
     world = starting()
     order = orders(world)["u1"]
     write(world, "u0")
@@ -377,7 +444,9 @@ def test_a_claim_that_is_deleted_before_the_look() -> None:
 
 @pytest.mark.parametrize("devices", [(), ("a0",)])
 def test_the_claim_of_an_interrupted_start_is_used(devices: tuple[str, ...]) -> None:
-    """A21: with its devices if it has some, else it gets some; the pod is told either way, and nothing is created."""
+    """A21: with its devices if it has some, else it gets some; the pod is told either way, and
+    nothing is created.
+    """
     world = starting(made("g-0", "u0", *devices))
     if devices:
         assert set(orders(world)) == {"u1"}
@@ -394,7 +463,9 @@ def test_the_claim_of_an_interrupted_start_is_used(devices: tuple[str, ...]) -> 
 
 @pytest.mark.parametrize("left", [made(count=2), made("g-0", "u0", "a0", count=2)])
 def test_a_claim_that_requests_something_else_is_deleted(left: ResourceClaim) -> None:
-    """A class or plugin changed since: the pod waits until the claim is gone, then gets another one."""
+    """A class or plugin changed since: the pod waits until the claim is gone, then gets another
+    one.
+    """
     world = starting(left)
     assert orders(world) == {}
     (released,) = world.released
@@ -426,7 +497,9 @@ def test_a_pod_that_is_bound_keeps_what_its_status_says() -> None:
     world.update(world.pods["u1"], node_name="n0")
     assert world.state.members["u1"].pod.claims == ()
     assert validate(world.state) == []
-    assert use == (ClaimUse("g-0-extended-resources-u0", ephemeral=True, device=True, extended=True),)
+    assert use == (
+        ClaimUse("g-0-extended-resources-u0", ephemeral=True, device=True, extended=True),
+    )
 
 
 def test_a_failed_write_frees_the_room() -> None:

@@ -1,4 +1,6 @@
-"""Until a bind of a start has succeeded, the others are sent only while the start can be whole (B2)."""
+"""Until a bind of a start has succeeded, the others are sent only while the start can be whole
+(B2).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def close(world: World, name: str) -> None:
 
 
 def test_a_node_that_closes_stops_the_whole_start() -> None:
-    """One of three is under way on a node that closes: the others are not sent, and the sentence says why."""
+    """One of three is under way on a node that closes: the others are not sent, and the sentence
+    says why.
+    """
     world = World(*(node(name, 1) for name in "abc"))
     first, *others = start(world, *members("g", 3)).values()
     assert objections(world, first, *others) == ["", "", ""]
@@ -44,7 +48,9 @@ def test_a_node_that_closes_stops_the_whole_start() -> None:
 
 
 def test_the_gang_is_planned_again_as_a_whole() -> None:
-    """Two binds are refused and the first is found not to be written: all three start elsewhere, together."""
+    """Two binds are refused and the first is found not to be written: all three start elsewhere,
+    together.
+    """
     world = World(*(node(name, 1) for name in "abc"))
     first, *others = start(world, *members("g", 3)).values()
     close(world, first.node)
@@ -88,7 +94,9 @@ def test_gangs_of_a_group_start_together() -> None:
     """A member of one gang cannot go any more: no bind of the other gang is sent."""
     groups = ["ns/a", "ns/b"]
     world = World(node("n", 1), node("m", 1))
-    one, other = start(world, *members("a", 1, groups=groups), *members("b", 1, groups=groups)).values()
+    one, other = start(
+        world, *members("a", 1, groups=groups), *members("b", 1, groups=groups)
+    ).values()
     close(world, one.node)
     assert objections(world, other) == ["gang ns/a needs 1 member, but none can be bound now"]
     world.add_nodes(node(one.node, 1))
@@ -111,7 +119,9 @@ def test_a_child_above_the_minimum_stops_nothing() -> None:
 
 
 def test_what_replaces_a_lost_member_goes_alone() -> None:
-    """The gang runs below its minimum: its new member is sent, though it alone is less than the minimum."""
+    """The gang runs below its minimum: its new member is sent, though it alone is less than the
+    minimum.
+    """
     world = World(node("a", 8))
     lost, _ = world.create(members("g", 2))
     world.settle()
@@ -121,10 +131,14 @@ def test_what_replaces_a_lost_member_goes_alone() -> None:
 
 
 def test_what_follows_members_that_have_succeeded_goes_alone() -> None:
-    """Two pods of a Job have succeeded and the third comes now: its start is the one that has begun."""
+    """Two pods of a Job have succeeded and the third comes now: its start is the one that has
+    begun.
+    """
     world = World(node("a", 8))
     of_gang = gang_metadata("g", min_member=2)
-    first, second, third = (pod(f"g-{n}", gang_metadata=of_gang, controller_uid="job") for n in range(3))
+    first, second, third = (
+        pod(f"g-{n}", gang_metadata=of_gang, controller_uid="job") for n in range(3)
+    )
     world.create(first, second)
     world.settle()
     for each in (first, second):
@@ -138,18 +152,28 @@ def test_members_that_run_do_not_count_where_only_waiting_ones_do() -> None:
     world = World(node("a", 2), node("b", 1), node("c", 1))
     world.create(members("g", 2, policy="only-waiting"))
     world.settle()
-    first, second = [start(world, *members("g", 2, first=2, policy="only-waiting"))[name] for name in ("g-2", "g-3")]
+    first, second = [
+        start(world, *members("g", 2, first=2, policy="only-waiting"))[name]
+        for name in ("g-2", "g-3")
+    ]
     close(world, first.node)
-    assert objections(world, second) == [""]  # its gang has begun, with the same number of the start
+    # its gang has begun, with the same number of the start
+    assert objections(world, second) == [""]
 
 
 @pytest.mark.parametrize("gangs", [1, 50], ids=["one gang", "a group of fifty"])
-def test_a_thousand_binds_count_their_members_once(monkeypatch: pytest.MonkeyPatch, gangs: int) -> None:
-    """Attack: each bind of a large start that counted all others would stop the loop for seconds."""
+def test_a_thousand_binds_count_their_members_once(
+    monkeypatch: pytest.MonkeyPatch, gangs: int
+) -> None:
+    """Attack: each bind of a large start that counted all others would stop the loop
+    for seconds.
+    """
     world = World(*(node(f"n{number}", 8) for number in range(125)))
     names = [f"g{number}" for number in range(gangs)]
     groups = [f"ns/{name}" for name in names] if gangs > 1 else []
-    binds = start(world, *(pod for name in names for pod in members(name, 1_000 // gangs, groups=groups))).values()
+    binds = start(
+        world, *(pod for name in names for pod in members(name, 1_000 // gangs, groups=groups))
+    ).values()
     assert len(binds) == 1_000
     looks = 0
     takes = world.state.cluster.takes

@@ -1,4 +1,6 @@
-"""Volumes in the state: who waits for which claim, who is woken, and what is taken while binds are under way."""
+"""Volumes in the state: who waits for which claim, who is woken, and what is taken while binds are
+under way.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +42,23 @@ def claim(name: str, **fields: Any) -> Claim:
 def disk(name: str, on: str) -> Volume:
     """A free local volume on a node."""
     here = (NodeSelectorTerm(labels=(Requirement("kubernetes.io/hostname", "In", (on,)),)),)
-    return Volume(name=name, storage_class="local", capacity_bytes=2**30, available=True, required=here)
+    return Volume(
+        name=name, storage_class="local", capacity_bytes=2**30, available=True, required=here
+    )
 
 
 def gang(name: str, *claims: str) -> list[Pod]:
     """A gang of one member a claim."""
     stated = gang_metadata(name, min_member=len(claims))
-    return [pod(f"{name}-{each}", gang_metadata=stated, claims=(ClaimUse(each),)) for each in claims]
+    return [
+        pod(f"{name}-{each}", gang_metadata=stated, claims=(ClaimUse(each),)) for each in claims
+    ]
 
 
 def test_a_gang_waits_for_a_claim_and_is_woken_when_it_is_bound() -> None:
-    """Missing, then unbound, then bound: told each time, and started without a poll once the last one is bound."""
+    """Missing, then unbound, then bound: told each time, and started without a poll once the last
+    one is bound.
+    """
     world = World(node("n0"))
     pods = world.create(gang("g", "c0", "c1"))
     has(world, Volume(name="v"), claim("c0", volume_name="v", bound=True))
@@ -78,7 +86,9 @@ def test_a_claim_wakes_only_those_who_name_it() -> None:
 
 
 def test_what_was_decided_about_claims_is_ordered_before_the_bind() -> None:
-    """Claims that wait for a node are selected for the member's node; bound ones are not mentioned."""
+    """Claims that wait for a node are selected for the member's node; bound ones are
+    not mentioned.
+    """
     world = World(node("n0"))
     has(world, LATE, Volume(name="v"), claim("c0", volume_name="v", bound=True))
     has(world, claim("c1", storage_class="late", resource_version="7"))
@@ -86,20 +96,32 @@ def test_what_was_decided_about_claims_is_ordered_before_the_bind() -> None:
     world.settle()
     (order,) = world.claims_sent
     assert (order.name, order.node) == ("g-c1", "n0")
-    assert [(each.name, each.node, each.resource_version) for each in order.claims] == [("c1", "n0", "7")]
+    assert [(each.name, each.node, each.resource_version) for each in order.claims] == [
+        ("c1", "n0", "7")
+    ]
     assert {bind.name: bind.claims for bind in world.sent} == {"g-c0": (), "g-c1": ()}
 
 
 def test_a_volume_is_taken_while_its_bind_is_under_way() -> None:
-    """Nobody gets a volume that was picked for a member on its way; when that bind fails it is free again."""
+    """Nobody gets a volume that was picked for a member on its way; when that bind fails it is free
+    again.
+    """
     world = World(node("n0"))
     world.fate = lambda bind: "later"
-    has(world, LOCAL, disk("d", "n0"), claim("c0", storage_class="local"), claim("c1", storage_class="local"))
+    has(
+        world,
+        LOCAL,
+        disk("d", "n0"),
+        claim("c0", storage_class="local"),
+        claim("c1", storage_class="local"),
+    )
     world.create(gang("first", "c0"))
     world.turn()
     second = world.create(gang("second", "c1"))
     world.told()
-    assert [(order.name, order.claims[0].volume) for order in world.claims_sent] == [("first-c0", "d")]
+    assert [(order.name, order.claims[0].volume) for order in world.claims_sent] == [
+        ("first-c0", "d")
+    ]
     assert "didn't find available persistent volumes to bind" in world.condition(second[0])[1]
     world.fate = lambda bind: "failed" if bind.name.startswith("first") else "bound"
     world.advance(0.5)
@@ -113,7 +135,12 @@ def test_a_held_member_keeps_its_volume() -> None:
     has(world, LOCAL, disk("d", "n0"), disk("e", "n0"))
     has(world, *(claim(name, storage_class="local") for name in ("c0", "c1", "c2")))
     stated = gang_metadata("g", min_member=2, total=2, mode="NonStrict")
-    world.create([pod("g-0", gang_metadata=stated, claims=(ClaimUse("c0"),)), pod("g-1", gpus=9, gang_metadata=stated)])
+    world.create(
+        [
+            pod("g-0", gang_metadata=stated, claims=(ClaimUse("c0"),)),
+            pod("g-1", gpus=9, gang_metadata=stated),
+        ]
+    )
     world.settle()
     assert world.held() == {"g-0": "n0"}
     world.create(gang("other", "c1", "c2"))
@@ -121,7 +148,9 @@ def test_a_held_member_keeps_its_volume() -> None:
     assert world.bound() == {"guest": "big"}
     world.delete(guest)
     world.settle()
-    assert {order.name: [each.volume for each in order.claims] for order in world.claims_sent} == {"g-0": ["d"]}
+    assert {order.name: [each.volume for each in order.claims] for order in world.claims_sent} == {
+        "g-0": ["d"]
+    }
     assert {bind.name for bind in world.sent} == {"g-0", "g-1"}
 
 
@@ -157,7 +186,9 @@ def test_a_list_forgets_what_is_not_in_it() -> None:
 
 
 def test_what_cannot_be_read_is_not_taken_for_absent() -> None:
-    """Without the right to read a kind, pods with claims say so and wait; others run; once granted, all run."""
+    """Without the right to read a kind, pods with claims say so and wait; others run; once granted,
+    all run.
+    """
     world = World(node("n0"))
     known = claim("c", volume_name="v", bound=True)
     world.say(Unread(Claim), Unread(StorageClass))
@@ -165,7 +196,10 @@ def test_what_cannot_be_read_is_not_taken_for_absent() -> None:
     world.create(pod("plain"))
     world.told()
     assert world.bound() == {"plain": "n0"}
-    assert "gangsched has no permission to read persistentvolumeclaims, storageclasses" in world.condition(waiting)[1]
+    assert (
+        "gangsched has no permission to read persistentvolumeclaims, storageclasses"
+        in world.condition(waiting)[1]
+    )
     world.say(Replaced(Claim, (known,)), Replaced(Volume, (Volume(name="v"),)))
     world.settle()
     assert world.bound() == {"plain": "n0"}
@@ -175,10 +209,14 @@ def test_what_cannot_be_read_is_not_taken_for_absent() -> None:
 
 
 def test_a_gang_whose_resource_claims_are_made_later() -> None:
-    """A template's claim gets its name, is allocated, and wakes the gang each time; other claims wake nobody."""
+    """A template's claim gets its name, is allocated, and wakes the gang each time; other claims
+    wake nobody.
+    """
     world = World(node("n0"))
     one = pod(
-        "g-0", gang_metadata=gang_metadata("g", min_member=1), claims=(ClaimUse("", ephemeral=True, device=True),)
+        "g-0",
+        gang_metadata=gang_metadata("g", min_member=1),
+        claims=(ClaimUse("", ephemeral=True, device=True),),
     )
     world.create(one)
     world.told()
@@ -199,7 +237,9 @@ def test_a_gang_whose_resource_claims_are_made_later() -> None:
 
 
 def test_a_look_for_devices_to_release_that_finds_none_changes_nothing() -> None:
-    """V25: a new picture of the cluster would drop what is known, and groups would be planned for it at rest."""
+    """V25: a new picture of the cluster would drop what is known, and groups would be planned for
+    it at rest.
+    """
     world = World(node("n0"))
     pods = world.create(gang("g", "c0"))
     world.settle()
@@ -211,7 +251,9 @@ def test_a_look_for_devices_to_release_that_finds_none_changes_nothing() -> None
 
 
 def test_taint_rules_that_were_forbidden_and_are_not_served_count_as_none() -> None:
-    """The role is bound after the start, on an API server without taint rules: devices are allocated from then on."""
+    """The role is bound after the start, on an API server without taint rules: devices are
+    allocated from then on.
+    """
     cache = StorageCache(allocates=True)
     for kind in ALLOCATING:
         cache.miss(kind, forbidden=True)

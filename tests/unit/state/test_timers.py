@@ -9,7 +9,9 @@ from gangsched.state.timers import SPARE, Timers
 
 
 def test_the_heap_has_the_times_that_hold() -> None:
-    """Whatever times are set, changed, dropped and set again, each comes up once, in time (seed 63)."""
+    """Whatever times are set, changed, dropped and set again, each comes up once, in time (seed
+    63).
+    """
     dice, timers, now_s = random.Random(63), Timers(), 0.0
     held: dict[str, float] = {}
     for _ in range(600):

@@ -1,4 +1,6 @@
-"""A group that several plans decide: nothing that happens meanwhile is missed, and nobody waits for it."""
+"""A group that several plans decide: nothing that happens meanwhile is missed, and nobody waits for
+it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -52,7 +54,9 @@ def started(world: World, pods: Sequence[Pod]) -> bool:
 
 
 def test_a_gang_starts_after_several_plans_and_others_meanwhile() -> None:
-    """Q4: A gang that takes several plans starts; a gang that is created meanwhile starts before it."""
+    """Q4: A gang that takes several plans starts; a gang that is created meanwhile starts before
+    it.
+    """
     world = a_world()
     large = world.create(members("large", 60))
     world.turn()
@@ -67,12 +71,18 @@ def test_a_gang_starts_after_several_plans_and_others_meanwhile() -> None:
 
 
 def test_room_that_comes_meanwhile_is_not_missed() -> None:
-    """Q3, Q4: A node that comes after a plan found no room on any, and before the verdict, wakes the gang."""
+    """Q3, Q4: A node that comes after a plan found no room on any, and before the verdict, wakes
+    the gang.
+    """
     world = a_world()
-    pods = world.create([*members("large", 30, mode="NonStrict"), *members("large", 10, mode="NonStrict", kind="b")])
+    pods = world.create(
+        [*members("large", 30, mode="NonStrict"), *members("large", 10, mode="NonStrict", kind="b")]
+    )
     while not (world.state._unfinished.known and world.state._unfinished.known.failed):
         assert world.turn() is not None
-    world.add_nodes(*(builders.node(f"b{n}", labels={"rack": f"r{n}", "kind": "b"}) for n in range(4)))
+    world.add_nodes(
+        *(builders.node(f"b{n}", labels={"rack": f"r{n}", "kind": "b"}) for n in range(4))
+    )
     world.settle()
     assert started(world, pods)
 
@@ -102,9 +112,14 @@ def test_a_gang_that_changes_meanwhile_is_planned_anew() -> None:
     assert not world.sent
 
 
-def test_what_took_several_plans_is_not_done_again_while_running_pods_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_took_several_plans_is_not_done_again_while_running_pods_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Q4, V25: Plans that only read a part of the running pods do not begin the decision anew."""
-    nodes = [builders.node(f"n{n}", cpu_milli=40_000, labels={"rack": f"r{n % 4}", "kind": "a"}) for n in range(8)]
+    nodes = [
+        builders.node(f"n{n}", cpu_milli=40_000, labels={"rack": f"r{n % 4}", "kind": "a"})
+        for n in range(8)
+    ]
     world = World(*nodes, limits=Limits(work=16_000), preempts=True)
     low = [builders.pod(f"low{n}", gpus=0, cpu_milli=9_000, priority=-10) for n in range(32)]
     world.create(builders.running(each, f"n{n % 8}") for n, each in enumerate(low))
@@ -114,6 +129,8 @@ def test_what_took_several_plans_is_not_done_again_while_running_pods_are_read(m
     before = len(world.plans)
     world.settle()
     made = world.plans[before:]
-    put_off = [n for n, each in enumerate(made) if any(is_put_off(verdict) for verdict in each.verdicts)]
+    put_off = [
+        n for n, each in enumerate(made) if any(is_put_off(verdict) for verdict in each.verdicts)
+    ]
     assert len(put_off) > len(low)
     assert put_off == list(range(put_off[0], put_off[0] + len(put_off)))

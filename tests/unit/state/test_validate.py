@@ -37,7 +37,11 @@ def test_every_way_of_a_member_keeps_everything_counted() -> None:
     world.fate = lambda _: "later"
     first, second, third = world.create(members("g", 3, mode="NonStrict"))
     world.settle()
-    assert [state_of(world, each) for each in (first, second, third)] == [State.HELD, State.HELD, State.PENDING]
+    assert [state_of(world, each) for each in (first, second, third)] == [
+        State.HELD,
+        State.HELD,
+        State.PENDING,
+    ]
     sound(world)
     world.update(first, labels={"seen": "yes"})
     sound(world)
@@ -65,14 +69,20 @@ def test_every_way_of_a_member_keeps_everything_counted() -> None:
 
 
 def test_a_kept_member_keeps_its_volumes() -> None:
-    """B3: whose bind failed has room and volumes for the next try, and both are given back together."""
+    """B3: whose bind failed has room and volumes for the next try, and both are given back
+    together.
+    """
     world = World(node("a", 2))
     claim = Claim(namespace="ns", name="c", uid="claim-1", storage_class="late")
-    world.say(Applied(StorageClass(name="late", provisioner="csi.test", waits=True)), Applied(claim))
+    world.say(
+        Applied(StorageClass(name="late", provisioner="csi.test", waits=True)), Applied(claim)
+    )
     world.fate = lambda order: "failed" if isinstance(order, Bind) and order.uid == "p" else "bound"
     pods = [pod("p", claims=(ClaimUse("c"),)), pod("q")]
     for each in pods:
-        world.create(structs.replace(each, uid=each.name, gang_metadata=gang_metadata("g", min_member=2)))
+        world.create(
+            structs.replace(each, uid=each.name, gang_metadata=gang_metadata("g", min_member=2))
+        )
     world.settle()
     kept = world.state.members["p"]
     assert (kept.state, bool(kept.selections), bool(kept.node)) == (State.KEPT, True, True)
@@ -137,9 +147,20 @@ def _claims(world: World) -> None:
 
 @pytest.mark.parametrize("break_it", [_state, _gang, _index, _room, _twice, _version, _claims])
 def test_every_wrong_entry_is_complained_of(break_it: Callable[[World], None]) -> None:
-    """A member in a wrong state or gang, a gang without it, room that is not taken or taken twice, an old entry."""
+    """A member in a wrong state or gang, a gang without it, room that is not taken or taken twice,
+    an old entry.
+    """
     world = World(node("a", 4))
-    world.create([pod("g-0", gang_metadata=gang_metadata("g", min_member=1), node_name="a", claims=(ClaimUse("c"),))])
+    world.create(
+        [
+            pod(
+                "g-0",
+                gang_metadata=gang_metadata("g", min_member=1),
+                node_name="a",
+                claims=(ClaimUse("c"),),
+            )
+        ]
+    )
     sound(world)
     break_it(world)
     assert validate(world.state)
@@ -149,13 +170,21 @@ def test_a_reservation_for_a_group_that_was_let_through_in_part_is_looked_at_nex
     """A group may be bound in part by the plan that keeps room for the rest of it."""
     world = World(node("a"), rules=Rules(reservations=ReservationLimits()))
     world.create(
-        pod("busy", gpus=8, node_name="a", scheduler_name="other", run_time_metadata=((EXPECTED_RUNTIME, "9h"),))
+        pod(
+            "busy",
+            gpus=8,
+            node_name="a",
+            scheduler_name="other",
+            run_time_metadata=((EXPECTED_RUNTIME, "9h"),),
+        )
     )
     world.create(pod("head", gpus=8))
     world.settle()
     (stands,) = world.state.reservations.standing
     world.state.reservations.waiting.remove(world.state.registry.groups[stands.group])
-    assert validate(world.state) == ["room is reserved for pod:ns/head, which does not wait for room"]
+    assert validate(world.state) == [
+        "room is reserved for pod:ns/head, which does not wait for room"
+    ]
     world.state.registry.touch("pod:ns/head")
     sound(world)
 
@@ -164,16 +193,26 @@ def test_a_reservation_for_a_group_that_is_gone_is_found() -> None:
     """Also one for a group that runs, and a first one that is not called so."""
     world = World(node("a"), rules=Rules(reservations=ReservationLimits()))
     world.create(
-        pod("busy", gpus=8, node_name="a", scheduler_name="other", run_time_metadata=((EXPECTED_RUNTIME, "9h"),))
+        pod(
+            "busy",
+            gpus=8,
+            node_name="a",
+            scheduler_name="other",
+            run_time_metadata=((EXPECTED_RUNTIME, "9h"),),
+        )
     )
     (head,) = world.create(pod("head", gpus=8))
     world.settle()
     kept = world.state.reservations
     (stands,) = kept.standing
     kept.standing = (replace(stands, first=False),)
-    assert validate(world.state) == ["room is reserved for pod:ns/head, which is not called the first"]
+    assert validate(world.state) == [
+        "room is reserved for pod:ns/head, which is not called the first"
+    ]
     world.delete(head)
     kept.standing = ()
     world.settle()
     kept.standing = (stands,)
-    assert validate(world.state) == ["room is reserved for pod:ns/head, which is gone, and no plan is due"]
+    assert validate(world.state) == [
+        "room is reserved for pod:ns/head, which is gone, and no plan is due"
+    ]

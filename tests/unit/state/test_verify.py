@@ -11,7 +11,13 @@ import pytest
 
 from gangsched import turn
 from gangsched.api import keys
-from gangsched.model.devices import DeviceAllocation, DeviceClass, DeviceResult, DeviceTaintRule, ResourceSlice
+from gangsched.model.devices import (
+    DeviceAllocation,
+    DeviceClass,
+    DeviceResult,
+    DeviceTaintRule,
+    ResourceSlice,
+)
 from gangsched.model.fault import FaultPlace
 from gangsched.model.gang import Placement
 from gangsched.model.gpu_policy import PRODUCT_LABEL
@@ -19,7 +25,14 @@ from gangsched.model.inter_pod import HostPort, InterPodConstraints
 from gangsched.model.objects import ClaimUse, PermitStamp, Pod, Shape
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.protocol import Applied, Replaced
-from gangsched.model.storage import READ_WRITE_ONCE_POD, Claim, ClaimRef, ResourceClaim, Selection, Volume
+from gangsched.model.storage import (
+    READ_WRITE_ONCE_POD,
+    Claim,
+    ClaimRef,
+    ResourceClaim,
+    Selection,
+    Volume,
+)
 from gangsched.state.rule_set import Rules
 from gangsched.turn import plan_of, prepare
 from tests.builders import gang_metadata, members, node, pod, pod_group, running, shape, stamped
@@ -57,7 +70,9 @@ def said(world: World, plan: Plan) -> list[str]:
 
 def racks(*names: str, gpus: int = 4) -> list[Any]:
     """Nodes n0, n1 and so on in these racks; "" for none."""
-    return [node(f"n{at}", gpus, labels={RACK: name} if name else {}) for at, name in enumerate(names)]
+    return [
+        node(f"n{at}", gpus, labels={RACK: name} if name else {}) for at, name in enumerate(names)
+    ]
 
 
 def runs(pods: Iterable[Pod], *nodes: str, least: int = 1) -> list[Pod]:
@@ -65,13 +80,15 @@ def runs(pods: Iterable[Pod], *nodes: str, least: int = 1) -> list[Pod]:
     return [stamped(running(each, at), least) for each, at in zip(pods, nodes, strict=True)]
 
 
-# --- pods -------------------------------------------------------------------------------------------------------------
+# --- pods ---------------------------------------------------------------------------------------
 
 
 def test_a_plan_that_is_right() -> None:
     """Gangs, plain pods and a group that is refused: nothing speaks against any."""
     world = World(*racks("r0", "r0", "r1"))
-    world.create(members("g", 4), members("rack", 3, topology=RACK), pod("alone"), members("large", 9))
+    world.create(
+        members("g", 4), members("rack", 3, topology=RACK), pod("alone"), members("large", 9)
+    )
     assert objections(world) == []
 
 
@@ -89,7 +106,9 @@ def test_a_pod_that_two_verdicts_place() -> None:
     world = World(node("n0"))
     world.create(members("g", 2))
     plan = planned(world)
-    assert said(world, replace(plan, verdicts=(*plan.verdicts, *plan.verdicts))) == ["a pod is placed twice"]
+    assert said(world, replace(plan, verdicts=(*plan.verdicts, *plan.verdicts))) == [
+        "a pod is placed twice"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -121,10 +140,12 @@ def test_the_release_of_a_pod_that_holds_nothing() -> None:
     plan = planned(world)
     for uid in (held.uid, "nobody"):
         wrong = replace(plan.verdicts[0], releases=(uid,))
-        assert said(world, replace(plan, verdicts=(wrong,))) == [f"pod {uid} is released and holds nothing"]
+        assert said(world, replace(plan, verdicts=(wrong,))) == [
+            f"pod {uid} is released and holds nothing"
+        ]
 
 
-# --- nodes ------------------------------------------------------------------------------------------------------------
+# --- nodes --------------------------------------------------------------------------------------
 
 
 def test_an_unknown_node() -> None:
@@ -134,7 +155,9 @@ def test_an_unknown_node() -> None:
     assert objections(world, moved(g_1="n9")) == ["node n9 does not exist"]
 
 
-@pytest.mark.parametrize("of", [shape(gpus=4), shape(gpus=1, cpu_milli=40_000), shape(gpus=0), shape(gpus=8)])
+@pytest.mark.parametrize(
+    "of", [shape(gpus=4), shape(gpus=1, cpu_milli=40_000), shape(gpus=0), shape(gpus=8)]
+)
 def test_an_over_full_node(of: Shape) -> None:
     """Too many GPUs, CPUs or pods, beside what runs there already."""
     world = World(node("n0", gpus=6, pods=2), node("n1"), node("n2"))
@@ -145,7 +168,9 @@ def test_an_over_full_node(of: Shape) -> None:
 
 
 def test_a_node_that_several_verdicts_fill() -> None:
-    """Each for itself would fit, also beside room that is only promised; the first of them may be committed."""
+    """Each for itself would fit, also beside room that is only promised; the first of them may be
+    committed.
+    """
     world = World(node("n0", gpus=4), node("n1", gpus=4))
     world.create(members("a", 3), members("b", 3))
     change = of_binds(lambda binds: [replace(each, node="n0") for each in binds])
@@ -169,12 +194,16 @@ def test_a_resource_that_no_node_offers() -> None:
     world = World(node("n0"))
     world.create(pod("p"))
     exotic = Shape(requests=(("example.com/odd", 1), ("pods", 1)))
-    change = of_binds(lambda binds: [replace(binds[0], pod=msgspec.structs.replace(binds[0].pod, shape=exotic))])
+    change = of_binds(
+        lambda binds: [replace(binds[0], pod=msgspec.structs.replace(binds[0].pod, shape=exotic))]
+    )
     assert objections(world, change) == ["node n0 has too little room"]
 
 
 def test_held_room_is_not_counted_twice() -> None:
-    """R3: members that hold a full node are bound there, and may be placed elsewhere only if they are released."""
+    """R3: members that hold a full node are bound there, and may be placed elsewhere only if they
+    are released.
+    """
     world = World(node("n0", gpus=2), node("n1", gpus=2))
     world.create(runs([pod("there", gpus=2)], "n1"))
     world.create(members("g", 3, mode="NonStrict"))
@@ -193,14 +222,16 @@ def test_a_host_port_that_is_used_twice(there: bool) -> None:
     of = shape(inter_pod=PORT)
     if there:
         world.create(runs([pod("there", of=of)], "n0"))
-    world.create(pod(f"g-{at}", of=of, gang_metadata=gang_metadata("g", min_member=2)) for at in range(2))
+    world.create(
+        pod(f"g-{at}", of=of, gang_metadata=gang_metadata("g", min_member=2)) for at in range(2)
+    )
     assert objections(world) == []
     nodes = {"g_0": "n0"} if there else {"g_0": "n0", "g_1": "n0"}
     (why,) = objections(world, moved(**nodes))
     assert why.endswith("is in use on node n0")
 
 
-# --- claims -----------------------------------------------------------------------------------------------------------
+# --- claims -------------------------------------------------------------------------------------
 
 
 def claimed(world: World, *pods: Pod, modes: tuple[str, ...] = ("ReadWriteMany",)) -> World:
@@ -214,10 +245,23 @@ def claimed(world: World, *pods: Pod, modes: tuple[str, ...] = ("ReadWriteMany",
 @pytest.mark.parametrize("there", [True, False])
 def test_a_claim_for_one_pod(there: bool) -> None:
     """ReadWriteOncePod: of a plan that thinks that any number may use the claim."""
-    world = claimed(World(node("n0")), *members("g", 2 - there), *(runs([pod("there")], "n0") if there else ()))
+    world = claimed(
+        World(node("n0")), *members("g", 2 - there), *(runs([pod("there")], "n0") if there else ())
+    )
     plan = planned(world)
     assert said(world, plan) == []
-    world.say(Applied(Claim("ns", "shared", uid="c", access_modes=(READ_WRITE_ONCE_POD,), bound=True, volume_name="v")))
+    world.say(
+        Applied(
+            Claim(
+                "ns",
+                "shared",
+                uid="c",
+                access_modes=(READ_WRITE_ONCE_POD,),
+                bound=True,
+                volume_name="v",
+            )
+        )
+    )
     assert said(world, plan) == ["claim ns/shared is for one pod, and another one uses it"]
 
 
@@ -248,18 +292,25 @@ def test_a_claim_with_too_many_consumers() -> None:
     change = with_claims(Selection(namespace="ns", name="c", uid="c", reserve=True))
     assert objections(world, change) == []
     world.say(
-        Applied(ResourceClaim("ns", "c", uid="c", resource_version="2", allocated=True, reserved=(*reserved, "u")))
+        Applied(
+            ResourceClaim(
+                "ns", "c", uid="c", resource_version="2", allocated=True, reserved=(*reserved, "u")
+            )
+        )
     )
     assert objections(world, change) == ["claim resourceclaims/ns/c gets more than 256 consumers"]
 
 
 def allocation(*names: str, share: str = "") -> DeviceAllocation:
     """Devices of n0."""
-    return DeviceAllocation(tuple(DeviceResult("r", ("d", "n0", each), share=share) for each in names))
+    return DeviceAllocation(
+        tuple(DeviceResult("r", ("d", "n0", each), share=share) for each in names)
+    )
 
 
 @pytest.mark.parametrize(
-    ("device", "share", "held_share"), [("d0", "", ""), ("d2", "", ""), ("d2", "s", ""), ("d2", "", "s")]
+    ("device", "share", "held_share"),
+    [("d0", "", ""), ("d2", "", ""), ("d2", "s", ""), ("d2", "", "s")],
 )
 def test_a_device_that_two_claims_get(device: str, share: str, held_share: str) -> None:
     """Within a verdict, or from another claim that has it, in whole or in part."""
@@ -277,7 +328,10 @@ def test_a_device_that_two_claims_get(device: str, share: str, held_share: str) 
 
     def change(binds: Sequence[Placement]) -> list[Placement]:
         both = [
-            (each, msgspec.structs.replace(each.claims[0], allocation=allocation(device, share=share)))
+            (
+                each,
+                msgspec.structs.replace(each.claims[0], allocation=allocation(device, share=share)),
+            )
             for each in binds
         ]
         return [replace(each, claims=(given,)) for each, given in both]
@@ -286,7 +340,7 @@ def test_a_device_that_two_claims_get(device: str, share: str, held_share: str) 
     assert why.startswith(f"device d/n0/{device} is allocated to another claim")
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
+# --- parts --------------------------------------------------------------------------------------
 
 
 def test_half_a_gang() -> None:
@@ -308,15 +362,21 @@ def tree(world: World, **least: int) -> World:
     """The tree r > (c > (a, b), d); `least` are minimums of children, else all are needed."""
     parents = {"c": "r"}
     for name in ("r", "c"):
-        stated = {keys.PARENT[0]: parents.get(name, ""), keys.MIN_CHILDREN[0]: str(least.get(name, 2))}
+        stated = {
+            keys.PARENT[0]: parents.get(name, ""),
+            keys.MIN_CHILDREN[0]: str(least.get(name, 2)),
+        }
         marks = tuple((key, value) for key, value in stated.items() if value)
         world.declare(pod_group(name, 1, gang_metadata=marks))
-    world.create(members("a", 2, parent="c"), members("b", 2, parent="c"), members("d", 2, parent="r"))
+    world.create(
+        members("a", 2, parent="c"), members("b", 2, parent="c"), members("d", 2, parent="r")
+    )
     return world
 
 
 @pytest.mark.parametrize(
-    ("left_out", "part"), [(("b-0", "b-1"), "ns/c"), (("d-0", "d-1"), "ns/r"), (("a-0", "a-1", "b-0", "b-1"), "ns/r")]
+    ("left_out", "part"),
+    [(("b-0", "b-1"), "ns/c"), (("d-0", "d-1"), "ns/r"), (("a-0", "a-1", "b-0", "b-1"), "ns/r")],
 )
 def test_half_a_tree(left_out: Sequence[str], part: str) -> None:
     """I9: a child of the root, or of an inner parent, is left out."""
@@ -329,11 +389,15 @@ def test_children_that_start_by_themselves() -> None:
     """I9: of a parent with minimum 0 each child may start without the others."""
     world = tree(World(node("n0")), r=0, c=0)
     assert objections(world, without("a-0", "a-1", "d-0", "d-1")) == []
-    assert objections(world, without("a-0", "d-0", "d-1", "b-0", "b-1"))[0].startswith("gang ns/a lacks 1")
+    assert objections(world, without("a-0", "d-0", "d-1", "b-0", "b-1"))[0].startswith(
+        "gang ns/a lacks 1"
+    )
 
 
 def test_what_completes_a_start() -> None:
-    """B5: replacements of members that are gone start alone, also where the whole has less than its minimum."""
+    """B5: replacements of members that are gone start alone, also where the whole has less than its
+    minimum.
+    """
     world = tree(World(node("n0")))
     own = [each for each in world.pods.values() if each.name in {"a-0", "b-0", "b-1", "d-0", "d-1"}]
     world.delete(*own)
@@ -356,12 +420,14 @@ def test_only_waiting_members_count() -> None:
     """B1: of an `only-waiting` gang those that run do not help those that start."""
     world = World(node("n0"))
     marks: dict[str, Any] = {"min_member": 2, "policy": "only-waiting"}
-    world.create(runs(members("g", 2, **marks), "n0", "n0", least=2), members("g", 2, first=2, **marks))
+    world.create(
+        runs(members("g", 2, **marks), "n0", "n0", least=2), members("g", 2, first=2, **marks)
+    )
     assert objections(world) == []
     assert objections(world, without("g-3")) == ["gang ns/g lacks 1 of the 2 members that it needs"]
 
 
-# --- domains ----------------------------------------------------------------------------------------------------------
+# --- domains ------------------------------------------------------------------------------------
 
 
 def test_a_level_that_a_gang_leaves() -> None:
@@ -378,9 +444,14 @@ def test_a_level_that_a_gang_leaves() -> None:
 
 
 def test_a_level_that_a_later_member_leaves() -> None:
-    """It joins those that run; where changed labels have torn these apart, either domain will do."""
+    """It joins those that run; where changed labels have torn these apart, either domain
+    will do.
+    """
     world = World(*racks("r0", "r1", "r2"))
-    world.create(runs(members("g", 1, topology=RACK), "n0"), members("g", 1, first=1, min_member=1, topology=RACK))
+    world.create(
+        runs(members("g", 1, topology=RACK), "n0"),
+        members("g", 1, first=1, min_member=1, topology=RACK),
+    )
     assert objections(world) == []
     (why,) = objections(world, moved(g_1="n1"))
     assert why == f"pods that must be in one domain of {RACK} are in several"
@@ -391,13 +462,19 @@ def test_a_level_that_a_later_member_leaves() -> None:
 
 @pytest.mark.parametrize("least", [0, 1])
 def test_a_level_around_children(least: int) -> None:
-    """The rack of a parent is that of all below it, also of gangs with minimum 0 and beside what it need not start."""
+    """The rack of a parent is that of all below it, also of gangs with minimum 0 and beside what it
+    need not start.
+    """
     world = World(*racks("r0", "r0", "r1"))
     stated = ((keys.MIN_CHILDREN[0], str(least)), (keys.TOPOLOGY[0], RACK))
     world.declare(pod_group("svc", 1, gang_metadata=stated))
     for name in ("a", "b"):
         world.create(members(name, 2, parent="svc", min_member=0))
-    change = of_binds(lambda binds: [replace(each, node="n2" if each.pod.name[0] == "b" else "n0") for each in binds])
+    change = of_binds(
+        lambda binds: [
+            replace(each, node="n2" if each.pod.name[0] == "b" else "n0") for each in binds
+        ]
+    )
     plan = planned(world)
     names = {each.pod.name for verdict in plan.verdicts for each in verdict.binds}
     assert names, plan
@@ -422,7 +499,9 @@ def test_one_gpu_product() -> None:
     """Members with GPUs have the same product; others may be anywhere."""
     world = World(*(node(f"n{at}", labels={PRODUCT_LABEL: name}) for at, name in enumerate("xxy")))
     marks = (*gang_metadata("g", min_member=3), (keys.GPU_PRODUCT[0], "same"))
-    world.create(pod(f"g-{at}", gpus=at % 2 * 4, gang_metadata=tuple(sorted(marks))) for at in range(4))
+    world.create(
+        pod(f"g-{at}", gpus=at % 2 * 4, gang_metadata=tuple(sorted(marks))) for at in range(4)
+    )
     assert objections(world, moved(g_0="n2", g_1="n0", g_2="n0", g_3="n1")) == []
     (why,) = objections(world, moved(g_1="n0", g_3="n2"))
     assert why == f"pods that must be in one domain of {PRODUCT_LABEL} are in several"
@@ -434,7 +513,9 @@ def test_a_slice_that_is_torn_apart(indexed: bool) -> None:
     world = World(*racks("r0", "r0", "r1", "r1"))
     layers = f'[{{"size": 2, "topology": "{RACK}"}}]'
     marks = tuple(sorted((*gang_metadata("g", min_member=4), (keys.SLICES[0], layers))))
-    world.create(pod(f"g-{at}", index=at if indexed else -1, gang_metadata=marks) for at in range(4))
+    world.create(
+        pod(f"g-{at}", index=at if indexed else -1, gang_metadata=marks) for at in range(4)
+    )
     assert objections(world) == []
     assert objections(world, moved(g_0="n0", g_1="n1", g_2="n2", g_3="n3")) == []
     assert objections(world, moved(g_0="n0", g_1="n2", g_2="n1", g_3="n1"))
@@ -442,13 +523,15 @@ def test_a_slice_that_is_torn_apart(indexed: bool) -> None:
     assert bool(crossed) is indexed
 
 
-# --- what changes between plan and commit -----------------------------------------------------------------------------
+# --- what changes between plan and commit -------------------------------------------------------
 
 
 @pytest.mark.parametrize("slices", [True, False])
 @pytest.mark.parametrize("label", ["r1", ""])
 def test_labels_are_compared_again_right_before_the_bind(slices: bool, label: str) -> None:
-    """B2: a node that changes its rack between plan and commit drops the verdict, and the group is planned again."""
+    """B2: a node that changes its rack between plan and commit drops the verdict, and the group is
+    planned again.
+    """
     world = World(*racks("r0", "r0", gpus=1))
     layers = f'[{{"size": 2, "topology": "{RACK}"}}]'
     stated = (keys.SLICES[0], layers) if slices else (keys.TOPOLOGY[0], RACK)
@@ -461,14 +544,18 @@ def test_labels_are_compared_again_right_before_the_bind(slices: bool, label: st
     assert world.settle().bound() == {}
 
 
-# --- a core that is wrong ---------------------------------------------------------------------------------------------
+# --- a core that is wrong -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_core_that_is_wrong_about_one_group(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B2, I10: the verdict is not committed, also not later; the group is told, and others start meanwhile."""
+    """B2, I10: the verdict is not committed, also not later; the group is told, and others start
+    meanwhile.
+    """
     world = World(
-        *racks("r0", "r0", "r1", gpus=8), *racks("r0", "r0", "r0", "r0", gpus=1)[3:], rules=Rules(allocates=True)
+        *racks("r0", "r0", "r1", gpus=8),
+        *racks("r0", "r0", "r0", "r0", gpus=1)[3:],
+        rules=Rules(allocates=True),
     )
     world.has_faults = True
     slices = (devices.slice_of("n1", "d0", "d1"),)

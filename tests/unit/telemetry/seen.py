@@ -1,4 +1,6 @@
-"""What the tests of telemetry share: the samples of a registry, and a clock that is late as a script says."""
+"""What the tests of telemetry share: the samples of a registry, and a clock that is late as a
+script says.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ def samples(metrics: Metrics) -> dict[str, float]:
     """Every sample that /metrics would show, as `name{labels}`."""
     text = generate_latest(metrics.registry).decode()
     return {
-        sample.name + "".join(f"{{{key}={value}}}" for key, value in sorted(sample.labels.items())): sample.value
+        sample.name
+        + "".join(
+            f"{{{key}={value}}}" for key, value in sorted(sample.labels.items())
+        ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }

@@ -56,7 +56,9 @@ class Bench:
             self.now += 0.5
 
     def seen(self, gang: str = "ns/g") -> list[tuple[Happening, int, str]]:
-        return [(entry.what, entry.times, entry.message) for entry in self.loop.audit.history.of({gang})]
+        return [
+            (entry.what, entry.times, entry.message) for entry in self.loop.audit.history.of({gang})
+        ]
 
 
 def test_a_start_is_told_once_its_binds_are_answered() -> None:
@@ -74,7 +76,9 @@ def test_a_start_is_told_once_its_binds_are_answered() -> None:
 
 
 def test_refused_binds_are_told_as_refused_and_never_as_a_start() -> None:
-    """As with the right pods/binding revoked: one entry that counts, with the API server's words."""
+    """As with the right pods/binding revoked: one entry that counts, with the API
+    server's words.
+    """
     bench = Bench()
     bench.send(*(Applied(each) for each in members("g", 2)))
     for _ in range(5):
@@ -92,7 +96,9 @@ def test_refused_binds_are_told_as_refused_and_never_as_a_start() -> None:
 def test_a_gang_that_waits_and_loses_a_member_has_entries_for_both() -> None:
     """And a plain pod has none."""
     bench = Bench()
-    bench.send(Applied(pod("plain", gpus=100)), *(Applied(each) for each in members("large", 2, gpus=8)))
+    bench.send(
+        Applied(pod("plain", gpus=100)), *(Applied(each) for each in members("large", 2, gpus=8))
+    )
     bench.turns()
     (waits,) = bench.seen("ns/large")
     assert waits[0] is Happening.WAITS

@@ -27,7 +27,9 @@ async def pages() -> Any:
 
 
 async def test_the_pages_are_json_and_so_is_a_404(pages: Any) -> None:
-    """The list, a gang, a plain pod, the recount; an unknown gang and other paths answer 404 with what to do."""
+    """The list, a gang, a plain pod, the recount; an unknown gang and other paths answer 404 with
+    what to do.
+    """
     expected = {
         "/debug/gangs": (200, "count", 2),
         "/debug/gangs/ns/g": (200, "gang", "ns/g"),
@@ -52,18 +54,25 @@ async def test_the_pages_are_json_and_so_is_a_404(pages: Any) -> None:
 
 
 async def test_it_listens_where_it_is_told_and_says_when_it_cannot() -> None:
-    """The pages answer while the block runs, port 0 serves nothing, and a taken port is one sentence."""
+    """The pages answer while the block runs, port 0 serves nothing, and a taken port is one
+    sentence.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     async with serve_debug(debug_app(World().state, lambda: 0.0), port):
-        async with ClientSession() as session, session.get(f"http://127.0.0.1:{port}/debug/gangs") as answer:
+        async with (
+            ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/debug/gangs") as answer,
+        ):
             assert answer.status == 200
         with socket.socket(
             socket.AF_INET6
         ) as elsewhere:  # the loopback address of IPv6, which `all addresses` includes
             assert elsewhere.connect_ex(("::1", port)) != 0
-        with pytest.raises(SettingsError, match=r"debug pages on 127\.0\.0\.1.*GANGSCHED_DEBUG_PORT"):
+        with pytest.raises(
+            SettingsError, match=r"debug pages on 127\.0\.0\.1.*GANGSCHED_DEBUG_PORT"
+        ):
             await serve_debug(debug_app(World().state, lambda: 0.0), port).__aenter__()
     async with serve_debug(debug_app(World().state, lambda: 0.0), 0):
         pass

@@ -68,9 +68,14 @@ async def test_readyz_names_what_is_missing(watched: Watched) -> None:
 async def test_readyz_says_who_leads(role: str) -> None:
     """A standby is ready, too: it could take over at any moment."""
     metrics = Metrics()
-    app = health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list, role=lambda: role)
+    app = health_app(
+        metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list, role=lambda: role
+    )
     async with TestClient(TestServer(app)) as client, client.get("/readyz") as response:
-        assert (response.status, await response.json()) == (200, {"ready": True, "waitingFor": [], "role": role})
+        assert (response.status, await response.json()) == (
+            200,
+            {"ready": True, "waitingFor": [], "role": role},
+        )
 
 
 async def test_metrics_page_is_what_prometheus_reads(watched: Watched) -> None:
@@ -91,7 +96,9 @@ async def test_health_is_served_while_the_block_runs() -> None:
     for _ in range(2):
         async with (
             serve_health(
-                health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list), "127.0.0.1", port
+                health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list),
+                "127.0.0.1",
+                port,
             ),
             ClientSession() as session,
             session.get(f"http://127.0.0.1:{port}/readyz") as response,
@@ -107,12 +114,15 @@ async def test_a_port_in_use_is_one_sentence() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         health = serve_health(
-            health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list), "127.0.0.1", port
+            health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list),
+            "127.0.0.1",
+            port,
         )
         with pytest.raises(SettingsError) as caught:
             await health.__aenter__()
-    assert str(caught.value) == (
-        f"Cannot serve health and metrics on 127.0.0.1:{port}: Address already in use; "
+    assert (
+        str(caught.value)
+        == f"Cannot serve health and metrics on 127.0.0.1:{port}: Address already in use; "
         "choose another --health-port, or 0 for none."
     )
 
@@ -121,7 +131,9 @@ async def test_port_zero_serves_nothing() -> None:
     """Health can be switched off; nothing listens and nothing fails."""
     metrics = Metrics()
     async with serve_health(
-        health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list), "no.such.host.invalid", 0
+        health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list),
+        "no.such.host.invalid",
+        0,
     ):
         pass
 
@@ -132,6 +144,12 @@ async def test_without_a_host_every_address_is_served(host: str) -> None:
     metrics = Metrics()
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as free:
         port = free.getsockname()[1]
-    health = serve_health(health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list), "", port)
-    async with health, ClientSession() as session, session.get(f"http://{host}:{port}/livez") as answer:
+    health = serve_health(
+        health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list), "", port
+    )
+    async with (
+        health,
+        ClientSession() as session,
+        session.get(f"http://{host}:{port}/livez") as answer,
+    ):
         assert answer.status == 200

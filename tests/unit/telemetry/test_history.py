@@ -31,12 +31,16 @@ class At:
 
 
 def test_what_repeats_is_one_entry_and_few_lines() -> None:
-    """A bind that is refused each second: the 1st, 2nd, 4th, … time is logged; the entry has the last text."""
+    """A bind that is refused each second: the 1st, 2nd, 4th, … time is logged; the entry has the
+    last text.
+    """
     at = At()
     for number in range(100):
         at.now_s += 1
         text = f"no {number}"
-        at.history.note("ns/g", Happening.BIND_REFUSED, text, objects=[(f"p-{number % 2}", f"uid-{number % 2}")])
+        at.history.note(
+            "ns/g", Happening.BIND_REFUSED, text, objects=[(f"p-{number % 2}", f"uid-{number % 2}")]
+        )
     assert at.seen() == [(Happening.BIND_REFUSED, 100)]
     assert [line.get("times", 1) for line in at.lines] == [1, 2, 4, 8, 16, 32, 64]
     (entry,) = at.history.of({"ns/g"})
@@ -52,7 +56,10 @@ def test_what_waits_repeats_only_with_the_same_text_and_is_for_debug() -> None:
     at = At()
     for text in ("a", "b", "a"):
         at.history.note("ns/g", Happening.WAITS, text)
-    assert [(entry.message, entry.times) for entry in at.history.of({"ns/g"})] == [("a", 2), ("b", 1)]
+    assert [(entry.message, entry.times) for entry in at.history.of({"ns/g"})] == [
+        ("a", 2),
+        ("b", 1),
+    ]
     assert {line["level"] for line in at.lines} == {"debug"}
 
 
@@ -65,7 +72,9 @@ def test_what_happens_again_later_is_another_entry() -> None:
 
 
 def test_the_oldest_entry_makes_room_and_the_time_is_told() -> None:
-    """Nothing is missing since the last entry that was pushed out; its repetition begins a new entry."""
+    """Nothing is missing since the last entry that was pushed out; its repetition begins a new
+    entry.
+    """
     at = At(entries=2)
     assert at.history.complete_since_s == 1_000.0
     at.history.note("ns/g", Happening.BIND_REFUSED, "x")
@@ -95,7 +104,9 @@ def test_no_gang_pushes_out_the_others() -> None:
 def test_texts_and_objects_are_bounded() -> None:
     """However long a refusal is and however many victims there are."""
     at = At()
-    at.history.note("ns/g", Happening.PREEMPTING, "x" * 5_000, objects=[(f"p{n}", "u") for n in range(100)])
+    at.history.note(
+        "ns/g", Happening.PREEMPTING, "x" * 5_000, objects=[(f"p{n}", "u") for n in range(100)]
+    )
     (entry,) = at.history.of({"ns/g"})
     assert (len(entry.message), len(entry.objects), entry.number) == (WORDS, OBJECTS, 100)
     assert at.lines[0]["number"] == 100
@@ -108,4 +119,9 @@ def test_a_line_can_be_written_as_json(what: Happening) -> None:
     at.history.note("ns/g", what, "x", reason="r", uid="u", plan=3, objects=[("p", "uid")])
     (line,) = at.lines
     json.dump(line, io.StringIO())
-    assert (line["event"], line["gang"], line["plan"], line["objects"]) == (what.value, "ns/g", 3, ["p uid"])
+    assert (line["event"], line["gang"], line["plan"], line["objects"]) == (
+        what.value,
+        "ns/g",
+        3,
+        ["p uid"],
+    )

@@ -19,7 +19,13 @@ from gangsched.telemetry.logs import configure_logging
 
 FORGED = '2026-01-01T00:00:00Z [info     ] planned {"event": "planned", "level": "info"}'
 BREAKS = ("\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029")
-TEXTS = [f"pod{end}{FORGED}" for end in BREAKS] + ["\x1b[2K\x1b[1A" + FORGED, "\x08" * 9, "\x00", "\u202e", "\x9b2K"]
+TEXTS = [f"pod{end}{FORGED}" for end in BREAKS] + [
+    "\x1b[2K\x1b[1A" + FORGED,
+    "\x08" * 9,
+    "\x00",
+    "\u202e",
+    "\x9b2K",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +121,9 @@ def test_console_lines_are_for_people() -> None:
 
 
 def written(log_format: LogFormat, text: str) -> list[str]:
-    """What is written when a text is an event, a value, a value in a list, a fault, and an exception of a library."""
+    """What is written when a text is an event, a value, a value in a list, a fault, and an
+    exception of a library.
+    """
     stream = io.StringIO()
     configure_logging(log_format, LogLevel.INFO, stream=stream)
     log = structlog.get_logger()
@@ -134,7 +142,11 @@ def test_no_text_begins_a_line_or_moves_the_cursor(log_format: LogFormat, text: 
     assert all(line.endswith("\n") and line[:-1].isprintable() for line in lines)
     if log_format is LogFormat.JSON:
         planned, ours, theirs = (json.loads(line) for line in lines)
-        assert (planned["left"], text in ours["event"], text in theirs["event"]) == (text, True, True)
+        assert (planned["left"], text in ours["event"], text in theirs["event"]) == (
+            text,
+            True,
+            True,
+        )
 
 
 @pytest.mark.parametrize("log_format", LogFormat)

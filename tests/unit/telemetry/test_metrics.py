@@ -25,9 +25,17 @@ def test_series_exist_before_anything_happened() -> None:
     shown = samples(Metrics())
     assert shown["gangsched_cycles_total"] == 0
     assert all(shown[f"gangsched_verdicts_total{{reason={reason}}}"] == 0 for reason in Reason)
-    assert all(shown[f"gangsched_rounds_total{{outcome={outcome}}}"] == 0 for outcome in RoundOutcome)
-    assert all(shown[f"gangsched_binds_total{{result={result}}}"] == 0 for result in ("bound", "gone", "failed"))
-    assert all(shown[f"gangsched_queue_groups{{part={part}}}"] == 0 for part in ("active", "backoff", "parked"))
+    assert all(
+        shown[f"gangsched_rounds_total{{outcome={outcome}}}"] == 0 for outcome in RoundOutcome
+    )
+    assert all(
+        shown[f"gangsched_binds_total{{result={result}}}"] == 0
+        for result in ("bound", "gone", "failed")
+    )
+    assert all(
+        shown[f"gangsched_queue_groups{{part={part}}}"] == 0
+        for part in ("active", "backoff", "parked")
+    )
 
 
 def test_counting_is_shown_under_the_promised_names() -> None:
@@ -50,7 +58,9 @@ def test_counting_is_shown_under_the_promised_names() -> None:
 def test_every_metric_of_ours_has_the_prefix() -> None:
     """Nothing of ours collides with another program's metrics; the rest is Python's own."""
     names = {name.split("{")[0] for name in samples(Metrics())}
-    assert {name for name in names if not name.startswith(("gangsched_", "process_", "python_"))} == set()
+    assert {
+        name for name in names if not name.startswith(("gangsched_", "process_", "python_"))
+    } == set()
 
 
 def test_two_daemons_in_one_process_do_not_share_numbers() -> None:
@@ -106,7 +116,9 @@ def test_a_counter_without_a_meaning_is_a_bug() -> None:
 
 
 def test_no_name_is_in_a_metric() -> None:
-    """Names of pods, gangs, namespaces, nodes, classes, resources and reasons of others are in no series."""
+    """Names of pods, gangs, namespaces, nodes, classes, resources and reasons of others are in no
+    series.
+    """
     bench = Bench()
     hostile = 'evil"}\nforged_total{a="b'
     chips = replace(shape(0), requests=((f"{hostile}/chips", 1), *shape(0).requests))
@@ -140,7 +152,14 @@ def test_series_exist_before_anything_waits() -> None:
         assert shown[f"gangsched_pending_pods{{reason={reason}}}"] == 0
     for size in (*(size for _, size in GANG_SIZES), LARGEST_GANG):
         assert shown[f"gangsched_gang_wait_seconds_count{{members={size}}}"] == 0
-    names = ("broken_gangs", "holds", "yields_total", "timeouts_total", "kubelet_rejections_total", "gang_rounds_count")
+    names = (
+        "broken_gangs",
+        "holds",
+        "yields_total",
+        "timeouts_total",
+        "kubelet_rejections_total",
+        "gang_rounds_count",
+    )
     assert {name: shown[f"gangsched_{name}"] for name in names} == dict.fromkeys(names, 0.0)
 
 
@@ -155,14 +174,18 @@ def test_what_waits_is_asked_for_when_it_is_shown() -> None:
     assert shown["gangsched_pending_pods{reason=Unschedulable}"] == 9
     assert shown["gangsched_pending_pods{reason=New}"] == 1
     assert [shown[f"gangsched_{name}"] for name in ("broken_gangs", "holds")] == [4, 5]
-    counts = [shown[f"gangsched_{name}_total"] for name in ("yields", "timeouts", "kubelet_rejections")]
+    counts = [
+        shown[f"gangsched_{name}_total"] for name in ("yields", "timeouts", "kubelet_rejections")
+    ]
     assert counts == [1, 2, 3]
 
 
 def test_the_namespaces_that_are_shown_are_bounded() -> None:
     """The largest have series of their own, and all others one."""
     metrics = Metrics()
-    now = Pending(namespaces=Counter({f"ns{number:02}": number + 1 for number in range(60)}), never=3)
+    now = Pending(
+        namespaces=Counter({f"ns{number:02}": number + 1 for number in range(60)}), never=3
+    )
     metrics.gangs.count = lambda: now
     shown = {name: value for name, value in samples(metrics).items() if "namespace_pending" in name}
     assert len(shown) == MOST_NAMESPACES + 1
@@ -172,15 +195,23 @@ def test_the_namespaces_that_are_shown_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "size"), [(0, "1"), (1, "1"), (2, "2-8"), (8, "2-8"), (9, "9-64"), (512, "65-512"), (513, "513+")]
+    ("members", "size"),
+    [(0, "1"), (1, "1"), (2, "2-8"), (8, "2-8"), (9, "9-64"), (512, "65-512"), (513, "513+")],
 )
 def test_a_start_is_counted_by_its_minimum(members: int, size: str) -> None:
-    """The wait is in the histogram of its size and in no other; so are the rounds, of all sizes together."""
+    """The wait is in the histogram of its size and in no other; so are the rounds, of all sizes
+    together.
+    """
     metrics = Metrics()
     metrics.gangs.started(GangStart(members, 0.2, 3))
     shown = samples(metrics)
-    counted = {name: value for name, value in shown.items() if "gang_wait_seconds_count" in name and value}
+    counted = {
+        name: value for name, value in shown.items() if "gang_wait_seconds_count" in name and value
+    }
     assert counted == {f"gangsched_gang_wait_seconds_count{{members={size}}}": 1}
     assert shown[f"gangsched_gang_wait_seconds_bucket{{le=0.25}}{{members={size}}}"] == 1
     assert shown[f"gangsched_gang_wait_seconds_bucket{{le=0.1}}{{members={size}}}"] == 0
-    assert (shown["gangsched_gang_rounds_bucket{le=2.0}"], shown["gangsched_gang_rounds_bucket{le=3.0}"]) == (0, 1)
+    assert (
+        shown["gangsched_gang_rounds_bucket{le=2.0}"],
+        shown["gangsched_gang_rounds_bucket{le=3.0}"],
+    ) == (0, 1)

@@ -69,7 +69,9 @@ def test_series_begin_at_zero() -> None:
 
 
 def test_idle_behind_a_reservation() -> None:
-    """H15: what is free of what is reserved, by the amounts its pods ask for, and the same times seconds."""
+    """H15: what is free of what is reserved, by the amounts its pods ask for, and the same times
+    seconds.
+    """
     old = running(pod("old", gpus=6), "n1")
     measured = Measured((old, "n1"))
     shown = measured.plan(reserved(), at_s=1_100.0)
@@ -91,7 +93,9 @@ def test_a_fence_keeps_nodes_whole() -> None:
 
 
 def test_a_start_in_time() -> None:
-    """H15: how long the reservation stood, how the start differs from the promise, and what was waited."""
+    """H15: how long the reservation stood, how the start differs from the promise, and what was
+    waited.
+    """
     measured = Measured()
     measured.plan(reserved(), at_s=1_100.0)
     one = group(gang("ns/g", PODS))
@@ -131,7 +135,9 @@ def test_other_ends() -> None:
 
 def test_who_passes() -> None:
     """H15: by how it passed."""
-    shown = Measured().plan(at_s=1_200.0, groups=(group(gang("ns/g", PODS)),), how=How.SHORT, **STARTED)
+    shown = Measured().plan(
+        at_s=1_200.0, groups=(group(gang("ns/g", PODS)),), how=How.SHORT, **STARTED
+    )
     assert shown["gangsched_backfilled_groups_total{how=short}"] == 1
 
 
@@ -145,10 +151,14 @@ def test_sizes() -> None:
     ):
         pods = members("g", len(nodes), gpus=gpus, creation_s=1_000)
         binds = tuple(Placement(each, name) for each, name in zip(pods, nodes, strict=True))
-        shown = Measured().plan(at_s=1_007.0, groups=(group(gang("ns/g", pods)),), **{**STARTED, "binds": binds})
+        shown = Measured().plan(
+            at_s=1_007.0, groups=(group(gang("ns/g", pods)),), **{**STARTED, "binds": binds}
+        )
         assert shown[f"gangsched_group_wait_seconds_sum{{size={size}}}"] == 7
 
 
 def test_names_of_users_make_no_series() -> None:
     """H15: a resource that a tenant or a device plugin made up is no label."""
-    assert not any(GPU in name or "ns/g" in name for name in Measured().plan(reserved(), at_s=1_100.0))
+    assert not any(
+        GPU in name or "ns/g" in name for name in Measured().plan(reserved(), at_s=1_100.0)
+    )

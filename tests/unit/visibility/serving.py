@@ -1,4 +1,6 @@
-"""A server with TLS in this process, the front proxy that asks it, and an API server that allows or refuses."""
+"""A server with TLS in this process, the front proxy that asks it, and an API server that allows or
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -64,11 +66,15 @@ def certificate_of(pki: Pki) -> Path:
 
 
 @asynccontextmanager
-async def served(world: World, api: Api, pki: Pki, history: History | None = None) -> AsyncIterator[str]:
+async def served(
+    world: World, api: Api, pki: Pki, history: History | None = None
+) -> AsyncIterator[str]:
     """The address of a server for this world, which has begun to listen."""
     history = history or History(lambda: EPOCH_S + world.now_s)
     (port,) = free_ports(1)
-    settings = Settings(visibility_port=port, bind_address="127.0.0.1", visibility_cert_dir=certificate_of(pki))
+    settings = Settings(
+        visibility_port=port, bind_address="127.0.0.1", visibility_cert_dir=certificate_of(pki)
+    )
     loop = asyncio.get_running_loop()
     clocks = Clocks(now_s=loop.time, wall_s=lambda: EPOCH_S + world.now_s)
     server = Server(
@@ -77,19 +83,25 @@ async def served(world: World, api: Api, pki: Pki, history: History | None = Non
         GangStore(world.state, clocks, served_by=lambda: {"role": "leader"}, history=history),
         clocks=clocks,
         leads=lambda: True,
-        reviewer=Reviewer(world.state, api, clocks, partial(template_pod, shapes=ShapeTable()), Limits()),
+        reviewer=Reviewer(
+            world.state, api, clocks, partial(template_pod, shapes=ShapeTable()), Limits()
+        ),
     )
     with closing(listen(settings)) as listener:
         async with server.serving(listener):
             yield f"https://127.0.0.1:{port}"
 
 
-def client(pki: Pki, certificate: Path | None = None, key: Path | None = None, local: str = "") -> ClientSession:
+def client(
+    pki: Pki, certificate: Path | None = None, key: Path | None = None, local: str = ""
+) -> ClientSession:
     """A client that believes the server, with a certificate or without; `local` is its address."""
     context = ssl.create_default_context(cafile=str(pki.ca))
     if certificate is not None:
         context.load_cert_chain(certificate, key)
-    return ClientSession(connector=TCPConnector(ssl=context, local_addr=(local, 0) if local else None))
+    return ClientSession(
+        connector=TCPConnector(ssl=context, local_addr=(local, 0) if local else None)
+    )
 
 
 def proxy(pki: Pki) -> ClientSession:

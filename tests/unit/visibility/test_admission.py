@@ -51,7 +51,9 @@ def test_all_together_are_bounded() -> None:
 
 
 def test_documents_have_buckets_of_their_own() -> None:
-    """Whoever spent what they have for lists still finds out what there is, and nobody asks for that without end."""
+    """Whoever spent what they have for lists still finds out what there is, and nobody asks for
+    that without end.
+    """
     admission = Admission(Clock())
     for _ in range(50):
         admission.admit("kubectl")
@@ -73,7 +75,9 @@ def test_service_accounts_of_a_namespace_are_one_user() -> None:
 
 
 def test_places_are_bounded_for_each_and_for_all() -> None:
-    """One user takes a part, all together no more than there are; places are given back, also after an error."""
+    """One user takes a part, all together no more than there are; places are given back, also after
+    an error.
+    """
     places = Places((3, 2), "lists")
     for _ in range(10):
         with pytest.raises(KeyError), places.place("a"):

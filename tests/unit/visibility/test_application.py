@@ -1,4 +1,6 @@
-"""What one user asks takes nothing from another, and ends with its client, its deadline or its right (0044)."""
+"""What one user asks takes nothing from another, and ends with its client, its deadline or its
+right (0044).
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,30 @@ from gangsched.visibility.ports import ApiAnswer, Json
 from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.rights import PRIORITY_CLASSES
 from tests.builders import gang_metadata, node, pod
-from tests.unit.visibility.serving import ALICE, GANGS, REVIEWS, Api, proxy, raw_connection, served, told, world_of
+from tests.unit.visibility.serving import (
+    ALICE,
+    GANGS,
+    REVIEWS,
+    Api,
+    proxy,
+    raw_connection,
+    served,
+    told,
+    world_of,
+)
 from tests.world import World
 
 BOB = {"X-Remote-User": "bob"}
-REVIEW = {"spec": {"podSets": [{"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}]}}
+REVIEW = {
+    "spec": {"podSets": [{"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}]}
+}
 SOON_S = 5.0
 
 
 class SlowApi(Api):
-    """An API server that answers for PriorityClasses, which every review asks for, once `goes_on` is set."""
+    """An API server that answers for PriorityClasses, which every review asks for, once `goes_on`
+    is set.
+    """
 
     def __init__(self, pki: Pki) -> None:
         super().__init__(pki)
@@ -67,12 +83,20 @@ class ApiWithoutNodes(Api):
     async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
         answer = await super().__call__(method, path, body)
         asked = ((body or {}).get("spec") or {}).get("resourceAttributes") or {}
-        return ApiAnswer(201, {"status": {"allowed": False}}) if asked.get("resource") == "nodes" else answer
+        return (
+            ApiAnswer(201, {"status": {"allowed": False}})
+            if asked.get("resource") == "nodes"
+            else answer
+        )
 
 
 @pytest.mark.parametrize("api_of", [Api, ApiWithoutNodes])
-async def test_the_best_domains_are_for_those_who_may_list_nodes(pki: Pki, api_of: type[Api]) -> None:
-    """A gang that waits for a rack has the racks in its status, and nobody else learns their names or room."""
+async def test_the_best_domains_are_for_those_who_may_list_nodes(
+    pki: Pki, api_of: type[Api]
+) -> None:
+    """A gang that waits for a rack has the racks in its status, and nobody else learns their names
+    or room.
+    """
     marks = (*gang_metadata("g", min_member=3), (keys.TOPOLOGY[0], "rack"))
     world = World(node("a", 2, labels={"rack": "left"}), node("b", 1, labels={"rack": "right"}))
     world.create([pod(f"g-{n}", gang_metadata=marks) for n in range(3)])
@@ -82,14 +106,16 @@ async def test_the_best_domains_are_for_those_who_may_list_nodes(pki: Pki, api_o
         _, one = await told(await itself.get(f"{path}/g", headers=ALICE))
         _, of_all = await told(await itself.get(path, headers=ALICE))
     found = one["status"].get("domains", [])
-    assert [(each["domain"], each["holds"], each["lacks"], each["refutedBy"]) for each in found] == (
-        [("rack=left", 2, 1, "sums"), ("rack=right", 1, 2, "sums")] if api_of is Api else []
-    )
+    assert [
+        (each["domain"], each["holds"], each["lacks"], each["refutedBy"]) for each in found
+    ] == ([("rack=left", 2, 1, "sums"), ("rack=right", 1, 2, "sums")] if api_of is Api else [])
     assert "domains" not in of_all["items"][0]["status"]
 
 
 async def test_reviews_of_one_user_leave_places_for_others(pki: Pki) -> None:
-    """The third of one user is refused while two are under way; of another user it is not, and lists pass."""
+    """The third of one user is refused while two are under way; of another user it is not, and
+    lists pass.
+    """
     async with served(world_of("g"), api := SlowApi(pki), pki) as url, proxy(pki) as itself:
         under_way = [asyncio.create_task(review(itself, url, ALICE)) for _ in range(REVIEWING[1])]
         await waiting(api, REVIEWING[1])
@@ -112,13 +138,19 @@ async def test_a_review_ends_with_its_client(pki: Pki) -> None:
             await waiting(api, 0)
 
 
-async def test_there_is_an_answer_before_the_api_server_gives_up(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_there_is_an_answer_before_the_api_server_gives_up(
+    pki: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """504 with a Retry-After, and the place is free again."""
     assert application.ANSWER_WITHIN_S < 60.0
     monkeypatch.setattr(application, "ANSWER_WITHIN_S", 0.1)
     async with served(world_of("g"), api := SlowApi(pki), pki) as url, proxy(pki) as itself:
         status, body = await told(await review(itself, url, ALICE))
-        assert (status, body["reason"], body["details"]) == (504, "Timeout", {"retryAfterSeconds": 10})
+        assert (status, body["reason"], body["details"]) == (
+            504,
+            "Timeout",
+            {"retryAfterSeconds": 10},
+        )
         assert api.waiting == 0
 
 
@@ -127,11 +159,15 @@ async def test_watches_of_one_user_leave_places_for_others(pki: Pki) -> None:
     async with served(world_of("g"), Api(pki), pki) as url, AsyncExitStack() as streams:
         itself = await streams.enter_async_context(proxy(pki))
         for _ in range(WATCHING[1]):
-            stream = await streams.enter_async_context(itself.get(f"{url}{GANGS}/gangs?watch=1", headers=ALICE))
+            stream = await streams.enter_async_context(
+                itself.get(f"{url}{GANGS}/gangs?watch=1", headers=ALICE)
+            )
             assert stream.status == 200
         assert (await itself.get(f"{url}{GANGS}/gangs?watch=1", headers=ALICE)).status == 429
         assert (await itself.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 200
-        other = await streams.enter_async_context(itself.get(f"{url}{GANGS}/gangs?watch=1", headers=BOB))
+        other = await streams.enter_async_context(
+            itself.get(f"{url}{GANGS}/gangs?watch=1", headers=BOB)
+        )
         assert other.status == 200
 
 
@@ -146,7 +182,11 @@ async def test_a_watch_ends_with_the_right_to_it(pki: Pki, monkeypatch: pytest.M
         assert json.loads(await stream.content.readline())["type"] == "ADDED"
         api.allows = False
         last = json.loads((await stream.content.read()).splitlines()[-1])
-    assert (last["type"], last["object"]["code"], last["object"]["reason"]) == ("ERROR", 403, "Forbidden")
+    assert (last["type"], last["object"]["code"], last["object"]["reason"]) == (
+        "ERROR",
+        403,
+        "Forbidden",
+    )
 
 
 async def test_a_review_is_sent_back_as_it_came(pki: Pki) -> None:
@@ -159,7 +199,9 @@ async def test_a_review_is_sent_back_as_it_came(pki: Pki) -> None:
     assert (status, answered["metadata"], answered["kind"]) == (201, metadata, "PlacementReview")
 
 
-async def test_errors_are_logged_in_bounded_lines_and_not_each(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_errors_are_logged_in_bounded_lines_and_not_each(
+    pki: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody fills the log with what they send, neither with reviews nor with what is no HTTP."""
 
     async def fails(*_: object, **__: object) -> None:
@@ -170,7 +212,10 @@ async def test_errors_are_logged_in_bounded_lines_and_not_each(pki: Pki, monkeyp
         async with served(world_of("g"), Api(pki), pki) as url, proxy(pki) as itself:
             for _ in range(5):
                 status, answered = await told(await review(itself, url, ALICE))
-                assert (status, answered["message"]) == (422, "the PlacementReview cannot be read: TypeError")
+                assert (status, answered["message"]) == (
+                    422,
+                    "the PlacementReview cannot be read: TypeError",
+                )
             for _ in range(5):
                 async with raw_connection(url, pki, is_proxy=True) as (reader, writer):
                     writer.write(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
@@ -197,7 +242,9 @@ class ApiThatRemembers(Api):
 
 
 async def test_a_history_is_for_those_who_may_read_it_in_the_namespace(pki: Pki) -> None:
-    """Without nodes and names of other namespaces' pods; also of a gang that is gone; nothing can be written."""
+    """Without nodes and names of other namespaces' pods; also of a gang that is gone; nothing can
+    be written.
+    """
     api, history = ApiThatRemembers(pki), History(lambda: 1_000.0)
     victims = [("ns/mine-0", "u1"), ("theirs/secret", "u2")]
     history.note("ns/gone", Happening.PREEMPTING, "2 pods to be evicted", plan=4, objects=victims)
@@ -206,15 +253,30 @@ async def test_a_history_is_for_those_who_may_read_it_in_the_namespace(pki: Pki)
     path = f"{GANGS}/namespaces/ns/gangs/gone/history"
     async with served(world_of("g"), api, pki, history) as url, proxy(pki) as itself:
         status, found = await told(await itself.get(url + path, headers=ALICE))
-        assert (status, found["kind"], found["completeSince"]) == (200, "GangHistory", "1970-01-01T00:16:40Z")
+        assert (status, found["kind"], found["completeSince"]) == (
+            200,
+            "GangHistory",
+            "1970-01-01T00:16:40Z",
+        )
         first, second = found["entries"]
         assert (first["what"], first["plan"], first["objectCount"]) == ("Preempting", 4, 2)
         assert first["objects"] == [{"name": "ns/mine-0", "uid": "u1"}, {"name": "", "uid": "u2"}]
         assert (second["what"], second["objects"]) == ("Reserved", [])
-        asked = {"verb": "get", "resource": "gangs", "subresource": "history", "namespace": "ns", "name": "gone"}
+        asked = {
+            "verb": "get",
+            "resource": "gangs",
+            "subresource": "history",
+            "namespace": "ns",
+            "name": "gone",
+        }
         assert asked.items() <= api.attributes[-1].items()
-        status, found = await told(await itself.get(url + path.replace("gone", "never"), headers=ALICE))
-        assert (status, found["message"]) == (404, 'gangs.visibility.gangsched.dev "never" not found')
+        status, found = await told(
+            await itself.get(url + path.replace("gone", "never"), headers=ALICE)
+        )
+        assert (status, found["message"]) == (
+            404,
+            'gangs.visibility.gangsched.dev "never" not found',
+        )
         status, found = await told(await itself.get(url + path.replace("gone", "g"), headers=ALICE))
         assert (status, found["entries"]) == (200, [])
         status, _ = await told(await itself.delete(url + path, headers=ALICE))

@@ -1,4 +1,6 @@
-"""Bodies of requests: none is inflated, none is read from whom the gate stops, and none may take long (0044)."""
+"""Bodies of requests: none is inflated, none is read from whom the gate stops, and none may take
+long (0044).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,17 @@ from control_plane.pki import Pki
 
 from gangsched.visibility import bodies
 from gangsched.visibility.admission import CONNECTED
-from tests.unit.visibility.serving import ALICE, GANGS, REVIEWS, Api, proxy, raw_connection, served, told, world_of
+from tests.unit.visibility.serving import (
+    ALICE,
+    GANGS,
+    REVIEWS,
+    Api,
+    proxy,
+    raw_connection,
+    served,
+    told,
+    world_of,
+)
 
 BLANKS = gzip.compress(b" " * 2**22)
 GZIP = {"Content-Encoding": "gzip"}
@@ -28,7 +40,9 @@ def inflated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     known = aiohttp.http_parser.DeflateBuffer.__init__
 
-    def noted(self: object, out: object, encoding: str | None, *rest: object, **named: object) -> None:
+    def noted(
+        self: object, out: object, encoding: str | None, *rest: object, **named: object
+    ) -> None:
         found.append(str(encoding))
         known(self, out, encoding, *rest, **named)  # type: ignore[arg-type]
 
@@ -38,7 +52,9 @@ def inflated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def head(method: str, path: str, *lines: str, user: str = "alice") -> bytes:
     """The head of a request."""
-    return "\r\n".join((f"{method} {path} HTTP/1.1", "Host: here", f"X-Remote-User: {user}", *lines, "", "")).encode()
+    return "\r\n".join(
+        (f"{method} {path} HTTP/1.1", "Host: here", f"X-Remote-User: {user}", *lines, "", "")
+    ).encode()
 
 
 async def status_and_end(reader: asyncio.StreamReader) -> tuple[int, bytes]:
@@ -50,23 +66,36 @@ async def status_and_end(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def test_no_body_is_inflated(pki: Pki, inflated: list[str]) -> None:
-    """415 for every encoding on every path, also where the plain body would be refused or is valid."""
-    review = json.dumps({"spec": {"podSets": [{"template": {"spec": {"containers": []}}}]}}).encode()
+    """415 for every encoding on every path, also where the plain body would be refused or
+    is valid.
+    """
+    review = json.dumps(
+        {"spec": {"podSets": [{"template": {"spec": {"containers": []}}}]}}
+    ).encode()
     async with served(world_of("g"), Api(pki), pki) as url, proxy(pki) as itself:
         for body in (BLANKS, gzip.compress(review)):
             answer = await itself.post(url + REVIEWS, headers=JSON | GZIP, data=body)
-            assert (answer.status, (await told(answer))[1]["reason"]) == (415, "UnsupportedMediaType")
+            assert (answer.status, (await told(answer))[1]["reason"]) == (
+                415,
+                "UnsupportedMediaType",
+            )
         for encoding in ("gzip", "deflate", "br", "zstd", "identity", "x"):
             for path in (GANGS, "/apis", f"{GANGS}/gangs"):
                 headers = ALICE | {"Content-Encoding": encoding}
-                assert (await itself.get(url + path, headers=headers, data=BLANKS)).status == 415, (encoding, path)
+                assert (await itself.get(url + path, headers=headers, data=BLANKS)).status == 415, (
+                    encoding,
+                    path,
+                )
         assert (await itself.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 200
     assert inflated == []
 
 
 async def test_a_get_has_no_body(pki: Pki) -> None:
     """400 and its Status; a short one does not end the connection, which others share."""
-    async with served(world_of("g"), Api(pki), pki) as url, raw_connection(url, pki, is_proxy=True) as (reader, writer):
+    async with (
+        served(world_of("g"), Api(pki), pki) as url,
+        raw_connection(url, pki, is_proxy=True) as (reader, writer),
+    ):
         for path in (GANGS, f"{GANGS}/gangs", "/apis", "/openapi/v2"):
             writer.write(head("GET", path, "Content-Length: 4") + b"null")
             top = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SOON_S)
@@ -78,7 +107,9 @@ async def test_a_get_has_no_body(pki: Pki) -> None:
 
 
 async def test_who_is_nobody_is_answered_unread(pki: Pki, inflated: list[str]) -> None:
-    """401 ends the connection: no byte of a body is taken, and nothing that is not HTTP is parsed."""
+    """401 ends the connection: no byte of a body is taken, and nothing that is not HTTP
+    is parsed.
+    """
     sent = (
         head("POST", REVIEWS, "Content-Encoding: gzip", f"Content-Length: {len(BLANKS)}") + BLANKS,
         head("POST", REVIEWS, "Content-Length: 100000000") + b"x" * 100_000,
@@ -92,7 +123,9 @@ async def test_who_is_nobody_is_answered_unread(pki: Pki, inflated: list[str]) -
                 status, body = await status_and_end(reader)
                 assert (status, json.loads(body)["reason"]) == (401, "Unauthorized")
         async with raw_connection(url, pki, is_proxy=True) as (reader, writer):
-            writer.write(head("POST", REVIEWS, "Content-Length: 100000000", user="") + b"x" * 100_000)
+            writer.write(
+                head("POST", REVIEWS, "Content-Length: 100000000", user="") + b"x" * 100_000
+            )
             assert (await status_and_end(reader))[0] == 401
     assert inflated == []
 
@@ -112,11 +145,29 @@ async def test_a_body_that_is_too_large_ends_the_connection(pki: Pki) -> None:
 
 
 async def test_slow_bodies_keep_nobody_out(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 80 that trickle each is given up after a while, most at once, and another user's requests pass meanwhile."""
+    """Of 80 that trickle each is given up after a while, most at once, and another user's requests
+    pass meanwhile.
+    """
     monkeypatch.setattr(bodies, "READ_WITHIN_S", 2.0)
-    start = head("POST", REVIEWS, "Content-Type: application/json", "Content-Length: 1000", user="mallory") + b"{"
-    async with served(world_of("g"), Api(pki), pki) as url, proxy(pki) as itself, AsyncExitStack() as open_ones:
-        slow = [await open_ones.enter_async_context(raw_connection(url, pki, is_proxy=True)) for _ in range(80)]
+    start = (
+        head(
+            "POST",
+            REVIEWS,
+            "Content-Type: application/json",
+            "Content-Length: 1000",
+            user="mallory",
+        )
+        + b"{"
+    )
+    async with (
+        served(world_of("g"), Api(pki), pki) as url,
+        proxy(pki) as itself,
+        AsyncExitStack() as open_ones,
+    ):
+        slow = [
+            await open_ones.enter_async_context(raw_connection(url, pki, is_proxy=True))
+            for _ in range(80)
+        ]
         for _, writer in slow:
             writer.write(start)
         for _ in range(5):

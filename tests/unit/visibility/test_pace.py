@@ -35,7 +35,9 @@ class Clock:
 
 
 async def test_work_is_cut_into_slices_and_takes_its_share() -> None:
-    """No slice of the loop is longer than allowed, a burst is free, and after it a tenth of the time is used."""
+    """No slice of the loop is longer than allowed, a burst is free, and after it a tenth of the
+    time is used.
+    """
     clock = Clock()
     pace = Pace(clock, clock.cpu_s, clock.sleep)
     async with pace.work() as step:
@@ -49,4 +51,5 @@ async def test_work_is_cut_into_slices_and_takes_its_share() -> None:
             clock.works(0.0001)
             await step()
     assert (pace.spent_s - worked_s) / (clock.now_s - began_s) == pytest.approx(SHARE, rel=0.15)
-    assert clock.longest_s < 2 * SLICE_S + 0.0002 < 0.005  # the end of one piece of work and the begin of another
+    # the end of one piece of work and the begin of another
+    assert clock.longest_s < 2 * SLICE_S + 0.0002 < 0.005

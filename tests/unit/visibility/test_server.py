@@ -1,4 +1,6 @@
-"""The server with TLS, in this process: strangers, forgeries, floods, slow readers and odd requests."""
+"""The server with TLS, in this process: strangers, forgeries, floods, slow readers and odd
+requests.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.unit.visibility.serving import ALICE, GANGS, Api, client, proxy, serv
 
 
 async def test_only_the_front_proxy_is_believed(pki: Pki, tmp_path: Path) -> None:
-    """Nobody, another authority's certificate, another name of its authority; and then the proxy itself."""
+    """Nobody, another authority's certificate, another name of its authority; and then the proxy
+    itself.
+    """
     forged = {**ALICE, "X-Remote-Group": "system:masters"}
     other = make_pki(tmp_path)
     async with served(world_of("g"), api := Api(pki), pki) as url:
@@ -28,7 +32,10 @@ async def test_only_the_front_proxy_is_believed(pki: Pki, tmp_path: Path) -> Non
             for path in (f"{GANGS}/gangs", "/apis", "/openapi/v2", "/", "/%00"):
                 status, body = await told(await nobody.get(url + path, headers=forged))
                 assert (status, body["kind"], body["reason"]) == (401, "Status", "Unauthorized")
-        for certificate, key in ((pki.admin_cert, pki.admin_key), (other.proxy_cert, other.proxy_key)):
+        for certificate, key in (
+            (pki.admin_cert, pki.admin_key),
+            (other.proxy_cert, other.proxy_key),
+        ):
             async with client(pki, certificate, key) as stranger:
                 with pytest.raises(ClientConnectionError):
                     await stranger.get(f"{url}{GANGS}/gangs", headers=forged)
@@ -36,7 +43,10 @@ async def test_only_the_front_proxy_is_believed(pki: Pki, tmp_path: Path) -> Non
         async with proxy(pki) as itself:
             status, body = await told(await itself.get(f"{url}{GANGS}/gangs", headers=ALICE))
             assert (status, [each["metadata"]["name"] for each in body["items"]]) == (200, ["g"])
-    async with served(world_of("g"), Api(pki, '["somebody-else"]'), pki) as url, proxy(pki) as itself:
+    async with (
+        served(world_of("g"), Api(pki, '["somebody-else"]'), pki) as url,
+        proxy(pki) as itself,
+    ):
         assert (await itself.get(f"{url}{GANGS}/gangs", headers=forged)).status == 401
 
 
@@ -53,15 +63,21 @@ async def test_a_user_without_the_right_is_told_nothing_else(pki: Pki) -> None:
             "/namespaces/ns/gangs",
         ):
             assert (await itself.get(url + GANGS + path, headers=ALICE)).status == 403, path
-        assert (await itself.post(f"{url}{GANGS}/namespaces/ns/placementreviews", headers=ALICE)).status == 403
-        assert (await itself.delete(f"{url}{GANGS}/namespaces/ns/gangs/g", headers=ALICE)).status == 403
+        assert (
+            await itself.post(f"{url}{GANGS}/namespaces/ns/placementreviews", headers=ALICE)
+        ).status == 403
+        assert (
+            await itself.delete(f"{url}{GANGS}/namespaces/ns/gangs/g", headers=ALICE)
+        ).status == 403
 
 
 async def test_odd_names_are_found_and_cannot_leave_their_namespace(pki: Pki) -> None:
     """Spaces, signs of a path and other scripts; an encoded slash is part of the name."""
     names = ("My Gang", "a/../b", "✓", "100%", "x" * 300, '"quoted"')
     async with served(world_of(*names), Api(pki), pki) as url, proxy(pki) as itself:
-        listed = (await told(await itself.get(f"{url}{GANGS}/namespaces/ns/gangs", headers=ALICE)))[1]["items"]
+        listed = (await told(await itself.get(f"{url}{GANGS}/namespaces/ns/gangs", headers=ALICE)))[
+            1
+        ]["items"]
         assert sorted(each["metadata"]["name"] for each in listed) == sorted(names)
         for name, path in (("My Gang", "My%20Gang"), ("✓", "%E2%9C%93"), ("100%", "100%25")):
             one = URL(f"{url}{GANGS}/namespaces/ns/gangs/{path}", encoded=True)
@@ -74,7 +90,9 @@ async def test_odd_names_are_found_and_cannot_leave_their_namespace(pki: Pki) ->
 async def test_a_flood_is_answered_429_and_costs_no_review(pki: Pki) -> None:
     """Of 300 requests of one user some 50 are let in; discovery is answered all the same."""
     async with served(world_of("g"), api := Api(pki), pki) as url, proxy(pki) as itself:
-        answers = await asyncio.gather(*(itself.get(f"{url}{GANGS}/gangs", headers=ALICE) for _ in range(300)))
+        answers = await asyncio.gather(
+            *(itself.get(f"{url}{GANGS}/gangs", headers=ALICE) for _ in range(300))
+        )
         let_in = sum(answer.status == 200 for answer in answers)
         refused = [answer for answer in answers if answer.status == 429]
         assert 50 <= let_in <= 200
@@ -93,13 +111,21 @@ async def test_large_and_strange_bodies_are_refused(pki: Pki) -> None:
         kind = {"Content-Type": "application/json", **ALICE}
         large = await itself.post(url + path, headers=kind, data=b"[" * 600_000)
         assert (large.status, (await told(large))[1]["reason"]) == (413, "RequestEntityTooLarge")
-        yaml = await itself.post(url + path, headers={**ALICE, "Content-Type": "application/yaml"}, data=b"a: b")
+        yaml = await itself.post(
+            url + path, headers={**ALICE, "Content-Type": "application/yaml"}, data=b"a: b"
+        )
         assert yaml.status == 415
         assert (await itself.post(url + path, headers=kind, data=b"[" * 400_000)).status == 400
         assert (await itself.get(url + path, headers=ALICE)).status == 405
-        assert (await itself.put(f"{url}{GANGS}/namespaces/ns/gangs/g", headers=kind, data=b"{}")).status == 405
-        assert (await itself.get(f"{url}{GANGS}/namespaces/ns/gangs?limit=x", headers=ALICE)).status == 400
-        assert (await itself.get(f"{url}{GANGS}/gangs", headers={**ALICE, "Accept": "text/html"})).status == 406
+        assert (
+            await itself.put(f"{url}{GANGS}/namespaces/ns/gangs/g", headers=kind, data=b"{}")
+        ).status == 405
+        assert (
+            await itself.get(f"{url}{GANGS}/namespaces/ns/gangs?limit=x", headers=ALICE)
+        ).status == 400
+        assert (
+            await itself.get(f"{url}{GANGS}/gangs", headers={**ALICE, "Accept": "text/html"})
+        ).status == 406
 
 
 async def test_a_watch_sends_what_is_there_and_knows_what_it_does_not_know(pki: Pki) -> None:
@@ -109,10 +135,14 @@ async def test_a_watch_sends_what_is_there_and_knows_what_it_does_not_know(pki: 
         async with itself.get(f"{url}{GANGS}/gangs?{query}", headers=ALICE) as stream:
             lines = [json.loads(await stream.content.readline()) for _ in range(3)]
             assert [line["type"] for line in lines] == ["ADDED", "ADDED", "BOOKMARK"]
-            assert lines[2]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+            assert lines[2]["object"]["metadata"]["annotations"] == {
+                "k8s.io/initial-events-end": "true"
+            }
         gone = await itself.get(f"{url}{GANGS}/gangs?watch=1&resourceVersion=12345", headers=ALICE)
         assert (gone.status, (await told(gone))[1]["reason"]) == (410, "Expired")
-        async with itself.get(f"{url}{GANGS}/gangs?watch=1&timeoutSeconds=1", headers=ALICE) as short:
+        async with itself.get(
+            f"{url}{GANGS}/gangs?watch=1&timeoutSeconds=1", headers=ALICE
+        ) as short:
             assert len((await short.read()).splitlines()) == 2
 
 
@@ -133,7 +163,9 @@ async def test_a_reader_that_takes_nothing_is_cut_off(monkeypatch: pytest.Monkey
 
 
 async def test_strangers_take_no_place_of_others(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of those that shake hands for ever, or say nothing after it, the oldest end, and the front proxy comes in."""
+    """Of those that shake hands for ever, or say nothing after it, the oldest end, and the front
+    proxy comes in.
+    """
     monkeypatch.setattr(connections, "STRANGERS", 3)
     monkeypatch.setattr(connections, "CONNECTIONS", 2)
     nobody = ssl.create_default_context(cafile=str(pki.ca))
@@ -143,20 +175,27 @@ async def test_strangers_take_no_place_of_others(pki: Pki, monkeypatch: pytest.M
         unknown = [await asyncio.open_connection("127.0.0.1", port, ssl=nobody) for _ in range(5)]
         for reader, writer in (*silent[:2], *unknown[:2]):
             with suppress(ConnectionResetError):
-                assert await asyncio.wait_for(reader.read(), 2.0) == b""  # before its five seconds are over
+                # before its five seconds are over
+                assert await asyncio.wait_for(reader.read(), 2.0) == b""
             writer.transport.abort()
         assert (await itself.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 200
         for _, writer in (*silent[2:], *unknown[2:]):
             writer.transport.abort()
 
 
-async def test_only_the_front_proxy_is_waited_for(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it came from, more handshakes are allowed; of others those beyond the rate are not taken."""
+async def test_only_the_front_proxy_is_waited_for(
+    pki: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it came from, more handshakes are allowed; of others those beyond the rate are not
+    taken.
+    """
     monkeypatch.setattr(connections, "HANDSHAKES", RequestRate(0.01, 2.0))
     async with served(world_of("g"), Api(pki), pki) as url:
         for number in range(10):  # each with connections of its own
             async with proxy(pki) as itself:
-                assert (await itself.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 200, number
+                assert (await itself.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 200, (
+                    number
+                )
         async with client(pki, local="127.0.0.3") as nobody:
             assert (await nobody.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 401
             with pytest.raises(ClientConnectionError):

@@ -1,1 +1,3 @@
-"""Device selectors: the subset of CEL that they use, with CEL's errors, and with limits on steps and depth."""
+"""Device selectors: the subset of CEL that they use, with CEL's errors, and with limits on steps
+and depth.
+"""

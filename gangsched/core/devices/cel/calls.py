@@ -1,6 +1,7 @@
 """The functions and methods that selectors may call.
 
-Invariant: a function charges its work before it runs. gangsched does not support functions outside `FUNCTIONS`.
+Invariant: a function charges its work before it runs. gangsched does not support functions outside
+`FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from typing import Final, TypeAlias
 from gangsched.core.devices.cel.faults import NO_OVERLOAD, SelectorError, UnknownToSelectors
 from gangsched.core.devices.cel.operators import NONE, Charge, Optional, Value, contains, less
 from gangsched.core.devices.cel.patterns import MOST_STATES, Pattern, pattern
-from gangsched.core.devices.cel.versions import Quantity, SemanticVersion, normalized, quantity, version
+from gangsched.core.devices.cel.versions import (
+    Quantity,
+    SemanticVersion,
+    normalized,
+    quantity,
+    version,
+)
 
 Function: TypeAlias = Callable[..., Value]
 
@@ -32,7 +39,10 @@ def _need(value: Value, *types: type) -> None:
 
 
 def _length(value: Value) -> int:
-    return len(value) if isinstance(value, str | tuple | Mapping) else 0
+    if isinstance(value, str | tuple | Mapping):
+        return len(value)
+
+    return 0
 
 
 def _charge(charge: Charge, *values: Value) -> None:
@@ -42,6 +52,7 @@ def _charge(charge: Charge, *values: Value) -> None:
 def _size(charge: Charge, value: Value) -> int:
     if not isinstance(value, str | tuple | Mapping):
         raise SelectorError(NO_OVERLOAD)
+
     return len(value)
 
 
@@ -52,8 +63,10 @@ def _text_method(method: Callable[..., Value], *types: type) -> Function:
         _need(text, str)
         if len(arguments) != len(types):
             raise SelectorError(NO_OVERLOAD)
+
         for argument, kind in zip(arguments, types, strict=True):
             _need(argument, kind)
+
         _charge(charge, text, *arguments)
         return method(text, *arguments)
 
@@ -64,6 +77,7 @@ def _matches(charge: Charge, text: Value, source: Value) -> bool:
     _need(text, str)
     _need(source, str)
     charge(1 + len(source))
+
     try:
         # A constant pattern is compiled with the selector; this one depends on the device.
         compiled = pattern(source)
@@ -71,12 +85,15 @@ def _matches(charge: Charge, text: Value, source: Value) -> bool:
         # As much as the largest pattern: how far the compilation got is unknown.
         charge(_STEPS_A_STATE * MOST_STATES)
         raise SelectorError(f"uses {unknown}, which gangsched does not support") from unknown
+
     charge(_STEPS_A_STATE * compiled.size)
     return compiled.found(text, charge)
 
 
 def found(charge: Charge, text: Value, compiled: Pattern) -> bool:
-    """Whether a pattern matches any part of a text. Raises SelectorError if the value is not a text."""
+    """Whether a pattern matches any part of a text. Raises SelectorError if the value is not a
+    text.
+    """
     _need(text, str)
     return compiled.found(text, charge)
 
@@ -89,12 +106,15 @@ def _position(charge: Charge, text: Value, part: Value, start: Value, *, last: b
     if isinstance(text, tuple):
         if start is not None:
             raise SelectorError(NO_OVERLOAD)
+
         charge(1 + len(text))
         places = [at for at, item in enumerate(text) if contains((item,), part, charge)]
         return -1 if not places else places[-1 if last else 0]
+
     _need(text, str)
     _need(part, str)
     _charge(charge, text, part)
+
     if start is not None:
         _need(start, int)
         if start < 0:
@@ -103,9 +123,11 @@ def _position(charge: Charge, text: Value, part: Value, start: Value, *, last: b
             return min(int(start), len(text))
         if start >= len(text):
             return -1
+
     if last:
         # The match may begin at `start` and extend beyond it.
         return int(text.rfind(part) if start is None else text.rfind(part, 0, start + len(part)))
+
     return int(text.find(part, start or 0))
 
 
@@ -120,11 +142,13 @@ def _last_index_of(charge: Charge, text: Value, part: Value, start: Value = None
 def _replace(charge: Charge, text: Value, old: Value, new: Value, most: Value = -1) -> str:
     for value in (text, old, new):
         _need(value, str)
+
     _need(most, int)
     # Go replaces "" before each character and at the end, as Python does.
     count = text.count(old) if old else len(text) + 1
     _charge(charge, text)
     charge(1 + min(count, most if most >= 0 else count) * len(new) // _CHARACTERS_A_STEP)
+
     return str(text.replace(old, new, most))
 
 
@@ -133,12 +157,16 @@ def _split(charge: Charge, text: Value, separator: Value, most: Value = -1) -> t
     _need(separator, str)
     _need(most, int)
     charge(1 + len(text))
+
     # Go's SplitN: 0 gives nothing, 1 the whole text; Python's maxsplit counts cuts instead.
     if most in {0, 1}:
         return (text,) if most else ()
     if separator:
         return tuple(text.split(separator, most - 1 if most > 0 else -1))
-    return tuple(text) if most < 0 or most >= len(text) else (*text[: most - 1], text[most - 1 :])
+    if most < 0 or most >= len(text):
+        return tuple(text)
+
+    return (*text[: most - 1], text[most - 1 :])
 
 
 def _substring(charge: Charge, text: Value, start: Value, end: Value = None) -> str:
@@ -146,10 +174,12 @@ def _substring(charge: Charge, text: Value, start: Value, end: Value = None) -> 
     _need(start, int)
     end = len(text) if end is None else end
     _need(end, int)
+
     if not 0 <= start <= len(text) or not 0 <= end <= len(text):
         raise SelectorError(f"index out of range: {end if 0 <= start <= len(text) else start}")
     if start > end:
         raise SelectorError(f"invalid substring range. start: {start}, end: {end}")
+
     _charge(charge, text)
     return str(text[start:end])
 
@@ -157,24 +187,31 @@ def _substring(charge: Charge, text: Value, start: Value, end: Value = None) -> 
 def _char_at(charge: Charge, text: Value, at: Value) -> str:
     _need(text, str)
     _need(at, int)
+
     # The end is a valid index and gives "" (cel-go, strings.charAt).
     if not 0 <= at <= len(text):
         raise SelectorError(f"index out of range: {at}")
+
     return str(text[at : at + 1])
 
 
 def _join(charge: Charge, items: Value, separator: Value = "") -> str:
     _need(items, tuple)
     _need(separator, str)
+
     for item in items:
         _need(item, str)
-    charge(1 + len(items) + (sum(map(len, items)) + len(items) * len(separator)) // _CHARACTERS_A_STEP)
+
+    charge(
+        1 + len(items) + (sum(map(len, items)) + len(items) * len(separator)) // _CHARACTERS_A_STEP
+    )
     return str(separator.join(items))
 
 
 def _compare(charge: Charge, left: Value, right: Value) -> int:
     if type(left) is not type(right) or not isinstance(left, Quantity | SemanticVersion):
         raise SelectorError(NO_OVERLOAD)
+
     return int(left > right) - int(left < right)
 
 
@@ -183,6 +220,7 @@ def _semver(charge: Charge, text: Value, normalize: Value = False) -> SemanticVe
     _need(normalize, bool)
     charge(_STEPS_A_VALUE)
     _charge(charge, text)
+
     return version(normalized(text) if normalize else text)
 
 
@@ -197,10 +235,12 @@ def _succeeds(function: Function) -> Function:
         _need(text, str)
         for argument in arguments:
             _need(argument, bool)
+
         try:
             function(charge, text, *arguments)
         except SelectorError:
             return False
+
         return True
 
     return called
@@ -211,6 +251,7 @@ def _part(at: int) -> Function:
         _need(value, SemanticVersion)
         if value.release[at] > 2**63 - 1:
             raise SelectorError("integer overflow")
+
         return int(value.release[at])
 
     return called
@@ -229,14 +270,24 @@ def _to_int(charge: Charge, value: Value) -> int:
         # Open at both ends as in cel-go: 2^63 as a double is out of range, and so is -2^63.
         if math.isnan(value) or not -(2.0**63) < value < 2.0**63:
             raise SelectorError("integer overflow")
+
         return int(value)
+
     _need(value, int, str)
     if type(value) is int:
         return value
-    # int() also accepts underscores, blanks and digits of other scripts, which strconv.ParseInt does not.
+
+    # int() also accepts underscores, blanks and digits of other scripts, which strconv.ParseInt
+    # does not.
     digits = value[1:] if value[:1] in {"+", "-"} else value
-    if not (digits.isascii() and digits.isdigit() and len(value) <= 64 and -(2**63) <= int(value) < 2**63):
+    if not (
+        digits.isascii()
+        and digits.isdigit()
+        and len(value) <= 64
+        and -(2**63) <= int(value) < 2**63
+    ):
         raise SelectorError(f'"{value[:64]}" is not an integer')
+
     return int(value)
 
 
@@ -245,6 +296,7 @@ def _to_float(charge: Charge, value: Value) -> float:
     try:
         if type(value) is str and (len(value) > 64 or "_" in value or value.strip() != value):
             raise ValueError
+
         return float(value)
     except ValueError as error:
         raise SelectorError(f'"{value[:64]}" is not a number') from error
@@ -259,6 +311,7 @@ def _to_bool(charge: Charge, value: Value) -> bool:
         return True
     if value in {"false", "FALSE", "False", "f", "F", "0"}:
         return False
+
     raise SelectorError(f'"{value[:64]}" is neither true nor false')
 
 
@@ -297,6 +350,7 @@ def _value(charge: Charge, value: Value) -> Value:
     _need(value, Optional)
     if not value.present:
         raise SelectorError("optional.none() dereference")
+
     return value.value
 
 
@@ -311,6 +365,7 @@ def _contained(charge: Charge, items: Value, others: Value) -> bool:
     _need(items, tuple)
     _need(others, tuple)
     charge(1)
+
     return all(contains(items, other, charge) for other in others)
 
 
@@ -318,6 +373,7 @@ def _intersects(charge: Charge, items: Value, others: Value) -> bool:
     _need(items, tuple)
     _need(others, tuple)
     charge(1)
+
     return any(contains(items, other, charge) for other in others)
 
 

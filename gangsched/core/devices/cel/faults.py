@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class UnknownToSelectors(Exception):  # noqa: N818 - what gangsched does not support, not what went wrong
-    """The selector uses a part of CEL that gangsched does not support; `str()` continues "selector #0 of request gpu
-    uses".
+    """The selector uses a part of CEL that gangsched does not support; `str()` continues "selector
+    #0 of request gpu uses".
     """
 
 
@@ -14,7 +14,9 @@ class SelectorError(Exception):
 
 
 class TooManyStepsError(Exception):
-    """The evaluation takes too many steps. Operators such as `||` ignore CEL errors of an operand, but not this one."""
+    """The evaluation takes too many steps. Operators such as `||` ignore CEL errors of an operand,
+    but not this one.
+    """
 
 
 NO_OVERLOAD = "no such overload"

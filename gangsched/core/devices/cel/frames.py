@@ -9,10 +9,20 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from gangsched.core.devices.cel.faults import NO_OVERLOAD, SelectorError, TooManyStepsError
-from gangsched.core.devices.cel.operators import Charge, Value, arithmetic, contains, different, equal, less, negated
+from gangsched.core.devices.cel.operators import (
+    Charge,
+    Value,
+    arithmetic,
+    contains,
+    different,
+    equal,
+    less,
+    negated,
+)
 from gangsched.core.devices.cel.versions import SemanticVersion
 
-# The costliest of 36 hostile selectors took 23 ms to evaluate (decision 0083); ordinary ones take microseconds.
+# The costliest of 36 hostile selectors took 23 ms to evaluate (decision 0083); ordinary ones take
+# microseconds.
 MOST_STEPS: Final = 50_000
 """Steps of an evaluation: nodes of the tree, once an iteration, and characters."""
 
@@ -50,10 +60,12 @@ def _sum(operands: list[Step]) -> Step:
     left, right = operands
 
     def added(frame: Frame) -> Value:
-        one, other = left(frame), right(frame)
+        one = left(frame)
+        other = right(frame)
         if isinstance(one, str | tuple) and isinstance(other, str | tuple):
             # Copying characters is cheaper than copying references to values.
             frame.charge(1 + (len(one) + len(other)) // (16 if isinstance(one, str) else 1))
+
         return arithmetic("+", one, other)
 
     return added
@@ -64,6 +76,7 @@ def _with_sign(sign: str) -> Callable[[list[Step]], Step]:
         if len(operands) == 1:
             only = operands[0]
             return lambda frame: negated(only(frame))
+
         left, right = operands
         return lambda frame: arithmetic(sign, left(frame), right(frame))
 
@@ -77,21 +90,25 @@ def _not(operands: list[Step]) -> Step:
         value = operand(frame)
         if type(value) is not bool:
             raise SelectorError(NO_OVERLOAD)
+
         return not value
 
     return opposite
 
 
 def membership(operands: list[Step], *, constants: bool = False) -> Step:
-    """The operator `in`. In a list of `constants`, CEL looks values up by hash; a semantic version has none, which is
-    an error.
+    """The operator `in`. In a list of `constants`, CEL looks values up by hash; a semantic version
+    has none, which is an error.
     """
     value, container = operands
 
     def found(frame: Frame) -> bool:
-        item, items = value(frame), container(frame)
+        item = value(frame)
+        items = container(frame)
+
         if constants and isinstance(item, SemanticVersion):
             raise SelectorError("a version cannot be looked up in a list of constants")
+
         return contains(items, item, frame.charge)
 
     return found
@@ -103,8 +120,12 @@ OPERATORS: Final[Mapping[str, Callable[[list[Step]], Step]]] = {
     "<": _operator(less),
     ">": _operator(lambda left, right, charge: less(right, left, charge)),
     # `less` first, because it is the one that raises for values without an order.
-    "<=": _operator(lambda left, right, charge: less(left, right, charge) or equal(left, right, charge)),
-    ">=": _operator(lambda left, right, charge: less(right, left, charge) or equal(left, right, charge)),
+    "<=": _operator(
+        lambda left, right, charge: less(left, right, charge) or equal(left, right, charge)
+    ),
+    ">=": _operator(
+        lambda left, right, charge: less(right, left, charge) or equal(left, right, charge)
+    ),
     "+": _sum,
     "-": _with_sign("-"),
     "*": _with_sign("*"),

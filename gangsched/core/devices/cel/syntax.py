@@ -1,7 +1,7 @@
 """The syntax tree of a selector.
 
-Invariant: macros have their own kinds of nodes. A chain of `&&` or of `||` is one node, so that a long chain does not
-make the tree deep. No tree is deeper than `DEEPEST`.
+Invariant: macros have their own kinds of nodes. A chain of `&&` or of `||` is one node, so that a
+long chain does not make the tree deep. No tree is deeper than `DEEPEST`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,21 @@ DEEPEST: Final = 50
 """Levels of nesting: evaluation recurses as deep."""
 _INT_MAX: Final = 2**63 - 1
 # `optional.of(x)` is a function; `device.of(x)` would be a method of a value.
-_QUALIFIED: Final = frozenset({"cel", "optional", "sets", "strings", "ip", "cidr", "math", "base64", "regex", "lists"})
+_QUALIFIED: Final = frozenset(
+    {"cel", "optional", "sets", "strings", "ip", "cidr", "math", "base64", "regex", "lists"}
+)
 """Names before a dot that belong to a function's name."""
 _KEYWORDS: Final = {"true": True, "false": False, "null": None}
 _RELATIONS: Final = frozenset({"<", "<=", ">", ">=", "==", "!=", "in"})
-MACROS: Final = {"all": 2, "exists": 2, "exists_one": 2, "filter": 2, "map": 2, "optMap": 2, "optFlatMap": 2}
+MACROS: Final = {
+    "all": 2,
+    "exists": 2,
+    "exists_one": 2,
+    "filter": 2,
+    "map": 2,
+    "optMap": 2,
+    "optFlatMap": 2,
+}
 """Macros called on a value, with their number of arguments; `map` may have a third one."""
 
 
@@ -85,13 +95,17 @@ class ListOf(msgspec.Struct, frozen=True):
 
 
 class MapOf(msgspec.Struct, frozen=True):
-    """A map. Each entry has a key, a value, and a mark; a marked entry is left out if it has no value."""
+    """A map. Each entry has a key, a value, and a mark; a marked entry is left out if it has no
+    value.
+    """
 
     entries: tuple[tuple[Node, Node, bool], ...]
 
 
 class Macro(msgspec.Struct, frozen=True):
-    """A macro over `source` with one variable. Only a `map` with three arguments has a `condition`."""
+    """A macro over `source` with one variable. Only a `map` with three arguments has
+    a `condition`.
+    """
 
     name: str
     source: Node
@@ -108,7 +122,9 @@ class Let(msgspec.Struct, frozen=True):
     body: Node
 
 
-Node: TypeAlias = Literal | Variable | Select | Index | Call | Chain | Conditional | ListOf | MapOf | Macro | Let
+Node: TypeAlias = (
+    Literal | Variable | Select | Index | Call | Chain | Conditional | ListOf | MapOf | Macro | Let
+)
 
 
 def parse(source: str) -> Node:
@@ -116,13 +132,15 @@ def parse(source: str) -> Node:
     parser = _Parser(list(tokens(source)))
     tree = parser.expression()
     parser.expect("end")
+
     return tree
 
 
 class _Parser:
     """Recursive descent over CEL's grammar.
 
-    `_depth` is the number of open levels, which bounds the descent; `_height` is the height of the tree parsed last.
+    `_depth` is the number of open levels, which bounds the descent; `_height` is the height of the
+    tree parsed last.
     """
 
     def __init__(self, stream: list[Token]) -> None:
@@ -152,6 +170,7 @@ class _Parser:
         """Read this sign, or the end of the text. Raises UnknownToSelectors for anything else."""
         if wanted not in {self._next.kind, self._next.text} or self._next.kind == "literal":
             raise UnknownToSelectors(f"{self._next.text[:32]} where {wanted} is expected")
+
         self._at += 1
 
     def _deeper(self) -> None:
@@ -169,6 +188,7 @@ class _Parser:
         """Parse one expression, including `?:`, which has the lowest precedence."""
         self._deeper()
         tree = self._chain("||")
+
         if self._accept("?"):
             heights = [self._height]
             yes = self._chain("||")
@@ -176,17 +196,21 @@ class _Parser:
             self.expect(":")
             tree = Conditional(tree, yes, self.expression())
             self._above(*heights)
+
         self._depth -= 1
         return tree
 
     def _chain(self, sign: str) -> Node:
         terms: list[Node] = []
         heights: list[int] = []
+
         while not terms or self._accept(sign):
             terms.append(self._chain("&&") if sign == "||" else self._binary(0))
             heights.append(self._height)
+
         if len(terms) == 1:
             return terms[0]
+
         # A chain is one level above its highest term, however many terms it has.
         self._above(*heights)
         return Chain(sign, tuple(terms))
@@ -195,17 +219,22 @@ class _Parser:
         """Relations, sums, then products, each from left to right."""
         if level == 3:
             return self._unary()
+
         signs = (_RELATIONS, frozenset("+-"), frozenset("*/%"))[level]
         tree = self._binary(level + 1)
+
         while self._has(*signs):
-            sign, height = self._take().text, self._height
+            sign = self._take().text
+            height = self._height
             tree = Call(sign, (tree, self._binary(level + 1)))
             self._above(height)
+
         return tree
 
     def _unary(self) -> Node:
         if not self._has("!", "-"):
             return self._member()
+
         self._deeper()
         sign = self._take().text
         # -9223372036854775808 is a valid literal, although its positive part is not.
@@ -215,6 +244,7 @@ class _Parser:
         else:
             tree = Call(sign, (self._unary(),))
             self._above(0)
+
         self._depth -= 1
         return tree
 
@@ -228,29 +258,37 @@ class _Parser:
                 self._above(height)
                 self.expect("]")
                 continue
+
             self._take()
             optional = self._accept("?")
             field = self._name()
+
             if not optional and self._accept("("):
                 tree = self._method(tree, field, self._arguments(")"))
             else:
                 tree = Select(tree, field, optional)
+
             self._above(height)
+
         return tree
 
     def _name(self) -> str:
         if self._next.kind != "name":
             raise UnknownToSelectors(f"{self._next.text[:32]} where a name is expected")
+
         return self._take().text
 
     def _arguments(self, end: str) -> tuple[Node, ...]:
         found: list[Node] = []
         height = 0
+
         while not self._has(end):
             found.append(self.expression())
             height = max(height, self._height)
+
             if not self._accept(","):
                 break
+
         self.expect(end)
         self._height = height
         return tuple(found)
@@ -260,28 +298,36 @@ class _Parser:
             name = f"{target.name}.{name}"
             if name == "cel.bind" and len(arguments) == 3 and isinstance(arguments[0], Variable):
                 return Let(arguments[0].name, arguments[1], arguments[2])
+
             return Call(name, arguments)
+
         if name not in MACROS or not arguments or not isinstance(arguments[0], Variable):
             return Call(name, (target, *arguments), method=True)
         if name == "map" and len(arguments) == 3:
             return Macro(name, target, arguments[0].name, arguments[2], arguments[1])
         if len(arguments) != MACROS[name]:
             raise UnknownToSelectors(f"{name}() with {len(arguments)} arguments")
+
         return Macro(name, target, arguments[0].name, arguments[1])
 
     def _primary(self) -> Node:
         token = self._take()
         self._height = 1
+
         if token.kind == "literal":
             # 2^63 is a token only for the minus in front of it.
             if type(token.value) is int and token.value > _INT_MAX:
                 raise UnknownToSelectors(f"the number {token.text[:32]}")
+
             return Literal(token.value)
+
         # `.name` is a name in the root scope, which is the only one here.
         if token.text == "." and self._next.kind == "name":
             token = self._take()
+
         if token.kind == "name":
             return self._named(token.text)
+
         match token.text:
             case "(":
                 tree = self.expression()
@@ -291,6 +337,7 @@ class _Parser:
                 return self._list()
             case "{":
                 return self._map()
+
         raise UnknownToSelectors(f"{token.text[:32]} where a value is expected")
 
     def _named(self, name: str) -> Node:
@@ -300,24 +347,31 @@ class _Parser:
             raise UnknownToSelectors(f"an object of type {name[:32]}")
         if not self._accept("("):
             return Variable(name)
+
         arguments = self._arguments(")")
         self._above(0)
+
         if name != "has":
             return Call(name, arguments)
+
         field = arguments[0] if len(arguments) == 1 else None
         if not isinstance(field, Select) or field.optional:
             raise UnknownToSelectors("has() of something that is not a field")
+
         return Select(field.operand, field.field, test=True)
 
     def _list(self) -> Node:
         items: list[tuple[Node, bool]] = []
         height = 0
+
         while not self._has("]"):
             optional = self._accept("?")
             items.append((self.expression(), optional))
             height = max(height, self._height)
+
             if not self._accept(","):
                 break
+
         self.expect("]")
         self._above(height)
         return ListOf(tuple(items))
@@ -325,6 +379,7 @@ class _Parser:
     def _map(self) -> Node:
         entries: list[tuple[Node, Node, bool]] = []
         height = 0
+
         while not self._has("}"):
             optional = self._accept("?")
             key = self.expression()
@@ -332,8 +387,10 @@ class _Parser:
             self.expect(":")
             entries.append((key, self.expression(), optional))
             height = max(height, self._height)
+
             if not self._accept(","):
                 break
+
         self.expect("}")
         self._above(height)
         return MapOf(tuple(entries))

@@ -1,1 +1,3 @@
-"""The Filter plugins for claims (volumes, volume limits and devices), and the code that they share."""
+"""The Filter plugins for claims (volumes, volume limits and devices), and the code that
+they share.
+"""

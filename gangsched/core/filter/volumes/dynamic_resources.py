@@ -1,7 +1,8 @@
-"""kube-scheduler's DynamicResources: the pod runs where its allocated devices are, or where devices can be allocated to
-it.
+"""kube-scheduler's DynamicResources: the pod runs where its allocated devices are, or where devices
+can be allocated to it.
 
-Invariant: nothing is allocated here. Devices are chosen by `core.devices`, for all pods of a plan together.
+Invariant: nothing is allocated here. Devices are chosen by `core.devices`, for all pods of a plan
+together.
 """
 
 from __future__ import annotations
@@ -35,95 +36,138 @@ class DynamicResources(ClaimFilter):
                 name = key.rpartition("/")[2]
                 text = f'resourceclaim "{name}" has {RESERVATIONS_MAX} consumers, the maximum'
                 return Refusal(Reason.WAITING_FOR_VOLUMES, text)
-        wanted, devices = occupancy.storage.wanted(pod), occupancy.storage.devices
+
+        wanted = occupancy.storage.wanted(pod)
+        devices = occupancy.storage.devices
+
         for each in wanted.on:
-            fault = devices.fault(each.kind) if devices is not None and each.kind is not None else None
+            fault = (
+                devices.fault(each.kind) if devices is not None and each.kind is not None else None
+            )
             if fault is not None and each.kind is not None:
-                names = [f"{claim.namespace or pod.namespace}/{claim.name or EXTENDED}" for claim in each.claims]
+                names = []
+                for claim in each.claims:
+                    names.append(f"{claim.namespace or pod.namespace}/{claim.name or EXTENDED}")
+
                 reason = Reason.UNSUPPORTED if fault.unsupported else Reason.INVALID_CLAIM
                 return Refusal(reason, each.kind.named(fault.fault, names))
+
         return None
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         needs = occupancy.storage.needs(pod) if pod.claims else None
         if needs is None:
             return
+
         allowed = occupancy.table.everywhere()
         # Claims of one allocation mostly have the same selector, which is evaluated once.
         for required in {claim.required for claim in needs.devices} - {None}:
             allowed &= any_term(required or (), occupancy.table)
-        wanted, devices = occupancy.storage.wanted(pod), occupancy.storage.devices
+
+        wanted = occupancy.storage.wanted(pod)
+        devices = occupancy.storage.devices
+
         if wanted.at is not None:
             allowed &= _only(wanted.at, len(allowed))
+
         for terms in wanted.required:
             allowed &= any_term(terms, occupancy.table)
+
         if needs.extended is not None:
             has_claim = np.zeros_like(allowed)
             for each in wanted.on:
                 has_claim |= True if each.nodes is None else each.nodes
-            # Where no claim can be formed, an earlier attempt created one for nodes of another kind.
+
+            # Where no claim can be formed, an earlier attempt created one for nodes of another
+            # kind.
             allowed &= has_claim
+
         if not allowed.all():
             yield RefusedNodes(REFUSED, ~allowed)
+
         if devices is None:
             return
+
         lacking = _lacking(wanted, occupancy)
         if lacking is None:
             return
+
         yield from without_devices(lacking, devices)
 
     def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
         room = occupancy.storage.with_devices(pod, room)
-        return room if self.fault(pod, occupancy) is None else np.zeros_like(room)
+        if self.fault(pod, occupancy) is None:
+            return room
+
+        return np.zeros_like(room)
 
     def stays(self, pod: Pod, node: int, occupancy: Occupancy) -> bool:
-        wanted, devices = occupancy.storage.wanted(pod), occupancy.storage.devices
+        wanted = occupancy.storage.wanted(pod)
+        devices = occupancy.storage.devices
+
         # The pod is not counted itself, so one more such pod must fit where it is.
         kind = next((each.kind for each in wanted.on if each.includes(node)), None)
         if kind is None or devices is None:
             return super().stays(pod, node, occupancy)
+
         return super().stays(pod, node, occupancy) and devices.fits(kind, node)
 
 
 def _lacking(wanted: WantedDevices, occupancy: Occupancy) -> Bools | None:
-    """`lacking[n]`: no choice of devices of node `n` satisfies these claims; None if they need no devices.
+    """`lacking[n]`: no choice of devices of node `n` satisfies these claims; None if they need no
+    devices.
 
     Nodes that were not searched are closed for another reason, which is the one that is given.
     """
     devices = occupancy.storage.devices
     if devices is None or all(each.kind is None for each in wanted.on):
         return None
+
     lacking = np.zeros(len(occupancy.table), dtype=np.bool_)
     for each in wanted.on:
         if each.kind is None:
             continue
+
         here = devices.known(each.kind) == 0
-        here[devices.faulty(each.kind)] = False  # `narrowed` finds the fault again, in whatever plan it was found
+        # `narrowed` finds the fault again, in whatever plan it was found
+        here[devices.faulty(each.kind)] = False
+
         if wanted.other:
             here |= devices.lacking(wanted.other, each.kind)
+
         lacking |= here if each.nodes is None else here & each.nodes
+
     return lacking
 
 
 def places_left(pod: Pod, occupancy: Occupancy) -> int | None:
     """How many further pods can share the claims of this one; None if its claims set no limit."""
-    return min(occupancy.storage.places_left(pod).values(), default=None) if pod.claims else None
+    if pod.claims:
+        return min(occupancy.storage.places_left(pod).values(), default=None)
+
+    return None
 
 
 def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> Ints:
-    """`room`, reduced to the nodes with room for most of the next `count` pods. These are equal to this pod and may
-    share its claims.
+    """`room`, reduced to the nodes with room for most of the next `count` pods. These are equal to
+    this pod and may share its claims.
 
-    The first of these pods determines the node of all others, or the nodes that can use the same devices.
+    The first of these pods determines the node of all others, or the nodes that can use the same
+    devices.
     """
-    wanted, sharers = occupancy.storage.wanted(pod), min(count, occupancy.storage.shares(pod))
+    wanted = occupancy.storage.wanted(pod)
+    sharers = min(count, occupancy.storage.shares(pod))
     # The node is determined already.
     if sharers < 2 or wanted.at is not None or wanted.required or wanted.other:
         return room
-    devices, together = occupancy.storage.devices, room
+
+    devices = occupancy.storage.devices
+    together = room
+
     for each in wanted.on:
         if devices is not None and each.kind is not None:
             together = np.maximum(together, devices.room_together(each.kind, room))
+
     return np.where(together >= min(sharers, int(together.max(initial=0))), room, 0)
 
 

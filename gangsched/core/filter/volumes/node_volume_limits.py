@@ -1,7 +1,8 @@
-"""kube-scheduler's NodeVolumeLimits: the maximum number of volumes per CSI driver, from the CSINode.
+"""kube-scheduler's NodeVolumeLimits: the maximum number of volumes per CSI driver, from the
+CSINode.
 
-A volume used by several pods of a node counts once. Volumes attached without a pod (lingering VolumeAttachments) are
-not counted.
+A volume used by several pods of a node counts once. Volumes attached without a pod (lingering
+VolumeAttachments) are not counted.
 """
 
 from __future__ import annotations
@@ -27,24 +28,30 @@ class NodeVolumeLimits(ClaimFilter):
             yield RefusedNodes(REFUSED, room < 1)
 
     def room(self, pod: Pod, occupancy: Occupancy) -> Ints | None:
-        """`room[node]`: number of further pods with volumes like these that fit; None if no node declares a limit.
+        """`room[node]`: number of further pods with volumes like these that fit; None if no node
+        declares a limit.
 
         Exact for one pod; for several pods only if they share no volume.
         """
         storage = occupancy.storage
         disks = storage.needs(pod).disks if pod.claims else ()
         least: Ints | None = None
+
         for driver, count in Counter(driver for driver, _ in disks).items():
             limits = storage.limits(driver)
             if limits is None:
                 continue
+
             new = np.full(len(limits), count, dtype=np.int64)
             for disk in disks:
                 if disk[0] == driver:
                     # A disk that is attached there already takes no further place.
                     new[storage.attached_on(disk)] -= 1
+
             left = limits - storage.attached(driver)
-            # The divisor is at least 1 even where the result is not used: numpy evaluates both branches.
+            # The divisor is at least 1 even where the result is not used: numpy evaluates both
+            # branches.
             fits = np.where(new > 0, left // np.maximum(new, 1), np.iinfo(np.int64).max)
             least = fits if least is None else np.minimum(least, fits)
+
         return None if least is None else np.maximum(least, 0)

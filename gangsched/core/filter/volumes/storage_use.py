@@ -1,7 +1,8 @@
 """Storage in use while a plan is made, and the volumes picked for unbound claims.
 
-Invariant: usage starts from the snapshot's storage and follows every pod with claims that is placed or removed; undoing
-a move restores everything, including the picked volumes. Nothing is computed before the first pod with claims.
+Invariant: usage starts from the snapshot's storage and follows every pod with claims that is placed
+or removed; undoing a move restores everything, including the picked volumes. Nothing is computed
+before the first pod with claims.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from msgspec.structs import replace
 
 from gangsched.core.devices.device_use import DeviceUse
 from gangsched.core.filter.volumes.claim_devices import ClaimDevices, WantedDevices
-from gangsched.core.filter.volumes.claim_needs import RESERVATIONS_MAX, ClaimNeeds, Disk, NeedsOfPods, disk_of
+from gangsched.core.filter.volumes.claim_needs import (
+    RESERVATIONS_MAX,
+    ClaimNeeds,
+    Disk,
+    NeedsOfPods,
+    disk_of,
+)
 from gangsched.core.filter.volumes.extended_claims import ExtendedClaims
 from gangsched.core.filter.volumes.volume_matching import candidates, provisionable, reachable
 from gangsched.core.work import Work
@@ -45,11 +52,11 @@ class Matching:
 
 @dataclass(slots=True)
 class Taken:
-    """Claims and volumes that the plan has taken: pods by claim, claims by picked volume, nodes by claim to be
-    provisioned.
+    """Claims and volumes that the plan has taken: pods by claim, claims by picked volume, nodes by
+    claim to be provisioned.
 
-    `volume_of[claim]` is the inverse of `volumes`. `attached[disk][node]` counts the pods that use a disk on a node,
-    and `counts[driver][node]` the distinct disks attached.
+    `volume_of[claim]` is the inverse of `volumes`. `attached[disk][node]` counts the pods that use
+    a disk on a node, and `counts[driver][node]` the distinct disks attached.
     """
 
     users: Counter[str] = field(default_factory=Counter)
@@ -61,11 +68,11 @@ class Taken:
 
     def select(self, selected: tuple[Selection, ...], sign: int) -> None:
         """Mark the volumes picked for a pod as taken (+1) or free (-1)."""
-        for each in selected:
+        for selection in selected:
             for name, value, given in (
-                (each.volume, each.key, self.volumes),
-                (each.key, each.volume, self.volume_of),
-                (each.key, each.node, self.provisioned_on),
+                (selection.volume, selection.key, self.volumes),
+                (selection.key, selection.volume, self.volume_of),
+                (selection.key, selection.node, self.provisioned_on),
             ):
                 if sign > 0 and name and value:
                     given[name] = value
@@ -83,9 +90,9 @@ class Taken:
 class StorageUse:
     """Claims in use, volumes picked and disks attached at this point of the plan.
 
-    `needs` looks up the requirements of a pod's claims, and `reachable` the nodes that match terms. Both are separate
-    objects: with bound methods each plan would be a reference cycle, and collecting 50 such plans takes as long as
-    making one.
+    `needs` looks up the requirements of a pod's claims, and `reachable` the nodes that match terms.
+    Both are separate objects: with bound methods each plan would be a reference cycle, and
+    collecting 50 such plans takes as long as making one.
     """
 
     def __init__(
@@ -101,38 +108,53 @@ class StorageUse:
         self._work = Work() if work is None else work
         self.storage = storage
         self.needs = NeedsOfPods(storage, self._work)
-        self.reachable: Callable[[tuple[NodeSelectorTerm, ...] | None], Bools] = cache(partial(reachable, table=table))
+        self.reachable: Callable[[tuple[NodeSelectorTerm, ...] | None], Bools] = cache(
+            partial(reachable, table=table)
+        )
         self._limits: dict[str, Ints | None] = {}
         self._selected: dict[str, tuple[Selection, ...]] = {}
         self._left: dict[str, tuple[Selection, ...]] = {}
         self._matchings: dict[ClaimNeeds, tuple[int, Matching]] = {}
         self._version = 0
         self._consumers: dict[str, set[str]] | None = None
+
         # None unless devices are allocated: everything below then costs nothing.
         allocator = storage.allocator
-        self.devices = None if allocator is None else DeviceUse(table, allocator, self._work, self.reachable)
+        self.devices = (
+            None if allocator is None else DeviceUse(table, allocator, self._work, self.reachable)
+        )
         self.claim_devices = (
             None
             if self.devices is None
-            else ClaimDevices(table, storage, self.devices, ExtendedClaims(table, served), self._work, self.needs)
+            else ClaimDevices(
+                table,
+                storage,
+                self.devices,
+                ExtendedClaims(table, served),
+                self._work,
+                self.needs,
+            )
         )
 
-    # --- what is taken ----------------------------------------------------------------------------------------------
+    # --- what is taken ---------------------------------------------------------------------------
 
     def come(self, pod: Pod, node: int) -> None:
         """Place a pod with claims on a node and pick its volumes."""
         # Before the devices: the volumes are picked on the state in which the filters saw the node.
         self._move(pod, node, self._select(pod, node), +1)
         self._consume(pod, is_there=True)
+
         if self.claim_devices is not None:
             self.claim_devices.come(pod, node)
 
     def go(self, pod: Pod, node: int) -> None:
         """Remove a pod with claims from its node."""
-        # What was picked is remembered, since picking again after an undo might choose another volume.
+        # What was picked is remembered, since picking again after an undo might choose another
+        # volume.
         self._left[pod.uid] = self._selected.get(pod.uid, self.storage.selections.get(pod.uid, ()))
         self._move(pod, node, self._left[pod.uid], -1)
         self._consume(pod, is_there=False)
+
         if self.claim_devices is not None:
             self.claim_devices.go(pod, node)
 
@@ -140,6 +162,7 @@ class StorageUse:
         """Undo `go`: put the pod back on its node, with the volumes that were picked for it."""
         self._move(pod, node, self._left.pop(pod.uid), +1)
         self._consume(pod, is_there=True)
+
         if self.claim_devices is not None:
             self.claim_devices.come_back(pod, node)
 
@@ -148,19 +171,23 @@ class StorageUse:
         return self._selected.get(pod.uid, ()) if pod.claims else ()
 
     def places_left(self, pod: Pod) -> dict[str, int]:
-        """By key of each ResourceClaim that the pod may share with others: how many further pods can be consumers.
+        """By key of each ResourceClaim that the pod may share with others: how many further pods
+        can be consumers.
 
-        The API server refuses more than `RESERVATIONS_MAX` of them, and the bind of a pod that is none.
+        The API server refuses more than `RESERVATIONS_MAX` of them, and the bind of a pod that is
+        none.
         """
         shared = shared_claims(pod)
         if not shared:
             return {}
+
         if self._consumers is None:
             self._work.charge(len(self.storage.users) // 8)
             self._consumers = {}
             # In addition to what the claims say: the writes for these may be under way.
             for other, _ in self.storage.users.values():
                 self._consume(other, is_there=True)
+
         found: dict[str, int] = {}
         for use in shared:
             key = use.key(pod.namespace)
@@ -168,11 +195,13 @@ class StorageUse:
             if claim is not None and self.storage.consumer(pod, use) is None:
                 there = {*claim.reserved, *self._consumers.get(key, ())} - {pod.uid}
                 found[key] = max(0, RESERVATIONS_MAX - len(there))
+
         return found
 
     def _consume(self, pod: Pod, *, is_there: bool) -> None:
         if self._consumers is None:
             return
+
         for use in shared_claims(pod):
             consumers = self._consumers.setdefault(use.key(pod.namespace), set())
             (consumers.add if is_there else consumers.discard)(pod.uid)
@@ -185,6 +214,7 @@ class StorageUse:
             if _has_volumes(pod):
                 self._use(taken, pod, self.table.index.get(name, -1), +1)
                 taken.select(self.storage.selections.get(uid, ()), +1)
+
         return taken
 
     def _move(self, pod: Pod, node: int, selected: tuple[Selection, ...], sign: int) -> None:
@@ -193,6 +223,7 @@ class StorageUse:
             self._version += 1
             self._use(self._taken, pod, node, sign)
             self._taken.select(selected, sign)
+
         if sign > 0:
             self._selected[pod.uid] = selected
         else:
@@ -203,6 +234,7 @@ class StorageUse:
             key = use.key(pod.namespace)
             taken.users[key] += sign
             claim = self.storage.claims.get(key)
+
             disk = disk_of(claim, self.storage) if claim is not None and node >= 0 else None
             if disk is not None:
                 taken.attach(disk, node, sign, len(self.table))
@@ -211,18 +243,21 @@ class StorageUse:
         """Whether a placed pod uses this claim."""
         return self._taken.users[key] > 0
 
-    # --- limits -----------------------------------------------------------------------------------------------------
+    # --- limits ----------------------------------------------------------------------------------
 
     def limits(self, driver: str) -> Ints | None:
         """`limits[node]`: maximum number of volumes of a driver; None if no node declares one."""
         if driver not in self._limits:
             self._work.charge(len(self.storage.csi_nodes) // 2)
             limits = np.full(len(self.table), NO_LIMIT, dtype=np.int64)
+
             for name, csi_node in self.storage.csi_nodes.items():
                 if name in self.table.index:
                     limits[self.table.index[name]] = dict(csi_node.limits).get(driver, NO_LIMIT)
+
             # None: no node limits the driver, so its disks are not counted at all.
             self._limits[driver] = limits if (limits < NO_LIMIT).any() else None
+
         return self._limits[driver]
 
     def attached(self, driver: str) -> Ints:
@@ -232,48 +267,77 @@ class StorageUse:
     def attached_on(self, disk: Disk) -> list[int]:
         """Nodes on which a disk is attached."""
         known = self._taken.attached.get(disk)
-        return [node for node, count in known.items() if count > 0] if known else []
+        if known:
+            return [node for node, count in known.items() if count > 0]
 
-    # --- devices ----------------------------------------------------------------------------------------------------
+        return []
+
+    # --- devices ---------------------------------------------------------------------------------
 
     def allocated(self, pod: Pod, node: str) -> tuple[Selection, ...] | None:
-        """The decisions about the claims of a pod that the plan placed on this node; None if the plan found no devices
-        within its work.
+        """The decisions about the claims of a pod that the plan placed on this node; None if the
+        plan found no devices within its work.
         """
         decided = None if self.claim_devices is None else self.claim_devices.decided(pod, node)
-        return None if decided is None else self.selected(pod) + decided
+        if decided is None:
+            return None
+
+        return self.selected(pod) + decided
 
     def wanted(self, pod: Pod) -> WantedDevices:
-        """Devices that a pod needs; shared claims that already have devices are listed separately."""
-        return WantedDevices() if self.claim_devices is None or not pod.claims else self.claim_devices.wanted(pod)
+        """Devices that a pod needs; shared claims that already have devices are
+        listed separately.
+        """
+        if self.claim_devices is None or not pod.claims:
+            return WantedDevices()
+
+        return self.claim_devices.wanted(pod)
 
     def with_devices(self, pod: Pod, room: Ints) -> Ints:
-        """`room`, reduced on each node to the number of such pods for which the node has devices."""
-        wanted, devices = self.wanted(pod), self.devices
+        """`room`, reduced on each node to the number of such pods for which the node
+        has devices.
+        """
+        wanted = self.wanted(pod)
+        devices = self.devices
         for each in wanted.on if devices is not None else ():
             if devices is None or (each.kind is None and not wanted.other):
                 continue
+
             here = room if each.nodes is None else np.where(each.nodes, room, 0)
             found = here if each.kind is None else devices.room(each.kind, here)
+
             if wanted.other:  # what other pods of the plan use already must be usable here, too
-                found = np.where(devices.joins(wanted.other, each.kind, np.minimum(here, found)), found, 0)
+                found = np.where(
+                    devices.joins(wanted.other, each.kind, np.minimum(here, found)),
+                    found,
+                    0,
+                )
+
             # Pods placed after one that shares a claim use some of the same devices.
             found = np.where(found > 0, room, 0) if self.shares(pod) else np.minimum(room, found)
             room = found if each.nodes is None else np.where(each.nodes, found, room)
+
         return room
 
     def shares(self, pod: Pod) -> int:
-        """Largest number of pods that use the same unallocated claim as this pod; 0 if it shares none."""
-        return 0 if self.claim_devices is None or not pod.claims else self.claim_devices.shares(pod)
+        """Largest number of pods that use the same unallocated claim as this pod; 0 if it shares
+        none.
+        """
+        if self.claim_devices is None or not pod.claims:
+            return 0
 
-    # --- what pods need ---------------------------------------------------------------------------------------------
+        return self.claim_devices.shares(pod)
+
+    # --- what pods need --------------------------------------------------------------------------
 
     def derives_with(self, other: StorageUse) -> None:
         """Share the cached claim requirements of another ledger of the same plan."""
         self.needs.known = other.needs.known
 
     def serial(self, pod: Pod) -> bool:
-        """Whether placing such a pod may change the nodes that the next one may use, apart from volume limits."""
+        """Whether placing such a pod may change the nodes that the next one may use, apart from
+        volume limits.
+        """
         return self._is_special(pod) or self.is_joint(pod)
 
     def is_joint(self, pod: Pod) -> bool:
@@ -281,7 +345,11 @@ class StorageUse:
         devices = self.devices
         if devices is None or not pod.claims:
             return False
-        return any(each.kind is not None and devices.is_shared(each.kind) for each in self.wanted(pod).on)
+
+        return any(
+            wanted.kind is not None and devices.is_shared(wanted.kind)
+            for wanted in self.wanted(pod).on
+        )
 
     def _is_special(self, pod: Pod) -> bool:
         """Whether the pod's claims are unlike those of every other pod."""
@@ -289,12 +357,14 @@ class StorageUse:
         shared = any(use.key(pod.namespace) in self.storage.shared for use in pod.claims)
         limited = any(self.limits(driver) is not None for driver, _ in needs.disks)
         is_shared = (shared and limited) or bool(needs.sharing)
+
         return bool(needs.exclusive) or is_shared or any(map(self._own, needs.unbound))
 
     def pinned(self, pod: Pod) -> bool:
         """Whether existing volumes, or volumes being provisioned, determine where a pod can run."""
         if not pod.claims:
             return False
+
         needs = self.needs(pod)
         return bool(needs.bound) or any(claim.selected_node is not None for claim in needs.unbound)
 
@@ -302,55 +372,74 @@ class StorageUse:
         """Requests of the pod's unallocated claims; None if it has none."""
         if not pod.claims:
             return None
+
         needs = self.needs(pod)
-        return needs.kind if needs.extended is None else (needs.kind, needs.extended.like)
+        if needs.extended is None:
+            return needs.kind
+
+        return (needs.kind, needs.extended.like)
 
     def equivalence(self, pod: Pod) -> Hashable:
         """A key that is equal for pods whose claims have the same requirements."""
         if not pod.claims:
             return None
+
         self._work.charge(UNITS_TO_COMPARE)
         needs = self.needs(pod)
         if needs.problem is not None or self._is_special(pod):
             # Equivalent only to pods with exactly these claims.
             return (pod.namespace, pod.native_group, pod.claims)
+
         volumes = frozenset((volume.required, volume.zones) for volume in needs.bound)
         drivers = tuple(sorted(driver for driver, _ in needs.disks))
         devices = (frozenset(claim.required for claim in needs.devices), self.device_kind(pod))
         classes = frozenset(claim.storage_class for claim in needs.unbound)
+
         return (volumes, needs.volume_missing, drivers, classes, devices)
 
     def _own(self, claim: Claim) -> bool:
         """Whether an unbound claim is unlike every other claim of its class."""
         if claim.selected_node is not None or claim.key in self.storage.shared:
             return True
+
         return bool(self._of_class.get(claim.storage_class))
 
     @cached_property
     def _of_class(self) -> Mapping[str, list[Volume]]:
-        """Volumes that an unbound claim of a class might get: free ones, and those that are kept for some claim."""
+        """Volumes that an unbound claim of a class might get: free ones, and those that are kept
+        for some claim.
+        """
         bound = {claim.volume_name for claim in self.storage.claims.values() if claim.bound}
         found: dict[str, list[Volume]] = {}
+
         for volume in self.storage.volumes.values():
             if volume.name not in bound and (volume.available or volume.claim is not None):
                 found.setdefault(volume.storage_class, []).append(volume)
+
         return found
 
-    # --- volumes for unbound claims ---------------------------------------------------------------------------------
+    # --- volumes for unbound claims --------------------------------------------------------------
 
     def matching(self, needs: ClaimNeeds) -> Matching:
-        """The nodes on which every unbound claim can get a volume now, and the volume picked for each claim there."""
+        """The nodes on which every unbound claim can get a volume now, and the volume picked for
+        each claim there.
+        """
         known = self._matchings.get(needs)
         if known is not None and known[0] == self._version:
             return known[1]
+
         self._work.charge(10 + len(needs.unbound) * (10 + len(self.table) // 100))
         allowed = self.table.everywhere()
         picked: dict[str, PickedByNode] = {}
+
         for claim in needs.unbound:
-            # A claim with a selected node is being provisioned: a volume picked for it would be lost to others.
+            # A claim with a selected node is being provisioned: a volume picked for it would be
+            # lost to others.
             if claim.selected_node is None and not self._decided(claim):
                 picked[claim.key] = self._pick(claim, picked.values())
+
             allowed &= self._obtainable(claim, picked.get(claim.key, {}))
+
         matching = Matching(allowed, picked)
         self._matchings[needs] = (self._version, matching)
         return matching
@@ -360,34 +449,48 @@ class StorageUse:
         return claim.key in self._taken.provisioned_on or claim.key in self._taken.volume_of
 
     def _pick(self, claim: Claim, others: Iterable[PickedByNode]) -> PickedByNode:
-        """The smallest volume for the claim on each node, without those picked there for `others`."""
+        """The smallest volume for the claim on each node, without those picked there
+        for `others`.
+        """
         mine: PickedByNode = {}
         lacking = self.table.everywhere()
         of_class = self._of_class.get(claim.storage_class, ())
         self._work.charge(2 * len(of_class))
+
         for volume in candidates(claim, of_class, self._taken.volumes):
             nodes = np.flatnonzero(self.reachable(volume.required) & lacking).tolist()
             self._work.charge(15 + len(self.table) // 500 + len(nodes) // 3)
+
             for node in nodes:
                 # Two claims of one pod must not get the same volume on a node.
                 if not any(other.get(node) is volume for other in others):
                     mine[node] = volume
                     lacking[node] = False
+
             if len(mine) == len(self.table):
                 break
+
         return mine
 
     def _obtainable(self, claim: Claim, picked: PickedByNode) -> Bools:
-        """`obtainable[node]`: the claim has a volume picked there, or one can be made for that node."""
-        if (given := self.storage.volumes.get(self._taken.volume_of.get(claim.key, ""))) is not None:
+        """`obtainable[node]`: the claim has a volume picked there, or one can be made for that
+        node.
+        """
+        if (
+            given := self.storage.volumes.get(self._taken.volume_of.get(claim.key, ""))
+        ) is not None:
             return self.reachable(given.required)  # another member's node has decided it
+
         made = provisionable(self.storage.classes.get(claim.storage_class), self.table)
         node = claim.selected_node
-        # A volume to be provisioned for one node can be shared across nodes only with an access mode for many.
+        # A volume to be provisioned for one node can be shared across nodes only with an access
+        # mode for many.
         if node is None and not SHARED_MODES & set(claim.access_modes):
             node = self._taken.provisioned_on.get(claim.key)
+
         if node is not None:
             made &= self.table.having((node,))
+
         made[list(picked)] = True
         return made
 
@@ -395,44 +498,65 @@ class StorageUse:
         """The selection for each claim that is not ready, if the pod goes to `node`."""
         with self._work.unlimited():  # the pod is being placed, which must not be cut short
             needs = self.needs(pod)
+
         made = needs.extended.claim if needs.extended is not None else None
         reserved = tuple(
             Selection(
-                namespace=each.namespace,
-                name=each.name,
-                uid=each.uid,
+                namespace=claim.namespace,
+                name=claim.name,
+                uid=claim.uid,
                 reserve=True,
-                required=each.required,
-                consumer=needs.consumers.get(each.key),
-                makes=self.claim_devices.made(needs, node) if each is made and self.claim_devices is not None else None,
+                required=claim.required,
+                consumer=needs.consumers.get(claim.key),
+                makes=(
+                    self.claim_devices.made(needs, node)
+                    if claim is made and self.claim_devices is not None
+                    else None
+                ),
             )
-            for each in needs.devices
+            for claim in needs.devices
             # The pod of a claim that was created for it may not know of it yet.
-            if needs.users(pod, each).isdisjoint(each.reserved) or each is made
+            if needs.users(pod, claim).isdisjoint(claim.reserved) or claim is made
         )
+
         if not needs.unbound:
             return reserved
+
         picked = self.matching(needs).picked
         return reserved + tuple(
-            self._selection(claim, picked.get(claim.key, {}).get(node), node) for claim in needs.unbound
+            self._selection(claim, picked.get(claim.key, {}).get(node), node)
+            for claim in needs.unbound
         )
 
     def _selection(self, claim: Claim, volume: Volume | None, node: int) -> Selection:
         given = Selection(
-            namespace=claim.namespace, name=claim.name, uid=claim.uid, resource_version=claim.resource_version
+            namespace=claim.namespace,
+            name=claim.name,
+            uid=claim.uid,
+            resource_version=claim.resource_version,
         )
         if volume is not None:
             return replace(given, volume=volume.name, volume_version=volume.resource_version)
         if self._decided(claim):
             return given
+
         return replace(given, node=self.table.names[node])
 
 
 def shared_claims(pod: Pod) -> list[ClaimUse]:
-    """The ResourceClaims of a pod that other pods may use as well; those made from a template are its own."""
-    return [use for use in pod.claims if use.device and use.name and not use.ephemeral and not use.extended]
+    """The ResourceClaims of a pod that other pods may use as well; those made from a template are
+    its own.
+    """
+    result: list[ClaimUse] = []
+    for use in pod.claims:
+        if use.device and use.name and not use.ephemeral and not use.extended:
+            result.append(use)
+
+    return result
 
 
 def _has_volumes(pod: Pod) -> bool:
-    """Whether a pod has claims other than those for devices, which are followed by `core.devices`."""
+    """Whether a pod has claims other than those for devices, which are followed
+    by `core.devices`.
+    """
     return any(not use.device for use in pod.claims)

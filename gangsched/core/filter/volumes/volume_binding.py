@@ -1,4 +1,5 @@
-"""kube-scheduler's VolumeBinding: bound volumes are usable on the node, and unbound claims can be bound there.
+"""kube-scheduler's VolumeBinding: bound volumes are usable on the node, and unbound claims can be
+bound there.
 
 Invariant: `storage_use` picks the volumes when a pod is placed; nothing is reserved here.
 """
@@ -23,12 +24,19 @@ class VolumeBinding(ClaimFilter):
     several_reasons = True
 
     def pre_filter(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
-        return occupancy.storage.needs(pod).problem if pod.claims else None
+        if pod.claims:
+            return occupancy.storage.needs(pod).problem
+
+        return None
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         if not pod.claims:
             return
-        needs, storage, table = occupancy.storage.needs(pod), occupancy.storage, occupancy.table
+
+        needs = occupancy.storage.needs(pod)
+        storage = occupancy.storage
+        table = occupancy.table
+
         if needs.volume_missing:  # it is the only thing said of bound claims
             yield RefusedNodes(NO_VOLUME, table.everywhere())
         elif needs.bound:
@@ -36,6 +44,8 @@ class VolumeBinding(ClaimFilter):
             # One reason for all bound claims, as in kube-scheduler's FindPodVolumes.
             for volume in needs.bound:
                 usable &= storage.reachable(volume.required)
+
             yield RefusedNodes(NODE_CONFLICT, ~usable)
+
         if needs.unbound:
             yield RefusedNodes(NOTHING_TO_BIND, ~storage.matching(needs).allowed)

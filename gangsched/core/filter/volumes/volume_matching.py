@@ -1,7 +1,8 @@
-"""The volumes that an unbound claim can be bound to, and on which nodes, by the rules of the PersistentVolume
-controller.
+"""The volumes that an unbound claim can be bound to, and on which nodes, by the rules of the
+PersistentVolume controller.
 
-Invariant: nothing is reserved here. CSIStorageCapacity is ignored, and in-tree volumes are not translated to CSI.
+Invariant: nothing is reserved here. CSIStorageCapacity is ignored, and in-tree volumes are not
+translated to CSI.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from gangsched.model.storage import NO_PROVISIONER, Claim, StorageClass, Volume
 
 
 def reachable(required: tuple[NodeSelectorTerm, ...] | None, table: NodeTable) -> Bools:
-    """`reachable[node]`: the volume's node affinity matches the labels of the node; the node's name is not compared."""
+    """`reachable[node]`: the volume's node affinity matches the labels of the node; the node's name
+    is not compared.
+    """
     if required is None:
         return table.everywhere()
+
     # kube-scheduler compares volumes with the labels of a node object that has no name.
     terms = [term for term in required if all(field.operator == "NotIn" for field in term.fields)]
     if any(term.fields and not term.labels for term in terms):
         return table.everywhere()
+
     return any_term((NodeSelectorTerm(labels=term.labels) for term in terms), table)
 
 
@@ -33,21 +38,31 @@ def provisionable(known: StorageClass | None, table: NodeTable) -> Bools:
         return table.having(())
     if not known.topologies:
         return table.everywhere()
+
     return any_term((NodeSelectorTerm(labels=term) for term in known.topologies), table)
 
 
 def candidates(claim: Claim, volumes: Iterable[Volume], taken: Mapping[str, str]) -> list[Volume]:
-    """Volumes that the claim can be bound to, smallest first. If a volume is reserved for the claim, it is the only
-    candidate.
+    """Volumes that the claim can be bound to, smallest first. If a volume is reserved for the
+    claim, it is the only candidate.
 
-    `volumes` are the volumes of the claim's class; `taken` maps each volume picked in this plan to its claim's key.
+    `volumes` are the volumes of the claim's class; `taken` maps each volume picked in this plan to
+    its claim's key.
     """
-    suitable = [each for each in volumes if taken.get(each.name, claim.key) == claim.key and _suits(claim, each)]
-    kept = next((each for each in suitable if each.claim is not None and each.claim.means(claim)), None)
+    suitable = [
+        volume
+        for volume in volumes
+        if taken.get(volume.name, claim.key) == claim.key and _suits(claim, volume)
+    ]
+    kept = next(
+        (volume for volume in suitable if volume.claim is not None and volume.claim.means(claim)),
+        None,
+    )
     # A volume with a claimRef to this claim was bound by hand or by a bind that is under way.
     if kept is not None:
         return [kept]
-    free = (each for each in suitable if each.claim is None and _may_be_given(claim, each))
+
+    free = (volume for volume in suitable if volume.claim is None and _may_be_given(claim, volume))
     # The name breaks ties, so that a plan is deterministic.
     return sorted(free, key=lambda volume: (volume.capacity_bytes, volume.name))
 

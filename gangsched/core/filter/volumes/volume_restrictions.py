@@ -1,6 +1,8 @@
-"""kube-scheduler's VolumeRestrictions: only one pod in the cluster uses a ReadWriteOncePod claim at a time.
+"""kube-scheduler's VolumeRestrictions: only one pod in the cluster uses a ReadWriteOncePod claim at
+a time.
 
-Inline disks in a pod's spec (GCE, EBS, RBD, iSCSI) are ignored, because Kubernetes has removed their plugins.
+Inline disks in a pod's spec (GCE, EBS, RBD, iSCSI) are ignored, because Kubernetes has removed
+their plugins.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from gangsched.model.objects import Pod
 from gangsched.model.snapshot import RefusedNodes
 
 REFUSED = (
-    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already"
+    " in-use by another pod"
 )
 
 
@@ -20,5 +23,7 @@ class VolumeRestrictions(ClaimFilter):
     """All nodes, or none while another pod uses the claim."""
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
-        if pod.claims and any(map(occupancy.storage.in_use, occupancy.storage.needs(pod).exclusive)):
+        if pod.claims and any(
+            map(occupancy.storage.in_use, occupancy.storage.needs(pod).exclusive)
+        ):
             yield RefusedNodes(REFUSED, occupancy.table.everywhere())

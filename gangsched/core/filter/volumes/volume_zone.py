@@ -1,6 +1,8 @@
-"""kube-scheduler's VolumeZone: the zone and region labels of bound volumes must match the node's labels.
+"""kube-scheduler's VolumeZone: the zone and region labels of bound volumes must match the node's
+labels.
 
-A node without zone and region labels may use every volume. A volume's beta label also matches the GA label of the node.
+A node without zone and region labels may use every volume. A volume's beta label also matches the
+GA label of the node.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ def _allowed(volumes: Iterable[Volume], table: NodeTable) -> Bools:
             by_new = requirement_met(Requirement(NEW_LABEL[key], "In", values), table)
             # The new label counts only where the node lacks the old one.
             inside |= by_new & requirement_met(Requirement(key, "DoesNotExist"), table)
+
         mask &= inside
+
     # Single-zone clusters have no such labels at all.
     return mask | term_met(NOWHERE, table)

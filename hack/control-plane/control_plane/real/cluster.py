@@ -1,7 +1,9 @@
-"""A cluster of real nodes: etcd, the components of Kubernetes, and for each node a containerd and a kubelet.
+"""A cluster of real nodes: etcd, the components of Kubernetes, and for each node a containerd and a
+kubelet.
 
-Invariant: everything is a child of the keeper, so that it ends with its owner; what outlives containerd (shims,
-containers, mounts) is `host.clean_up`'s. All addresses are this machine's own, on bridges that the cluster makes.
+Invariant: everything is a child of the keeper, so that it ends with its owner; what outlives
+containerd (shims, containers, mounts) is `host.clean_up`'s. All addresses are this machine's own,
+on bridges that the cluster makes.
 """
 
 import concurrent.futures
@@ -54,9 +56,13 @@ state = "{folder}/run"
 
 
 class RealCluster:
-    """`nodes` real nodes, up while the `with` block runs. `say` gets a line of progress now and then."""
+    """`nodes` real nodes, up while the `with` block runs. `say` gets a line of progress now and
+    then.
+    """
 
-    def __init__(self, images: Images, *, nodes: int = 3, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, images: Images, *, nodes: int = 3, say: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.images, self._count, self._say = images, nodes, say
         self._keeping: Keeping | None = None
         self._lock: IO[str] | None = None
@@ -71,7 +77,9 @@ class RealCluster:
     def __enter__(self) -> Self:
         missing = [name for name in (KUBELET, KUBE_PROXY, APISERVER) if not (BIN / name).exists()]
         if missing:
-            raise ControlPlaneError(f"{', '.join(missing)} is not built: run `make real-node`, which builds it.")
+            raise ControlPlaneError(
+                f"{', '.join(missing)} is not built: run `make real-node`, which builds it."
+            )
         self._lock = host.STATE.with_suffix(".lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,18 +94,23 @@ class RealCluster:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stop()
 
-    # --- what tests do with it --------------------------------------------------------------------------------------
+    # --- what tests do with it -------------------------------------------------------------------
 
     def api(self) -> Api:
         """An administrator's client."""
         return Api(f"https://{ADDRESS}:{PORT}", self._context())
 
     def kubectl(self, *words: str | Path, text: str = "", within_s: float = WITHIN_S) -> str:
-        """What kubectl prints as administrator. Raises ControlPlaneError with what it says when it fails."""
+        """What kubectl prints as administrator. Raises ControlPlaneError with what it says when it
+        fails.
+        """
         return self._command(KUBECTL, *words, text=text, within_s=within_s)
 
     def helm(self, *words: str | Path, within_s: float = WITHIN_S) -> str:
@@ -128,26 +141,51 @@ class RealCluster:
 
     def kill_container(self, node: str, container_id: str) -> None:
         """SIGKILL to all processes of a container."""
-        run("ctr", "-a", self._socket(node), "-n", "k8s.io", "tasks", "kill", "-a", "-s", "SIGKILL", container_id)
+        run(
+            "ctr",
+            "-a",
+            self._socket(node),
+            "-n",
+            "k8s.io",
+            "tasks",
+            "kill",
+            "-a",
+            "-s",
+            "SIGKILL",
+            container_id,
+        )
 
     def rss_mb(self, node: str, container_id: str) -> float:
         """The working set of a container in MB, as `kubectl top` would show it."""
         document = json.loads(
-            run("ctr", "-a", self._socket(node), "-n", "k8s.io", "tasks", "metrics", "--format", "json", container_id)
+            run(
+                "ctr",
+                "-a",
+                self._socket(node),
+                "-n",
+                "k8s.io",
+                "tasks",
+                "metrics",
+                "--format",
+                "json",
+                container_id,
+            )
         )
         memory = document.get("memory", document)
         inactive = memory.get("total_inactive_file", memory.get("inactive_file", 0))
         usage = memory.get("usage", {})
         return (int(usage["usage"] if isinstance(usage, dict) else usage) - int(inactive)) / 1e6
 
-    # --- its life ---------------------------------------------------------------------------------------------------
+    # --- its life --------------------------------------------------------------------------------
 
     def _start(self) -> None:
         host.make_state()
         for folder in ("log", "pki"):
             (STATE / folder).mkdir(parents=True)
         host.save_parameters(STATE / "parameters")
-        netns = [line.split()[0] for line in run("ip", "netns", "list", quiet=True).splitlines() if line]
+        netns = [
+            line.split()[0] for line in run("ip", "netns", "list", quiet=True).splitlines() if line
+        ]
         (STATE / "namespaces").write_text("\n".join(netns))
         self._pids: dict[str, int] = {}
         self._keeping = Keeping(STATE / "log" / "keeper.log")
@@ -190,7 +228,9 @@ class RealCluster:
     def _write_kubeconfig(self, path: Path, name: str) -> None:
         folder = STATE / "pki"
         user = kubeconfig.certificate_user(folder / f"{name}.crt", folder / f"{name}.key")
-        kubeconfig.write(path, url=f"https://{ADDRESS}:{PORT}", ca=folder / "ca.crt", user=user, name="real-node")
+        kubeconfig.write(
+            path, url=f"https://{ADDRESS}:{PORT}", ca=folder / "ca.crt", user=user, name="real-node"
+        )
 
     def _start_control_plane(self) -> None:
         pki = STATE / "pki"
@@ -262,11 +302,15 @@ class RealCluster:
             (folder / part).mkdir(parents=True)
         run("ip", "addr", "add", f"{address}/32", "dev", BRIDGE)
         (folder / "cni" / "10-bridge.conflist").write_text(json.dumps(_network(number, folder)))
-        (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder, pause=self.images.pause.reference))
+        (folder / "containerd.toml").write_text(
+            CONTAINERD.format(folder=folder, pause=self.images.pause.reference)
+        )
         host.make_cgroup(name)
         assert self._authority is not None
         user = f"system:node:{name}"
-        self._authority.issue(user, group="system:nodes", file=name, names=(name,), addresses=(address,))
+        self._authority.issue(
+            user, group="system:nodes", file=name, names=(name,), addresses=(address,)
+        )
         self._write_kubeconfig(folder / "kubeconfig", name)
         (folder / "kubelet.yaml").write_text(json.dumps(_kubelet_config(name, folder, address)))
         self._start_containerd(name)
@@ -274,13 +318,29 @@ class RealCluster:
             # A reference by digest is made by the import, from the archive's index.
             repository, _, digest = image.reference.partition("@")
             by_digest = ("--digests", "--base-name", repository) if digest else ()
-            run("ctr", "-a", self._socket(name), "-n", "k8s.io", "images", "import", *by_digest, image.archive)
+            run(
+                "ctr",
+                "-a",
+                self._socket(name),
+                "-n",
+                "k8s.io",
+                "images",
+                "import",
+                *by_digest,
+                image.archive,
+            )
         self._start_kubelet(name)
 
     def _start_containerd(self, name: str) -> None:
-        self._run_as(f"containerd-{name}", "/usr/bin/containerd", "--config", STATE / name / "containerd.toml")
+        self._run_as(
+            f"containerd-{name}",
+            "/usr/bin/containerd",
+            "--config",
+            STATE / name / "containerd.toml",
+        )
         socket = self._socket(name)
-        asks = ("ctr", "-a", socket, "version")  # prints its own version, too, with or without an answer
+        # prints its own version, too, with or without an answer
+        asks = ("ctr", "-a", socket, "version")
         self._await(lambda: "Server:" in run(*asks, quiet=True), f"the containerd of {name}")
 
     def _start_kubelet(self, name: str) -> None:
@@ -295,7 +355,7 @@ class RealCluster:
             f"--node-ip={SUBNET}.{10 + int(name.rpartition('-')[2])}",
         )
 
-    # --- inside -----------------------------------------------------------------------------------------------------
+    # --- inside ----------------------------------------------------------------------------------
 
     def _run(self, name: str, *flags: str) -> None:
         self._run_as(name, BIN / name, *flags)
@@ -316,14 +376,24 @@ class RealCluster:
         context.load_cert_chain(STATE / "pki" / "admin.crt", STATE / "pki" / "admin.key")
         return context
 
-    def _command(self, program: Path, *words: str | Path, text: str = "", within_s: float = WITHIN_S) -> str:
+    def _command(
+        self, program: Path, *words: str | Path, text: str = "", within_s: float = WITHIN_S
+    ) -> str:
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(STATE)}
         argv = [str(word) for word in (program, *words)]
         done = subprocess.run(
-            argv, input=text, capture_output=True, text=True, timeout=within_s, check=False, env=environment
+            argv,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=within_s,
+            check=False,
+            env=environment,
         )
         if done.returncode:
-            raise ControlPlaneError(f"{program.name} {' '.join(argv[1:4])} …: {done.stderr.strip()[-600:]}")
+            raise ControlPlaneError(
+                f"{program.name} {' '.join(argv[1:4])} …: {done.stderr.strip()[-600:]}"
+            )
         return done.stdout
 
     def _await(self, holds: Callable[[], bool], what: str) -> None:
@@ -345,7 +415,10 @@ def _ready(api: Api) -> set[str]:
     return {
         node["metadata"]["name"]
         for node in api.list("/api/v1/nodes").items
-        if any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions", ()))
+        if any(
+            each["type"] == "Ready" and each["status"] == "True"
+            for each in node["status"].get("conditions", ())
+        )
     }
 
 
@@ -369,7 +442,9 @@ def _network(number: int, folder: Path) -> dict[str, object]:
 
 
 def _proxy_config(config: Path) -> dict[str, object]:
-    """One kube-proxy for all nodes, which share this machine's tables; it leaves connection tracking alone."""
+    """One kube-proxy for all nodes, which share this machine's tables; it leaves connection
+    tracking alone.
+    """
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -377,7 +452,12 @@ def _proxy_config(config: Path) -> dict[str, object]:
         "clusterCIDR": f"{PODS}.0.0/16",
         "clientConnection": {"kubeconfig": str(config)},
         "hostnameOverride": "node-1",
-        "conntrack": {"maxPerCore": 0, "min": 0, "tcpCloseWaitTimeout": "0s", "tcpEstablishedTimeout": "0s"},
+        "conntrack": {
+            "maxPerCore": 0,
+            "min": 0,
+            "tcpCloseWaitTimeout": "0s",
+            "tcpEstablishedTimeout": "0s",
+        },
         "healthzBindAddress": "127.0.0.1:20256",
         "metricsBindAddress": "127.0.0.1:20249",
         "nodePortAddresses": [f"{SUBNET}.0/24"],

@@ -1,7 +1,7 @@
 """The machine under the nodes: what it must have, and what is put back in order on it.
 
-Invariant: a machine that cannot carry real nodes is `UnsuitableError` with one sentence, before anything is changed on
-it.
+Invariant: a machine that cannot carry real nodes is `UnsuitableError` with one sentence, before
+anything is changed on it.
 """
 
 import contextlib
@@ -29,8 +29,9 @@ PACKAGES = {
 }
 #: Files of a fixed place, so that the next run finds what a killed one left.
 STATE = Path("/var/tmp/gangsched-real-node")
-#: Three nodes unpack about 2 GB. They are kept in memory where much more of it is free: on a disk that is told of every
-#: block that becomes free (mount option `discard`) their removal takes minutes.
+#: Three nodes unpack about 2 GB. They are kept in memory where much more of it is free: on a disk
+#: that is told of every block that becomes free (mount option `discard`) their removal takes
+#: minutes.
 STATE_BYTES, FREE_BYTES = 6 << 30, 10 << 30
 BRIDGE, POD_BRIDGE = "gsrn0", "gsrn-pods"
 CGROUP = "gangsched-real-node"
@@ -54,7 +55,9 @@ class UnsuitableError(Exception):
 
 
 def run(*argv: str | Path, within_s: float = 120.0, quiet: bool = False, **environment: str) -> str:
-    """Run a program to its end; what it prints. Raises RuntimeError with the end of its errors unless `quiet`."""
+    """Run a program to its end; what it prints. Raises RuntimeError with the end of its errors
+    unless `quiet`.
+    """
     done = subprocess.run(
         [str(word) for word in argv],
         capture_output=True,
@@ -65,14 +68,18 @@ def run(*argv: str | Path, within_s: float = 120.0, quiet: bool = False, **envir
     )
     if done.returncode and not quiet:
         told = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]
-        raise RuntimeError(f"{' '.join(map(str, argv[:4]))} … ended with {done.returncode}: {' | '.join(told)}")
+        raise RuntimeError(
+            f"{' '.join(map(str, argv[:4]))} … ended with {done.returncode}: {' | '.join(told)}"
+        )
     return done.stdout
 
 
 def prepare() -> None:
     """Install what is missing. Raises UnsuitableError."""
     if os.geteuid() != 0:
-        raise UnsuitableError("real nodes need root: containers, network namespaces and cgroups are made")
+        raise UnsuitableError(
+            "real nodes need root: containers, network namespaces and cgroups are made"
+        )
     missing = [name for name, file in PACKAGES.items() if not Path(file).exists()]
     if missing:
         names = f"real nodes need {', '.join(missing)}, which"
@@ -88,23 +95,41 @@ def prepare() -> None:
 
 
 def _try_kernel() -> None:
-    """Mount an overlay, and make a bridge and a table, as the nodes will. Raises UnsuitableError."""
+    """Mount an overlay, and make a bridge and a table, as the nodes will.
+    Raises UnsuitableError.
+    """
     STATE.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="gangsched-try-", dir=STATE.parent))
     try:
-        lower, upper, work, merged = (folder / name for name in ("lower", "upper", "work", "merged"))
+        lower, upper, work, merged = (
+            folder / name for name in ("lower", "upper", "work", "merged")
+        )
         for each in (lower, upper, work, merged):
             each.mkdir()
         layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
         for what, make, undo in (
-            ("overlayfs", ("mount", "-t", "overlay", "overlay", "-o", layers, merged), ("umount", merged)),
-            ("bridges", ("ip", "link", "add", "gsrn-try", "type", "bridge"), ("ip", "link", "del", "gsrn-try")),
-            ("nf_tables", ("nft", "add", "table", "ip", "gsrn-try"), ("nft", "delete", "table", "ip", "gsrn-try")),
+            (
+                "overlayfs",
+                ("mount", "-t", "overlay", "overlay", "-o", layers, merged),
+                ("umount", merged),
+            ),
+            (
+                "bridges",
+                ("ip", "link", "add", "gsrn-try", "type", "bridge"),
+                ("ip", "link", "del", "gsrn-try"),
+            ),
+            (
+                "nf_tables",
+                ("nft", "add", "table", "ip", "gsrn-try"),
+                ("nft", "delete", "table", "ip", "gsrn-try"),
+            ),
         ):
             try:
                 run(*make)
             except RuntimeError as error:
-                raise UnsuitableError(f"real nodes need {what}, which this kernel does not give us: {error}") from error
+                raise UnsuitableError(
+                    f"real nodes need {what}, which this kernel does not give us: {error}"
+                ) from error
             run(*undo)
         if not cgroup_roots():
             raise UnsuitableError("real nodes need cgroups, and none are mounted")
@@ -116,11 +141,17 @@ def cgroup_roots() -> list[Path]:
     """The root of cgroup v2, or of each controller of v1."""
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS]
-    return [path for path in CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()] if CGROUPS.is_dir() else []
+    return (
+        [path for path in CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
+        if CGROUPS.is_dir()
+        else []
+    )
 
 
 def make_cgroup(name: str) -> None:
-    """A cgroup under all roots; a new cpuset of v1 is empty, and takes no process until it is told its CPUs."""
+    """A cgroup under all roots; a new cpuset of v1 is empty, and takes no process until it is told
+    its CPUs.
+    """
     for root in cgroup_roots():
         path = root
         for part in Path(CGROUP, name).parts:
@@ -130,7 +161,8 @@ def make_cgroup(name: str) -> None:
                 if (path / file).exists() and (path.parent / file).read_text().strip():
                     with contextlib.suppress(OSError):
                         (path / file).write_text((path.parent / file).read_text())
-        # All containers are one group, which otherwise has the share of a single busy process beside it.
+        # All containers are one group, which otherwise has the share of a single busy process
+        # beside it.
         for file, share in SHARES.items():
             if (root / CGROUP / file).exists():
                 (root / CGROUP / file).write_text(share)
@@ -141,17 +173,29 @@ def make_state() -> None:
     STATE.mkdir(parents=True)
     free = re.search(r"^MemAvailable: +(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
     if free is not None and int(free[1]) * 1024 >= FREE_BYTES:
-        run("mount", "-t", "tmpfs", "-o", f"size={STATE_BYTES},mode=755", "gangsched-real-node", STATE)
+        run(
+            "mount",
+            "-t",
+            "tmpfs",
+            "-o",
+            f"size={STATE_BYTES},mode=755",
+            "gangsched-real-node",
+            STATE,
+        )
 
 
 def save_parameters(file: Path) -> None:
     """Note the kernel parameters, for `clean_up`."""
     found = {name: Path("/proc/sys", name) for name in PARAMETERS}
-    file.write_text("".join(f"{name}={path.read_text()}" for name, path in found.items() if path.exists()))
+    file.write_text(
+        "".join(f"{name}={path.read_text()}" for name, path in found.items() if path.exists())
+    )
 
 
 def clean_up() -> None:
-    """Remove all that a cluster left, however it ended; idempotent, and quick where there is nothing."""
+    """Remove all that a cluster left, however it ended; idempotent, and quick where there is
+    nothing.
+    """
     if not STATE.exists():
         return
     _end_processes()
@@ -182,7 +226,9 @@ def end_containers(node: str) -> None:
 
 
 def _end_processes() -> None:
-    """End what runs from STATE: shims, and the containers in our cgroups, outlive the containerd that started them."""
+    """End what runs from STATE: shims, and the containers in our cgroups, outlive the containerd
+    that started them.
+    """
     for _ in range(50):
         pids = {*_pids_with(str(STATE)), *_pids_in_cgroups()} - {os.getpid()}
         if not pids:
@@ -212,9 +258,15 @@ def _pids_in_cgroups(node: str = "") -> Iterable[int]:
 
 
 def _unmount() -> None:
-    """Unmount what is mounted below STATE, the deepest first, and remove the network namespaces of pods."""
-    namespaces = (STATE / "namespaces").read_text().split() if (STATE / "namespaces").exists() else None
-    for mount in sorted((mount for mount in _mounts() if mount.startswith(f"{STATE}/")), reverse=True):
+    """Unmount what is mounted below STATE, the deepest first, and remove the network namespaces of
+    pods.
+    """
+    namespaces = (
+        (STATE / "namespaces").read_text().split() if (STATE / "namespaces").exists() else None
+    )
+    for mount in sorted(
+        (mount for mount in _mounts() if mount.startswith(f"{STATE}/")), reverse=True
+    ):
         run("umount", "-l", mount, quiet=True)
     if namespaces is not None:
         for line in run("ip", "netns", "list", quiet=True).splitlines():

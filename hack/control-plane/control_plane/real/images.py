@@ -1,7 +1,9 @@
-"""Images without a registry: pause, a stand-in for python:3.13-slim from Debian, and gangsched by its own Dockerfile.
+"""Images without a registry: pause, a stand-in for python:3.13-slim from Debian, and gangsched by
+its own Dockerfile.
 
-Invariant: the project's Dockerfile is built as it is. An archive appears under its name only when it is complete, and
-is made again when what it is made of has changed. Nothing is written but below the cache folder.
+Invariant: the project's Dockerfile is built as it is. An archive appears under its name only when
+it is complete, and is made again when what it is made of has changed. Nothing is written but below
+the cache folder.
 """
 
 import hashlib
@@ -25,7 +27,13 @@ BASE = "docker.io/library/python:3.13-slim"
 GANGSCHED = "ghcr.io/gangsched/gangsched:0.1.0"
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 #: What a registry's python image does not need, and what of Debian is only for people.
-WASTE = ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
+WASTE = (
+    "var/cache/apt/archives",
+    "var/lib/apt/lists",
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+)
 
 
 @dataclass(frozen=True)
@@ -59,11 +67,17 @@ def build(say: Callable[[str], None]) -> Images:
     (CACHE / "images").mkdir(parents=True, exist_ok=True)
     pause = _made("pause", PAUSE, _text(ROOT / "hack" / "real-node" / "pause"), _pause, say)
     python = _made("python", BASE, SUITE, _python, say)
-    return Images(pause, python, _made("gangsched", GANGSCHED, "".join(map(_text, _sources())), _gangsched, say))
+    return Images(
+        pause,
+        python,
+        _made("gangsched", GANGSCHED, "".join(map(_text, _sources())), _gangsched, say),
+    )
 
 
 def export(image: Image, archive: Path) -> str:
-    """Write a built image as an OCI archive; returns the digest by which a registry would serve it."""
+    """Write a built image as an OCI archive; returns the digest by which a registry would
+    serve it.
+    """
     archive.unlink(missing_ok=True)
     digest = archive.with_suffix(".digest")
     words = ("--digestfile", digest, image.reference, f"oci-archive:{archive}:{image.reference}")
@@ -73,8 +87,13 @@ def export(image: Image, archive: Path) -> str:
     return found
 
 
-def _made(name: str, reference: str, source: str, make: Callable[[], None], say: Callable[[str], None]) -> Image:
-    image, stamp = Image(reference, CACHE / "images" / f"{name}.tar"), CACHE / "images" / f"{name}.stamp"
+def _made(
+    name: str, reference: str, source: str, make: Callable[[], None], say: Callable[[str], None]
+) -> Image:
+    image, stamp = (
+        Image(reference, CACHE / "images" / f"{name}.tar"),
+        CACHE / "images" / f"{name}.stamp",
+    )
     wanted = hashlib.sha256(source.encode()).hexdigest()
     if not (image.archive.exists() and stamp.exists() and stamp.read_text() == wanted):
         say(f"building the image {reference}")
@@ -89,10 +108,19 @@ def _made(name: str, reference: str, source: str, make: Callable[[], None], say:
 
 def _sources() -> Iterator[Path]:
     """The files that the Dockerfile copies, and itself."""
-    for name in ("Dockerfile", ".dockerignore", "pyproject.toml", "uv.lock", "README.md", "LICENSE"):
+    for name in (
+        "Dockerfile",
+        ".dockerignore",
+        "pyproject.toml",
+        "uv.lock",
+        "README.md",
+        "LICENSE",
+    ):
         yield ROOT / name
     yield ROOT / "hack" / "image" / "trim.py"
-    yield from sorted(path for path in (ROOT / "gangsched").rglob("*") if path.suffix != ".pyc" and path.is_file())
+    yield from sorted(
+        path for path in (ROOT / "gangsched").rglob("*") if path.suffix != ".pyc" and path.is_file()
+    )
 
 
 def _text(path: Path) -> str:
@@ -108,7 +136,13 @@ def _buildah(*words: str | Path, within_s: float = 900.0) -> str:
 
 def _pause() -> None:
     program = CACHE / "pause"
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local", "GOFLAGS": "-trimpath"}
+    environment = {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOWORK": "off",
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-trimpath",
+    }
     subprocess.run(
         [_go(), "build", "-ldflags", "-s -w", "-o", program, "."],
         cwd=ROOT / "hack" / "real-node" / "pause",
@@ -123,13 +157,17 @@ def _pause() -> None:
 
 
 def _go() -> str:
-    """The toolchain that built the control plane: that of PATH, or the one that build.py installed."""
+    """The toolchain that built the control plane: that of PATH, or the one that
+    build.py installed.
+    """
     private = sorted((ROOT / ".cache" / "control-plane").glob("go-*/bin/go"))
     return str(private[-1]) if private else shutil.which("go") or "go"
 
 
 def _python() -> None:
-    """Debian's Python where an image from Docker has its own, and pip, which the Dockerfile begins with."""
+    """Debian's Python where an image from Docker has its own, and pip, which the Dockerfile begins
+    with.
+    """
     root = CACHE / SUITE
     if not root.exists():
         partial = root.with_suffix(".partial")
@@ -154,8 +192,19 @@ def _python() -> None:
         marker.unlink()
     (wheel,) = (root / "usr/share/python-wheels").glob("pip-*.whl")
     pip = f"/usr/share/python-wheels/{wheel.name}"
-    run("chroot", root, "python3", f"{pip}/pip", "install", "-q", "--root-user-action=ignore", "--no-index", pip)
-    # The machine's authorities: it may reach the package index through a proxy that has one of its own.
+    run(
+        "chroot",
+        root,
+        "python3",
+        f"{pip}/pip",
+        "install",
+        "-q",
+        "--root-user-action=ignore",
+        "--no-index",
+        pip,
+    )
+    # The machine's authorities: it may reach the package index through a proxy that has one of its
+    # own.
     shutil.copyfile(AUTHORITIES, root / "etc/ssl/certs/ca-certificates.crt")
     for waste in WASTE:
         shutil.rmtree(root / waste, ignore_errors=True)
@@ -163,14 +212,21 @@ def _python() -> None:
     _buildah("copy", "-q", container, root, "/")
     path = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
     authorities = "/etc/ssl/certs/ca-certificates.crt"
-    variables = {"PATH": path, "LANG": "C.UTF-8", "PIP_CERT": authorities, "SSL_CERT_FILE": authorities}
+    variables = {
+        "PATH": path,
+        "LANG": "C.UTF-8",
+        "PIP_CERT": authorities,
+        "SSL_CERT_FILE": authorities,
+    }
     flags = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
     _buildah("config", "--cmd", "python3", *flags, container)
     _buildah("commit", "-q", "--rm", container, BASE)
 
 
 def _detach(root: Path) -> None:
-    """Unmount what debootstrap mounts for maintainer scripts; it cannot itself while anybody else reads there."""
+    """Unmount what debootstrap mounts for maintainer scripts; it cannot itself while anybody else
+    reads there.
+    """
     for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
         if line.split()[4].startswith(f"{root}/"):
             run("umount", "-l", line.split()[4])
@@ -181,7 +237,9 @@ def _mirror() -> tuple[str, ...]:
     sources = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
     for file in (file for file in sources if file.is_file()):
         for line in file.read_text(errors="replace").splitlines():
-            found = re.match(r"(?:URIs:\s*|deb\s+(?:\[.*\]\s+)?)(https?://\S+/debian)/?(?:\s|$)", line)
+            found = re.match(
+                r"(?:URIs:\s*|deb\s+(?:\[.*\]\s+)?)(https?://\S+/debian)/?(?:\s|$)", line
+            )
             if found:
                 return (found[1],)
     return ()

@@ -1,4 +1,6 @@
-"""PodGangs of Grove: a gang for each podgroup, which are a tree or are refused (docs/semantics/dialects.md)."""
+"""PodGangs of Grove: a gang for each podgroup, which are a tree or are refused
+(docs/semantics/dialects.md).
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,20 @@ def config(names: list[Any], required: Any = None) -> dict[str, Any]:
     return {"name": "c", "podGroupNames": names, "topologyConstraint": pack(required)}
 
 
-def read(*podgroups: Any, uid: str = "u", status: Any = None, annotations: Any = None, **spec: Any) -> PodGroup:
+def read(
+    *podgroups: Any, uid: str = "u", status: Any = None, annotations: Any = None, **spec: Any
+) -> PodGroup:
     """PodGang ns/svc with these podgroups, as the API server returns it."""
-    metadata = {"namespace": "ns", "name": "svc", "uid": uid, "creationTimestamp": "2024-05-01T12:00:01Z"}
-    body = {"metadata": {**metadata, "annotations": annotations}, "spec": {"podgroups": list(podgroups), **spec}}
+    metadata = {
+        "namespace": "ns",
+        "name": "svc",
+        "uid": uid,
+        "creationTimestamp": "2024-05-01T12:00:01Z",
+    }
+    body = {
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {"podgroups": list(podgroups), **spec},
+    }
     return parse_pod_group({"apiVersion": f"{keys.GROVE}/v1alpha1", **body, "status": status or {}})
 
 
@@ -45,7 +57,9 @@ def clique(name: str, number: int, first: int = 0) -> list[Pod]:
     """Pods of a podgroup as Grove labels them."""
     labels = {keys.GROVE_GANG: "svc", keys.GROVE_CLIQUE: name}
     metadata = keys.pod_gang_metadata(labels, {})
-    return [pod(f"{name}-{index}", gang_metadata=metadata) for index in range(first, first + number)]
+    return [
+        pod(f"{name}-{index}", gang_metadata=metadata) for index in range(first, first + number)
+    ]
 
 
 def test_each_podgroup_is_a_child_of_one_tree() -> None:
@@ -61,14 +75,22 @@ def test_each_podgroup_is_a_child_of_one_tree() -> None:
 
 
 def test_levels_of_the_whole_are_those_of_the_tree() -> None:
-    """Required binds the tree; preferred is a part's own first; an annotation comes before the field (A4)."""
+    """Required binds the tree; preferred is a part's own first; an annotation comes before the
+    field (A4).
+    """
     whole = read(
-        podgroup("a", topologyConstraint=pack(preferred=RACK)), podgroup("b"), topologyConstraint=pack(ZONE, ZONE)
+        podgroup("a", topologyConstraint=pack(preferred=RACK)),
+        podgroup("b"),
+        topologyConstraint=pack(ZONE, ZONE),
     )
     assert {(part.topology, part.tree_topology) for part in whole.parts} == {((), (ZONE,))}
     preferred = [dict(part.gang_metadata)[keys.PREFERRED_TOPOLOGY[0]] for part in whole.parts]
     assert preferred == [RACK, ZONE]
-    stated = read(podgroup("a"), topologyConstraint=pack(None, ZONE), annotations={keys.PREFERRED_TOPOLOGY[0]: RACK})
+    stated = read(
+        podgroup("a"),
+        topologyConstraint=pack(None, ZONE),
+        annotations={keys.PREFERRED_TOPOLOGY[0]: RACK},
+    )
     assert dict(stated.parts[0].gang_metadata)[keys.PREFERRED_TOPOLOGY[0]] == RACK
 
 
@@ -100,24 +122,41 @@ def test_defaults_and_unknown_fields_ask_for_nothing(spec: dict[str, Any]) -> No
 
 
 def test_a_podgroup_without_a_minimum_shares_the_required_domain() -> None:
-    """I9: it is in the tree where a level binds it, of the whole or of a config; elsewhere its pods start alone."""
+    """I9: it is in the tree where a level binds it, of the whole or of a config; elsewhere its pods
+    start alone.
+    """
     entries = (podgroup("a"), podgroup("b"), podgroup("c", 0))
     whole = read(*entries, topologyConstraint=pack(ZONE))
     assert {dict(part.gang_metadata)[keys.PARENT[0]] for part in whole.parts} == {"svc"}
     assert {part.tree_topology for part in whole.parts} == {(ZONE,)}
     some = read(*entries, topologyConstraintGroupConfigs=[config(["a", "c"], RACK)])
     parents = {part.name: dict(part.gang_metadata).get(keys.PARENT[0], "") for part in some.parts}
-    assert parents == {"a": "svc.together-0", "b": "svc", "c": "svc.together-0", "svc.together-0": "svc"}
+    assert parents == {
+        "a": "svc.together-0",
+        "b": "svc",
+        "c": "svc.together-0",
+        "svc.together-0": "svc",
+    }
     alone = read(*entries)
-    assert [keys.PARENT[0] in dict(part.gang_metadata) for part in alone.parts] == [True, True, False]
+    assert [keys.PARENT[0] in dict(part.gang_metadata) for part in alone.parts] == [
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["one minimum", "two minimums"])
 def test_pods_without_a_minimum_start_in_the_domain_of_the_whole(number: int) -> None:
-    """I9: after all minimums, and nowhere else; with one podgroup that has a minimum as with several."""
+    """I9: after all minimums, and nowhere else; with one podgroup that has a minimum as with
+    several.
+    """
     world = World(*(node(f"n{index}", 2, labels={RACK: f"r{index % 2}"}) for index in range(4)))
     names = ["a", "b"][:number]
-    world.declare(read(*(podgroup(name, 1) for name in names), podgroup("c", 0), topologyConstraint=pack(RACK)))
+    world.declare(
+        read(
+            *(podgroup(name, 1) for name in names), podgroup("c", 0), topologyConstraint=pack(RACK)
+        )
+    )
     world.create(clique("c", 6))
     assert world.advance(2).bound() == {}
     world.create(*(clique(name, 1) for name in names))
@@ -135,24 +174,72 @@ def test_pods_without_a_minimum_start_in_the_domain_of_the_whole(number: int) ->
             {},
             "a podgroup of PodGang ns/svc has no name, or the name of another one",
         ),
-        ([podgroup("a"), "b"], {}, "a podgroup of PodGang ns/svc has no name, or the name of another one"),
-        ([podgroup("a"), podgroup("a")], {}, "a podgroup of PodGang ns/svc has no name, or the name of another one"),
-        ([podgroup("a"), podgroup("b", "two")], {}, 'minReplicas "two" of podgroup b of PodGang ns/svc is not a count'),
-        ([podgroup("a", True)], {}, 'minReplicas "True" of podgroup a of PodGang ns/svc is not a count'),
-        ([podgroup("a", -1)], {}, 'minReplicas "-1" of podgroup a of PodGang ns/svc is not a count'),
-        ([podgroup("a")], {"topologyConstraint": pack("no label")}, "topologyConstraint of PodGang ns/svc names a"),
-        ([podgroup("a")], {"topologyConstraint": pack(7)}, "topologyConstraint of PodGang ns/svc names a level"),
-        ([podgroup("a")], {"topologyConstraint": [RACK]}, "topologyConstraint of PodGang ns/svc cannot be read"),
-        ([podgroup("a", topologyConstraint=1)], {}, "topologyConstraint of podgroup a of PodGang ns/svc can"),
+        (
+            [podgroup("a"), "b"],
+            {},
+            "a podgroup of PodGang ns/svc has no name, or the name of another one",
+        ),
+        (
+            [podgroup("a"), podgroup("a")],
+            {},
+            "a podgroup of PodGang ns/svc has no name, or the name of another one",
+        ),
+        (
+            [podgroup("a"), podgroup("b", "two")],
+            {},
+            'minReplicas "two" of podgroup b of PodGang ns/svc is not a count',
+        ),
+        (
+            [podgroup("a", True)],
+            {},
+            'minReplicas "True" of podgroup a of PodGang ns/svc is not a count',
+        ),
+        (
+            [podgroup("a", -1)],
+            {},
+            'minReplicas "-1" of podgroup a of PodGang ns/svc is not a count',
+        ),
+        (
+            [podgroup("a")],
+            {"topologyConstraint": pack("no label")},
+            "topologyConstraint of PodGang ns/svc names a",
+        ),
+        (
+            [podgroup("a")],
+            {"topologyConstraint": pack(7)},
+            "topologyConstraint of PodGang ns/svc names a level",
+        ),
+        (
+            [podgroup("a")],
+            {"topologyConstraint": [RACK]},
+            "topologyConstraint of PodGang ns/svc cannot be read",
+        ),
+        (
+            [podgroup("a", topologyConstraint=1)],
+            {},
+            "topologyConstraint of podgroup a of PodGang ns/svc can",
+        ),
         ([podgroup("a")], {"topologyConstraintGroupConfigs": 1}, f"{CONFIGS} cannot be read"),
         (
             [podgroup("a")],
             {"topologyConstraintGroupConfigs": [1]},
             f"{CONFIGS} does not name podgroups of this PodGang",
         ),
-        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config([{}])]}, f"{CONFIGS} does not name"),
-        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config(["x"])]}, f"{CONFIGS} does not name"),
-        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config(["a"])] * 2}, f"{CONFIGS} names a podgroup twice"),
+        (
+            [podgroup("a")],
+            {"topologyConstraintGroupConfigs": [config([{}])]},
+            f"{CONFIGS} does not name",
+        ),
+        (
+            [podgroup("a")],
+            {"topologyConstraintGroupConfigs": [config(["x"])]},
+            f"{CONFIGS} does not name",
+        ),
+        (
+            [podgroup("a")],
+            {"topologyConstraintGroupConfigs": [config(["a"])] * 2},
+            f"{CONFIGS} names a podgroup twice",
+        ),
         (
             [podgroup("a")],
             {"topologyConstraintGroupConfigs": [config(["a"], 7)]},
@@ -160,7 +247,9 @@ def test_pods_without_a_minimum_start_in_the_domain_of_the_whole(number: int) ->
         ),
     ],
 )
-def test_a_tree_or_level_that_cannot_be_read_refuses(podgroups: list[Any], spec: dict[str, Any], said: str) -> None:
+def test_a_tree_or_level_that_cannot_be_read_refuses(
+    podgroups: list[Any], spec: dict[str, Any], said: str
+) -> None:
     """A5: every part that can be named waits."""
     whole = read(*podgroups, **spec)
     assert whole.parts
@@ -169,7 +258,9 @@ def test_a_tree_or_level_that_cannot_be_read_refuses(podgroups: list[Any], spec:
 
 
 def test_a_podgroup_without_a_minimum_is_not_waited_for() -> None:
-    """A part of minimum 0 is ready as it is; its members start each by itself, whether or not it has any."""
+    """A part of minimum 0 is ready as it is; its members start each by itself, whether or not it
+    has any.
+    """
     whole = read(podgroup("a", 0), podgroup("b", 1))
     assert [(part.name, part.speaks) for part in whole.parts] == [("b", True), ("a", False)]
     world = World(node("n", 8))
@@ -184,13 +275,19 @@ def test_a_podgroup_without_a_minimum_is_not_waited_for() -> None:
 def test_podgroups_that_are_no_list_make_no_gang() -> None:
     """A5: their pods wait for them."""
     metadata = {"namespace": "ns", "name": "svc", "uid": "u"}
-    body = {"apiVersion": f"{keys.GROVE}/v1alpha1", "metadata": metadata, "spec": {"podgroups": {"a": 1}}}
+    body = {
+        "apiVersion": f"{keys.GROVE}/v1alpha1",
+        "metadata": metadata,
+        "spec": {"podgroups": {"a": 1}},
+    }
     whole = parse_pod_group(body)
     assert whole.parts == ()
     assert whole.invalid[0].startswith("spec.podgroups ")
 
 
-@pytest.mark.parametrize("spec", [{"priorityClassName": "high"}, {"reuseReservationRef": {"name": "old"}}])
+@pytest.mark.parametrize(
+    "spec", [{"priorityClassName": "high"}, {"reuseReservationRef": {"name": "old"}}]
+)
 def test_what_has_no_effect_is_told_by_the_first_part(spec: dict[str, Any]) -> None:
     """A2: once, not for each podgroup."""
     first, second = read(podgroup("a"), podgroup("b"), **spec).parts
@@ -231,26 +328,36 @@ def test_levels_of_one_podgroup_or_all_may_be_configured() -> None:
     configs = [config(["a"], RACK)]
     whole = read(podgroup("a"), podgroup("b"), topologyConstraintGroupConfigs=configs)
     assert [part.topology for part in whole.parts] == [(RACK,), ()]
-    whole = read(podgroup("a"), podgroup("b"), topologyConstraintGroupConfigs=[config(["b", "a"], ZONE)])
+    whole = read(
+        podgroup("a"), podgroup("b"), topologyConstraintGroupConfigs=[config(["b", "a"], ZONE)]
+    )
     assert {(part.topology, part.tree_topology) for part in whole.parts} == {((), (ZONE,))}
     assert (whole.unsupported, whole.invalid) == ((), ())
 
 
 def test_some_podgroups_may_require_a_domain_together() -> None:
-    """A config of two of three podgroups is a composite between them and the whole, which may require a level, too."""
+    """A config of two of three podgroups is a composite between them and the whole, which may
+    require a level, too.
+    """
     configs = [config(["a", "b"], RACK)]
     whole = read(
-        *(podgroup(name) for name in "abc"), topologyConstraint=pack(ZONE), topologyConstraintGroupConfigs=configs
+        *(podgroup(name) for name in "abc"),
+        topologyConstraint=pack(ZONE),
+        topologyConstraintGroupConfigs=configs,
     )
     assert (whole.unsupported, whole.invalid) == ((), ())
-    assert [(part.name, dict(part.gang_metadata)[keys.PARENT[0]], part.topology) for part in whole.parts] == [
+    assert [
+        (part.name, dict(part.gang_metadata)[keys.PARENT[0]], part.topology) for part in whole.parts
+    ] == [
         ("a", "svc.together-0", ()),
         ("b", "svc.together-0", ()),
         ("c", "svc", ()),
         ("svc.together-0", "svc", (RACK,)),
     ]
     racks = ["xp", "xq", "yr", "yr", "ys"]
-    world = World(*(node(f"n{n}", 1, labels={ZONE: at[0], RACK: at}) for n, at in enumerate(racks[:3])))
+    world = World(
+        *(node(f"n{n}", 1, labels={ZONE: at[0], RACK: at}) for n, at in enumerate(racks[:3]))
+    )
     world.declare(whole)
     world.create(clique("a", 1), clique("b", 1), clique("c", 1))
     assert world.settle().bound() == {}
@@ -264,23 +371,40 @@ def test_some_podgroups_may_require_a_domain_together() -> None:
 
 def test_levels_are_kept_at_three_places() -> None:
     """A zone of the whole, a rack of one podgroup by itself, and of another by a config."""
-    spec: dict[str, Any] = {"topologyConstraint": pack(ZONE), "topologyConstraintGroupConfigs": [config(["b"], RACK)]}
-    world = World(*(node(f"n{n}", 2, labels={ZONE: at[0], RACK: at}) for n, at in enumerate(("xp", "xq", "yr", "ys"))))
-    world.declare(read(podgroup("a", 2, topologyConstraint=pack(RACK)), podgroup("b", 2), podgroup("c", 1), **spec))
+    spec: dict[str, Any] = {
+        "topologyConstraint": pack(ZONE),
+        "topologyConstraintGroupConfigs": [config(["b"], RACK)],
+    }
+    world = World(
+        *(
+            node(f"n{n}", 2, labels={ZONE: at[0], RACK: at})
+            for n, at in enumerate(("xp", "xq", "yr", "ys"))
+        )
+    )
+    world.declare(
+        read(
+            podgroup("a", 2, topologyConstraint=pack(RACK)),
+            podgroup("b", 2),
+            podgroup("c", 1),
+            **spec,
+        )
+    )
     world.create(clique("a", 2), clique("b", 2), clique("c", 1))
     assert world.settle().bound() == {}
     world.add_nodes(node("n4", 1, labels={ZONE: "y", RACK: "t"}))
     bound = world.settle().bound()
-    assert [{bound[f"{name}-{n}"] for n in range(number)} for name, number in (("a", 2), ("b", 2), ("c", 1))] in (
-        [{"n2"}, {"n3"}, {"n4"}],
-        [{"n3"}, {"n2"}, {"n4"}],
-    )
+    assert [
+        {bound[f"{name}-{n}"] for n in range(number)}
+        for name, number in (("a", 2), ("b", 2), ("c", 1))
+    ] in ([{"n2"}, {"n3"}, {"n4"}], [{"n3"}, {"n2"}, {"n4"}])
 
 
 def test_a_pod_gang_starts_whole_and_says_so() -> None:
     """I4: no podgroup starts without the minimum of every other; members above it follow."""
     world = World(node("a", 3))
-    world.declare(read(podgroup("a", 1), podgroup("b", 2), status={"phase": "Pending", "conditions": []}))
+    world.declare(
+        read(podgroup("a", 1), podgroup("b", 2), status={"phase": "Pending", "conditions": []})
+    )
     world.create(clique("a", 1))
     assert world.settle().told().bound() == {}
     (short,) = world.create(clique("b", 1))
@@ -303,7 +427,9 @@ def test_the_phase_is_written_where_nobody_wrote_one() -> None:
 
 
 def test_a_podgroup_that_goes_is_missed_and_one_that_comes_is_awaited() -> None:
-    """I5: edits of the list take effect, and a PodGang that is gone takes all of its gangs along."""
+    """I5: edits of the list take effect, and a PodGang that is gone takes all of its
+    gangs along.
+    """
     world = World(node("a", 8))
     world.declare(read(podgroup("a", 1), podgroup("b", 2)))
     world.create(clique("a", 1))
@@ -327,7 +453,11 @@ def test_a_podgroup_that_goes_is_missed_and_one_that_comes_is_awaited() -> None:
 def test_refused_parts_wait_and_the_object_says_why() -> None:
     """A2: none of its gangs starts."""
     world = World(node("a", 8))
-    world.declare(read(podgroup("a"), podgroup("b"), topologyConstraintGroupConfigs=[config(["a", "x"], RACK)]))
+    world.declare(
+        read(
+            podgroup("a"), podgroup("b"), topologyConstraintGroupConfigs=[config(["a", "x"], RACK)]
+        )
+    )
     pods = world.create(clique("a", 1), clique("b", 1))
     world.settle().told()
     assert world.bound() == {}

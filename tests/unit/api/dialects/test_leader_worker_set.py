@@ -26,12 +26,16 @@ def lws_pod(name: str, annotations: Mapping[str, str], labels: Mapping[str, str]
 
 def lws_pods(number: int, annotations: Mapping[str, str]) -> list[Pod]:
     """The first pods of one group."""
-    return [lws_pod(f"serve-0-{index}" if index else "serve-0", annotations) for index in range(number)]
+    return [
+        lws_pod(f"serve-0-{index}" if index else "serve-0", annotations) for index in range(number)
+    ]
 
 
 @pytest.mark.parametrize("opt_in", ["label", "annotation"])
 def test_a_group_that_opts_in_is_a_gang_of_its_size(opt_in: str) -> None:
-    """A3, A4: its name is that of LeaderWorkerSet, its index and its revision; it starts with all members, or not."""
+    """A3, A4: its name is that of LeaderWorkerSet, its index and its revision; it starts with all
+    members, or not.
+    """
     labels, annotations = (LABELS | OWNER, SIZE) if opt_in == "label" else (LABELS, SIZE | OWNER)
     world = World(node("a", 8))
     pods = [lws_pod(f"p-{index}", annotations, labels) for index in range(3)]
@@ -49,13 +53,17 @@ def test_without_opt_in_or_object_the_pods_are_plain() -> None:
 
 @pytest.mark.parametrize("missing", keys.LWS_GROUP)
 def test_an_opt_in_that_names_no_gang_is_told(missing: str) -> None:
-    """A2: without one of the labels, and with another value, the pod is a plain one, and an Event says so."""
+    """A2: without one of the labels, and with another value, the pod is a plain one, and an Event
+    says so.
+    """
     labels = {key: value for key, value in LABELS.items() if key != missing}
     world = World(node("a", 8))
     world.create(lws_pod("p", SIZE | OWNER, labels))
     assert set(world.settle().bound()) == {"p"}
     ((_, _, text),) = world.events("InvalidGang")
-    assert text.startswith("gangsched.dev/gang of pod ns/p has no effect without the labels of a LeaderWorkerSet")
+    assert text.startswith(
+        "gangsched.dev/gang of pod ns/p has no effect without the labels of a LeaderWorkerSet"
+    )
 
 
 def test_an_opt_in_that_is_misspelt_is_told() -> None:
@@ -90,7 +98,11 @@ def test_the_object_of_its_gang_provider_starts_whole() -> None:
 
 @pytest.mark.parametrize(
     ("annotations", "min_member"),
-    [({}, 1), ({keys.LWS_EXCLUSIVE[0]: "kubernetes.io/hostname"}, 3), ({keys.LEADER_FIRST[0]: "true"}, 3)],
+    [
+        ({}, 1),
+        ({keys.LWS_EXCLUSIVE[0]: "kubernetes.io/hostname"}, 3),
+        ({keys.LEADER_FIRST[0]: "true"}, 3),
+    ],
     ids=["LeaderReady", "exclusive", "leader-first"],
 )
 @pytest.mark.parametrize("gpus", [2, 3])
@@ -100,7 +112,9 @@ def test_a_leader_with_members_to_come_starts_with_room_for_them(
     """B8: alone, on a node for all three, or not at all."""
     world = World(node("a", gpus, labels={"kubernetes.io/hostname": "a"}))
     asked = amounts(gpus=3)
-    world.declare(pod_group(GROUP, min_member, api_group=keys.VOLCANO, version="v1beta1", min_resources=asked))
+    world.declare(
+        pod_group(GROUP, min_member, api_group=keys.VOLCANO, version="v1beta1", min_resources=asked)
+    )
     world.create(lws_pods(1, {**SIZE, MARK: GROUP, **annotations}))
     assert len(world.settle().bound()) == (gpus == 3)
 
@@ -112,7 +126,9 @@ def test_an_exclusive_topology_that_is_no_label_is_refused() -> None:
     world.advance(POD_GROUP_WAIT_S).told()
     reason, text = world.condition(leader)
     assert (reason, world.bound()) == ("InvalidGang", {})
-    assert text.startswith('leaderworkerset.sigs.k8s.io/exclusive-topology "no label" of pod ns/serve-0 is not a label')
+    assert text.startswith(
+        'leaderworkerset.sigs.k8s.io/exclusive-topology "no label" of pod ns/serve-0 is not a label'
+    )
 
 
 def test_a_leader_without_workers_and_a_flag_that_is_off_are_not_refused() -> None:
@@ -131,13 +147,16 @@ def test_a_leader_that_is_to_start_first_without_a_size_is_told() -> None:
     world.declare(pod_group(GROUP, 2, api_group=keys.VOLCANO, version="v1beta1"))
     world.create(lws_pods(2, {MARK: GROUP, keys.LEADER_FIRST[0]: "true"}))
     assert len(world.settle().told().bound()) == 2
-    assert "gangsched.dev/leader-first of pod ns/serve-0 has no effect without leaderworkerset.sigs.k8s.io/size" in str(
-        world.events()
+    assert (
+        "gangsched.dev/leader-first of pod ns/serve-0 has no effect without"
+        " leaderworkerset.sigs.k8s.io/size" in str(world.events())
     )
 
 
 def test_a_users_own_gang_of_several_groups_is_left_alone() -> None:
-    """The size of one group is not the minimum of a gang that somebody made of two, whatever the key."""
+    """The size of one group is not the minimum of a gang that somebody made of two, whatever the
+    key.
+    """
     stated = {**SIZE, keys.NAME: "both", keys.MIN[0]: "6", keys.LWS_EXCLUSIVE[0]: "rack"}
     kept = dict(keys.pod_gang_metadata(LABELS, stated))
     assert kept == {keys.NAME: "both", keys.MIN[0]: "6"}

@@ -25,13 +25,20 @@ OLD = "scheduling.k8s.io/group-name"
 
 def read(**spec: Any) -> PodGroup:
     """PodGroup ns/g of Volcano with this spec, as the API server returns it."""
-    metadata = {"namespace": "ns", "name": "g", "uid": "u", "creationTimestamp": "2024-05-01T12:00:01Z"}
+    metadata = {
+        "namespace": "ns",
+        "name": "g",
+        "uid": "u",
+        "creationTimestamp": "2024-05-01T12:00:01Z",
+    }
     return parse_pod_group({"apiVersion": f"{VOLCANO}/v1beta1", "metadata": metadata, "spec": spec})
 
 
 def told(group: PodGroup) -> dict[str, tuple[str, ...]]:
     """Everything that is said of it, by how it is said."""
-    said = {name: getattr(group, name) for name in ("unsupported", "invalid", "not_used", "problems")}
+    said = {
+        name: getattr(group, name) for name in ("unsupported", "invalid", "not_used", "problems")
+    }
     return {name: sentences for name, sentences in said.items() if sentences}
 
 
@@ -67,14 +74,18 @@ def test_defaults_and_unknown_fields_ask_for_nothing(fields: dict[str, Any]) -> 
     [
         (
             {"networkTopology": {"mode": "hard", "highestTierAllowed": 2}},
-            "networkTopology of PodGroup ns/g asks for HyperNodes, which gangsched does not support: remove it, "
-            "and set gangsched.dev/topology to a node label",
+            (
+                "networkTopology of PodGroup ns/g asks for HyperNodes, which gangsched does not"
+                " support: remove it, and set gangsched.dev/topology to a node label"
+            ),
         ),
         ({"networkTopology": {}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
         ({"networkTopology": {"mode": 3}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
     ],
 )
-def test_what_cannot_be_honoured_refuses_and_names_the_field(fields: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_honoured_refuses_and_names_the_field(
+    fields: dict[str, Any], said: str
+) -> None:
     """A2: hard topology is not honoured by half."""
     group = read(minMember=2, **fields)
     (sentence,) = group.unsupported
@@ -107,11 +118,20 @@ def test_a_level_or_tree_that_cannot_be_read_refuses(field: str, value: object) 
     ("fields", "said"),
     [
         ({"queue": "research"}, 'queue "research" of PodGroup ns/g is not used'),
-        ({"priorityClassName": "high"}, 'priorityClassName "high" of PodGroup ns/g is not used: gangsched uses'),
-        ({"networkTopology": {"mode": "soft"}}, "networkTopology of PodGroup ns/g is ignored: it is only a preference"),
+        (
+            {"priorityClassName": "high"},
+            'priorityClassName "high" of PodGroup ns/g is not used: gangsched uses',
+        ),
+        (
+            {"networkTopology": {"mode": "soft"}},
+            "networkTopology of PodGroup ns/g is ignored: it is only a preference",
+        ),
         (
             {"minTaskMember": {"worker": 2, "ps": 1}},
-            "minTaskMember of PodGroup ns/g is not used: its minimums add up to 3, which exceeds minMember 2",
+            (
+                "minTaskMember of PodGroup ns/g is not used: its minimums add up to 3, which"
+                " exceeds minMember 2"
+            ),
         ),
     ],
 )
@@ -124,7 +144,8 @@ def test_what_only_prefers_or_concerns_others_is_told(fields: dict[str, Any], sa
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("minMember", -1), ("minMember", "3"), ("queue", 7), ("priorityClassName", {})]
+    ("field", "value"),
+    [("minMember", -1), ("minMember", "3"), ("queue", 7), ("priorityClassName", {})],
 )
 def test_other_bad_values_are_left_out_and_told(field: str, value: object) -> None:
     """E4: as of any PodGroup; without a minimum the gang is uninitialised."""
@@ -156,7 +177,9 @@ def volcano(min_member: int | None = 2, **fields: Any) -> PodGroup:
 
 @pytest.mark.parametrize("mark", [MARK, OLD])
 def test_a_gang_of_volcano_starts_whole_and_has_its_status(mark: str) -> None:
-    """A3, E3: with both of its annotations; the status has the phase and the counts of Volcano, and no others."""
+    """A3, E3: with both of its annotations; the status has the phase and the counts of Volcano, and
+    no others.
+    """
     world = World(node("a", 2))
     world.declare(volcano())
     first, second = marked(2, mark)
@@ -173,7 +196,9 @@ def test_a_gang_of_volcano_starts_whole_and_has_its_status(mark: str) -> None:
 
 
 def test_the_object_of_another_mark_is_not_read() -> None:
-    """A3: one of scheduler-plugins does not stand for Volcano's, and comes before it for the mark that both share."""
+    """A3: one of scheduler-plugins does not stand for Volcano's, and comes before it for the mark
+    that both share.
+    """
     world = World(node("a", 8))
     world.declare(pod_group("g", 1))
     world.create(marked(1))
@@ -211,7 +236,9 @@ def test_a_minimum_on_the_pods_needs_no_object() -> None:
     assert set(world.settle().bound()) == {"g-0"}
 
 
-@pytest.mark.parametrize(("field", "reason"), [("unsupported", "Unsupported"), ("invalid", "InvalidGang")])
+@pytest.mark.parametrize(
+    ("field", "reason"), [("unsupported", "Unsupported"), ("invalid", "InvalidGang")]
+)
 def test_a_refused_gang_waits_and_starts_when_the_field_is_gone(field: str, reason: str) -> None:
     """A2, A5: the sentence is the reason of its pods."""
     world = World(node("a", 8))
@@ -221,7 +248,10 @@ def test_a_refused_gang_waits_and_starts_when_the_field_is_gone(field: str, reas
     pods = world.create(marked(2))
     world.told()
     assert world.bound() == {}
-    assert world.condition(pods[0]) == (reason, "networkTopology of PodGroup ns/g asks for HyperNodes")
+    assert world.condition(pods[0]) == (
+        reason,
+        "networkTopology of PodGroup ns/g asks for HyperNodes",
+    )
     world.declare(msgspec.structs.replace(asks, **{field: ()}, resource_version="2"))
     assert set(world.settle().bound()) == {"g-0", "g-1"}
 
@@ -229,20 +259,28 @@ def test_a_refused_gang_waits_and_starts_when_the_field_is_gone(field: str, reas
 def of_tasks(number: int = 0, **tasks: int) -> list[Pod]:
     """So many pods of each task, named after it from `number` on."""
     return [
-        pod(f"g-{task}-{each}", gang_metadata=tuple(sorted(((MARK, "g"), (keys.VOLCANO_TASK, task)))))
+        pod(
+            f"g-{task}-{each}",
+            gang_metadata=tuple(sorted(((MARK, "g"), (keys.VOLCANO_TASK, task)))),
+        )
         for task, count in tasks.items()
         for each in range(number, number + count)
     ]
 
 
 def test_each_task_has_its_minimum_before_members_beyond_it_start() -> None:
-    """minTaskMember: pods of one task do not stand in for those of another; beyond the minimum each starts alone."""
+    """minTaskMember: pods of one task do not stand in for those of another; beyond the minimum each
+    starts alone.
+    """
     world = World(node("a", 3))
     world.declare(read(minMember=3, minTaskMember={"ps": 1, "worker": 2}))
     pods = world.create(of_tasks(worker=4))
     world.settle().told()
     assert world.bound() == {}
-    text = "waiting for members of gang ns/g (minTaskMember: 1 of task ps, 2 of task worker); see PodGroup ns/g"
+    text = (
+        "waiting for members of gang ns/g (minTaskMember: 1 of task ps, 2 of task worker); see"
+        " PodGroup ns/g"
+    )
     assert {world.condition(each) for each in pods} == {("WaitingForMembers", text)}
     world.create(of_tasks(ps=1))
     assert set(world.settle().bound()) == {"g-ps-0", "g-worker-0", "g-worker-1"}
@@ -254,7 +292,9 @@ def test_each_task_has_its_minimum_before_members_beyond_it_start() -> None:
 
 
 def test_a_member_that_its_task_lacks_comes_before_those_beyond_minimums() -> None:
-    """minTaskMember: after a lost bind or member, a waiting worker does not take the room of the only zero."""
+    """minTaskMember: after a lost bind or member, a waiting worker does not take the room of the
+    only zero.
+    """
     world = World(node("a", 3))
     world.declare(read(minMember=3, minTaskMember={"zero": 1, "worker": 2}))
     (lost,) = world.create(of_tasks(zero=1))
@@ -272,12 +312,16 @@ def sized(sizes: Mapping[str, int], task: str) -> list[Pod]:
 
 
 def test_a_minimum_above_those_of_tasks_needs_further_members_of_any() -> None:
-    """minTaskMember and minMember: each task its own, and so many members in all; no pod counts twice."""
+    """minTaskMember and minMember: each task its own, and so many members in all; no pod counts
+    twice.
+    """
     world = World(node("a", 8))
     world.declare(read(minMember=4, minTaskMember={"ps": 1, "worker": 1}))
     pods = world.create(of_tasks(worker=5))
     world.settle().told()
-    text = "waiting for members of gang ns/g (minTaskMember: 1 of task ps, 1 of task worker, 2 more)"
+    text = (
+        "waiting for members of gang ns/g (minTaskMember: 1 of task ps, 1 of task worker, 2 more)"
+    )
     assert {world.condition(each)[1].partition(";")[0] for each in pods} == {text}
     world.create(of_tasks(ps=1))
     assert len(world.settle().bound()) == 6
@@ -295,7 +339,9 @@ def test_the_smallest_members_are_those_that_a_minimum_adds() -> None:
     """minTaskMember: which further ones count is not searched, so those that fit most often do."""
     world = World(node("a", 4))
     world.declare(read(minMember=3, minTaskMember={"worker": 1}))
-    world.create(sized({"w-0": 2, "w-1": 2, "w-2": 2}, "worker"), sized({"h-0": 1, "h-1": 1}, "helper"))
+    world.create(
+        sized({"w-0": 2, "w-1": 2, "w-2": 2}, "worker"), sized({"h-0": 1, "h-1": 1}, "helper")
+    )
     assert set(world.settle().bound()) == {"g-w-0", "g-h-0", "g-h-1"}
 
 

@@ -21,7 +21,12 @@ from tests.sizes import of_size
 
 def job(name: str, at_s: float, run_s: float, *gpus: int) -> Job:
     """A job whose pods ask for so many GPUs each."""
-    return Job(name=name, submit_s=at_s, run_s=run_s, pods=tuple(make_shape(((GPU, each),)) for each in gpus))
+    return Job(
+        name=name,
+        submit_s=at_s,
+        run_s=run_s,
+        pods=tuple(make_shape(((GPU, each),)) for each in gpus),
+    )
 
 
 def starts(runs: Sequence[Run]) -> dict[str, float | None]:
@@ -48,25 +53,41 @@ QUEUE = (
     ],
 )
 def test_policies(policy: Policy, expected: dict[str, float]) -> None:
-    """FIFO lets nobody pass, skipping lets everybody, EASY only who is over by the time of the reservation."""
+    """FIFO lets nobody pass, skipping lets everybody, EASY only who is over by the time of the
+    reservation.
+    """
     assert starts(Model(policy, QUEUE, nodes=2, per_node=8).run()) == expected
 
 
 def test_easy_lets_long_jobs_run_beside_a_reservation() -> None:
-    """Room that the reservation leaves is for everybody: 4 of 8 GPUs are spare when the oldest job starts."""
-    jobs = [job("running", 0, 100, 8), job("half", 1, 10, 6), job("spare", 2, 500, 2), job("more", 3, 500, 1)]
-    assert starts(Model(Policy.EASY, jobs[1:], nodes=1, per_node=8).run()) == {"half": 1, "spare": 2, "more": 11}
+    """Room that the reservation leaves is for everybody: 4 of 8 GPUs are spare when the oldest job
+    starts.
+    """
+    jobs = [
+        job("running", 0, 100, 8),
+        job("half", 1, 10, 6),
+        job("spare", 2, 500, 2),
+        job("more", 3, 500, 1),
+    ]
+    assert starts(Model(Policy.EASY, jobs[1:], nodes=1, per_node=8).run()) == {
+        "half": 1,
+        "spare": 2,
+        "more": 11,
+    }
     assert starts(Model(Policy.EASY, jobs, nodes=1, per_node=8).run())["half"] == 100
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("expected_s", [lambda job: job.run_s, run_class_s], ids=["exact", "class"])
 def test_easy_keeps_every_promise(seed: int, expected_s: object) -> None:
-    """Nobody starts after the time told when it became the oldest, and no node is over-committed."""
+    """Nobody starts after the time told when it became the oldest, and no node
+    is over-committed.
+    """
     dice = random.Random(seed)
     sizes: list[tuple[int, ...]] = [(1,), (1,), (2,), (4,), (8,), (8, 4), (8, 8, 8)]
     jobs = [
-        job(f"j{n:03}", dice.uniform(0, 50_000), dice.lognormvariate(7, 1.5), *dice.choice(sizes)) for n in range(200)
+        job(f"j{n:03}", dice.uniform(0, 50_000), dice.lognormvariate(7, 1.5), *dice.choice(sizes))
+        for n in range(200)
     ]
     model = Model(Policy.EASY, jobs, nodes=3, per_node=8, expected_s=expected_s)  # type: ignore[arg-type]
     runs = model.run()
@@ -76,13 +97,22 @@ def test_easy_keeps_every_promise(seed: int, expected_s: object) -> None:
     ends = [(run.started_s or 0) + run.job.run_s for run in runs]
     for run in runs:
         at_s = run.started_s or 0
-        held = sum(o.job.gpus for o, end_s in zip(runs, ends, strict=True) if (o.started_s or 0) <= at_s < end_s)
+        held = sum(
+            o.job.gpus
+            for o, end_s in zip(runs, ends, strict=True)
+            if (o.started_s or 0) <= at_s < end_s
+        )
         assert held <= 24
 
 
 def test_run_classes_are_never_too_short() -> None:
     """The bound of a job's class is at least its run time."""
-    assert [run_class_s(job("j", 0, run_s, 1)) for run_s in (1, 600, 601, 1e9)] == [600, 600, CLASSES_S[1], 1e9]
+    assert [run_class_s(job("j", 0, run_s, 1)) for run_s in (1, 600, 601, 1e9)] == [
+        600,
+        600,
+        CLASSES_S[1],
+        1e9,
+    ]
 
 
 def test_the_generated_trace_is_what_its_generator_makes() -> None:
@@ -106,8 +136,12 @@ def test_half_of_the_jobs_state_their_class() -> None:
 
 
 @pytest.mark.long
-def test_the_bench_measures_all_policies_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the first jobs of our trace every policy starts them all; skipping's waits are near the real planner's."""
+def test_the_bench_measures_all_policies_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the first jobs of our trace every policy starts them all; skipping's waits are near the
+    real planner's.
+    """
     jobs = of_size(120, 400)
     main(["--jobs", str(jobs), "--nodes", "4", "--out", str(tmp_path / "figures.json")])
     found = json.loads((tmp_path / "figures.json").read_text())["policies"]

@@ -1,4 +1,6 @@
-"""bench.fgd in a small form: what fragmentation is, that only what fits is placed, and which pods arrive."""
+"""bench.fgd in a small form: what fragmentation is, that only what fits is placed, and which pods
+arrive.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ GIVEN = os.environ.get("OPENB", "")
 
 def cluster(path: Path, *nodes: str) -> Cluster:
     """A cluster of nodes `cpu,memory,gpus,model`."""
-    lines = ["sn,cpu_milli,memory_mib,gpu,model", *(f"n{index},{node}" for index, node in enumerate(nodes))]
+    lines = [
+        "sn,cpu_milli,memory_mib,gpu,model",
+        *(f"n{index},{node}" for index, node in enumerate(nodes)),
+    ]
     (path / NODES).write_text("\n".join(lines) + "\n")
     return Cluster(path / NODES)
 
@@ -43,7 +48,9 @@ def test_what_fits(tmp_path: Path) -> None:
 
 
 def test_fgd_puts_parts_together_and_keeps_what_others_need(tmp_path: Path) -> None:
-    """A second half joins the first; a pod that may run anywhere leaves the model that half of the others need."""
+    """A second half joins the first; a pod that may run anywhere leaves the model that half of the
+    others need.
+    """
     target = [(HALF, 0.5), (Ask(1000, 1000, 1, WHOLE, ("P100",)), 0.5)]
     found = cluster(tmp_path, "8000,8000,2,P100", "8000,8000,2,T4")
     fgd = Fgd(found, target)
@@ -78,7 +85,9 @@ def test_gangsched_chooses_as_its_scoring_does(tmp_path: Path) -> None:
 
 
 def test_the_candidate_strands_no_gpu_and_keeps_scarce_models(tmp_path: Path) -> None:
-    """A CPU-only pod goes where CPU is to spare, and a pod without a model leaves the model that others named."""
+    """A CPU-only pod goes where CPU is to spare, and a pod without a model leaves the model that
+    others named.
+    """
     found = cluster(tmp_path, "8000,64000,2,P100", "64000,64000,2,T4")
     found.take(Ask(4000, 1000, 1, WHOLE), 0)
     candidate = Candidate(found, [])
@@ -90,7 +99,9 @@ def test_the_candidate_strands_no_gpu_and_keeps_scarce_models(tmp_path: Path) ->
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nothing_is_over_committed(tmp_path: Path, policy: str) -> None:
-    """Whatever arrives, no CPU, memory or device goes below nothing, and every choice was a feasible one."""
+    """Whatever arrives, no CPU, memory or device goes below nothing, and every choice was a
+    feasible one.
+    """
     found = cluster(tmp_path, *["8000,16000,2,T4"] * 4, *["16000,16000,8,P100"] * 3, "4000,4000,0,")
     dice = random.Random(1)
     kinds = [HALF, ONE, TWO, CPU_ONLY, Ask(2000, 500, 1, 300, ("T4",)), Ask(500, 500, 4, WHOLE)]
@@ -114,7 +125,11 @@ def test_arrivals_ask_for_130_percent(tmp_path: Path) -> None:
     pods = [HALF] * 10 + [TWO] * 5
     for capacity in (2 * WHOLE, 200 * WHOLE):
         drawn = arrivals(pods, capacity, 3)
-        assert INFLATED * capacity - 2 * WHOLE <= sum(ask.total for ask in drawn) <= INFLATED * capacity
+        assert (
+            INFLATED * capacity - 2 * WHOLE
+            <= sum(ask.total for ask in drawn)
+            <= INFLATED * capacity
+        )
         assert drawn == arrivals(pods, capacity, 3) != arrivals(pods, capacity, 4)
 
 
@@ -125,17 +140,32 @@ def test_the_target_workload_is_what_is_frequent() -> None:
 
 
 def test_the_bench_prints_every_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a tiny trace in openb's format, a line for each list and policy, shares between 0 and 100."""
+    """On a tiny trace in openb's format, a line for each list and policy, shares between 0
+    and 100.
+    """
     cluster(tmp_path, *["16000,64000,2,T4"] * 3, *["64000,64000,8,P100"] * 2)
-    rows = ["4000,4000,1,460", "8000,8000,1,1000", "8000,8000,2,1000", "2000,2000,0,0", "32000,32000,8,1000"] * 3
+    rows = [
+        "4000,4000,1,460",
+        "8000,8000,1,1000",
+        "8000,8000,2,1000",
+        "2000,2000,0,0",
+        "32000,32000,8,1000",
+    ] * 3
     for name in PUBLISHED:
-        lines = ["name,cpu_milli,memory_mib,num_gpu,gpu_milli", *(f"p{n},{row}" for n, row in enumerate(rows))]
+        lines = [
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli",
+            *(f"p{n},{row}" for n, row in enumerate(rows)),
+        ]
         (tmp_path / PODS.format(name)).write_text("\n".join(lines) + "\n")
     main([str(tmp_path), "--seeds", "2", "--json"])
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(row["pods"], row["policy"]) for row in found] == [(name, each) for name in PUBLISHED for each in POLICIES]
+    assert [(row["pods"], row["policy"]) for row in found] == [
+        (name, each) for name in PUBLISHED for each in POLICIES
+    ]
     assert all(
-        0 < full <= last <= 100 for row in found for full, last in zip(row["full"], row["inflated"], strict=True)
+        0 < full <= last <= 100
+        for row in found
+        for full, last in zip(row["full"], row["inflated"], strict=True)
     )
 
 

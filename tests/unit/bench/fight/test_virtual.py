@@ -1,4 +1,6 @@
-"""The virtual fight: what it counts, and that the model of kube-scheduler chooses victims as kube-scheduler does."""
+"""The virtual fight: what it counts, and that the model of kube-scheduler chooses victims as
+kube-scheduler does.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from bench.fight.virtual import Agenda, play_gangs, play_pods
 
 def job(priority: str) -> Job:
     """The first of that priority in the small load."""
-    return next(job for _, job, _ in arrivals(THEIRS, "small", 1.0, 1) if job.kind.priority == priority)
+    return next(
+        job for _, job, _ in arrivals(THEIRS, "small", 1.0, 1) if job.kind.priority == priority
+    )
 
 
 def test_gang_that_falls_below_its_minimum_is_stopped_once() -> None:
@@ -26,11 +30,17 @@ def test_gang_that_falls_below_its_minimum_is_stopped_once() -> None:
     counted.evicted(low, names[5], 30.0)
     figures = counted.figures(OURS, "small", 1.0, 30.0)
     assert (figures.evicted_pods, figures.gangs_stopped) == (6, 1)
-    assert (figures.work_lost, figures.gang_work_lost, figures.work_in_vain) == (5 * 10 + 20, 4 * 10, 3 * 10)
+    assert (figures.work_lost, figures.gang_work_lost, figures.work_in_vain) == (
+        5 * 10 + 20,
+        4 * 10,
+        3 * 10,
+    )
 
 
 def test_both_play_the_same_jobs() -> None:
-    """Gangs of ours have no pods below the minimum at work, single pods have. The highest priority starts in both."""
+    """Gangs of ours have no pods below the minimum at work, single pods have. The highest priority
+    starts in both.
+    """
     ours, theirs = play_gangs("large", 2.0, 1, hold_back_s=60), play_pods("large", 2.0, 1)
     assert ours.jobs == theirs.jobs > 0
     assert ours.work_in_vain == 0 < theirs.work_in_vain
@@ -39,7 +49,9 @@ def test_both_play_the_same_jobs() -> None:
 
 
 def test_model_evicts_no_more_than_are_in_the_way() -> None:
-    """Eight low pods are spread over eight nodes; two pods that need a node each take the place of two."""
+    """Eight low pods are spread over eight nodes; two pods that need a node each take the place of
+    two.
+    """
     counted, agenda = Count(), Agenda()
     model = KubeModel(counted, agenda, 1, recreated_after_s=1_000.0)
     low, high = job("low"), job("high")

@@ -14,26 +14,56 @@ PACED = next(case for case in CASES if case.mode is Mode.PACED)
 
 def _case(name: str, title: str, **medians: dict[str, float]) -> dict[str, object]:
     machine = dict.fromkeys(
-        ("cpus", "cpu", "memory_gib", "kernel", "kubernetes", "etcd", "python", "gangsched", "commit"), "x"
+        (
+            "cpus",
+            "cpu",
+            "memory_gib",
+            "kernel",
+            "kubernetes",
+            "etcd",
+            "python",
+            "gangsched",
+            "commit",
+        ),
+        "x",
     )
     runs = {contender: [{"pods": 100, **figures}] for contender, figures in medians.items()}
     return {"case": name, "title": title, "machine": machine, "runs": runs, "medians": medians}
 
 
-def test_the_page_has_every_goal_and_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_has_every_goal_and_names_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half load comes first, each goal has a line, and a case without figures is named."""
-    waits = {f"gang{members}_{quantile}_ms": 12.0 for members, _ in PACED.sizes for quantile in ("p50", "p99")}
+    waits = {
+        f"gang{members}_{quantile}_ms": 12.0
+        for members, _ in PACED.sizes
+        for quantile in ("p50", "p99")
+    }
     own = {"pods_per_s": 300.0, "offered_pods_per_s": 300.0, **waits}
     figures = {
-        PACED.name: _case(PACED.name, PACED.title, gangsched=own, native={**own, "gang8_p99_ms": 900.0}),
-        "churn": _case("churn", "churn", gangsched={"pods_per_s": 300.0}, native={"pods_per_s": 200.0}),
+        PACED.name: _case(
+            PACED.name, PACED.title, gangsched=own, native={**own, "gang8_p99_ms": 900.0}
+        ),
+        "churn": _case(
+            "churn", "churn", gangsched={"pods_per_s": 300.0}, native={"pods_per_s": 200.0}
+        ),
     }
     for name, case in figures.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(case))
     written = tmp_path / "performance.md"
     written.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
     monkeypatch.setattr(
-        "sys.argv", ["page", "--page", str(written), "--figures", str(tmp_path), "--details", str(tmp_path / "all.md")]
+        "sys.argv",
+        [
+            "page",
+            "--page",
+            str(written),
+            "--figures",
+            str(tmp_path),
+            "--details",
+            str(tmp_path / "all.md"),
+        ],
     )
     monkeypatch.setattr("bench.gangs.page.find_spec", lambda name: None)
     page.main()

@@ -30,7 +30,10 @@ async def test_the_daemons_reflectors_understand_it(tmp_path: Path) -> None:
     async with await connect(kubeconfig(tmp_path / "kubeconfig", url)) as client:
         pods = Store(resources.pods(ShapeTable()), told.append, silent)
         nodes = Store(resources.nodes(silent), told.append, silent)
-        of_pods, of_nodes = Reflector(client, pods, runtime=Runtime()), Reflector(client, nodes, runtime=Runtime())
+        of_pods, of_nodes = (
+            Reflector(client, pods, runtime=Runtime()),
+            Reflector(client, nodes, runtime=Runtime()),
+        )
         tasks = [asyncio.create_task(of_pods.run()), asyncio.create_task(of_nodes.run())]
         async with asyncio.timeout(60):
             await of_pods.synced.wait()

@@ -33,7 +33,9 @@ def test_a_request_that_is_not_answered_is_sent_again(fault: Exception) -> None:
 
 
 def test_other_refusals_are_raised() -> None:
-    """Also that an object exists which was never asked for before, and what is too slow for too long."""
+    """Also that an object exists which was never asked for before, and what is too slow for too
+    long.
+    """
     with pytest.raises(ApiError, match="409"):
         ask(answers(EXISTS), done=409)
     with pytest.raises(ApiError, match="403"):

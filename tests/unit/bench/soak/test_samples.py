@@ -25,9 +25,13 @@ def test_slope_and_its_error_are_those_of_the_textbook() -> None:
 
 @pytest.mark.parametrize("grows", [0.0, 2.0, 60.0])
 def test_memory_that_grows_is_told_from_noise(grows: float) -> None:
-    """Twenty minutes of samples with 0.1 MB of noise: the slope in MB an hour is found within three of its errors."""
+    """Twenty minutes of samples with 0.1 MB of noise: the slope in MB an hour is found within three
+    of its errors.
+    """
     dice = random.Random(1)
-    samples = [sample(600 + 5 * n, 150 + grows * 5 * n / 3600 + dice.gauss(0, 0.1)) for n in range(240)]
+    samples = [
+        sample(600 + 5 * n, 150 + grows * 5 * n / 3600 + dice.gauss(0, 0.1)) for n in range(240)
+    ]
     found, error = rss_slope(samples)
     assert error < 0.2
     assert abs(found - grows) < 3 * error

@@ -9,9 +9,16 @@ from bench.soak.summary import judge
 
 
 def samples(*, grows: float = 0.0, descriptors: int = 0) -> list[Sample]:
-    """Thirty minutes: 40 MB in the first ten, then MB an hour; `descriptors` are more or fewer in an hour."""
+    """Thirty minutes: 40 MB in the first ten, then MB an hour; `descriptors` are more or fewer in
+    an hour.
+    """
     return [
-        Sample(at_s, 140 + min(at_s, 600) / 15 + grows * at_s / 3_600, 70 + round(descriptors * at_s / 3_600), *[0] * 8)
+        Sample(
+            at_s,
+            140 + min(at_s, 600) / 15 + grows * at_s / 3_600,
+            70 + round(descriptors * at_s / 3_600),
+            *[0] * 8,
+        )
         for at_s in range(0, 1_800, 5)
     ]
 

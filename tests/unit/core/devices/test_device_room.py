@@ -40,7 +40,12 @@ Choice = tuple[tuple[DeviceRequest, tuple[int, ...]], ...]
 
 def slices(*devices: Device, counters: int = 0) -> list[ResourceSlice]:
     sets = tuple((f"c{number}", (("mem", counters),)) for number in range(2)) if counters else ()
-    common = {"driver": "d", "pool": "p", "slices": 1 + bool(sets), "scope": NodeScope(everywhere=True)}
+    common = {
+        "driver": "d",
+        "pool": "p",
+        "slices": 1 + bool(sets),
+        "scope": NodeScope(everywhere=True),
+    }
     found = [ResourceSlice(name="a", devices=devices, **common)]  # type: ignore[arg-type]
     return [*found, ResourceSlice(name="b", counters=sets, **common)] if sets else found  # type: ignore[arg-type]
 
@@ -54,7 +59,9 @@ def request(count: int = 1, **more: object) -> DeviceRequest:
 
 
 def claim(*requests: DeviceRequest, constraints: tuple[DeviceConstraint, ...] = ()) -> DeviceClaim:
-    return DeviceClaim(namespace="ns", name="c", requests=tuple((r,) for r in requests), constraints=constraints)
+    return DeviceClaim(
+        namespace="ns", name="c", requests=tuple((r,) for r in requests), constraints=constraints
+    )
 
 
 class Small:
@@ -70,7 +77,10 @@ class Small:
 
     def _device(self, number: int) -> Device:
         rng = self.rng
-        attributes: dict[str, Attribute] = {"model": ("string", rng.choice("aab")), "link": ("int", rng.randrange(2))}
+        attributes: dict[str, Attribute] = {
+            "model": ("string", rng.choice("aab")),
+            "link": ("int", rng.randrange(2)),
+        }
         if rng.random() < 0.15:
             del attributes["link"]
         shared = rng.random() < 0.2
@@ -90,19 +100,31 @@ class Small:
             name = f"r{number}"
             several = rng.choice([1, 1, 2])
             parent = name if several > 1 else ""
-            requests.append(tuple(self._request(f"s{each}" if parent else name, parent) for each in range(several)))
+            requests.append(
+                tuple(
+                    self._request(f"s{each}" if parent else name, parent) for each in range(several)
+                )
+            )
         constraints = []
         if rng.random() < 0.4:
             some = rng.choice([(), ("r0",)])
-            constraints.append(DeviceConstraint(rng.choice(["d/link", "d/model"]), rng.random() < 0.4, some))
-        return DeviceClaim(namespace="ns", name="c", requests=tuple(requests), constraints=tuple(constraints))
+            constraints.append(
+                DeviceConstraint(rng.choice(["d/link", "d/model"]), rng.random() < 0.4, some)
+            )
+        return DeviceClaim(
+            namespace="ns", name="c", requests=tuple(requests), constraints=tuple(constraints)
+        )
 
     def _request(self, name: str, parent: str) -> DeviceRequest:
         rng = self.rng
-        source = rng.choice(["", "", 'device.attributes["d"].model == "a"', 'device.attributes["d"].model == "b"'])
+        source = rng.choice(
+            ["", "", 'device.attributes["d"].model == "a"', 'device.attributes["d"].model == "b"']
+        )
         amounts = (("m", SHARE),) if rng.random() < 0.3 else ()
         selectors = (source,) if source else ()
-        return request(rng.choice([1, 1, 2, 3]), name=name, parent=parent, selectors=selectors, amounts=amounts)
+        return request(
+            rng.choice([1, 1, 2, 3]), name=name, parent=parent, selectors=selectors, amounts=amounts
+        )
 
     def held(self) -> Held:
         results = []
@@ -110,19 +132,29 @@ class Small:
             device = self.devices[at]
             share = "s" if device.shared else ""
             results.append(
-                DeviceResult("r", ("d", "p", device.name), share=share, amounts=(("m", SHARE),) if share else ())
+                DeviceResult(
+                    "r",
+                    ("d", "p", device.name),
+                    share=share,
+                    amounts=(("m", SHARE),) if share else (),
+                )
             )
         return Held(results)
 
-    # What follows knows nothing of the search: all choices of all pods, and whether they go together.
+    # What follows knows nothing of the search: all choices of all pods, and whether they go
+    # together.
 
-    def most(self, pods: Sequence[DeviceClaim], chosen: tuple[tuple[DeviceClaim, Choice], ...] = ()) -> int:
+    def most(
+        self, pods: Sequence[DeviceClaim], chosen: tuple[tuple[DeviceClaim, Choice], ...] = ()
+    ) -> int:
         """How many of the pods, from the first on, can have devices together."""
         if len(chosen) == len(pods):
             return len(pods)
         asked = pods[len(chosen)]
         more = ((*chosen, (asked, choice)) for choice in self._choices(asked.requests))
-        return max((self.most(pods, each) for each in more if self._together(each)), default=len(chosen))
+        return max(
+            (self.most(pods, each) for each in more if self._together(each)), default=len(chosen)
+        )
 
     def _choices(self, requests: Sequence[Sequence[DeviceRequest]]) -> Iterator[Choice]:
         if not requests:
@@ -159,19 +191,29 @@ class Small:
         held = Counter({"c0": MEMORY, "c1": MEMORY})
         for at in self.taken:
             held.subtract({group: amount for (group, _), amount in self.devices[at].counters})
-        if min(held.values()) < 0:  # what others hold is more than there is: nothing with counters can be had
+        # what others hold is more than there is: nothing with counters can be had
+        if min(held.values()) < 0:
             new = [self.devices[at] for at in uses if at not in self.taken]
             return not any(device.counters for device in new)
         return not over
 
     def _keeps(self, choice: Choice, constraint: DeviceConstraint) -> bool:
-        places = [at for alternative, each in choice if constraint.concerns(alternative) for at in each]
-        values = [self.devices[at].attributes.get(constraint.attribute.removeprefix("d/")) for at in places]
-        return None not in values and len(set(values)) == (len(values) if constraint.distinct else min(1, len(values)))
+        places = [
+            at for alternative, each in choice if constraint.concerns(alternative) for at in each
+        ]
+        values = [
+            self.devices[at].attributes.get(constraint.attribute.removeprefix("d/"))
+            for at in places
+        ]
+        return None not in values and len(set(values)) == (
+            len(values) if constraint.distinct else min(1, len(values))
+        )
 
 
 FOUND_LATER = (1718, 1956, 2084, 2813, 3051, 3762)
-"""Nodes on which more pods than asked for fit a state that is met again with fewer pods before it."""
+"""Nodes on which more pods than asked for fit a state that is met again with fewer pods
+before it.
+"""
 
 
 TOLD_APART = (112, 188)
@@ -181,9 +223,15 @@ TOLD_APART = (112, 188)
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(4))
 def test_room_is_that_of_all_choices(block: int) -> None:
-    """A10, A12: within the bound the room is exact, with partitions, shares, constraints and alternatives."""
+    """A10, A12: within the bound the room is exact, with partitions, shares, constraints and
+    alternatives.
+    """
     rooms = DeviceRooms()
-    for seed in (*range(block * 100, block * 100 + of_size(30, 100)), *FOUND_LATER[block::4], *TOLD_APART):
+    for seed in (
+        *range(block * 100, block * 100 + of_size(30, 100)),
+        *FOUND_LATER[block::4],
+        *TOLD_APART,
+    ):
         small = Small(seed)
         asked = questions(small.parts)
         use = Use(asked.pools, small.held())
@@ -208,9 +256,14 @@ def test_pods_of_several_kinds_have_devices_together_if_any_choice_lets_them(blo
 
 
 def test_nodes_of_equal_state_are_searched_once() -> None:
-    """A10: names, and attributes that nobody asks about, do not matter; order and other values in use do not either."""
+    """A10: names, and attributes that nobody asks about, do not matter; order and other values in
+    use do not either.
+    """
     rooms = DeviceRooms()
-    devices = [Device(name=f"g{number}", attributes={"uuid": ("string", str(number))}) for number in range(8)]
+    devices = [
+        Device(name=f"g{number}", attributes={"uuid": ("string", str(number))})
+        for number in range(8)
+    ]
     steps = []
     for taken in ({0, 1}, {5, 6}, {7}, {0, 1}):
         asked = questions(slices(*devices))
@@ -223,16 +276,24 @@ def test_nodes_of_equal_state_are_searched_once() -> None:
 
 
 def test_room_is_remembered_for_each_kind_of_pod() -> None:
-    """A10: two devices of one model, and two of different models, are asked of the same state of devices."""
+    """A10: two devices of one model, and two of different models, are asked of the same state of
+    devices.
+    """
     rooms = DeviceRooms()
-    asked = questions(slices(*(Device(name=f"g{number}", attributes={"m": ("string", "a")}) for number in range(4))))
+    asked = questions(
+        slices(
+            *(Device(name=f"g{number}", attributes={"m": ("string", "a")}) for number in range(4))
+        )
+    )
     for distinct, expected in ((False, 2), (True, 0), (False, 2)):
         kind = claim(request(2), constraints=(DeviceConstraint("d/m", distinct),))
         assert rooms.room(asked, Use(asked.pools, Held()), [kind], 10).pods == expected
 
 
 def test_counters_that_are_left_are_part_of_the_state() -> None:
-    """A10: the same partitions of a larger GPU have more room; counters of two GPUs are not added up."""
+    """A10: the same partitions of a larger GPU have more room; counters of two GPUs are not added
+    up.
+    """
     rooms = DeviceRooms()
     parts = [Device(name=f"g{number}", counters=((("c0", "mem"), 40),)) for number in range(4)]
     for counters, expected in ((80, 2), (160, 4), (30, 0), (80, 2)):
@@ -249,10 +310,17 @@ def test_what_takes_nothing_has_room_for_all() -> None:
 
 
 def test_an_alternative_in_error_refuses_only_who_needs_it() -> None:
-    """A5: pods have the first alternative as with kube-scheduler; whoever needs the other one is refused."""
+    """A5: pods have the first alternative as with kube-scheduler; whoever needs the other one is
+    refused.
+    """
     either = (
         DeviceRequest(name="s0", parent="r", class_name="gpu", count=2),
-        DeviceRequest(name="s1", parent="r", class_name="gpu", selectors=('device.attributes["d"].absent == 1',)),
+        DeviceRequest(
+            name="s1",
+            parent="r",
+            class_name="gpu",
+            selectors=('device.attributes["d"].absent == 1',),
+        ),
     )
     asks = DeviceClaim(namespace="ns", name="c", requests=(either,))
     for devices in (2, 3, 6):
@@ -291,7 +359,9 @@ def test_a_search_that_ends_early_has_the_room_found_so_far() -> None:
     alike = (DeviceConstraint("d/a", requests=("r",)), DeviceConstraint("d/b", distinct=True))
     asked = questions(slices(*devices))
     use = Use(asked.pools, Held())
-    found = DeviceRooms().room(asked, use, [claim(request(3), request(2, name="q"), constraints=alike)], 8)
+    found = DeviceRooms().room(
+        asked, use, [claim(request(3), request(2, name="q"), constraints=alike)], 8
+    )
     assert found.ended
     assert found.steps == MOST_STEPS + 2 * 40 // 4
     assert 1 <= found.pods < 8

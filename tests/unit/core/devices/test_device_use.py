@@ -1,4 +1,6 @@
-"""Devices during a plan: gangs beside all choices of nodes and devices, and moves that are undone."""
+"""Devices during a plan: gangs beside all choices of nodes and devices, and moves that
+are undone.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,26 @@ from tests.sizes import of_size
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("block", range(4))
 def test_a_gang_starts_if_any_choice_lets_it(block: int, kind: str) -> None:
-    """A9, A12, A13: up to four pods on up to three nodes start if and only if devices for all can be had together."""
+    """A9, A12, A13: up to four pods on up to three nodes start if and only if devices for all can
+    be had together.
+    """
     number = of_size(25, 100)
-    assert sum(compared(seed, kind) for seed in range(block * 100, block * 100 + number)) > number // 8
+    assert (
+        sum(compared(seed, kind) for seed in range(block * 100, block * 100 + number)) > number // 8
+    )
 
 
 def test_nodes_whose_devices_are_not_had_together_are_left_for_others() -> None:
-    """A12: on the first nodes that have devices for each member, not all have some together; a search in vain ends."""
+    """A12: on the first nodes that have devices for each member, not all have some together; a
+    search in vain ends.
+    """
     assert compared(3903, "joint pools and shared claims")
 
 
 def test_what_pods_share_is_taken_once() -> None:
-    """A13: of three that share a claim, the first decides for a node where all find room, and the others follow."""
+    """A13: of three that share a claim, the first decides for a node where all find room, and the
+    others follow.
+    """
     cluster = Cluster([[device("g0", "a")], [device("g0", "a")], []])
     claim = cluster.claim(request())
     pods = [cluster.using(claim) for _ in range(3)]
@@ -56,7 +66,9 @@ def test_sharers_that_no_node_can_hold_do_not_start() -> None:
 
 
 def test_the_first_choice_of_one_does_not_exclude_another() -> None:
-    """Kubernetes #138765's kind: whatever the order, who takes any device leaves what others need."""
+    """Kubernetes #138765's kind: whatever the order, who takes any device leaves what
+    others need.
+    """
     for order in ((0, 1), (1, 0)):
         cluster = Cluster([[device("g0", "h100"), device("g1", "a100")]])
         pods = [cluster.ask(request()), cluster.ask(request(1, "h100"))]
@@ -76,8 +88,8 @@ def test_a_plan_that_runs_out_of_work_is_continued() -> None:
 
 
 def test_a_plan_leaves_nothing_to_the_garbage_collector() -> None:
-    """What a plan has made is free when it ends, also if it ran out of work: to collect that of 50 plans takes as long
-    as a plan may.
+    """What a plan has made is free when it ends, also if it ran out of work: to collect that of 50
+    plans takes as long as a plan may.
     """
     cluster = Cluster([[device("g0", "a")] for _ in range(10)])
     pods = [cluster.ask(request()) for _ in range(10)]
@@ -93,7 +105,9 @@ def test_a_plan_leaves_nothing_to_the_garbage_collector() -> None:
 
 
 def test_running_pods_with_devices_cost_a_plan_nothing() -> None:
-    """Of running pods only those with volumes are looked at: whoever has devices is known beside them."""
+    """Of running pods only those with volumes are looked at: whoever has devices is known beside
+    them.
+    """
     cluster = Cluster([[device("g0", "a")]])
     seen, waiting = cluster.snapshot(), cluster.ask(request())
     claims = (ClaimUse("other", device=True),)
@@ -115,14 +129,20 @@ def test_running_pods_with_devices_cost_a_plan_nothing() -> None:
 
 
 def test_what_is_undone_leaves_no_trace() -> None:
-    """Random moves and rollbacks: room is that of a new ledger, and devices are chosen in the order of placing."""
+    """Random moves and rollbacks: room is that of a new ledger, and devices are chosen in the order
+    of placing.
+    """
     rng = Random(3)
     print("seed 3")
-    cluster = Cluster([[device(f"g{each}", rng.choice("ab"), each % 2) for each in range(4)] for _ in range(3)])
+    cluster = Cluster(
+        [[device(f"g{each}", rng.choice("ab"), each % 2) for each in range(4)] for _ in range(3)]
+    )
     pods = [cluster.ask(request(rng.choice([1, 2]), rng.choice(["", "a"]))) for _ in range(12)]
     seen = cluster.snapshot()
     ledger = Ledger(seen)
-    kinds = {kind for each in pods if (kind := ledger.occupancy.storage.needs(each).kind) is not None}
+    kinds = {
+        kind for each in pods if (kind := ledger.occupancy.storage.needs(each).kind) is not None
+    }
     for _ in range(60):
         checkpoint, unplaced = ledger.checkpoint(), list(pods)
         rng.shuffle(unplaced)
@@ -153,16 +173,22 @@ def room(ledger: Ledger, kind: DeviceKind) -> list[int]:
 
 
 def test_devices_of_pods_that_leave_are_free() -> None:
-    """A22: once every consumer of a claim has left, within the plan, and again in use when that is undone."""
+    """A22: once every consumer of a claim has left, within the plan, and again in use when that is
+    undone.
+    """
     cluster = Cluster([[device("g0", "a")]])
     waiting = cluster.ask(request())
     seen = cluster.snapshot()
     users = [pod(name, claims=(ClaimUse("shared", device=True),), uid=name) for name in ("a", "b")]
     results = (DeviceResult("r", ("d", "n0", "g0")),)
-    shared = ResourceClaim(namespace=NAMESPACE, name="shared", uid="s", allocated=True, reserved=("a", "b"))
+    shared = ResourceClaim(
+        namespace=NAMESPACE, name="shared", uid="s", allocated=True, reserved=("a", "b")
+    )
     cluster.index.hold(shared.key, results)
     there = {each.uid: (each, "n0") for each in users}
-    storage = dataclasses.replace(seen.storage, devices={**seen.storage.devices, shared.key: shared}, users=there)
+    storage = dataclasses.replace(
+        seen.storage, devices={**seen.storage.devices, shared.key: shared}, users=there
+    )
     ledger = Ledger(dataclasses.replace(seen, storage=storage))
     checkpoint = ledger.checkpoint()
     ledger.release(users[0], "n0")
@@ -174,7 +200,9 @@ def test_devices_of_pods_that_leave_are_free() -> None:
 
 
 def test_devices_of_a_pod_that_a_plan_takes_back_stay_in_use() -> None:
-    """A22: its claim has them, as an earlier start left it: in no round may another pod get them, also in the next."""
+    """A22: its claim has them, as an earlier start left it: in no round may another pod get them,
+    also in the next.
+    """
     cluster = Cluster([[device("g0", "a")]])
     waiting = cluster.ask(request())
     seen = cluster.snapshot()
@@ -191,29 +219,41 @@ def test_devices_of_a_pod_that_a_plan_takes_back_stay_in_use() -> None:
 
 
 def test_what_is_wrong_with_a_claim_refuses_the_pod() -> None:
-    """A5: a key that a device lacks is told by the names of claim and device; a node without devices says nothing."""
+    """A5: a key that a device lacks is told by the names of claim and device; a node without
+    devices says nothing.
+    """
     cluster = Cluster([[], [device("g0", "a")]])
-    asked = DeviceRequest(name="r", class_name="gpu", selectors=('device.attributes["d"].absent == 1',))
+    asked = DeviceRequest(
+        name="r", class_name="gpu", selectors=('device.attributes["d"].absent == 1',)
+    )
     verdict = cluster.decide([cluster.ask(asked)])
     assert verdict.reason is Reason.INVALID_CLAIM
-    assert f"claim {NAMESPACE}/c0, request r, selector #0 on device d/n1/g0: no such key: absent" in (
-        verdict.told.message + verdict.told.now
+    assert (
+        f"claim {NAMESPACE}/c0, request r, selector #0 on device d/n1/g0: no such key: absent"
+        in (verdict.told.message + verdict.told.now)
     )
 
 
 def test_members_that_fill_a_node_are_told_of() -> None:
-    """A24: of three equal members two have found the last devices; the third is told that no more can be had."""
+    """A24: of three equal members two have found the last devices; the third is told that no more
+    can be had.
+    """
     cluster = Cluster([[device("g0", "a"), device("g1", "a")], []])
     verdict = cluster.decide([cluster.ask(request()) for _ in range(3)])
-    assert "2 of 3 pods could be placed; pod ns/p2: 0/2 nodes are available: 2 cannot allocate all claims" in (
-        verdict.told.now
+    assert (
+        "2 of 3 pods could be placed; pod ns/p2: 0/2 nodes are available: 2 cannot allocate all"
+        " claims" in (verdict.told.now)
     )
 
 
 def test_a_fault_is_found_again() -> None:
-    """A5: a selector without an answer refuses the pod in the next plans as well, which know the node's room (A10)."""
+    """A5: a selector without an answer refuses the pod in the next plans as well, which know the
+    node's room (A10).
+    """
     cluster = Cluster([[device("g0", "a")]])
-    keyless = DeviceRequest(name="r", class_name="gpu", selectors=('device.attributes["d"].absent == 1',))
+    keyless = DeviceRequest(
+        name="r", class_name="gpu", selectors=('device.attributes["d"].absent == 1',)
+    )
     pods = [cluster.ask(keyless), cluster.ask(keyless)]
     for _ in range(3):
         verdict = cluster.decide(pods)
@@ -223,7 +263,9 @@ def test_a_fault_is_found_again() -> None:
 
 
 def test_a_slice_that_is_rewritten_changes_nothing() -> None:
-    """A23: a new generation with the same devices frees no node and searches none again; one with others does."""
+    """A23: a new generation with the same devices frees no node and searches none again; one with
+    others does.
+    """
     cluster = Cluster([[device("g0", "a")]])
     pods = [cluster.ask(request(2))]
     cluster.decide(pods)
@@ -231,9 +273,16 @@ def test_a_slice_that_is_rewritten_changes_nothing() -> None:
     more = (device("g0", "a"), device("g1", "a"))
     for generation, devices in ((1, more[:1]), (2, more)):
         again = ResourceSlice(
-            name="n0", driver="d", pool="n0", generation=generation, scope=NodeScope("n0"), devices=devices
+            name="n0",
+            driver="d",
+            pool="n0",
+            generation=generation,
+            scope=NodeScope("n0"),
+            devices=devices,
         )
         changed = cluster.index.apply(again)
         verdict = cluster.decide(pods)
-        assert (changed, bool(verdict.binds)) == ((set(), False) if generation == 1 else ({"n0"}, True))
+        assert (changed, bool(verdict.binds)) == (
+            (set(), False) if generation == 1 else ({"n0"}, True)
+        )
         assert (cluster.index.searches > searches) == (generation == 2)

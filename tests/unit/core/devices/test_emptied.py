@@ -1,4 +1,6 @@
-"""Devices of the empty cluster: which gangs have a reservation, and what later pods may use beside it."""
+"""Devices of the empty cluster: which gangs have a reservation, and what later pods may use beside
+it.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_a_gang_has_a_reservation_when_the_devices_in_use_become_free() -> None:
     ],
 )
 def test_later_pods_leave_the_devices_of_reserved_nodes(late: Pod, starts: bool) -> None:
-    """H8: sums would let a pod have one of four devices beside three, though only three are of the gang's model."""
+    """H8: sums would let a pod have one of four devices beside three, though only three are of the
+    gang's model.
+    """
     world = waiting("aaab", wanted=3, **lasting(100))
     world.create([late])
     world.settle()
@@ -76,12 +80,16 @@ def test_later_pods_leave_the_devices_of_reserved_nodes(late: Pod, starts: bool)
 
 
 def test_devices_of_daemons_are_never_free() -> None:
-    """H3: a gang that needs them is no head, though sums would let it; if others use them without an end, it has a
-    fence.
+    """H3: a gang that needs them is no head, though sums would let it; if others use them without
+    an end, it has a fence.
     """
     world = waiting("aabb", controller_kind="DaemonSet")
     assert world.state.reservations.standing == ()
-    (why,) = [each.ineligible.why for each in world.state.registry.groups.values() if each.ineligible is not None]
+    (why,) = [
+        each.ineligible.why
+        for each in world.state.registry.groups.values()
+        if each.ineligible is not None
+    ]
     assert why.why is NotEntitled.IMPOSSIBLE
     (reserved,) = waiting("aab").state.reservations.standing
     assert reserved.nodes == ("n0",)
@@ -90,8 +98,12 @@ def test_devices_of_daemons_are_never_free() -> None:
 
 @pytest.mark.long
 def test_it_follows_the_slices() -> None:
-    """Rooms are those of an index to which only the claims of daemons were told, whatever changes in whatever order."""
-    claim = DeviceClaim(name="c", requests=((DeviceRequest(name="r", class_name="class-a", count=1),),))
+    """Rooms are those of an index to which only the claims of daemons were told, whatever changes
+    in whatever order.
+    """
+    claim = DeviceClaim(
+        name="c", requests=((DeviceRequest(name="r", class_name="class-a", count=1),),)
+    )
     for seed in range(of_size(30, 100)):
         rng, index, slices = Random(seed), DeviceIndex(), dict[str, str]()
         for each in CLASSES:
@@ -129,19 +141,32 @@ def test_it_follows_the_slices() -> None:
 
 
 def test_a_reservation_for_devices_of_many_nodes_takes_several_plans() -> None:
-    """A plan has the work for about 50 nodes; the next ones go on, and the gang is told meanwhile."""
+    """A plan has the work for about 50 nodes; the next ones go on, and the gang is
+    told meanwhile.
+    """
     nodes = [f"n{n}" for n in range(60)]
-    world = world_of([node(each, gpus=0) for each in nodes], [devices_of(each, "aaaa") for each in nodes], rules=RULES)
+    world = world_of(
+        [node(each, gpus=0) for each in nodes],
+        [devices_of(each, "aaaa") for each in nodes],
+        rules=RULES,
+    )
     for number, name in enumerate(nodes):
         low, claim = holding(f"low{number}", "a0", "a1", "a2", "a3", **lasting(100 + number))
         assert claim.asks is not None
-        results = tuple(msgspec.structs.replace(each, id=("d", name, each.id[2])) for each in claim.asks.results or ())
+        results = tuple(
+            msgspec.structs.replace(each, id=("d", name, each.id[2]))
+            for each in claim.asks.results or ()
+        )
         asks = msgspec.structs.replace(claim.asks, results=results)
         world.say(Applied(msgspec.structs.replace(claim, asks=asks)))
         world.create([msgspec.structs.replace(low, node_name=name, start_s=EPOCH_S + 1_000)])
     world.create(gang_of(*[wanting(4)] * 30))
     world.settle()
-    whys = [each.not_reserved.why for each in world.state.registry.groups.values() if each.not_reserved is not None]
+    whys = [
+        each.not_reserved.why
+        for each in world.state.registry.groups.values()
+        if each.not_reserved is not None
+    ]
     assert whys == [NotEntitled.SEARCHING]
     before = len(world.plans)
     world.advance(10)

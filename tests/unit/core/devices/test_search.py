@@ -36,15 +36,26 @@ NODE = Node(name="n")
 CLASSES = {"gpu": DeviceClass("gpu")}
 
 
-def search(*devices: Device, claims: list[DeviceClaim], rules: tuple[DeviceTaintRule, ...] = ()) -> DeviceSearch:
-    part = ResourceSlice(name="s", driver="d", pool="p", scope=NodeScope(everywhere=True), devices=devices)
+def search(
+    *devices: Device, claims: list[DeviceClaim], rules: tuple[DeviceTaintRule, ...] = ()
+) -> DeviceSearch:
+    part = ResourceSlice(
+        name="s", driver="d", pool="p", scope=NodeScope(everywhere=True), devices=devices
+    )
     pools = SliceIndex([part], rules).pools(NODE)
-    return DeviceSearch(States(Questions(pools, CLASSES, SelectorAnswers()), Use(pools, Held()), claims, {}), [claims])
+    return DeviceSearch(
+        States(Questions(pools, CLASSES, SelectorAnswers()), Use(pools, Held()), claims, {}),
+        [claims],
+    )
 
 
 def claim(*requests: DeviceRequest, constraints: tuple[DeviceConstraint, ...] = ()) -> DeviceClaim:
     return DeviceClaim(
-        namespace="ns", name="c", uid="u", requests=tuple((r,) for r in requests), constraints=constraints
+        namespace="ns",
+        name="c",
+        uid="u",
+        requests=tuple((r,) for r in requests),
+        constraints=constraints,
     )
 
 
@@ -53,7 +64,9 @@ def request(count: int = 1, **more: object) -> DeviceRequest:
 
 
 def test_devices_are_those_of_kube_scheduler() -> None:
-    """A2: pools, partitions, shares, constraints, taints, alternatives and errors, as its module has them."""
+    """A2: pools, partitions, shares, constraints, taints, alternatives and errors, as its module
+    has them.
+    """
     rows = [json.loads(line) for line in KUBE_ALLOCATIONS.read_text(encoding="utf-8").splitlines()]
     assert len(rows) > 300
     assert sum(isinstance(expected, list) and expected != [] for _, expected in rows) > 50
@@ -70,19 +83,28 @@ def test_a_claim_may_ask_for_nothing() -> None:
 def test_a_share_is_named_by_claim_request_and_number() -> None:
     """A2: nothing about a share is random."""
     found = search(
-        Device(name="g", shared=True, capacity={"m": Capacity(80)}), claims=[claim(request(amounts=(("m", 30),)))]
+        Device(name="g", shared=True, capacity={"m": Capacity(80)}),
+        claims=[claim(request(amounts=(("m", 30),)))],
     )
     assert found.found()
-    assert found.results() == ((DeviceResult("r", ("d", "p", "g"), share="u/r/0", amounts=(("m", 30),)),),)
+    assert found.results() == (
+        (DeviceResult("r", ("d", "p", "g"), share="u/r/0", amounts=(("m", 30),)),),
+    )
 
 
-@pytest.mark.parametrize(("named", "found"), [("r", False), ("r/s", False), ("r/t", True), ("q", True)])
+@pytest.mark.parametrize(
+    ("named", "found"), [("r", False), ("r/s", False), ("r/t", True), ("q", True)]
+)
 def test_a_constraint_names_a_request_or_one_of_its_alternatives(named: str, found: bool) -> None:
     """A2: devices of the alternative count in both cases."""
-    devices = [Device(name=f"g{number}", attributes={"link": ("int", number)}) for number in range(2)]
+    devices = [
+        Device(name=f"g{number}", attributes={"link": ("int", number)}) for number in range(2)
+    ]
     alternatives = (request(2, name="s", parent="r"),)
     constraint = DeviceConstraint("d/link", requests=(named,))
-    asked = DeviceClaim(namespace="ns", name="c", requests=(alternatives,), constraints=(constraint,))
+    asked = DeviceClaim(
+        namespace="ns", name="c", requests=(alternatives,), constraints=(constraint,)
+    )
     assert search(*devices, claims=[asked]).found() is found
 
 
@@ -110,8 +132,10 @@ def test_a_rule_taints_devices() -> None:
         ),
         (
             claim(request(mode=ALL)),
-            "claim ns/c, request r: asks for all devices, but device d/p/g uses attribute list, which"
-            " gangsched does not support",
+            (
+                "claim ns/c, request r: asks for all devices, but device d/p/g uses attribute list,"
+                " which gangsched does not support"
+            ),
         ),
     ],
 )
@@ -133,17 +157,24 @@ def test_an_error_of_a_selector_names_device_and_key() -> None:
     asked = claim(request(selectors=('device.attributes["d"].index == 1',)))
     good = Device(name="g", attributes={"index": ("int", 1)})
     assert search(good, Device(name="h"), claims=[asked]).found()
-    with pytest.raises(DeviceFault, match="claim ns/c, request r, selector #0 on device d/p/h: no such key: index"):
+    with pytest.raises(
+        DeviceFault, match="claim ns/c, request r, selector #0 on device d/p/h: no such key: index"
+    ):
         search(Device(name="h"), good, claims=[asked]).found()
-    with pytest.raises(DeviceFault, match="on device d/p/h: no such key: index"):  # as for kube-scheduler, which waits
+    # as for kube-scheduler, which waits
+    with pytest.raises(DeviceFault, match="on device d/p/h: no such key: index"):
         search(Device(name="h", conditional=True), good, claims=[asked]).found()
 
 
 def test_a_search_has_bounded_steps_and_depth() -> None:
     """A12: it ends after as many steps, which are counted; nothing is taken then."""
-    devices = [Device(name=f"g{number}", attributes={"link": ("int", number)}) for number in range(24)]
+    devices = [
+        Device(name=f"g{number}", attributes={"link": ("int", number)}) for number in range(24)
+    ]
     alike = (DeviceConstraint("d/link"),)
     with pytest.raises(SearchEnded):
-        search(*devices, claims=[*[claim(request())] * 8, claim(request(2), constraints=alike)]).found()
+        search(
+            *devices, claims=[*[claim(request())] * 8, claim(request(2), constraints=alike)]
+        ).found()
     with pytest.raises(SearchEnded):
         search(Device(name="g", shared=True), claims=[claim(request())] * 250).found()

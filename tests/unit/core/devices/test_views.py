@@ -1,4 +1,6 @@
-"""Pools that several nodes reach: what nodes see of them, where claims can be used, and how much is looked at."""
+"""Pools that several nodes reach: what nodes see of them, where claims can be used, and how much is
+looked at.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,14 @@ def of_zone(zone: str) -> NodeScope:
     return NodeScope(terms=(NodeSelectorTerm(labels=(Requirement(ZONE, "In", (zone,)),)),))
 
 
-def part(name: str, scope: NodeScope, *devices: str, pool: str = "", slices: int = 1) -> ResourceSlice:
+def part(
+    name: str, scope: NodeScope, *devices: str, pool: str = "", slices: int = 1
+) -> ResourceSlice:
     """A slice."""
     made = tuple(device(each, "a") for each in devices)
-    return ResourceSlice(name=name, driver="d", pool=pool or name, scope=scope, devices=made, slices=slices)
+    return ResourceSlice(
+        name=name, driver="d", pool=pool or name, scope=scope, devices=made, slices=slices
+    )
 
 
 def views(slices: Sequence[ResourceSlice], nodes: Sequence[Node] = NODES) -> Views:
@@ -43,16 +49,26 @@ def views(slices: Sequence[ResourceSlice], nodes: Sequence[Node] = NODES) -> Vie
 def test_nodes_that_see_the_same_have_one_view() -> None:
     """Zones are told apart; a pool of one node is no part of it, one that names two nodes is."""
     found = views(
-        [part("y", of_zone("y"), "g0"), part("all", NodeScope(everywhere=True), "g0"), part("n0", NodeScope("n0"))]
+        [
+            part("y", of_zone("y"), "g0"),
+            part("all", NodeScope(everywhere=True), "g0"),
+            part("n0", NodeScope("n0")),
+        ]
     )
     assert found.of.tolist() == [1, 1, 0, 0]
     assert found.sees.all()
-    names = [["/".join(each.id) for pool in found.pools((view,)) for each in pool.devices] for view in (1, 0)]
+    names = [
+        ["/".join(each.id) for pool in found.pools((view,)) for each in pool.devices]
+        for view in (1, 0)
+    ]
     assert names == [["d/all/g0", "d/y/g0"], ["d/all/g0"]]
     both = [each.id[1] for pool in found.pools((1, 0)) for each in pool.devices if each.here]
     assert both == ["all"]
     two = views(
-        [part("a", NodeScope("n0"), "g0", pool="p", slices=2), part("b", NodeScope("n1"), "g1", pool="p", slices=2)]
+        [
+            part("a", NodeScope("n0"), "g0", pool="p", slices=2),
+            part("b", NodeScope("n1"), "g1", pool="p", slices=2),
+        ]
     )
     assert two.sees.tolist() == [True, True, False, False]
 
@@ -65,15 +81,22 @@ def test_nodes_that_see_the_same_have_one_view() -> None:
         ([part(f"n{at}", NodeScope(f"n{at}"), "g0", pool="p", slices=4) for at in range(4)], 4),
         (
             [
-                *(part(f"n{at}", NodeScope(f"n{at}"), f"g{at}", pool="p", slices=5) for at in range(4)),
-                structs.replace(part("m", of_zone("y"), pool="p", slices=5), counters=(("s", (("c", 1),)),)),
+                *(
+                    part(f"n{at}", NodeScope(f"n{at}"), f"g{at}", pool="p", slices=5)
+                    for at in range(4)
+                ),
+                structs.replace(
+                    part("m", of_zone("y"), pool="p", slices=5), counters=(("s", (("c", 1),)),)
+                ),
             ],
             1,
         ),
     ],
     ids=["zones", "zones and all", "devices of single nodes", "counters of all"],
 )
-def test_views_are_connected_by_devices_and_counters(slices: Sequence[ResourceSlice], components: int) -> None:
+def test_views_are_connected_by_devices_and_counters(
+    slices: Sequence[ResourceSlice], components: int
+) -> None:
     """Pods on nodes that are not connected are never searched together."""
     found = views(slices)
     assert len({found.component[view] for view in found.of.tolist()}) == components
@@ -89,16 +112,26 @@ def test_views_are_connected_by_devices_and_counters(slices: Sequence[ResourceSl
             [of_zone("y"), of_zone("z")],
             (NodeSelectorTerm(labels=tuple(Requirement(ZONE, "In", (zone,)) for zone in "yz")),),
         ),
-        ([of_zone("y"), NodeScope("n0")], (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", ("n0",)),)),)),
+        (
+            [of_zone("y"), NodeScope("n0")],
+            (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", ("n0",)),)),),
+        ),
     ],
 )
-def test_where_a_claim_can_be_used(scopes: Sequence[NodeScope], required: tuple[NodeSelectorTerm, ...] | None) -> None:
+def test_where_a_claim_can_be_used(
+    scopes: Sequence[NodeScope], required: tuple[NodeSelectorTerm, ...] | None
+) -> None:
     """As kube-scheduler writes it: the requirements of all devices, or the node."""
     slices = SliceIndex(part(f"p{at}", scope, "g0") for at, scope in enumerate(scopes))
     devices = [each for at in range(len(scopes)) for each in slices.entire(("d", f"p{at}")).devices]
     assert reachable_from(devices, "n0") == required
-    bound = [dataclasses.replace(each, device=structs.replace(each.device, binds_to_node=True)) for each in devices]
-    assert reachable_from(bound, "n1") == (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", ("n1",)),)),)
+    bound = [
+        dataclasses.replace(each, device=structs.replace(each.device, binds_to_node=True))
+        for each in devices
+    ]
+    assert reachable_from(bound, "n1") == (
+        NodeSelectorTerm(fields=(Requirement("metadata.name", "In", ("n1",)),)),
+    )
 
 
 def test_what_is_in_use_and_what_does_not_match_is_left_out_first() -> None:
@@ -111,15 +144,24 @@ def test_what_is_in_use_and_what_does_not_match_is_left_out_first() -> None:
     assert found.is_cut
     assert not used & {each.id for each in found.devices}
     assert len(found.devices) + len(found.elsewhere) == len(names)
-    (whole,) = merged([cut([pool], used.__contains__, lambda _: False), cut([pool], used.__contains__, lambda _: True)])
+    (whole,) = merged(
+        [
+            cut([pool], used.__contains__, lambda _: False),
+            cut([pool], used.__contains__, lambda _: True),
+        ]
+    )
     assert len(whole.devices) == MOST_JOINT
     assert len({each.id for each in (*whole.devices, *whole.elsewhere)}) == len(names)
 
 
 def test_all_devices_of_a_pool_that_is_too_large() -> None:
-    """What is not looked at may be in use: the request is refused, and a smaller pool is allocated whole."""
+    """What is not looked at may be in use: the request is refused, and a smaller pool is allocated
+    whole.
+    """
     for number, reason in ((MOST_JOINT + 1, Reason.UNSUPPORTED), (3, Reason.SCHEDULED)):
-        cluster = Cluster([[], []], pools=[JointPool("net", [device(f"g{at}", "a") for at in range(number)])])
+        cluster = Cluster(
+            [[], []], pools=[JointPool("net", [device(f"g{at}", "a") for at in range(number)])]
+        )
         verdict = cluster.decide([cluster.ask(structs.replace(request(), mode=ALL))])
         assert verdict.reason is reason
 
@@ -136,7 +178,9 @@ def test_a_node_that_moves_to_another_zone_sees_its_pools() -> None:
 
 
 def test_devices_that_come_and_go_are_seen() -> None:
-    """A claim that takes or frees a device of several nodes, and a slice that changes, change what fits."""
+    """A claim that takes or frees a device of several nodes, and a slice that changes, change what
+    fits.
+    """
     cluster = Cluster([[], []], pools=[JointPool("net", [device("g0", "a")])])
     pods = [cluster.ask(request())]
     assert cluster.decide(pods).binds
@@ -154,12 +198,20 @@ def test_a_pool_with_a_slice_for_each_of_many_nodes_is_looked_at_in_pieces() -> 
     number = 300
     cluster = Cluster([[] for _ in range(number)])
     for at in range(number):
-        cluster.index.apply(part(f"s{at:03}", NodeScope(f"n{at}"), f"g{at}", pool="net", slices=number))
+        cluster.index.apply(
+            part(f"s{at:03}", NodeScope(f"n{at}"), f"g{at}", pool="net", slices=number)
+        )
         cluster.devices["net", f"g{at}"] = device(f"g{at}", "a")
     pods = [cluster.ask(request()) for _ in range(3)]
     seen, unfinished = cluster.snapshot(), None
     for _ in range(200):
-        made = plan(seen, [group(gang("ns/g", pods))], now_s=0.0, unfinished=unfinished, limits=Limits(work=10_000))
+        made = plan(
+            seen,
+            [group(gang("ns/g", pods))],
+            now_s=0.0,
+            unfinished=unfinished,
+            limits=Limits(work=10_000),
+        )
         assert made.work < 30_000
         if made.verdicts:
             break
@@ -179,8 +231,13 @@ def test_a_place_is_what_is_seen_there() -> None:
 
 
 def test_a_node_without_a_view_changes_none_of_the_others() -> None:
-    """A node that sees no pool may come first in the order of nodes; what was searched still means the same views."""
-    pools = [JointPool("in-y", [device("g0", "a")], "y"), JointPool("in-z", [device("g1", "a")], "z")]
+    """A node that sees no pool may come first in the order of nodes; what was searched still means
+    the same views.
+    """
+    pools = [
+        JointPool("in-y", [device("g0", "a")], "y"),
+        JointPool("in-z", [device("g1", "a")], "z"),
+    ]
     cluster = Cluster([[], []], pools=pools, zones="yz")
     cluster.index.hold("other", (DeviceResult("r", ("d", "in-y", "g0")),))
     pods = [cluster.ask(request())]

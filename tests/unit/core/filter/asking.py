@@ -24,12 +24,19 @@ def app(*names: str) -> Selector:
     return (Requirement("app", "In", names),)
 
 
-def tied(name: str, label: str = "", *, namespace: str = "ns", deleting: bool = False, **inter_pod: Any) -> Pod:
-    """A small pod labelled `app: label` (by default its own name) with these fields of `InterPodConstraints`."""
+def tied(
+    name: str, label: str = "", *, namespace: str = "ns", deleting: bool = False, **inter_pod: Any
+) -> Pod:
+    """A small pod labelled `app: label` (by default its own name) with these fields of
+    `InterPodConstraints`.
+    """
     shape = Shape(
-        requests=amounts(cpu_milli=100, pods=1), inter_pod=InterPodConstraints(**inter_pod) if inter_pod else None
+        requests=amounts(cpu_milli=100, pods=1),
+        inter_pod=InterPodConstraints(**inter_pod) if inter_pod else None,
     )
-    return pod(name, of=shape, labels={"app": label or name}, namespace=namespace, deleting=deleting)
+    return pod(
+        name, of=shape, labels={"app": label or name}, namespace=namespace, deleting=deleting
+    )
 
 
 def zoned(**zones: str) -> list[Node]:
@@ -37,7 +44,9 @@ def zoned(**zones: str) -> list[Node]:
     return [node(name, labels={ZONE: zone} if zone else {}) for name, zone in zones.items()]
 
 
-def ledger(nodes: Iterable[Node], placed: Placed = (), namespaces: Namespaces | None = None) -> Ledger:
+def ledger(
+    nodes: Iterable[Node], placed: Placed = (), namespaces: Namespaces | None = None
+) -> Ledger:
     """The ledger of a plan for this cluster."""
     shot = snapshot(nodes, placed)
     pods_by_node = dataclasses.replace(shot.pods_by_node, namespaces=namespaces or {})

@@ -23,7 +23,8 @@ def owned(shape: Shape) -> OwnedBy:
 def pods(*numbers: int) -> PodsByNode:
     """So many pods of one shape on each node; the version of a node is their number plus 1."""
     return PodsByNode(
-        residents=[{str(n): A for n in range(number)} for number in numbers], versions=np.array(numbers) + 1
+        residents=[{str(n): A for n in range(number)} for number in numbers],
+        versions=np.array(numbers) + 1,
     )
 
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from gangsched.model.inter_pod import PodTerm, Requirement
-from tests.unit.core.filter.asking import HOSTNAME, ZONE, app, ledger, open_nodes, refusal, tied, zoned
+from tests.unit.core.filter.asking import (
+    HOSTNAME,
+    ZONE,
+    app,
+    ledger,
+    open_nodes,
+    refusal,
+    tied,
+    zoned,
+)
 
 NAMESPACES = {"ns": {}, "labelled": {"tier": "1"}, "other": {}}
 
 
 def test_affinity_asks_for_a_pod_in_the_domain() -> None:
-    """Near means within the same value of the topology key; a node without the key is nowhere near."""
+    """Near means within the same value of the topology key; a node without the key is
+    nowhere near.
+    """
     on = ledger(zoned(a="x", b="x", c="y", d=""), [(tied("web"), "a")])
     near = tied("p", affinity=(PodTerm(ZONE, app("web")),))
     assert open_nodes(near, on) == {"a", "b"}
@@ -27,11 +38,15 @@ def test_all_terms_of_affinity_must_be_met_by_the_same_pod() -> None:
     selectors = (app("web"), (Requirement("app", "NotIn", ("web",)),))
     on = ledger(zoned(a="x"), [(tied("web"), "a"), (tied("db"), "a")])
     both = tied("p", affinity=tuple(PodTerm(ZONE, selector) for selector in selectors))
-    assert refusal(both, on) == "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."
+    assert (
+        refusal(both, on) == "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."
+    )
 
 
 def test_the_first_of_its_kind_needs_no_company() -> None:
-    """A pod that asks for itself may start where all its keys exist, until one like it is anywhere."""
+    """A pod that asks for itself may start where all its keys exist, until one like it
+    is anywhere.
+    """
     itself = (PodTerm(ZONE, app("web")),)
     assert open_nodes(tied("web", affinity=itself), ledger(zoned(a="x", b="y", c=""))) == {"a", "b"}
     on = ledger(zoned(a="x", b="y", c=""), [(tied("web"), "b")])
@@ -49,8 +64,12 @@ def test_anti_affinity_works_both_ways() -> None:
 
 
 def test_pods_that_came_and_went_in_a_plan_keep_nobody_away_and_others_do() -> None:
-    """Of a pod that is placed, taken back, placed again and released; one that runs counts until it is released."""
-    loner, there = (tied(name, anti_affinity=(PodTerm(ZONE, app("db")),)) for name in ("web", "old"))
+    """Of a pod that is placed, taken back, placed again and released; one that runs counts until it
+    is released.
+    """
+    loner, there = (
+        tied(name, anti_affinity=(PodTerm(ZONE, app("db")),)) for name in ("web", "old")
+    )
     on = ledger(zoned(a="x", b="y", c="z"), [(there, "c")])
     assert open_nodes(tied("db"), on) == {"a", "b"}
     with on.tentative():
@@ -71,20 +90,28 @@ def test_a_node_reports_the_first_rule_that_fails() -> None:
     """Affinity, then the pod's own anti-affinity, then that of the pods there."""
     loner = tied("web", anti_affinity=(PodTerm(ZONE, app("p")),))
     on = ledger(zoned(a="x", b="y", c="z"), [(loner, "a"), (tied("db"), "b"), (tied("db"), "a")])
-    both = tied("p", affinity=(PodTerm(ZONE, app("db")),), anti_affinity=(PodTerm(HOSTNAME, app("db")),))
-    assert refusal(both, on) == (
-        "0/3 nodes are available: 1 node(s) didn't match pod affinity rules, "
+    both = tied(
+        "p", affinity=(PodTerm(ZONE, app("db")),), anti_affinity=(PodTerm(HOSTNAME, app("db")),)
+    )
+    assert (
+        refusal(both, on) == "0/3 nodes are available: 1 node(s) didn't match pod affinity rules, "
         "2 node(s) didn't match pod anti-affinity rules."
     )
-    assert refusal(tied("p"), ledger(zoned(a="x"), [(loner, "a")])) == (
-        "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
+    assert (
+        refusal(tied("p"), ledger(zoned(a="x"), [(loner, "a")]))
+        == "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
     )
 
 
 def test_a_term_means_the_namespace_of_its_pod_unless_it_says_more() -> None:
     """Named namespaces and those that a selector finds add up; an empty selector means all."""
-    there = [(tied("web", namespace=namespace), name) for namespace, name in (("ns", "a"), ("labelled", "b"))]
-    on = ledger(zoned(a="x", b="y", c="z"), [*there, (tied("web", namespace="other"), "c")], NAMESPACES)
+    there = [
+        (tied("web", namespace=namespace), name)
+        for namespace, name in (("ns", "a"), ("labelled", "b"))
+    ]
+    on = ledger(
+        zoned(a="x", b="y", c="z"), [*there, (tied("web", namespace="other"), "c")], NAMESPACES
+    )
 
     def met(**scope: object) -> set[str]:
         return open_nodes(tied("p", affinity=(PodTerm(ZONE, app("web"), **scope),)), on)  # type: ignore[arg-type]
@@ -92,12 +119,17 @@ def test_a_term_means_the_namespace_of_its_pod_unless_it_says_more() -> None:
     assert met() == {"a"}
     assert met(namespaces=("other",)) == {"c"}
     assert met(namespace_selector=(Requirement("tier", "In", ("1",)),)) == {"b"}
-    assert met(namespaces=("other",), namespace_selector=(Requirement("tier", "In", ("1",)),)) == {"b", "c"}
+    assert met(namespaces=("other",), namespace_selector=(Requirement("tier", "In", ("1",)),)) == {
+        "b",
+        "c",
+    }
     assert met(namespace_selector=()) == {"a", "b", "c"}
 
 
 def test_a_namespace_selector_that_no_label_satisfies_means_all_in_an_own_term() -> None:
-    """kube-scheduler 1.36 asks it without labels for the pod to be placed, but with them for pods that are there."""
+    """kube-scheduler 1.36 asks it without labels for the pod to be placed, but with them for pods
+    that are there.
+    """
     unlabelled = (Requirement("tier", "DoesNotExist"),)
     on = ledger(zoned(a="x", b="y"), [(tied("web", namespace="labelled"), "a")], NAMESPACES)
     assert open_nodes(tied("p", affinity=(PodTerm(ZONE, app("web"), (), unlabelled),)), on) == {"a"}

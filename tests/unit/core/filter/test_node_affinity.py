@@ -1,4 +1,6 @@
-"""NodeAffinity: nodeSelector, the operators, terms that name nodes, and what each refusal is called."""
+"""NodeAffinity: nodeSelector, the operators, terms that name nodes, and what each refusal is
+called.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ NODES = [
 
 def wanting(*terms: NodeSelectorTerm, selector: tuple[tuple[str, str], ...] = ()) -> Pod:
     """A pod with these required terms, which are alternatives, and a nodeSelector."""
-    return pod("p", of=Shape(requests=amounts(pods=1), required=terms or None, node_selector=selector))
+    return pod(
+        "p", of=Shape(requests=amounts(pods=1), required=terms or None, node_selector=selector)
+    )
 
 
 def labels(key: str, operator: str, *values: str) -> NodeSelectorTerm:
@@ -52,7 +56,9 @@ def names(operator: str, *values: str) -> NodeSelectorTerm:
     ],
 )
 def test_operators(term: NodeSelectorTerm, allowed: set[str]) -> None:
-    """Gt and Lt read whole numbers of 64 bits and match nothing else; an empty term matches no node."""
+    """Gt and Lt read whole numbers of 64 bits and match nothing else; an empty term matches no
+    node.
+    """
     assert open_nodes(wanting(term), ledger(NODES)) == allowed
     assert {each.name for each in NODES if any_term_met([term], each)} == allowed
 
@@ -66,23 +72,36 @@ def test_terms_are_alternatives_and_the_selector_is_not() -> None:
 
 
 def test_terms_that_name_nodes_leave_the_others_out_before_any_filter() -> None:
-    """They count under a text of their own, cordoned or not; one term that names none turns that off."""
+    """They count under a text of their own, cordoned or not; one term that names none turns that
+    off.
+    """
     on = ledger([node("a", unschedulable=True), node("b"), node("c", gpus=0)])
-    only = wanting(NodeSelectorTerm(labels=(Requirement("x", "Exists"),), fields=names("In", "b").fields))
-    assert nodes_available(only, on) == (
-        "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, "
+    only = wanting(
+        NodeSelectorTerm(labels=(Requirement("x", "Exists"),), fields=names("In", "b").fields)
+    )
+    assert (
+        nodes_available(only, on)
+        == "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, "
         "2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
     )
-    assert nodes_available(wanting(names("In", "gone"), names("In", "away")), on) == (
-        "0/3 nodes are available: 3 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    assert (
+        nodes_available(wanting(names("In", "gone"), names("In", "away")), on)
+        == "0/3 nodes are available: 3 node(s) didn't satisfy plugin(s) [NodeAffinity]."
     )
-    assert nodes_available(wanting(names("In", "a"), labels("x", "Exists")), on) == (
-        "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) didn't match Pod's node affinity/selector."
+    assert (
+        nodes_available(wanting(names("In", "a"), labels("x", "Exists")), on)
+        == "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) didn't match Pod's"
+        " node affinity/selector."
     )
 
 
 def test_two_names_in_one_term_conflict() -> None:
-    """A term asks for all of its requirements, so two names leave no node to look at, unless another term has one."""
+    """A term asks for all of its requirements, so two names leave no node to look at, unless
+    another term has one.
+    """
     two = NodeSelectorTerm(fields=(*names("In", "big").fields, *names("In", "nine").fields))
-    assert nodes_available(wanting(two), ledger(NODES)) == "0/5 nodes are available: pod affinity terms conflict."
+    assert (
+        nodes_available(wanting(two), ledger(NODES))
+        == "0/5 nodes are available: pod affinity terms conflict."
+    )
     assert open_nodes(wanting(two, names("In", "nine")), ledger(NODES)) == {"nine"}

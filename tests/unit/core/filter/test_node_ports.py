@@ -23,7 +23,9 @@ from tests.unit.core.filter.asking import ledger, open_nodes, refusal, tied
     ],
 )
 def test_conflicts(there: HostPort, wanted: HostPort, conflicts: bool) -> None:
-    """A port is taken by protocol and address; only 0.0.0.0 stands for every address, `::` does not."""
+    """A port is taken by protocol and address; only 0.0.0.0 stands for every address, `::` does
+    not.
+    """
     on = ledger([node("a"), node("b")], [(tied("web", ports=(there,)), "a")])
     assert open_nodes(tied("p", ports=(wanted,)), on) == ({"b"} if conflicts else {"a", "b"})
 
@@ -32,6 +34,8 @@ def test_a_taken_port_is_told_before_a_lack_of_room() -> None:
     """The first filter that fails on a node ends it, and ports come before resources."""
     one = (HostPort("TCP", 80),)
     full = [node("a", cpu_milli=100), node("b", cpu_milli=50)]
-    assert refusal(tied("p", ports=one), ledger(full, [(tied("web", ports=one), "a")])) == (
-        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't have free ports for the requested pod ports."
+    assert (
+        refusal(tied("p", ports=one), ledger(full, [(tied("web", ports=one), "a")]))
+        == "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't have free ports for the"
+        " requested pod ports."
     )

@@ -1,4 +1,6 @@
-"""Members see each other: within one plan, those already placed count for the filters of the next ones."""
+"""Members see each other: within one plan, those already placed count for the filters of the next
+ones.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def whole(*pods: Pod) -> Group:
 
 
 def test_members_with_one_port_go_apart() -> None:
-    """Two members that want the same host port need two nodes; a third has none, so the gang is refused."""
+    """Two members that want the same host port need two nodes; a third has none, so the gang is
+    refused.
+    """
     pods = [tied(f"p{n}", ports=(HostPort("TCP", 80),)) for n in range(3)]
     assert placed(*pods[:2], nodes=zoned(a="x", b="x")) == ["a", "b"]
     assert placed(*pods, nodes=zoned(a="x", b="x")) == []
@@ -69,7 +73,9 @@ def test_members_that_need_each_other_start_together() -> None:
         node("c", cpu_milli=100, labels={ZONE: "y"}),
     ]
     assert placed(*pods, nodes=nodes) == ["b", "b", "c"]
-    assert placed(*pods, tied("p3", "web", affinity=(PodTerm(ZONE, app("web")),)), nodes=nodes) == []
+    assert (
+        placed(*pods, tied("p3", "web", affinity=(PodTerm(ZONE, app("web")),)), nodes=nodes) == []
+    )
 
 
 def test_members_spread_over_domains() -> None:
@@ -82,28 +88,42 @@ def test_members_spread_over_domains() -> None:
 def test_a_refused_gang_is_no_company_for_the_next() -> None:
     """What a gang had placed before it failed keeps nobody away."""
     loner = tied("loner", anti_affinity=(PodTerm(HOSTNAME, app("web")),))
-    failing = group(gang("ns/a", [loner, tied("big", ports=(HostPort("TCP", 80),)), pod("none", gpus=99)]))
+    failing = group(
+        gang("ns/a", [loner, tied("big", ports=(HostPort("TCP", 80),)), pod("none", gpus=99)])
+    )
     following = group(gang("ns/b", [tied("web", ports=(HostPort("TCP", 80),))]))
     decided = plan(snapshot([node("a")]), [failing, following], now_s=0.0)
     assert verdict_on(decided, "ns/a").reason is Reason.UNSCHEDULABLE
     assert where(verdict_on(decided, "ns/b")) == {"web": "a"}
 
 
-# --- what holds for any ties ------------------------------------------------------------------------------------------
+# --- what holds for any ties --------------------------------------------------------------------
 
 KEYS = st.sampled_from((HOSTNAME, ZONE, "rack"))
 SELECTORS: st.SearchStrategy[Selector] = st.one_of(
-    st.none(), st.just(()), st.sampled_from("abc").map(app), st.just((Requirement("app", "NotIn", ("a",)),))
+    st.none(),
+    st.just(()),
+    st.sampled_from("abc").map(app),
+    st.just((Requirement("app", "NotIn", ("a",)),)),
 )
-TERMS = st.builds(PodTerm, KEYS, SELECTORS, st.sampled_from(((), ("other",))), st.sampled_from((None, ())))
+TERMS = st.builds(
+    PodTerm, KEYS, SELECTORS, st.sampled_from(((), ("other",))), st.sampled_from((None, ()))
+)
 SPREADS = st.builds(
-    lambda key, selector, skew, least: Spread(topology_key=key, selector=selector, max_skew=skew, min_domains=least),
+    lambda key, selector, skew, least: Spread(
+        topology_key=key, selector=selector, max_skew=skew, min_domains=least
+    ),
     KEYS,
     SELECTORS,
     st.integers(1, 2),
     st.integers(1, 3),
 )
-PORTS = st.builds(HostPort, st.just("TCP"), st.integers(80, 81), st.sampled_from(("0.0.0.0", "10.0.0.1", "10.0.0.2")))
+PORTS = st.builds(
+    HostPort,
+    st.just("TCP"),
+    st.integers(80, 81),
+    st.sampled_from(("0.0.0.0", "10.0.0.1", "10.0.0.2")),
+)
 TIES = st.builds(
     lambda ports, near, away, spread, preferred, soft: InterPodConstraints(
         ports=tuple(ports),
@@ -116,7 +136,8 @@ TIES = st.builds(
     *(st.lists(each, max_size=1) for each in (PORTS, TERMS, TERMS, SPREADS, TERMS, SPREADS)),
 )
 SHAPES = st.builds(
-    lambda inter_pod: Shape(requests=amounts(cpu_milli=100, pods=1), inter_pod=inter_pod), st.none() | TIES
+    lambda inter_pod: Shape(requests=amounts(cpu_milli=100, pods=1), inter_pod=inter_pod),
+    st.none() | TIES,
 )
 PODS = st.builds(
     lambda shape, label, namespace, deleting: pod(
@@ -160,7 +181,13 @@ def reserve(placing: Sequence[tuple[Pod, str]], on: Ledger) -> None:
         on.reserve((each,), np.array([on.table.index[name]]), np.array([1]))
 
 
-@given(there=PLACED, first=PLACED, second=PLACED, probes=st.lists(PODS, min_size=1, max_size=3), looks=st.booleans())
+@given(
+    there=PLACED,
+    first=PLACED,
+    second=PLACED,
+    probes=st.lists(PODS, min_size=1, max_size=3),
+    looks=st.booleans(),
+)
 def test_rollback_restores_who_is_where(
     there: list[tuple[Pod, str]],
     first: list[tuple[Pod, str]],
@@ -168,7 +195,9 @@ def test_rollback_restores_who_is_where(
     probes: list[Pod],
     looks: bool,
 ) -> None:
-    """After a rollback every filter says of any pod what it said before, whether or not anybody had asked between."""
+    """After a rollback every filter says of any pod what it said before, whether or not anybody had
+    asked between.
+    """
     on = ledger(NODES, there, NAMESPACES)
     reserve(first, on)
     before, free = told(probes, on), on.free.copy()

@@ -7,7 +7,16 @@ from typing import Any
 from gangsched.model.inter_pod import InterPodConstraints, Requirement, Spread
 from gangsched.model.objects import NodeSelectorTerm, Shape, Taint
 from tests.builders import amounts, node, pod
-from tests.unit.core.filter.asking import HOSTNAME, ZONE, app, ledger, open_nodes, refusal, tied, zoned
+from tests.unit.core.filter.asking import (
+    HOSTNAME,
+    ZONE,
+    app,
+    ledger,
+    open_nodes,
+    refusal,
+    tied,
+    zoned,
+)
 
 
 def spread(key: str = ZONE, **fields: Any) -> Spread:
@@ -36,18 +45,24 @@ def test_too_few_domains_make_the_minimum_zero() -> None:
 
 
 def test_a_node_without_the_key_is_no_domain() -> None:
-    """It is refused under a text of its own; nodes that lack another constraint's key do not count either."""
+    """It is refused under a text of its own; nodes that lack another constraint's key do not count
+    either.
+    """
     on = ledger(zoned(a="x", b=""), [(tied("p"), "a")])
     assert open_nodes(tied("p", spread=(spread(),)), on) == {"a"}
-    assert refusal(tied("p", spread=(spread("rack"),)), on) == (
-        "0/2 nodes are available: 2 node(s) didn't match pod topology spread constraints (missing required label)."
+    assert (
+        refusal(tied("p", spread=(spread("rack"),)), on)
+        == "0/2 nodes are available: 2 node(s) didn't match pod topology spread constraints"
+        " (missing required label)."
     )
     both = tied("p", spread=(spread(HOSTNAME), spread()))
     assert open_nodes(both, ledger(zoned(a="x", b=""), [(tied("p"), "b")])) == {"a"}
 
 
 def test_only_pods_of_the_namespace_that_stay_are_counted() -> None:
-    """Terminating pods and those of other namespaces are nobody here, and `{}` counts none at all."""
+    """Terminating pods and those of other namespaces are nobody here, and `{}` counts none
+    at all.
+    """
     there = [(tied("p", deleting=True), "a"), (tied("p", namespace="else"), "a"), (tied("p"), "b")]
     on = ledger(zoned(a="x", b="y"), there)
     assert open_nodes(tied("p", spread=(spread(),)), on) == {"a"}
@@ -65,7 +80,9 @@ def test_match_label_keys_count_pods_of_the_same_revision() -> None:
 
 
 def test_policies_say_which_nodes_are_domains() -> None:
-    """Unless told otherwise, nodes that node affinity excludes are no domains, and tainted ones are."""
+    """Unless told otherwise, nodes that node affinity excludes are no domains, and tainted ones
+    are.
+    """
     nodes = [
         node("a", labels={ZONE: "x"}),
         node("b", labels={ZONE: "y", "old": "1"}),
@@ -76,7 +93,9 @@ def test_policies_say_which_nodes_are_domains() -> None:
 
     def allowed(**policies: Any) -> set[str]:
         shape = Shape(
-            requests=amounts(pods=1), required=young, inter_pod=InterPodConstraints(spread=(spread(**policies),))
+            requests=amounts(pods=1),
+            required=young,
+            inter_pod=InterPodConstraints(spread=(spread(**policies),)),
         )
         return open_nodes(pod("p", of=shape, labels={"app": "p"}), on)
 

@@ -1,4 +1,6 @@
-"""Plain pods are spread from their peers as kube-scheduler's default constraints do, and nothing else is."""
+"""Plain pods are spread from their peers as kube-scheduler's default constraints do, and nothing
+else is.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ A, B = "uid-a", "uid-b"
 def nodes(number: int = 4, zones: int = 2, **fields: Any) -> list[Node]:
     """Nodes without accelerators, in zones by turns."""
     made = {"gpus": 0, "cpu_milli": 64_000, **fields}
-    return [builders.node(f"n{n}", labels={ZONE: f"z{n % zones}"} if zones else {}, **made) for n in range(number)]
+    return [
+        builders.node(f"n{n}", labels={ZONE: f"z{n % zones}"} if zones else {}, **made)
+        for n in range(number)
+    ]
 
 
 def replicas(number: int, *, uid: str = "rs", gpus: int = 0, **fields: Any) -> list[Pod]:
@@ -40,7 +45,10 @@ def plain(pods: Sequence[Pod]) -> list[Group]:
 
 
 def placed(
-    there: Sequence[Node], groups: Sequence[Group], runs: Sequence[tuple[Pod, str]] = (), **rest: Any
+    there: Sequence[Node],
+    groups: Sequence[Group],
+    runs: Sequence[tuple[Pod, str]] = (),
+    **rest: Any,
 ) -> Counter[str]:
     """How many pods one plan puts on each node."""
     made = plan(builders.snapshot(there, runs), groups, now_s=0.0, **rest)
@@ -66,7 +74,10 @@ def test_nodes_without_a_zone_are_spread_over_all_the_same() -> None:
 
 
 def test_what_runs_counts_and_what_terminates_does_not() -> None:
-    runs = [*((pod, "n0") for pod in replicas(3)), *((pod, "n1") for pod in replicas(3, uid="other"))]
+    runs = [
+        *((pod, "n0") for pod in replicas(3)),
+        *((pod, "n1") for pod in replicas(3, uid="other")),
+    ]
     more = replicas(6)[3:]
     assert placed(nodes(), plain(more), runs)["n0"] == 0
     ending = [(pod, "n0") for pod in replicas(3, deleting=True)]
@@ -76,7 +87,9 @@ def test_what_runs_counts_and_what_terminates_does_not() -> None:
 def apart() -> Shape:
     """A pod with a spread constraint of its own, on another label."""
     own = Spread(topology_key="rack", max_skew=1, selector=(Requirement("app", "In", ("x",)),))
-    return Shape(requests=builders.shape(0, 100).requests, inter_pod=InterPodConstraints(soft_spread=(own,)))
+    return Shape(
+        requests=builders.shape(0, 100).requests, inter_pod=InterPodConstraints(soft_spread=(own,))
+    )
 
 
 PACKED = {
@@ -94,7 +107,10 @@ def test_others_are_packed_as_before(what: str) -> None:
 
 def test_accelerators_and_the_nodes_that_have_them_are_packed() -> None:
     """Spreading costs no node with accelerators anything, and pods with accelerators are packed."""
-    both = [*nodes(2), *(builders.node(f"gpu{n}", gpus=8, labels={ZONE: f"z{n}"}) for n in range(2))]
+    both = [
+        *nodes(2),
+        *(builders.node(f"gpu{n}", gpus=8, labels={ZONE: f"z{n}"}) for n in range(2)),
+    ]
     assert set(placed(both, plain(replicas(6)))) == {"n0", "n1"}
     assert len(placed(both, plain(replicas(6, gpus=1)))) == 1
 
@@ -113,7 +129,10 @@ def test_a_full_zone_refuses_nobody() -> None:
 
 def replica(name: str, uid: str = A, **fields: Any) -> Pod:
     """A pod that a ReplicaSet replicates."""
-    return builders.pod(name, **{"controller_uid": uid, "controller_kind": "ReplicaSet", "uid": f"u-{name}", **fields})
+    return builders.pod(
+        name,
+        **{"controller_uid": uid, "controller_kind": "ReplicaSet", "uid": f"u-{name}", **fields},
+    )
 
 
 def some() -> Sequence[Node]:
@@ -134,7 +153,10 @@ def peers_near(counts: PodCounts, asks: Pod) -> list[tuple[int, int]]:
     for node, cost in enumerate(found.cost.tolist()):
         zone = found.codes[node] >= 0
         sums = [
-            (a, b) for a in range(9) for b in range(a + 1) if a * found.for_zone + b * found.for_node + 4_000 == cost
+            (a, b)
+            for a in range(9)
+            for b in range(a + 1)
+            if a * found.for_zone + b * found.for_node + 4_000 == cost
         ]
         own = [(-1, b) for b in range(9) if b * found.for_node == cost]
         (number,) = sums if zone else own
@@ -143,7 +165,12 @@ def peers_near(counts: PodCounts, asks: Pod) -> list[tuple[int, int]]:
 
 
 def test_replicas_are_those_that_run_and_those_that_the_plan_placed() -> None:
-    runs = [(replica("1"), "a"), (replica("2"), "b"), (replica("3", B), "a"), (replica("4", gone := "uid-gone"), "d")]
+    runs = [
+        (replica("1"), "a"),
+        (replica("2"), "b"),
+        (replica("3", B), "a"),
+        (replica("4", gone := "uid-gone"), "d"),
+    ]
     snapshot = builders.snapshot(some(), runs)
     counts = PodCounts(snapshot.table, snapshot.pods_by_node)
     assert numbers(counts, A) == [(2, 1), (2, 1), (0, 0), (-1, 0)]
@@ -174,7 +201,9 @@ def test_only_what_is_replicated_and_stays_counts() -> None:
         replica("ends", deleting=True),
         builders.pod("alone"),
     ]
-    these = [replica(kind, controller_kind=kind) for kind in ("StatefulSet", "ReplicationController")]
+    these = [
+        replica(kind, controller_kind=kind) for kind in ("StatefulSet", "ReplicationController")
+    ]
     snapshot = builders.snapshot(some(), [(pod, "c") for pod in (*others, *these)])
     assert numbers(PodCounts(snapshot.table, snapshot.pods_by_node), A)[2] == (2, 2)
 
@@ -182,7 +211,9 @@ def test_only_what_is_replicated_and_stays_counts() -> None:
 WEB, DB = frozenset({("app", "web")}), frozenset({("app", "db"), ("tier", "back")})
 
 
-def with_services(there: Sequence[Node], runs: Sequence[tuple[Pod, str]] = (), *selectors: Labels) -> Snapshot:
+def with_services(
+    there: Sequence[Node], runs: Sequence[tuple[Pod, str]] = (), *selectors: Labels
+) -> Snapshot:
     """A snapshot of a cluster with one Service for each of these selectors."""
     cluster = Cluster()
     for each in there:
@@ -198,13 +229,17 @@ def behind(number: int, name: str = "web", **fields: Any) -> list[Pod]:
     """Pods without a controller."""
     labels = fields.pop("labels", {"app": name})
     return [
-        builders.pod(f"{name}-{n}", **{"uid": f"u-{name}-{n}", "gpus": 0, "labels": labels, **fields})
+        builders.pod(
+            f"{name}-{n}", **{"uid": f"u-{name}-{n}", "gpus": 0, "labels": labels, **fields}
+        )
         for n in range(number)
     ]
 
 
 def test_pods_behind_a_service_are_spread() -> None:
-    """With a controller that replicates nothing or without one; others of the namespace are packed."""
+    """With a controller that replicates nothing or without one; others of the namespace
+    are packed.
+    """
     jobs = behind(4, "job", labels={"app": "web"}, controller_kind="Job", controller_uid="j")
     groups = plain([*behind(4), *jobs, *behind(6, "other")])
     made = plan(with_services(nodes(), (), WEB, DB), groups, now_s=0.0)
@@ -215,7 +250,9 @@ def test_pods_behind_a_service_are_spread() -> None:
 
 
 def test_accelerators_a_setting_and_constraints_of_their_own_pack_pods_behind_services() -> None:
-    snapshot = with_services([builders.node(f"n{n}", labels={ZONE: f"z{n % 2}"}) for n in range(4)], (), WEB)
+    snapshot = with_services(
+        [builders.node(f"n{n}", labels={ZONE: f"z{n % 2}"}) for n in range(4)], (), WEB
+    )
     for pods, policy in (
         (behind(4, gpus=1), GpuPolicy()),
         (behind(4, of=apart()), GpuPolicy()),
@@ -238,7 +275,10 @@ def test_pods_behind_further_services_count_and_others_do_not() -> None:
     snapshot = with_services(some(), runs, WEB, front)
     for asks_first in (True, False):
         counts = PodCounts(snapshot.table, snapshot.pods_by_node)
-        (web,), (leader,) = behind(1, "asks", labels={"app": "web"}), behind(1, "leads", labels=both)
+        (web,), (leader,) = (
+            behind(1, "asks", labels={"app": "web"}),
+            behind(1, "leads", labels=both),
+        )
         if asks_first:
             assert peers_near(counts, web) == [(2, 2), (2, 0), (1, 1), (-1, 0)]
             assert peers_near(counts, leader) == [(2, 2), (2, 0), (0, 0), (-1, 0)]

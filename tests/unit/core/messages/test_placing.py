@@ -19,18 +19,26 @@ def test_one_is_not_told_as_many() -> None:
 
 
 def test_gated_member_is_counted_once() -> None:
-    """P1: it is gated and not missing as well; one that is being deleted does not count, so another one is missing."""
+    """P1: it is gated and not missing as well; one that is being deleted does not count, so another
+    one is missing.
+    """
     pods = [pod(f"g-{index}") for index in range(2)]
     gated = placing.waiting_for_members(Gang(id="ns/g", min_member=5, pending=tuple(pods), gated=2))
     assert gated.message == "waiting for members of gang ns/g"
     assert gated.now == "2 of 5 are ready; 2 are gated; 1 is missing"
-    going = placing.waiting_for_members(Gang(id="ns/g", min_member=3, pending=tuple(pods), terminating=1))
+    going = placing.waiting_for_members(
+        Gang(id="ns/g", min_member=3, pending=tuple(pods), terminating=1)
+    )
     assert going.now == "2 of 3 are ready; 1 is missing; 1 is being deleted and does not count"
-    all_there = placing.waiting_for_members(Gang(id="ns/g", min_member=3, pending=tuple(pods), gated=4))
+    all_there = placing.waiting_for_members(
+        Gang(id="ns/g", min_member=3, pending=tuple(pods), gated=4)
+    )
     assert all_there.now == "2 of 3 are ready; 4 are gated"
 
 
 def test_a_minimum_that_overrides_the_pod_groups_is_told() -> None:
     """I3: what a pod says wins, which somebody who reads the PodGroup does not expect."""
-    told = placing.waiting_for_members(Gang(id="ns/g", min_member=5, min_note="x of pod ns/g-0 overrides it"))
+    told = placing.waiting_for_members(
+        Gang(id="ns/g", min_member=5, min_note="x of pod ns/g-0 overrides it")
+    )
     assert told.message == "waiting for members of gang ns/g (x of pod ns/g-0 overrides it)"

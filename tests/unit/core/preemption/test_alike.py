@@ -22,7 +22,10 @@ GPUS = 8
 
 def singles(number: int, *, gpus: int = 1, priority: int = 1000) -> list[Group]:
     """Plain pods that ask the same."""
-    pods = [pod(f"high-{n:03}", gpus=gpus, priority=priority, uid=f"u-high-{n:03}") for n in range(number)]
+    pods = [
+        pod(f"high-{n:03}", gpus=gpus, priority=priority, uid=f"u-high-{n:03}")
+        for n in range(number)
+    ]
     plain = [gang(f"pod:ns/{each.name}", [each], plain=True) for each in pods]
     return [group(each, priority=priority) for each in plain]
 
@@ -38,7 +41,11 @@ def full_of_singles(*nodes: str, gpus: int = 1, priority: int = 0) -> RunningClu
 
 def made(verdicts: dict[str, Verdict]) -> dict[str, Preemption]:
     """By group the preemptions among these verdicts."""
-    return {id_: each.preemption for id_, each in verdicts.items() if isinstance(each.preemption, Preemption)}
+    return {
+        id_: each.preemption
+        for id_, each in verdicts.items()
+        if isinstance(each.preemption, Preemption)
+    }
 
 
 @pytest.fixture
@@ -63,7 +70,9 @@ def test_one_attempt_makes_room_for_many_equal_pods(attempts: list[int]) -> None
     assert len(made(verdicts)) == len(victims) == len(set(victims)) == 20
     for name, each in made(verdicts).items():
         assert [placement.pod.name for placement in each.placements] == [name.rpartition("/")[2]]
-        assert {victim.node for victim in each.victims} == {placement.node for placement in each.placements}
+        assert {victim.node for victim in each.victims} == {
+            placement.node for placement in each.placements
+        }
 
 
 def test_no_more_than_a_plan_may_nominate_preempt_together(attempts: list[int]) -> None:
@@ -91,7 +100,9 @@ def test_pods_of_other_shape_or_with_a_node_to_avoid_are_no_part_of_it(attempts:
 
 
 def test_the_lowest_priority_goes_first_for_each(attempts: list[int]) -> None:
-    """V8: together they would take the cheaper pod of a higher priority; so where both must go each tries alone."""
+    """V8: together they would take the cheaper pod of a higher priority; so where both must go each
+    tries alone.
+    """
     cluster = RunningCluster([node("a", 2)])
     cluster.run("lower", "a", priority=1, ran_s=6_000)
     cluster.run("higher", "a", priority=2, ran_s=1)
@@ -109,8 +120,12 @@ def test_a_budget_counts_for_all_of_them() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(of_size(20, 300)))
-def test_room_is_made_for_as_many_as_one_by_one_at_least(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """V8, V9: nobody is evicted twice or in vain, all places have room, and no more pods go than one by one."""
+def test_room_is_made_for_as_many_as_one_by_one_at_least(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V8, V9: nobody is evicted twice or in vain, all places have room, and no more pods go than
+    one by one.
+    """
     print(f"seed {seed}")
     rng = random.Random(seed)
     names = [f"n{n}" for n in range(rng.randint(1, 5))]
@@ -131,11 +146,18 @@ def test_room_is_made_for_as_many_as_one_by_one_at_least(seed: int, monkeypatch:
     more = len(made(together)) > len(made(alone))
     assert more or len(victims) <= sum(len(each.victims) for each in made(alone).values())
     left = Counter(free)
-    amounts = {each.pod.uid: (each.node, dict(each.pod.shape.requests)["nvidia.com/gpu"]) for each in cluster.pods}
+    amounts = {
+        each.pod.uid: (each.node, dict(each.pod.shape.requests)["nvidia.com/gpu"])
+        for each in cluster.pods
+    }
     for uid in victims:
         left[amounts[uid][0]] += amounts[uid][1]
     for verdict in together.values():
-        starts = verdict.preemption.placements if isinstance(verdict.preemption, Preemption) else verdict.binds
+        starts = (
+            verdict.preemption.placements
+            if isinstance(verdict.preemption, Preemption)
+            else verdict.binds
+        )
         for placement in starts:
             left[placement.node] -= dict(placement.pod.shape.requests)["nvidia.com/gpu"]
     assert min(left.values()) >= 0

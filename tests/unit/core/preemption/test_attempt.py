@@ -34,7 +34,9 @@ class SecondNodeKept:
 
 
 def test_room_kept_from_the_group_is_no_room_for_it() -> None:
-    """V3, H8: sums would find the reserved node; a round does not, so room is made beside it and no more than that."""
+    """V3, H8: sums would find the reserved node; a round does not, so room is made beside it and no
+    more than that.
+    """
     cluster = RunningCluster([node("a"), node("b")])
     for i in range(4):
         cluster.run(f"low-{i}", "a", gpus=2, priority=1, ran_s=100 * (i + 1))

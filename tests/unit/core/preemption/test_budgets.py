@@ -10,15 +10,28 @@ import pytest
 from gangsched.core.preemption.budgets import Budgets
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.objects import Phase, Pod
-from gangsched.model.preemption import Budget, BudgetRule, NotHelpful, Obstacle, Preemption, Running, RunningPod
+from gangsched.model.preemption import (
+    Budget,
+    BudgetRule,
+    NotHelpful,
+    Obstacle,
+    Preemption,
+    Running,
+    RunningPod,
+)
 from tests.builders import gang, group, node, pod
 from tests.running_cluster import RunningCluster, full_of_low, high, obstacle, victims
 
 
 def test_budgets_count_over_all_units_together() -> None:
-    """V7, V21: two gangs share a budget of 4; both would be needed, so nobody goes and the budget is named."""
+    """V7, V21: two gangs share a budget of 4; both would be needed, so nobody goes and the budget
+    is named.
+    """
     cluster = RunningCluster([node("a", gpus=4), node("b", gpus=4)])
-    both = [*cluster.gang("ns/x", 4, "a a a a", priority=1), *cluster.gang("ns/y", 4, "b b b b", priority=1)]
+    both = [
+        *cluster.gang("ns/x", 4, "a a a a", priority=1),
+        *cluster.gang("ns/y", 4, "b b b b", priority=1),
+    ]
     cluster.budget("ns/w", 4, both)
     told = obstacle(cluster, high(number=2, gpus=4))
     assert told == (Obstacle.BUDGET, "PodDisruptionBudget ns/w allows 4 of 8 evictions.")
@@ -61,8 +74,13 @@ def test_budget_of_another_namespace_is_not_named() -> None:
         (verdict,) = cluster.verdicts(high_gang).values()
         assert isinstance(verdict.preemption, NotHelpful)
         assert verdict.preemption.why is Obstacle.BUDGET
-        assert "Preemption: a PodDisruptionBudget of another namespace allows 0 of 2 evictions." in verdict.told.now
-        assert "secret" not in repr((verdict.told, verdict.notes, verdict.gangs, verdict.preemption))
+        assert (
+            "Preemption: a PodDisruptionBudget of another namespace allows 0 of 2 evictions."
+            in verdict.told.now
+        )
+        assert "secret" not in repr(
+            (verdict.told, verdict.notes, verdict.gangs, verdict.preemption)
+        )
 
 
 def _of(namespace: str) -> Pod:
@@ -84,11 +102,17 @@ def test_pod_under_two_budgets_is_no_candidate() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_units_are_admitted_one_after_the_other_and_charged(seed: int) -> None:
-    """V7: each unit that breaks no budget beside those before it; thousands of them count as work of the plan."""
+    """V7: each unit that breaks no budget beside those before it; thousands of them count as work
+    of the plan.
+    """
     dice = random.Random(seed)
     pods = [RunningPod(pod(f"p{i}", uid=f"p{i}", phase=Phase.RUNNING), "a") for i in range(12)]
     known = [
-        Budget(f"ns/b{b}", dice.randrange(5), frozenset(f"p{i}" for i in range(12) if dice.random() < 0.3))
+        Budget(
+            f"ns/b{b}",
+            dice.randrange(5),
+            frozenset(f"p{i}" for i in range(12) if dice.random() < 0.3),
+        )
         for b in range(3)
     ]
     budgets, cores = Budgets(Running(pods, (), known)), {12: [0, 1, 2], 13: [3, 4]}
@@ -98,7 +122,8 @@ def test_units_are_admitted_one_after_the_other_and_charged(seed: int) -> None:
     for unit in units:
         more = gone | set(cores.get(unit, [unit]))
         before, after = (
-            [sum(f"p{i}" in each.uids for i in among) - each.allowed for each in known] for among in (gone, more)
+            [sum(f"p{i}" in each.uids for i in among) - each.allowed for each in known]
+            for among in (gone, more)
         )
         if all(then == now or now <= 0 for then, now in zip(before, after, strict=True)):
             gone = more

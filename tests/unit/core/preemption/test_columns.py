@@ -15,7 +15,19 @@ from gangsched.model.preemption import PreemptionSettings, Running, RunningPod
 from tests.builders import node
 from tests.running_cluster import WALL_S, RunningCluster
 
-FIELDS = ("node", "priority", "gang", "going", "leaving", "spared", "young", "foreign", "work", "start", "whole")
+FIELDS = (
+    "node",
+    "priority",
+    "gang",
+    "going",
+    "leaving",
+    "spared",
+    "young",
+    "foreign",
+    "work",
+    "start",
+    "whole",
+)
 RESOURCES = ("cpu", "nvidia.com/gpu", "nobody/has")
 
 
@@ -30,11 +42,15 @@ def test_table_made_from_the_last_one_is_as_made_from_nothing() -> None:
     cache, marks = PodTableCache(), count(1_000)
     for turn in range(40):
         pods = list(running.pods)
-        changed = [pods.pop(dice.randrange(len(pods))) for _ in range(min(len(pods), dice.randint(0, 3)))]
+        changed = [
+            pods.pop(dice.randrange(len(pods))) for _ in range(min(len(pods), dice.randint(0, 3)))
+        ]
         for each in changed[1:]:
             going = dice.random() < 0.3
             later = structs.replace(each.pod, priority=dice.randint(0, 5), phase=Phase.RUNNING)
-            pods.append(RunningPod(later, dice.choice(("n0", "n3", "gone")), each.gang, going, next(marks)))
+            pods.append(
+                RunningPod(later, dice.choice(("n0", "n3", "gone")), each.gang, going, next(marks))
+            )
         if dice.random() < 0.5:
             new = cluster.run(f"new-{turn}", "n3", gpus=turn % 5, priority=turn % 3, ran_s=turn)
             pods.append(RunningPod(new, "n3", mark=dice.choice((0, next(marks)))))
@@ -43,11 +59,16 @@ def test_table_made_from_the_last_one_is_as_made_from_nothing() -> None:
         fresh = RunningColumns.of(Running(running.pods, running.gangs), settings, WALL_S, ledger)
         for name in FIELDS:
             assert np.array_equal(getattr(kept, name), getattr(fresh, name)), (turn, name)
-        some = np.array([i for i in range(len(running.pods)) if dice.random() < 0.2], dtype=np.int64)
+        some = np.array(
+            [i for i in range(len(running.pods)) if dice.random() < 0.2], dtype=np.int64
+        )
         assert kept.table.ordinals(some).tolist() == fresh.table.ordinals(some).tolist()
         shapes = list(kept.table.names.shapes)
         assert [shapes[s] for s in kept.shape.tolist()] == [each.pod.shape for each in running.pods]
-        asked = [[dict(each.pod.shape.requests).get(name, 0) for each in running.pods] for name in RESOURCES]
+        asked = [
+            [dict(each.pod.shape.requests).get(name, 0) for each in running.pods]
+            for name in RESOURCES
+        ]
         assert kept.requests(RESOURCES).tolist() == fresh.requests(RESOURCES).tolist() == asked
 
 
@@ -83,12 +104,16 @@ def test_names_of_pods_long_gone_are_forgotten() -> None:
 
 
 def test_what_is_read_in_parts_is_read_once() -> None:
-    """V25: a table that grows from plan to plan until all that runs is known is not made from nothing on the way."""
+    """V25: a table that grows from plan to plan until all that runs is known is not made from
+    nothing on the way.
+    """
     cluster = RunningCluster([node("a")])
     for n in range(1_000):
         cluster.run(f"p{n}", "a", gang=f"ns/g{n}")
     cache = PodTableCache()
-    parts = [Running(cluster.pods[:known], whole=known == 1_000) for known in range(100, 1_001, 100)]
+    parts = [
+        Running(cluster.pods[:known], whole=known == 1_000) for known in range(100, 1_001, 100)
+    ]
     assert len({id(cache.table(part).names) for part in parts}) == 1
 
 

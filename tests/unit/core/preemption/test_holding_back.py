@@ -25,7 +25,9 @@ def late(priority: int = 1) -> Group:
 
 
 def test_lower_group_does_not_start_where_it_would_be_evicted_soon() -> None:
-    """V27: of three nodes that the gang needs one is still in use; what would take another one now waits."""
+    """V27: of three nodes that the gang needs one is still in use; what would take another one now
+    waits.
+    """
     verdicts = crowded().verdicts(high(number=3, gpus=8), late())
     found = verdicts["ns/high"].preemption
     assert isinstance(found, NotHelpful)
@@ -36,8 +38,14 @@ def test_lower_group_does_not_start_where_it_would_be_evicted_soon() -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_gang_that_is_held_back_on_all_nodes_is_told_no_lasting_reason(number: int) -> None:
-    """V27, E1: nodes are kept from it for a while; that none were eligible would send its owner to look at labels."""
-    told = crowded().verdicts(high(number=3, gpus=8), high("ns/late", priority=1, number=number))["ns/late"].told
+    """V27, E1: nodes are kept from it for a while; that none were eligible would send its owner to
+    look at labels.
+    """
+    told = (
+        crowded()
+        .verdicts(high(number=3, gpus=8), high("ns/late", priority=1, number=number))["ns/late"]
+        .told
+    )
     assert "eligible" not in told.message
     assert not told.never
     assert "3 node(s) are temporarily reserved for a higher-priority gang" in told.now
@@ -90,7 +98,9 @@ def test_the_next_one_holds_others_back_when_the_first_starts() -> None:
 
 def test_only_the_first_that_waits_holds_others_back() -> None:
     """V27: one group at a time; what it may not use is open to others."""
-    cluster = RunningCluster([node("a", labels={"pool": "x"}), node("b", labels={"pool": "x"}), node("c")])
+    cluster = RunningCluster(
+        [node("a", labels={"pool": "x"}), node("b", labels={"pool": "x"}), node("c")]
+    )
     cluster.run("peer", "a", gpus=8, priority=1000)
     cluster.run("other", "c", gpus=4, priority=900)
     first = high(number=2, of=shape(8, node_selector=(("pool", "x"),)))
@@ -126,7 +136,9 @@ def test_nothing_is_computed_where_nothing_lower_waits(lowest_waiting: int | Non
 def test_who_starts_holds_nobody_back() -> None:
     """V27: a gang that fits leaves the rest to others in the same plan."""
     fits = high(gpus=4)
-    verdicts = crowded().verdicts(fits, late(), held_back=HeldBack("ns/high", 1000, ("c",), group_key(fits)))
+    verdicts = crowded().verdicts(
+        fits, late(), held_back=HeldBack("ns/high", 1000, ("c",), group_key(fits))
+    )
     assert verdicts["ns/high"].binds
     assert verdicts["ns/late"].binds
 
@@ -142,7 +154,9 @@ def test_group_that_backs_off_holds_others_back() -> None:
 
 def test_nodes_that_the_group_may_not_use_are_open() -> None:
     """V27: a node of another pool is nothing to it."""
-    cluster = RunningCluster([node("a", labels={"pool": "x"}), node("b", labels={"pool": "x"}), node("c")])
+    cluster = RunningCluster(
+        [node("a", labels={"pool": "x"}), node("b", labels={"pool": "x"}), node("c")]
+    )
     cluster.run("peer", "a", gpus=8, priority=1000)
     cluster.run("low", "b", gpus=8, priority=1)
     verdicts = cluster.verdicts(high(number=2, of=shape(8, node_selector=(("pool", "x"),))), late())

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from gangsched.core.preemption.numbers import NONE, PLAIN, UNKNOWN, bools, by_gang, ints, lookup, padded
+from gangsched.core.preemption.numbers import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    bools,
+    by_gang,
+    ints,
+    lookup,
+    padded,
+)
 
 
 def test_what_is_missing_has_a_value_of_its_own() -> None:

@@ -14,20 +14,34 @@ from gangsched.model.nominated_room import Nomination
 from gangsched.model.preemption import Harm, NotHelpful, Obstacle, Preemption, UnitKind, VictimScope
 from gangsched.model.reasons import Reason
 from tests.builders import gang, group, holds, node, pod
-from tests.running_cluster import WALL_S, RunningCluster, full_of_low, high, nominated, obstacle, victims
+from tests.running_cluster import (
+    WALL_S,
+    RunningCluster,
+    full_of_low,
+    high,
+    nominated,
+    obstacle,
+    victims,
+)
 
-# --- who may preempt --------------------------------------------------------------------------------------------------
+# --- who may preempt -----------------------------------------------------------------------------
 
 
 def test_the_member_whose_priority_is_the_right_is_named() -> None:
     """V2, V21: one member without the priority class, and the whole gang may evict nobody."""
     members = [pod("m-0", gpus=8, priority=9), pod("m-1", gpus=8, priority=1)]
     _, told = obstacle(full_of_low(), group(gang("ns/high", members), priority=9))
-    assert told == "no pods of lower priority than 1, the priority of its member ns/m-1, run on eligible nodes."
+    assert (
+        told
+        == "no pods of lower priority than 1, the priority of its member ns/m-1, run on eligible"
+        " nodes."
+    )
 
 
 def test_gang_takes_the_room_of_a_gang_of_lower_priority() -> None:
-    """V3, V20: all of it is evicted, every member is nominated, and the group is told until when it waits."""
+    """V3, V20: all of it is evicted, every member is nominated, and the group is told until when it
+    waits.
+    """
     verdict = full_of_low().verdicts(high(number=2, gpus=8))["ns/high"]
     assert victims(verdict) == ["low-0", "low-1"]
     assert nominated(verdict) == {"high-0": "a", "high-1": "b"}
@@ -43,7 +57,9 @@ def test_gang_takes_the_room_of_a_gang_of_lower_priority() -> None:
 
 
 def test_equal_priority_is_left_alone() -> None:
-    """V2, V18, V25: victims are of strictly lower priority; where nothing is, nobody even asks what runs."""
+    """V2, V18, V25: victims are of strictly lower priority; where nothing is, nobody even asks what
+    runs.
+    """
     cluster = full_of_low()
     told = obstacle(cluster, high(number=2, gpus=8, priority=1))
     assert told == (Obstacle.NOTHING_LOWER, "no pods of lower priority run on eligible nodes.")
@@ -56,20 +72,36 @@ def test_never_on_one_needed_member_is_never_for_all() -> None:
     members = [pod("h-0", gpus=8, priority=9), pod("h-1", gpus=8, priority=9, never_preempts=True)]
     assert obstacle(full_of_low(), group(gang("ns/high", members), priority=9)) == told
     alike = [pod(f"h-{n}", gpus=8, priority=9) for n in range(2)]
-    assert obstacle(full_of_low(), group(gang("ns/high", alike, never_preempts=True), priority=9)) == told
+    assert (
+        obstacle(full_of_low(), group(gang("ns/high", alike, never_preempts=True), priority=9))
+        == told
+    )
 
 
 def test_right_is_that_of_the_weakest_needed_member() -> None:
-    """V2: a pod of high priority lends its right to nobody; a member above the minimum takes none away."""
+    """V2: a pod of high priority lends its right to nobody; a member above the minimum takes none
+    away.
+    """
     members = [pod("h-0", gpus=8, priority=9), pod("h-1", gpus=8, priority=1)]
-    assert obstacle(full_of_low(), group(gang("ns/high", members), priority=9))[0] is Obstacle.NOTHING_LOWER
+    assert (
+        obstacle(full_of_low(), group(gang("ns/high", members), priority=9))[0]
+        is Obstacle.NOTHING_LOWER
+    )
     verdict = full_of_low(1).verdicts(group(gang("ns/high", members, 1), priority=9))["ns/high"]
     assert victims(verdict) == ["low-1"]
 
 
 def test_members_above_the_minimum_preempt_for_nobody() -> None:
     """V1: a satisfied gang that has its minimum gets no room for more."""
-    more = gang("ns/high", [pod("h", gpus=8, priority=9)], 1, bound=1, nodes=("a",), satisfied=True, permitted_min=1)
+    more = gang(
+        "ns/high",
+        [pod("h", gpus=8, priority=9)],
+        1,
+        bound=1,
+        nodes=("a",),
+        satisfied=True,
+        permitted_min=1,
+    )
     verdict = full_of_low().verdicts(group(more, priority=9))["ns/high"]
     assert verdict.preemption is None
     assert "Preemption" not in verdict.told.text
@@ -77,7 +109,15 @@ def test_members_above_the_minimum_preempt_for_nobody() -> None:
 
 def test_broken_group_preempts_for_what_it_lacks() -> None:
     """V1, V19: the member that it lost is worth the surplus of another gang."""
-    lost = gang("ns/high", [pod("h", gpus=8, priority=9)], 2, bound=1, nodes=("c",), satisfied=True, permitted_min=2)
+    lost = gang(
+        "ns/high",
+        [pod("h", gpus=8, priority=9)],
+        2,
+        bound=1,
+        nodes=("c",),
+        satisfied=True,
+        permitted_min=2,
+    )
     verdict = full_of_low(1).verdicts(group(lost, priority=9, broken=True))["ns/high"]
     assert victims(verdict) == ["low-1"]
 
@@ -112,7 +152,9 @@ def test_off_is_off() -> None:
 
 
 def test_group_that_waits_for_its_nomination_makes_no_other() -> None:
-    """V11, V12: it is told what it waits for; after one that was lost it waits, and is told how long."""
+    """V11, V12: it is told what it waits for; after one that was lost it waits, and is told how
+    long.
+    """
     waiting = Refusal(Reason.PREEMPTING, "nominated to a")
     cluster = full_of_low()
     verdict = cluster.verdicts(high(number=2, gpus=8), nominated={"ns/high": waiting})["ns/high"]
@@ -127,17 +169,25 @@ def test_what_was_found_in_vain_is_not_looked_for_again() -> None:
     found = NotHelpful(why=Obstacle.TOO_LITTLE, pods=1, room=1, needed=2)
     cluster = full_of_low()
     told = obstacle(cluster, high(number=2, gpus=8), known={"ns/high": found})
-    assert told == (Obstacle.TOO_LITTLE, "evicting the 1 pod of lower priority would make room for only 1 of 2.")
+    assert told == (
+        Obstacle.TOO_LITTLE,
+        "evicting the 1 pod of lower priority would make room for only 1 of 2.",
+    )
     assert cluster.asked == 0
 
 
-# --- nothing in vain --------------------------------------------------------------------------------------------------
+# --- nothing in vain ----------------------------------------------------------------------------
 
 
 def test_nobody_is_evicted_in_vain() -> None:
-    """V3, V21: a group that would not fit even then evicts nobody, and is told how far all of it would go."""
+    """V3, V21: a group that would not fit even then evicts nobody, and is told how far all of it
+    would go.
+    """
     told = obstacle(full_of_low(), high(number=3, gpus=8))
-    assert told == (Obstacle.TOO_LITTLE, "evicting all 2 pods of lower priority would make room for only 2 of 3.")
+    assert told == (
+        Obstacle.TOO_LITTLE,
+        "evicting all 2 pods of lower priority would make room for only 2 of 3.",
+    )
 
 
 def test_free_room_counts_together_with_freed_room() -> None:
@@ -156,7 +206,9 @@ def test_required_rack_is_made_free() -> None:
     cluster = RunningCluster([node(name, labels={"rack": rack}) for name, rack in racks])
     cluster.gang("ns/low", 2, "a1 a2", gpus=8, priority=1)
     members = [pod(f"h-{i}", gpus=8, priority=9) for i in range(2)]
-    wants = group(gang("ns/high", members, constraints=PlacementConstraints(topology=("rack",))), priority=9)
+    wants = group(
+        gang("ns/high", members, constraints=PlacementConstraints(topology=("rack",))), priority=9
+    )
     verdict = cluster.verdicts(wants)["ns/high"]
     assert victims(verdict) == ["low-0", "low-1"]
     assert set(nominated(verdict).values()) == {"a1", "a2"}
@@ -176,14 +228,16 @@ def test_leaving_pods_count_as_gone() -> None:
 
 
 def test_stuck_pods_do_not_count_as_gone() -> None:
-    """V4: 60 s past its deletionTimestamp a pod will not go by itself, and evicting it again does not help."""
+    """V4: 60 s past its deletionTimestamp a pod will not go by itself, and evicting it again does
+    not help.
+    """
     cluster = RunningCluster([node("a"), node("b")])
     cluster.run("stuck", "a", gpus=8, priority=1, deleting=True, deletion_s=WALL_S - 61)
     cluster.run("low", "b", gpus=8, priority=1)
     assert victims(cluster.verdicts(high(gpus=8))["ns/high"]) == ["low"]
 
 
-# --- in the plan ------------------------------------------------------------------------------------------------------
+# --- in the plan --------------------------------------------------------------------------------
 
 
 def test_groups_behind_see_the_room_as_taken() -> None:
@@ -199,13 +253,17 @@ def test_groups_behind_see_the_room_as_taken() -> None:
 
 
 def test_nominated_room_is_not_taken_by_equals() -> None:
-    """V10: members nominated in an earlier plan keep the room of their victims, who are still there."""
+    """V10: members nominated in an earlier plan keep the room of their victims, who are still
+    there.
+    """
     cluster = RunningCluster([node("a")])
     cluster.run("low", "a", gpus=8, priority=1, leaving=True)
     promised = Nomination("a", pod("h", gpus=8, priority=1000), "ns/high")
     (verdict,) = cluster.verdicts(high("ns/equal", gpus=8), nominations=[promised]).values()
     assert isinstance(verdict.preemption, NotHelpful)
-    (verdict,) = cluster.verdicts(high("ns/above", gpus=8, priority=2000), nominations=[promised]).values()
+    (verdict,) = cluster.verdicts(
+        high("ns/above", gpus=8, priority=2000), nominations=[promised]
+    ).values()
     assert (victims(verdict), nominated(verdict)) == ([], {"above-0": "a"})
 
 
@@ -238,7 +296,9 @@ def held_by_low(cluster: RunningCluster, nodes: str) -> Group:
 
 
 def test_holds_of_lower_priority_are_released_at_once() -> None:
-    """V6, V16: promises cost nothing; nobody is evicted where they do, and the group starts in the same plan."""
+    """V6, V16: promises cost nothing; nobody is evicted where they do, and the group starts in the
+    same plan.
+    """
     cluster = RunningCluster([node(name) for name in "abcd"])
     low = held_by_low(cluster, "a b c")
     made = cluster.verdicts(high(number=4, gpus=8), low)
@@ -285,7 +345,9 @@ def test_group_that_holds_preempts_for_the_rest_where_nobody_yields() -> None:
 
 
 def test_what_a_nominated_group_is_told_does_not_depend_on_what_still_runs() -> None:
-    """V20: once its victims are gone nothing of lower priority may be left, and it waits all the same."""
+    """V20: once its victims are gone nothing of lower priority may be left, and it waits all the
+    same.
+    """
     cluster = RunningCluster([node("a")])
     cluster.run("equal", "a", gpus=8, priority=1000)
     waiting = Refusal(Reason.PREEMPTING, "nominated to a")
@@ -294,23 +356,32 @@ def test_what_a_nominated_group_is_told_does_not_depend_on_what_still_runs() -> 
 
 
 def test_room_left_over_by_victims_is_seen_by_those_behind() -> None:
-    """V4, V15: what a large victim leaves beside the member it goes for is given to the next group, without victims."""
+    """V4, V15: what a large victim leaves beside the member it goes for is given to the next group,
+    without victims.
+    """
     cluster = RunningCluster([node("a"), node("b")])
     cluster.run("large", "a", gpus=8, priority=1)
     cluster.run("high", "b", gpus=8, priority=5000)
-    made = cluster.verdicts(high("ns/first", gpus=4), high("ns/second", gpus=4), high("ns/third", gpus=4))
+    made = cluster.verdicts(
+        high("ns/first", gpus=4), high("ns/second", gpus=4), high("ns/third", gpus=4)
+    )
     assert victims(made["ns/first"]) == ["large"]
     assert (victims(made["ns/second"]), nominated(made["ns/second"])) == ([], {"second-0": "a"})
     assert isinstance(made["ns/third"].preemption, NotHelpful)
 
 
-# --- overruns (H11) ---------------------------------------------------------------------------------------------------
+# --- overruns (H11) -----------------------------------------------------------------------------
 
 
 def overran() -> tuple[RunningCluster, dict[str, frozenset[str]]]:
-    """Three full nodes of equal priority; a gang on two of them and a plain pod overran for `ns/head`."""
+    """Three full nodes of equal priority; a gang on two of them and a plain pod overran for
+    `ns/head`.
+    """
     cluster = RunningCluster([node(name) for name in "abc"])
-    over = [*cluster.gang("ns/g", 1, "a b", gpus=4, priority=5), cluster.run("p", "c", gpus=8, priority=5)]
+    over = [
+        *cluster.gang("ns/g", 1, "a b", gpus=4, priority=5),
+        cluster.run("p", "c", gpus=8, priority=5),
+    ]
     cluster.run("x", "a", gpus=4, priority=5)
     cluster.run("y", "b", gpus=4, priority=5)
     return cluster, {"ns/head": frozenset(each.uid for each in over)}
@@ -324,7 +395,10 @@ def test_overruns_go_for_the_head_whose_room_they_took() -> None:
     assert nominated(verdict) == {"head-0": "c"}
     assert isinstance(verdict.preemption, Preemption)
     assert [victim.overdue for victim in verdict.preemption.victims] == [True]
-    assert obstacle(cluster, high("ns/other", gpus=8, priority=5), overdue=overdue)[0] is Obstacle.NOTHING_LOWER
+    assert (
+        obstacle(cluster, high("ns/other", gpus=8, priority=5), overdue=overdue)[0]
+        is Obstacle.NOTHING_LOWER
+    )
 
 
 def test_overruns_stay_for_groups_that_they_did_not_pass() -> None:
@@ -339,7 +413,9 @@ def test_overruns_stay_for_groups_that_they_did_not_pass() -> None:
 def test_a_group_that_overran_goes_as_a_whole() -> None:
     """H11: members above its minimum, too."""
     cluster, overdue = overran()
-    verdict = cluster.verdicts(high("ns/head", number=3, gpus=4, priority=5), overdue=overdue)["ns/head"]
+    verdict = cluster.verdicts(high("ns/head", number=3, gpus=4, priority=5), overdue=overdue)[
+        "ns/head"
+    ]
     assert victims(verdict) in (["p"], ["g-0", "g-1", "p"])
     only_gang = {"ns/head": frozenset(uid for uid in overdue["ns/head"] if uid != "u-p")}
     verdict = cluster.verdicts(high("ns/head", gpus=4, priority=5), overdue=only_gang)["ns/head"]
@@ -347,20 +423,30 @@ def test_a_group_that_overran_goes_as_a_whole() -> None:
 
 
 def test_nobody_goes_in_vain() -> None:
-    """H11: if the head does not start all the same; higher priority, a part of a gang, and budgets are left alone."""
+    """H11: if the head does not start all the same; higher priority, a part of a gang, and budgets
+    are left alone.
+    """
     cluster, overdue = overran()
     wants = high("ns/head", number=2, gpus=8, priority=5)
     assert obstacle(cluster, wants, overdue=overdue)[0] is Obstacle.NOTHING_LOWER
     one = high("ns/head", gpus=8, priority=5)
-    assert obstacle(cluster, high("ns/head", gpus=8, priority=4), overdue=overdue)[0] is Obstacle.NOTHING_LOWER
+    assert (
+        obstacle(cluster, high("ns/head", gpus=8, priority=4), overdue=overdue)[0]
+        is Obstacle.NOTHING_LOWER
+    )
     part = {"ns/head": frozenset({"u-ns/g-0"})}
-    assert obstacle(cluster, high("ns/head", gpus=4, priority=5), overdue=part)[0] is Obstacle.NOTHING_LOWER
+    assert (
+        obstacle(cluster, high("ns/head", gpus=4, priority=5), overdue=part)[0]
+        is Obstacle.NOTHING_LOWER
+    )
     cluster.budget("ns/keep", 0, [each.pod for each in cluster.pods if each.pod.name == "p"])
     assert obstacle(cluster, one, overdue=overdue)[0] is Obstacle.NOTHING_LOWER
 
 
 def test_nobody_is_preempted_before_the_delay_is_over() -> None:
-    """V28: it is counted from the youngest needed pod; nothing is nominated, not even where pods leave anyway."""
+    """V28: it is counted from the youngest needed pod; nothing is nominated, not even where pods
+    leave anyway.
+    """
     for delay_s, is_over in ((301.0, False), (300.0, True)):
         cluster = RunningCluster([node("a")])
         cluster.run("low", "a", gpus=8, priority=1, leaving=delay_s == 301.0)
@@ -372,7 +458,9 @@ def test_nobody_is_preempted_before_the_delay_is_over() -> None:
             continue
         assert isinstance(verdict.preemption, NotHelpful)
         assert (verdict.reason, verdict.preemption.why) == (Reason.UNSCHEDULABLE, Obstacle.DELAYED)
-        assert verdict.told.now.endswith("The group preempts no pods before 13:46:41Z (preemption-delay 5m1s).")
+        assert verdict.told.now.endswith(
+            "The group preempts no pods before 13:46:41Z (preemption-delay 5m1s)."
+        )
 
 
 def test_overruns_stay_while_the_delay_of_the_head_lasts() -> None:
@@ -385,7 +473,7 @@ def test_overruns_stay_while_the_delay_of_the_head_lasts() -> None:
     assert isinstance(verdict.preemption, NotHelpful)
 
 
-# --- how long to wait -------------------------------------------------------------------------------------------------
+# --- how long to wait ---------------------------------------------------------------------------
 
 YEAR_S = 31_536_000
 
@@ -397,9 +485,19 @@ def singles(cluster: RunningCluster, node: str, number: int, **fields: Any) -> N
 
 
 def test_a_year_of_grace_replaces_no_eviction() -> None:
-    """V4: an attack. A pod that is being deleted, and may take a year to end, keeps nobody from evicting others."""
+    """V4: an attack. A pod that is being deleted, and may take a year to end, keeps nobody from
+    evicting others.
+    """
     cluster = RunningCluster([node("a", gpus=8), node("b", gpus=8)])
-    cluster.run("patient", "a", gpus=8, priority=-10, deleting=True, leaving=True, deletion_s=WALL_S + YEAR_S)
+    cluster.run(
+        "patient",
+        "a",
+        gpus=8,
+        priority=-10,
+        deleting=True,
+        leaving=True,
+        deletion_s=WALL_S + YEAR_S,
+    )
     singles(cluster, "b", 8)
     verdict = cluster.verdicts(high(number=8))["ns/high"]
     assert victims(verdict) == [f"b-{index}" for index in range(8)]
@@ -411,7 +509,15 @@ def test_what_ends_within_the_bound_is_waited_for() -> None:
     """V4: ten minutes by default, or what the administrator says."""
     for ends_s, most_s, waits in ((600, 600, True), (601, 600, False), (3_000, 3_600, True)):
         cluster = RunningCluster([node("a", gpus=8), node("b", gpus=8)])
-        cluster.run("patient", "a", gpus=8, priority=1, deleting=True, leaving=True, deletion_s=WALL_S + ends_s)
+        cluster.run(
+            "patient",
+            "a",
+            gpus=8,
+            priority=1,
+            deleting=True,
+            leaving=True,
+            deletion_s=WALL_S + ends_s,
+        )
         singles(cluster, "b", 8)
         made = cluster.verdicts(high(number=8), max_wait_s=most_s)["ns/high"].preemption
         assert isinstance(made, Preemption)
@@ -420,7 +526,9 @@ def test_what_ends_within_the_bound_is_waited_for() -> None:
 
 
 def test_victims_with_a_long_grace_period_are_the_last_choice() -> None:
-    """V8: others are taken, also dearer ones; where no others help a long grace period makes nobody immune."""
+    """V8: others are taken, also dearer ones; where no others help a long grace period makes nobody
+    immune.
+    """
     cluster = RunningCluster([node("a", gpus=8), node("b", gpus=8)])
     singles(cluster, "a", 8, grace_s=YEAR_S)
     singles(cluster, "b", 8, ran_s=3_000)

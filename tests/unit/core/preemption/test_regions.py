@@ -46,7 +46,9 @@ def test_least_work_is_lost() -> None:
 
 
 def test_whole_nodes_are_emptied_one_by_one() -> None:
-    """V9: for members of a whole node, the cheapest nodes go and not the cheapest pods of all nodes."""
+    """V9: for members of a whole node, the cheapest nodes go and not the cheapest pods of all
+    nodes.
+    """
     cluster = RunningCluster([node(f"n{n}") for n in range(6)])
     for n in range(6):
         for i in range(4):
@@ -69,7 +71,10 @@ def test_order_in_which_pods_are_told_does_not_matter() -> None:
 def test_too_many_victims_are_not_taken() -> None:
     """V15: the sentence has the limit."""
     told = obstacle(full_of_low(), high(number=2, gpus=8), max_pods=1)
-    assert told == (Obstacle.TOO_MANY, "2 pods would have to be evicted, but at most 1 may be evicted for one gang.")
+    assert told == (
+        Obstacle.TOO_MANY,
+        "2 pods would have to be evicted, but at most 1 may be evicted for one gang.",
+    )
 
 
 def test_what_is_not_needed_is_given_back() -> None:
@@ -88,17 +93,26 @@ def test_members_of_several_shapes_are_made_room_for_by_rounds() -> None:
         cluster.run(f"{name}-large", name, gpus=7, priority=1, ran_s=3000)
     members = [pod("h-0", gpus=7, priority=9), pod("h-1", gpus=1, priority=9)]
     verdict = cluster.verdicts(group(gang("ns/high", members), priority=9))["ns/high"]
-    assert victims(verdict) in (["a-large", "a-small"], ["a-large", "b-small"], ["a-small", "b-large"])
+    assert victims(verdict) in (
+        ["a-large", "a-small"],
+        ["a-large", "b-small"],
+        ["a-small", "b-large"],
+    )
 
 
 def repelling() -> tuple[RunningCluster, Group]:
     """Two full nodes, of which the first is the cheaper, and two members that repel each other."""
     apart = PodTerm("kubernetes.io/hostname", (Requirement("app", "In", ("x",)),))
-    shape = Shape(requests=builders.shape(gpus=2).requests, inter_pod=InterPodConstraints(anti_affinity=(apart,)))
+    shape = Shape(
+        requests=builders.shape(gpus=2).requests,
+        inter_pod=InterPodConstraints(anti_affinity=(apart,)),
+    )
     cluster = RunningCluster([node("a"), node("b")])
     for name in "ab":
         for i in range(4):
-            cluster.run(f"{name}{i}", name, gpus=2, priority=1, ran_s=10 * i + (500 if name == "b" else 1))
+            cluster.run(
+                f"{name}{i}", name, gpus=2, priority=1, ran_s=10 * i + (500 if name == "b" else 1)
+            )
     members = [pod(f"h-{i}", of=shape, priority=9, labels={"app": "x"}) for i in range(2)]
     return cluster, group(gang("ns/high", members), priority=9)
 
@@ -112,8 +126,12 @@ def test_members_that_must_be_apart_are_made_room_for_by_rounds() -> None:
 
 
 @pytest.mark.parametrize("rounds", [5, 6, 8])
-def test_rounds_that_are_used_up_go_on_in_the_next_plan(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """V25: a decision that needs more rounds than a plan has comes down to the same set over several plans."""
+def test_rounds_that_are_used_up_go_on_in_the_next_plan(
+    rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V25: a decision that needs more rounds than a plan has comes down to the same set over
+    several plans.
+    """
     cluster, wants = repelling()
     at_once = victims(cluster.verdicts(wants)["ns/high"])
     monkeypatch.setattr(by_rounds, "ROUNDS", rounds)
@@ -132,17 +150,30 @@ def test_rounds_that_are_used_up_go_on_in_the_next_plan(rounds: int, monkeypatch
 
 @pytest.mark.parametrize("share", [0.9, 0.8, 0.7])
 def test_work_that_is_used_up_goes_on_in_the_next_plan(share: float) -> None:
-    """V25: a decision that needs more work than a plan has comes down to the same set over several plans."""
+    """V25: a decision that needs more work than a plan has comes down to the same set over several
+    plans.
+    """
     cluster, wants = repelling()
     whole = plan(cluster.snapshot(), [wants], now_s=0.0, preempting=cluster.given())
     known, unfinished = dict[str, NotHelpful](), None
     for _ in range(20):
         limits, given = Limits(work=int(share * whole.work)), cluster.given(known=known)
-        made = plan(cluster.snapshot(), [wants], now_s=0.0, limits=limits, preempting=given, unfinished=unfinished)
+        made = plan(
+            cluster.snapshot(),
+            [wants],
+            now_s=0.0,
+            limits=limits,
+            preempting=given,
+            unfinished=unfinished,
+        )
         unfinished, found = made.unfinished, [each.preemption for each in made.verdicts]
         if any(isinstance(each, Preemption) for each in found):
             break
-        known = {each.group: each.preemption for each in made.verdicts if isinstance(each.preemption, NotHelpful)}
+        known = {
+            each.group: each.preemption
+            for each in made.verdicts
+            if isinstance(each.preemption, NotHelpful)
+        }
         assert all(each.why is Obstacle.LATER for each in known.values())
     assert known
     assert victims(made.verdicts[0]) == victims(whole.verdicts[0])
@@ -152,8 +183,8 @@ def test_work_that_is_used_up_goes_on_in_the_next_plan(share: float) -> None:
 def test_others_stay_held_back_while_the_next_plans_search_for_victims(
     held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """V27: else what starts meanwhile takes the room. A search alone holds nobody back: its end would wake the group,
-    which searched again, and so on without end (history 6999).
+    """V27: else what starts meanwhile takes the room. A search alone holds nobody back: its end
+    would wake the group, which searched again, and so on without end (history 6999).
     """
     cluster, wants = repelling()
     cluster.nodes = (*cluster.nodes, node("c", 2))
@@ -172,8 +203,8 @@ def test_others_stay_held_back_while_the_next_plans_search_for_victims(
 def test_rounds_that_are_used_up_end_in_a_bounded_number_of_plans(
     rounds: int, last_resort: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """V25: budgets and priorities are tried one after the other; what one plan is done with is not tried again, and a
-    search that takes more rounds than a plan has is given up and told."""
+    """V25: budgets and priorities are tried one after the other; what one plan is done with is not
+    tried again, and a search that takes more rounds than a plan has is given up and told."""
     cluster, wants = repelling()
     for i, priority in enumerate((2, 3, 4)):
         cluster.run(f"c{i}", "a", gpus=0, priority=priority)
@@ -201,7 +232,9 @@ def test_rounds_that_are_used_up_end_in_a_bounded_number_of_plans(
 
 @pytest.mark.parametrize("work", [2_000, 6_000, 200_000])
 def test_a_preemptor_of_many_shapes_is_decided_and_told_in_a_few_plans(work: int) -> None:
-    """Q4, V21: where the choice of victims does not fit into a plan that is said; a plan that it fits into evicts."""
+    """Q4, V21: where the choice of victims does not fit into a plan that is said; a plan that it
+    fits into evicts.
+    """
     cluster = RunningCluster([node(f"n{i}") for i in range(40)])
     for i in range(40):
         cluster.run(f"low-{i}", f"n{i}", gpus=8, priority=1)
@@ -211,7 +244,14 @@ def test_a_preemptor_of_many_shapes_is_decided_and_told_in_a_few_plans(work: int
         plans += 1
         assert plans < 8
         snapshot, given = cluster.snapshot(), cluster.given()
-        made = plan(snapshot, [wants], now_s=0.0, preempting=given, limits=Limits(work=work), unfinished=unfinished)
+        made = plan(
+            snapshot,
+            [wants],
+            now_s=0.0,
+            preempting=given,
+            limits=Limits(work=work),
+            unfinished=unfinished,
+        )
         unfinished = made.unfinished
         if made.verdicts:
             break
@@ -226,7 +266,9 @@ def test_sums_of_many_shapes_are_charged_for_each_domain() -> None:
     """V25: hundreds of domains times hundreds of shapes took 0.7 s of one plan."""
     work = Work()
     mask = np.ones(5_000, dtype=np.bool_)
-    sums = NeededSums(("cpu",), tuple(Ask((1,), 1, mask, False) for _ in range(256)), mask, (), False, work)
+    sums = NeededSums(
+        ("cpu",), tuple(Ask((1,), 1, mask, False) for _ in range(256)), mask, (), False, work
+    )
     sums.within(Scope(mask, mask))
     assert work.used >= 256 * 4
     with pytest.raises(OutOfWork), work.at_most(100):

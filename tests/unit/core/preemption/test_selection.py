@@ -1,4 +1,6 @@
-"""How long room takes to come free decides between choices that harm others alike (V8, decision 0067)."""
+"""How long room takes to come free decides between choices that harm others alike (V8, decision
+0067).
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,22 @@ from tests.builders import node
 from tests.running_cluster import WALL_S, RunningCluster, high, victims
 
 LONG_AGO_S = 2 * 3_600
-"""Work beyond an hour counts as saved, so that older victims of a size differ in their start only."""
+"""Work beyond an hour counts as saved, so that older victims of a size differ in their
+start only.
+"""
 
 
 def clusters(slow: dict[str, Any], quick: dict[str, Any]) -> RunningCluster:
-    """A node full with the pod `slow`, which by its start and its node's name goes first, and one with `quick`."""
+    """A node full with the pod `slow`, which by its start and its node's name goes first, and one
+    with `quick`.
+    """
     cluster = RunningCluster([node("a", gpus=8), node("b", gpus=8)])
-    cluster.run("slow", "a", **{"gpus": 8, "priority": 1, "ran_s": LONG_AGO_S, "grace_s": 300, **slow})
-    cluster.run("quick", "b", **{"gpus": 8, "priority": 1, "ran_s": 2 * LONG_AGO_S, "grace_s": 30, **quick})
+    cluster.run(
+        "slow", "a", **{"gpus": 8, "priority": 1, "ran_s": LONG_AGO_S, "grace_s": 300, **slow}
+    )
+    cluster.run(
+        "quick", "b", **{"gpus": 8, "priority": 1, "ran_s": 2 * LONG_AGO_S, "grace_s": 30, **quick}
+    )
     return cluster
 
 
@@ -47,8 +57,12 @@ def test_of_equal_harm_the_room_that_is_free_sooner_is_taken(number: int) -> Non
         pytest.param({"grace_s": 59}, {"grace_s": 0}, id="waits of one step, and an earlier start"),
     ],
 )
-def test_a_shorter_wait_outweighs_no_harm_to_others(slow: dict[str, Any], quick: dict[str, Any]) -> None:
-    """V8: a grace period is what its owner states, and a long one must not send the work of others first."""
+def test_a_shorter_wait_outweighs_no_harm_to_others(
+    slow: dict[str, Any], quick: dict[str, Any]
+) -> None:
+    """V8: a grace period is what its owner states, and a long one must not send the work of others
+    first.
+    """
     assert victims(clusters(slow, quick).verdicts(high(number=8))["ns/high"]) == ["slow"]
 
 
@@ -64,7 +78,9 @@ def test_pods_that_end_on_a_node_delay_the_room_of_its_victims() -> None:
     cluster = RunningCluster([node("a", gpus=8), node("b", gpus=8)])
     for name, left_s, ran_s in (("a", 300, LONG_AGO_S), ("b", 20, 2 * LONG_AGO_S)):
         cluster.run(f"{name}-stays", name, gpus=4, priority=1, ran_s=ran_s, grace_s=30)
-        cluster.run(f"{name}-ends", name, gpus=4, deleting=True, leaving=True, deletion_s=WALL_S + left_s)
+        cluster.run(
+            f"{name}-ends", name, gpus=4, deleting=True, leaving=True, deletion_s=WALL_S + left_s
+        )
     made = decision(cluster, high(gpus=8))
     assert [victim.name for victim in made.victims] == ["b-stays"]
     assert made.awaited == ("u-b-ends",)
@@ -86,23 +102,33 @@ def test_whole_nodes_are_taken_where_their_last_pod_ends_sooner() -> None:
     for age, (name, grace_s) in enumerate((("a", 540), ("c", 300), ("b", 60)), 1):
         for index in range(4):
             slowest = grace_s if index == 3 else 0
-            cluster.run(f"{name}-{index}", name, gpus=2, priority=1, ran_s=age * LONG_AGO_S, grace_s=slowest)
-    assert victims(cluster.verdicts(high(gpus=8))["ns/high"]) == [f"b-{index}" for index in range(4)]
+            cluster.run(
+                f"{name}-{index}", name, gpus=2, priority=1, ran_s=age * LONG_AGO_S, grace_s=slowest
+            )
+    assert victims(cluster.verdicts(high(gpus=8))["ns/high"]) == [
+        f"b-{index}" for index in range(4)
+    ]
     both = [f"{name}-{index}" for name in "bc" for index in range(4)]
     assert victims(cluster.verdicts(high(number=2, gpus=8))["ns/high"]) == both
 
 
 def test_nobody_is_evicted_to_save_time() -> None:
-    """V4: waiting for a pod that ends is preferred to any eviction while it ends within the bound."""
+    """V4: waiting for a pod that ends is preferred to any eviction while it ends within
+    the bound.
+    """
     ending = {"deleting": True, "leaving": True, "deletion_s": WALL_S + 599}
     made = decision(clusters(ending, {"grace_s": 0}), high(number=8), max_wait_s=600)
     assert (made.victims, made.awaited) == ((), ("u-slow",))
     beyond = {**ending, "deletion_s": WALL_S + 601}
-    assert [each.name for each in decision(clusters(beyond, {"grace_s": 0}), high(number=8)).victims] == ["quick"]
+    assert [
+        each.name for each in decision(clusters(beyond, {"grace_s": 0}), high(number=8)).victims
+    ] == ["quick"]
 
 
 def test_a_pod_is_spared_whose_room_nobody_needs_though_none_is_to_spare() -> None:
-    """V8: the smaller pod costs less and is chosen first; once the larger one goes, too, it stays."""
+    """V8: the smaller pod costs less and is chosen first; once the larger one goes, too,
+    it stays.
+    """
     cluster = RunningCluster([node("a", gpus=4)])
     cluster.run("small", "a", gpus=1, priority=1, ran_s=60)
     cluster.run("large", "a", gpus=3, priority=1, ran_s=LONG_AGO_S)

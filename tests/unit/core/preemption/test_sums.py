@@ -36,9 +36,16 @@ def urgent(number: int, *layers: SliceLayer, topology: tuple[str, ...] = ()) -> 
 
 
 def test_slices_preempt_where_many_pods_run() -> None:
-    """The cheapest pods for 200 members are 100; for their slices of ten 300 of them must go, of which 100 are used."""
+    """The cheapest pods for 200 members are 100; for their slices of ten 300 of them must go, of
+    which 100 are used.
+    """
     cluster = crowd(1_000)
-    made = plan(cluster.snapshot(), [urgent(200, SliceLayer(10, RACK))], now_s=0.0, preempting=cluster.given())
+    made = plan(
+        cluster.snapshot(),
+        [urgent(200, SliceLayer(10, RACK))],
+        now_s=0.0,
+        preempting=cluster.given(),
+    )
     (verdict,) = made.verdicts
     assert len(victims(verdict)) == 100
     assert max(int(name[4:]) for name in victims(verdict)) < 1_500, "the cheapest third"
@@ -51,7 +58,9 @@ def test_slices_preempt_where_many_pods_run() -> None:
 def filled(
     nodes: Sequence[Node], pods: int, dice: random.Random
 ) -> tuple[RunningCluster, dict[str, tuple[str, int]], dict[str, int]]:
-    """Up to so many pods of one or two GPUs that run on these nodes; by name where, and what is left of each node."""
+    """Up to so many pods of one or two GPUs that run on these nodes; by name where, and what is
+    left of each node.
+    """
     cluster, runs = RunningCluster(nodes), dict[str, tuple[str, int]]()
     free = {each.name: dict(each.allocatable)["nvidia.com/gpu"] for each in nodes}
     for number in range(pods):
@@ -63,7 +72,9 @@ def filled(
     return cluster, runs, free
 
 
-def slices_in(free: dict[str, int], nodes: Sequence[Node], layers: Sequence[SliceLayer], domain: str = "") -> int:
+def slices_in(
+    free: dict[str, int], nodes: Sequence[Node], layers: Sequence[SliceLayer], domain: str = ""
+) -> int:
     """Slices of the first layer that fit into a domain of one, by what is free on each node."""
     first, finer = layers[0], layers[1:]
     found = 0
@@ -77,10 +88,20 @@ def slices_in(free: dict[str, int], nodes: Sequence[Node], layers: Sequence[Slic
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_victims_of_slices_suffice_and_none_can_be_spared(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """V9 on small clusters of racks and blocks: against counting what fits in each rack; of one layer, sums decide."""
+def test_victims_of_slices_suffice_and_none_can_be_spared(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V9 on small clusters of racks and blocks: against counting what fits in each rack; of one
+    layer, sums decide.
+    """
     dice = random.Random(seed)
-    layers = dice.choice([(SliceLayer(2, RACK),), (SliceLayer(3, RACK),), (SliceLayer(4, BLOCK), SliceLayer(2, RACK))])
+    layers = dice.choice(
+        [
+            (SliceLayer(2, RACK),),
+            (SliceLayer(3, RACK),),
+            (SliceLayer(4, BLOCK), SliceLayer(2, RACK)),
+        ]
+    )
     number = 2 * dice.randint(1, 3) * len(layers)
     nodes = [node(f"n{n}", dice.randint(1, 4), f"r{n // 2}", f"b{n // 4}") for n in range(number)]
     cluster, runs, free = filled(nodes, dice.randint(3, 8), dice)
@@ -108,7 +129,10 @@ def test_victims_of_slices_suffice_and_none_can_be_spared(seed: int, monkeypatch
 
 def with_leaders(number: int, size: int) -> Group:
     """An urgent gang in slices, the first member of each with two GPUs."""
-    members = [builders.pod(f"urgent-{n}", gpus=1 if n % size else 2, priority=9) for n in range(number * size)]
+    members = [
+        builders.pod(f"urgent-{n}", gpus=1 if n % size else 2, priority=9)
+        for n in range(number * size)
+    ]
     constraints = PlacementConstraints(slices=(SliceLayer(size, RACK),))
     return builders.group(builders.gang("ns/urgent", members, constraints=constraints), priority=9)
 
@@ -172,8 +196,16 @@ def test_victims_of_slices_of_two_shapes_suffice_and_none_can_be_spared(seed: in
         if not slices:
             return True
         pairs = [(leader, worker) for rack in racks for leader in rack for worker in rack]
-        tried = ((leader, room - Counter({leader: 2}), worker) for leader, worker in pairs if room[leader] >= 2)
-        return any(fits((), slices - 1, left - Counter([worker])) for _, left, worker in tried if left[worker])
+        tried = (
+            (leader, room - Counter({leader: 2}), worker)
+            for leader, worker in pairs
+            if room[leader] >= 2
+        )
+        return any(
+            fits((), slices - 1, left - Counter([worker]))
+            for _, left, worker in tried
+            if left[worker]
+        )
 
     if fits(()):
         return
@@ -187,12 +219,16 @@ def test_victims_of_slices_of_two_shapes_suffice_and_none_can_be_spared(seed: in
 
 
 def test_slices_of_one_domain_take_no_victims_elsewhere() -> None:
-    """L4, L19: all slices in one block; slices that fit elsewhere are no reason to spare a victim."""
+    """L4, L19: all slices in one block; slices that fit elsewhere are no reason to spare
+    a victim.
+    """
     nodes = [node(f"{block}{n}", 2, f"{block}{n}", block) for block in "ab" for n in range(3)]
     cluster = RunningCluster(nodes)
     for each in nodes:
         busy = 1 if each.name in {"a0", "a1", "a2"} else 2
-        cluster.run(f"low-{each.name}", each.name, gpus=busy, ran_s=10 if each.name == "b0" else 600)
+        cluster.run(
+            f"low-{each.name}", each.name, gpus=busy, ran_s=10 if each.name == "b0" else 600
+        )
     verdict = cluster.verdicts(urgent(4, SliceLayer(2, RACK), topology=(BLOCK,)))["ns/urgent"]
     assert isinstance(verdict.preemption, Preemption)
     assert len({name[4] for name in victims(verdict)}) == 1

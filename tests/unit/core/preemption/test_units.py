@@ -19,7 +19,7 @@ from tests.running_cluster import RunningCluster, high, obstacle, victims
 from tests.unit.core.test_trees import replica, started, started_pods
 from tests.world import World
 
-# --- who may be a victim ----------------------------------------------------------------------------------------------
+# --- who may be a victim -------------------------------------------------------------------------
 
 SPARED: list[dict[str, Any]] = [
     {"priority": 1000},
@@ -45,7 +45,10 @@ def test_pods_on_nodes_that_are_gone_are_in_no_region(region: list[bool]) -> Non
     """V5: also where no node is left at all."""
     node = np.array([NONE, *range(len(region))])
     columns: Any = SimpleNamespace(node=node, on_node=node != NONE)
-    assert RunningColumns.inside(columns, np.array(region, dtype=np.bool_)).tolist() == [False, *region]
+    assert RunningColumns.inside(columns, np.array(region, dtype=np.bool_)).tolist() == [
+        False,
+        *region,
+    ]
 
 
 def test_pods_of_other_schedulers_are_told_of_and_taken_by_setting() -> None:
@@ -53,9 +56,15 @@ def test_pods_of_other_schedulers_are_told_of_and_taken_by_setting() -> None:
     cluster = RunningCluster([node("a")])
     cluster.run("theirs", "a", gpus=4, priority=1, scheduler_name="default-scheduler")
     cluster.run("ours", "a", gpus=4, priority=1)
-    sentence = "4 nvidia.com/gpu are used by lower-priority pods of other schedulers, which are not preempted."
+    sentence = (
+        "4 nvidia.com/gpu are used by lower-priority pods of other schedulers, which are not"
+        " preempted."
+    )
     assert obstacle(cluster, high(gpus=8)) == (Obstacle.OTHER_SCHEDULERS, sentence)
-    assert victims(cluster.verdicts(high(gpus=8), scope=VictimScope.ALL)["ns/high"]) == ["ours", "theirs"]
+    assert victims(cluster.verdicts(high(gpus=8), scope=VictimScope.ALL)["ns/high"]) == [
+        "ours",
+        "theirs",
+    ]
 
 
 def test_young_pods_are_spared_by_setting() -> None:
@@ -67,7 +76,10 @@ def test_young_pods_are_spared_by_setting() -> None:
         Obstacle.TOO_YOUNG,
         "1 gang cannot be preempted yet: it has run for less than 10m0s (preempt_min_run_s).",
     )
-    assert victims(cluster.verdicts(high(gpus=8), min_run_s=100)["ns/high"]) == ["young-0", "young-1"]
+    assert victims(cluster.verdicts(high(gpus=8), min_run_s=100)["ns/high"]) == [
+        "young-0",
+        "young-1",
+    ]
 
 
 def test_nodes_that_the_group_may_not_use_are_left_alone() -> None:
@@ -78,7 +90,7 @@ def test_nodes_that_the_group_may_not_use_are_left_alone() -> None:
     assert victims(cluster.verdicts(high(gpus=8))["ns/high"]) == ["here"]
 
 
-# --- units ------------------------------------------------------------------------------------------------------------
+# --- units --------------------------------------------------------------------------------------
 
 
 def test_elastic_gang_loses_its_surplus() -> None:
@@ -97,12 +109,19 @@ def test_where_the_surplus_is_not_enough_the_whole_group_goes() -> None:
     """V6: no gang is left between nothing and its minimum."""
     cluster = RunningCluster([node("a")])
     cluster.gang("ns/low", 4, "a a a a a a a a", priority=1)
-    assert victims(cluster.verdicts(high(gpus=4))["ns/high"]) == ["low-4", "low-5", "low-6", "low-7"]
+    assert victims(cluster.verdicts(high(gpus=4))["ns/high"]) == [
+        "low-4",
+        "low-5",
+        "low-6",
+        "low-7",
+    ]
     assert len(victims(cluster.verdicts(high(gpus=6))["ns/high"])) == 8
 
 
 def test_members_of_a_gang_that_is_disrupted_singly_go_one_by_one() -> None:
-    """V6, V8: native disruptionMode `single`; it counts as a gang that is stopped once it falls below its minimum."""
+    """V6, V8: native disruptionMode `single`; it counts as a gang that is stopped once it falls
+    below its minimum.
+    """
     cluster = RunningCluster([node("a")])
     cluster.gang("ns/low", 8, "a a a a a a a a", priority=1, disrupted_singly=True)
     verdict = cluster.verdicts(high(gpus=2))["ns/high"]
@@ -139,9 +158,13 @@ def test_core_has_its_highest_priority() -> None:
     assert victims(cluster.verdicts(high(gpus=8, priority=6))["ns/high"]) == ["x-0", "y-0"]
 
 
-@pytest.mark.parametrize(("rest", "gone"), [({"indivisible": True}, 8), ({"binding": True}, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("rest", "gone"), [({"indivisible": True}, 8), ({"binding": True}, 1)], ids=str
+)
 def test_gang_that_cannot_be_divided(rest: dict[str, Any], gone: int) -> None:
-    """V6: native disruptionMode `all` has no surplus; a gang with members being bound has no core."""
+    """V6: native disruptionMode `all` has no surplus; a gang with members being bound has
+    no core.
+    """
     cluster = RunningCluster([node("a")])
     cluster.gang("ns/low", 1, "a a a a a a a a", priority=1, **rest)
     assert len(victims(cluster.verdicts(high())["ns/high"])) == gone
@@ -153,8 +176,13 @@ def test_gang_that_cannot_be_divided(rest: dict[str, Any], gone: int) -> None:
 
 
 def bulk(world: World, number: int, least: int) -> list[Pod]:
-    """A tree of low priority that fills a node with each of its children, the last of which is the youngest."""
-    pods = [replica(f"r{each}", priority=-10, least=least, creation_s=100 + each) for each in range(number)]
+    """A tree of low priority that fills a node with each of its children, the last of which is the
+    youngest.
+    """
+    pods = [
+        replica(f"r{each}", priority=-10, least=least, creation_s=100 + each)
+        for each in range(number)
+    ]
     created = world.create(*pods)
     assert started(world.settle()) == {f"r{each}" for each in range(number)}
     return created
@@ -171,7 +199,9 @@ def preempted(world: World, *pods: Pod) -> set[str]:
 
 
 def test_a_child_above_the_minimum_goes_before_the_tree() -> None:
-    """G10: for room of one node one of the youngest children goes whole, for room of three all of the tree."""
+    """G10: for room of one node one of the youngest children goes whole, for room of three all of
+    the tree.
+    """
     world = World(*(node(f"n{each}") for each in range(3)), preempts=True)
     bulk(world, 3, 1)
     left = preempted(world, pod("urgent-0", gpus=5, priority=5))
@@ -236,11 +266,15 @@ def test_a_child_is_kept_if_another_one_ends_before_its_eviction() -> None:
     assert last_look.changed(record, world.state.registry, victims) == ""
     world.delete(*(each for each in pods if each.name.startswith("r0")))
     world.state.refresh(world.now_s)
-    assert "a tree whose children are to be preempted" in last_look.changed(record, world.state.registry, victims)
+    assert "a tree whose children are to be preempted" in last_look.changed(
+        record, world.state.registry, victims
+    )
 
 
 def test_a_tree_that_preempted_starts_on_the_room_that_was_promised_to_it() -> None:
-    """V10, B2: its promise ends with its Permit and is in no way of its own binds, which are asked for one by one."""
+    """V10, B2: its promise ends with its Permit and is in no way of its own binds, which are asked
+    for one by one.
+    """
     world = World(node("a"), node("b"), preempts=True)
     world.create([pod(f"low-{n}", gpus=8, priority=-10, grace_s=5 * (n + 1)) for n in range(2)])
     world.settle()

@@ -31,6 +31,8 @@ def test_expected_ends(run_time_s: float, now_s: float, end_s: float) -> None:
 
 
 def test_a_negative_run_time_ends() -> None:
-    """Objects may say anything: from -2**63 s on, steps of ten minutes would never come to an end."""
+    """Objects may say anything: from -2**63 s on, steps of ten minutes would never come to
+    an end.
+    """
     stated_s = run_time_s(run_time_metadata({}, {}, -(2**63)), None, None)
     assert 2e9 < expected_end_s(-62_135_596_800, stated_s, 2e9) < 1e12

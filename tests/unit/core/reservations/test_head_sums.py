@@ -22,13 +22,20 @@ NODES = [node(name, labels={"rack": rack}) for name, rack in zip("abcdef", "xxxy
 
 def both(owner: Group, taken: list[int]) -> tuple[bool, bool]:
     """Whether sums and a round permit the group, with so many GPUs taken on each node."""
-    there = [(running(pod(f"on-{n}", gpus=gpus), NODES[n].name), NODES[n].name) for n, gpus in enumerate(taken) if gpus]
+    there = [
+        (running(pod(f"on-{n}", gpus=gpus), NODES[n].name), NODES[n].name)
+        for n, gpus in enumerate(taken)
+        if gpus
+    ]
     now = snapshot(NODES, there)
     ledger = Ledger(now)
     sums = HeadSums(Head(owner, owner.gangs, 0), empty_ledger(now))
     only = np.full_like(ledger.free, -(10**6))
     only[sums.rows] = ledger.free[sums.rows]
-    return sums.enough(only), run_round(owner, owner.gangs, ledger)[1].outcome is RoundOutcome.PERMITTED
+    return (
+        sums.enough(only),
+        run_round(owner, owner.gangs, ledger)[1].outcome is RoundOutcome.PERMITTED,
+    )
 
 
 @pytest.mark.long
@@ -42,7 +49,9 @@ def test_sums_refuse_nothing_that_a_round_permits(topology: str) -> None:
         least = dice.choice((len(pods), dice.randint(1, len(pods))))
         constraints = PlacementConstraints(topology=(topology,) if topology else ())
         one = gang("ns/g", pods, min_member=least, constraints=constraints)
-        summed, permitted = both(group(one), [dice.choice((0, 0, 1, 2, 4, 5, 6, 8, 8, 8)) for _ in NODES])
+        summed, permitted = both(
+            group(one), [dice.choice((0, 0, 1, 2, 4, 5, 6, 8, 8, 8)) for _ in NODES]
+        )
         assert summed or not permitted, asked
         if 3 not in asked and least == len(pods):
             assert summed == permitted, asked
@@ -52,7 +61,9 @@ def test_sums_refuse_nothing_that_a_round_permits(topology: str) -> None:
 
 def two(*sizes: int) -> tuple[Gang, Gang]:
     """Two gangs of these pods each."""
-    first, second = ([pod(f"{name}{n}", gpus=gpus) for n, gpus in enumerate(sizes)] for name in "ab")
+    first, second = (
+        [pod(f"{name}{n}", gpus=gpus) for n, gpus in enumerate(sizes)] for name in "ab"
+    )
     return gang("ns/a", first), gang("ns/b", second)
 
 

@@ -43,7 +43,9 @@ def heads_of(groups: Iterable[Group]) -> list[Head]:
     return [head for each in groups if (head := head_of(each)) is not None]
 
 
-def found(groups: list[Group], nodes: list[Node] | None = None, limits: ReservationLimits = LIMITS) -> list[str]:
+def found(
+    groups: list[Group], nodes: list[Node] | None = None, limits: ReservationLimits = LIMITS
+) -> list[str]:
     """Ids of the heads, in order."""
     empty = empty_ledger(snapshot(nodes or TWO_NODES))
     return [head.group.id for head in find_heads(heads_of(groups), empty, limits, wall_s=NOW_S)[0]]
@@ -61,14 +63,19 @@ def test_a_pod_whose_bind_failed_waits_alone() -> None:
 def test_whole_nodes_at_once() -> None:
     """A pod of a whole node, or more than a node's worth, is entitled at once."""
     whole, several = waiting("whole", 1, 8), waiting("several", 3, 4)
-    assert found([whole, several], limits=ReservationLimits(per_namespace=9)) == ["ns/several", "ns/whole"]
+    assert found([whole, several], limits=ReservationLimits(per_namespace=9)) == [
+        "ns/several",
+        "ns/whole",
+    ]
 
 
 @pytest.mark.parametrize(
     ("run_s", "waits_s"), [(600, 3_600), (14_400, 14_400), (172_801, 172_800), (math.inf, 172_800)]
 )
 def test_smaller_ones_after_their_run_time(run_s: float, waits_s: int) -> None:
-    """Less than a node: after as long as it runs, an hour at least, two days at most and where nobody knows (H3)."""
+    """Less than a node: after as long as it runs, an hour at least, two days at most and where
+    nobody knows (H3).
+    """
     pods = [pod(f"small-{n}", gpus=4, creation_s=9_000) for n in range(2)]
     small = heads_of([group(gang("ns/small", pods, run_time_s=run_s))])
     empty = empty_ledger(snapshot(TWO_NODES))
@@ -97,11 +104,15 @@ def test_the_largest_node_it_may_use_is_a_whole_node() -> None:
 def test_without_accelerators_more_than_a_node_takes() -> None:
     """CPU-only gangs count by what one empty node holds."""
     nodes = [node("a", 0, cpu_milli=4_000), node("b", 0, cpu_milli=4_000)]
-    fits, more = ([pod(f"{n}-{count}", gpus=0, cpu_milli=1_000) for n in range(count)] for count in (4, 5))
+    fits, more = (
+        [pod(f"{n}-{count}", gpus=0, cpu_milli=1_000) for n in range(count)] for count in (4, 5)
+    )
     assert found([group(gang("ns/more", more))], nodes) == ["ns/more"]
     young = [pod(f"young-{n}", gpus=0, cpu_milli=1_000, creation_s=9_999) for n in range(4)]
     assert found([group(gang("ns/fits", young, run_time_s=60))], nodes) == []
-    assert found([group(gang("ns/fits", fits, run_time_s=60))], nodes) == ["ns/fits"], "these wait for long"
+    assert found([group(gang("ns/fits", fits, run_time_s=60))], nodes) == ["ns/fits"], (
+        "these wait for long"
+    )
 
 
 def test_what_can_never_start_is_no_head() -> None:
@@ -114,7 +125,9 @@ def test_what_can_never_start_is_no_head() -> None:
 
 def test_what_runs_now_does_not_count() -> None:
     """A head may need nodes that are full, and looking for heads leaves the ledger as found."""
-    taken = snapshot(TWO_NODES, [(running(pod("x", gpus=8), "a"), "a"), (running(pod("y", gpus=8), "b"), "b")])
+    taken = snapshot(
+        TWO_NODES, [(running(pod("x", gpus=8), "a"), "a"), (running(pod("y", gpus=8), "b"), "b")]
+    )
     empty = empty_ledger(taken)
     before = empty.free.copy()
     assert len(find_heads(heads_of([waiting("g", 2, 8)]), empty, LIMITS, wall_s=NOW_S)[0]) == 1
@@ -125,9 +138,15 @@ def test_what_runs_now_does_not_count() -> None:
 def test_order_is_priority_then_how_long_its_pods_wait() -> None:
     """An old PodGroup whose pods came late is young (H4)."""
     old = group(gang("ns/old", [pod("o", gpus=8, creation_s=9_500)]), creation_s=1)
-    high = group(gang("ns/high", [pod("h", gpus=8, creation_s=9_900)]), priority=5, creation_s=9_900)
+    high = group(
+        gang("ns/high", [pod("h", gpus=8, creation_s=9_900)]), priority=5, creation_s=9_900
+    )
     limits = ReservationLimits(per_namespace=9)
-    assert found([old, waiting("other", 1, 8), high], limits=limits) == ["ns/high", "ns/other", "ns/old"]
+    assert found([old, waiting("other", 1, 8), high], limits=limits) == [
+        "ns/high",
+        "ns/other",
+        "ns/old",
+    ]
 
 
 def test_waiting_since_the_youngest_pod_that_the_minimum_needs() -> None:
@@ -141,11 +160,16 @@ def test_waiting_since_the_youngest_pod_that_the_minimum_needs() -> None:
 
 
 def test_bounds() -> None:
-    """At most so many heads in all and of one namespace; the others are passed over, and told why."""
+    """At most so many heads in all and of one namespace; the others are passed over, and
+    told why.
+    """
     groups = [waiting(f"g{n}", 1, 8, created_s=n, namespace="ml") for n in range(4)]
     groups += [waiting(f"h{n}", 1, 8, created_s=10 + n, namespace=f"ns{n}") for n in range(4)]
     heads, others = find_heads(
-        heads_of(groups), empty_ledger(snapshot(TWO_NODES)), ReservationLimits(reservations=5), wall_s=NOW_S
+        heads_of(groups),
+        empty_ledger(snapshot(TWO_NODES)),
+        ReservationLimits(reservations=5),
+        wall_s=NOW_S,
     )
     assert [head.group.id for head in heads] == ["ns/g0", "ns/g1", "ns/h0", "ns/h1", "ns/h2"]
     full = NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=2)
@@ -160,18 +184,29 @@ def test_who_yielded_waits_for_another_group() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"plain": True}, {"satisfied": True, "bound": 1}, {"satisfied": True, "bound": 1, "min_member": 3}]
+    "fields",
+    [
+        {"plain": True},
+        {"satisfied": True, "bound": 1},
+        {"satisfied": True, "bound": 1, "min_member": 3},
+    ],
 )
 def test_pods_that_go_alone_are_a_gang_of_one(fields: dict[str, Any]) -> None:
     """A plain pod, or a further member of a running gang: the one that waits longest."""
     alone = group(gang("ns/p", [pod("young", creation_s=9), pod("old", creation_s=5)], **fields))
     (one,) = needed(alone)
-    assert ([each.name for each in one.pending], one.min_member, one.free_running) == (["old"], 1, False)
+    assert ([each.name for each in one.pending], one.min_member, one.free_running) == (
+        ["old"],
+        1,
+        False,
+    )
     assert one.match_policy is MatchPolicy.ONLY_WAITING
 
 
 def test_of_a_tree_only_needed_children_count() -> None:
-    """I9, H3: two of three children are needed; the third is no part of the head, nor a head once two have started."""
+    """I9, H3: two of three children are needed; the third is no part of the head, nor a head once
+    two have started.
+    """
     tree = Composite("ns/t", ("ns/a", "ns/b", "ns/c"), 2)
     children = [gang(f"ns/{name}", [pod(f"{name}{n}", gpus=8) for n in range(2)]) for name in "abc"]
     head = head_of(group(*children, tree=tree))
@@ -185,16 +220,22 @@ GONE = (("pool", "gone"),)
 """A node selector that no node has."""
 
 
-def child(name: str, number: int = 2, gpus: int = 8, *, creation_s: int = 9_000, **fields: Any) -> Gang:
+def child(
+    name: str, number: int = 2, gpus: int = 8, *, creation_s: int = 9_000, **fields: Any
+) -> Gang:
     """A gang of a tree."""
     alike = shape(gpus, **fields)
-    return gang(f"ns/{name}", [pod(f"{name}{n}", of=alike, creation_s=creation_s) for n in range(number)])
+    return gang(
+        f"ns/{name}", [pod(f"{name}{n}", of=alike, creation_s=creation_s) for n in range(number)]
+    )
 
 
 def chosen(tree: Group, nodes: list[Node], work: Work | None = None) -> list[str] | NotEntitled:
     """The gangs of the tree's reservation, or why it has none."""
     (head,) = heads_of([tree])
-    made, others = find_heads([head], empty_ledger(snapshot(nodes), work=work), LIMITS, wall_s=NOW_S)
+    made, others = find_heads(
+        [head], empty_ledger(snapshot(nodes), work=work), LIMITS, wall_s=NOW_S
+    )
     if not made:
         return others[tree.id].why
     again = head_of(tree, made[0].choice)
@@ -203,30 +244,45 @@ def chosen(tree: Group, nodes: list[Node], work: Work | None = None) -> list[str
 
 
 def test_a_tree_is_a_head_with_the_first_choice_of_children_that_can_start() -> None:
-    """I9, H3: the first two of three children include one that no node takes, by its label, by size or together."""
+    """I9, H3: the first two of three children include one that no node takes, by its label, by size
+    or together.
+    """
     nodes = [node(f"n{n}") for n in range(4)]
     tree = Composite("ns/t", ("ns/a", "ns/b", "ns/c"), 2)
     for odd in (child("a", node_selector=GONE), child("a", gpus=9), child("a", 4)):
         assert chosen(group(odd, child("b"), child("c"), tree=tree), nodes) == ["b", "c"]
         first = replace(odd, id="ns/b")
         assert chosen(group(child("a"), first, child("c"), tree=tree), nodes) == ["a", "c"]
-    assert chosen(group(child("a"), child("b"), child("c", node_selector=GONE), tree=tree), nodes) == ["a", "b"]
-    assert chosen(group(child("a"), child("b", 3), child("c", 3), tree=tree), nodes) is NotEntitled.IMPOSSIBLE
+    assert chosen(
+        group(child("a"), child("b"), child("c", node_selector=GONE), tree=tree), nodes
+    ) == ["a", "b"]
+    assert (
+        chosen(group(child("a"), child("b", 3), child("c", 3), tree=tree), nodes)
+        is NotEntitled.IMPOSSIBLE
+    )
 
 
 def test_a_choice_inside_a_child_is_found_for_a_head() -> None:
-    """I9, H3: of two levels; also where children start by themselves, and where the parent has started."""
+    """I9, H3: of two levels; also where children start by themselves, and where the parent has
+    started.
+    """
     nodes = [node(f"n{n}") for n in range(4)]
     one, two = Composite("ns/1", ("ns/a", "ns/b"), 1), Composite("ns/2", ("ns/c", "ns/d"), 1)
     gangs = [child("a", node_selector=GONE), child("b"), child("c", gpus=9), child("d")]
     assert chosen(group(*gangs, tree=Composite("ns/t", (one, two), 2)), nodes) == ["b", "d"]
-    assert chosen(group(*gangs, tree=Composite("ns/t", (replace(one, min_children=2), two), 1)), nodes) == ["d"]
+    assert chosen(
+        group(*gangs, tree=Composite("ns/t", (replace(one, min_children=2), two), 1)), nodes
+    ) == ["d"]
     each = replace(one, min_children=0), replace(two, min_children=2)
     assert chosen(group(*gangs, tree=Composite("ns/t", each, 1)), nodes) == ["b"]
     none = child("b", node_selector=GONE)
-    assert chosen(group(gangs[0], none, *gangs[2:], tree=Composite("ns/t", (each[0], two), 2)), nodes) == ["d"]
+    assert chosen(
+        group(gangs[0], none, *gangs[2:], tree=Composite("ns/t", (each[0], two), 2)), nodes
+    ) == ["d"]
     without = Composite("ns/1", ("ns/a",), 0)
-    assert chosen(group(gangs[0], gangs[3], tree=Composite("ns/t", (without, "ns/d"), 2)), nodes) == ["d"]
+    assert chosen(
+        group(gangs[0], gangs[3], tree=Composite("ns/t", (without, "ns/d"), 2)), nodes
+    ) == ["d"]
     begun = replace(gangs[3], pending=(), bound=2, satisfied=True)
     more = replace(two, children=("ns/a", "ns/b", "ns/d"), min_children=2)
     tree = Composite("ns/t", (more, Composite("ns/3", ("ns/c",), 1)), 1)
@@ -234,15 +290,22 @@ def test_a_choice_inside_a_child_is_found_for_a_head() -> None:
 
 
 def test_a_child_that_can_never_start_makes_its_tree_no_older() -> None:
-    """H4: else an old one would be worth a place before others; the age is that of the children that may start."""
+    """H4: else an old one would be worth a place before others; the age is that of the children
+    that may start.
+    """
     nodes = [node(f"n{n}") for n in range(4)]
-    old, others = child("a", node_selector=GONE, creation_s=1), [child("b", creation_s=2), child("c", creation_s=8_000)]
+    old, others = (
+        child("a", node_selector=GONE, creation_s=1),
+        [child("b", creation_s=2), child("c", creation_s=8_000)],
+    )
     tree = group(old, *others, tree=Composite("ns/t", ("ns/a", "ns/b", "ns/c"), 2))
     limits = ReservationLimits(per_namespace=9)
     both = heads_of([tree, waiting("g", 1, 8, 7_000)])
     made, _ = find_heads(both, empty_ledger(snapshot(nodes)), limits, wall_s=NOW_S)
     assert [(head.group.id, head.since_s) for head in made] == [("ns/g", 7_000), (tree.id, 8_000)]
-    small = group(*(child(each.id[3:], 1, 1, creation_s=each.pending[0].creation_s) for each in others), old)
+    small = group(
+        *(child(each.id[3:], 1, 1, creation_s=each.pending[0].creation_s) for each in others), old
+    )
     small = replace(small, tree=tree.tree)
     wall_s = 8_000.0 + 172_799
     _, why = find_heads(heads_of([small]), empty_ledger(snapshot(nodes)), limits, wall_s=wall_s)
@@ -258,12 +321,16 @@ def test_one_child_of_many_that_can_never_start_is_left_out(place: int) -> None:
     gangs = [child(n, **of[n], node_selector=GONE if int(n) == place else ()) for n in names]
     tree = Composite("ns/t", tuple(f"ns/{name}" for name in names), 16)
     work = Work()
-    assert chosen(group(*gangs, tree=tree), nodes, work) == [n for n in names if int(n) != place][:16]
+    assert (
+        chosen(group(*gangs, tree=tree), nodes, work) == [n for n in names if int(n) != place][:16]
+    )
     assert work.used <= heads.WORK
 
 
 def test_of_too_many_choices_nobody_is_told_that_none_could_start() -> None:
-    """H3: 16 of 32 different children that fit alone and not together; where none fits alone, that is told."""
+    """H3: 16 of 32 different children that fit alone and not together; where none fits alone, that
+    is told.
+    """
     nodes = [node(f"n{n:02}") for n in range(31)]
     names = [f"{n:02}" for n in range(32)]
     tree = Composite("ns/t", tuple(f"ns/{name}" for name in names), 16)
@@ -277,7 +344,9 @@ def test_of_too_many_choices_nobody_is_told_that_none_could_start() -> None:
 
 
 def test_a_choice_that_is_none_any_more_is_given_up() -> None:
-    """H12: a child of it is gone or not ready, its minimum is another, or another child has started."""
+    """H12: a child of it is gone or not ready, its minimum is another, or another child has
+    started.
+    """
     tree = Composite("ns/t", ("ns/a", "ns/b", "ns/c", "ns/d"), 2)
     gangs = [child(name) for name in "abcd"]
     choice = frozenset({"ns/b", "ns/d"})
@@ -293,10 +362,14 @@ def test_a_choice_that_is_none_any_more_is_given_up() -> None:
     assert now(*gangs, least=3) == ["a", "b", "c"]
     assert now(*gangs[:3], replace(gangs[3], min_member=3)) == ["a", "b"]
     assert now(replace(gangs[0], pending=(), bound=2, satisfied=True), *gangs[1:]) == ["b"]
-    assert now(gangs[0], replace(gangs[1], pending=(), bound=2, satisfied=True), *gangs[2:]) == ["d"]
+    assert now(gangs[0], replace(gangs[1], pending=(), bound=2, satisfied=True), *gangs[2:]) == [
+        "d"
+    ]
 
 
-@pytest.mark.parametrize(("left", "answer"), [(heads.WORK - 1, None), (heads.WORK, heads.TOO_MUCH_WORK)])
+@pytest.mark.parametrize(
+    ("left", "answer"), [(heads.WORK - 1, None), (heads.WORK, heads.TOO_MUCH_WORK)]
+)
 def test_what_does_not_fit_into_the_work_of_a_plan_is_told_so(
     left: int, answer: NotReserved | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,9 +26,16 @@ def empty() -> Ledger:
 
 
 def kept(
-    *nodes: int, at_s: float, reserved: Sequence[int] = (), priority: int = 0, name: str = "head", fence: bool = False
+    *nodes: int,
+    at_s: float,
+    reserved: Sequence[int] = (),
+    priority: int = 0,
+    name: str = "head",
+    fence: bool = False,
 ) -> Kept:
-    """A reservation of so many GPUs on each of these nodes, all of them by default, `at_s` seconds from now."""
+    """A reservation of so many GPUs on each of these nodes, all of them by default, `at_s` seconds
+    from now.
+    """
     change: Ints = np.zeros((len(empty().resources), len(nodes)), dtype=np.int64)
     change[empty().resources[GPU]] = [-each for each in reserved or [8] * len(nodes)]
     return Kept(f"ns/{name}", priority, NOW_S + at_s, np.array(nodes), change, fence)
@@ -71,7 +78,9 @@ def test_room_must_be_there_now_and_then() -> None:
 
 
 def test_spare_room_is_used_up_by_what_stays() -> None:
-    """What passes and stays takes of the spare room; what is over in time does not, once it is placed for good."""
+    """What passes and stays takes of the spare room; what is over in time does not, once it is
+    placed for good.
+    """
     ledger = empty()
     backfill = Backfill([kept(1, 2, at_s=100, reserved=(4, 5))], ledger, wall_s=NOW_S)
     two = [pod(f"p{n}", gpus=2) for n in range(2)]
@@ -116,7 +125,9 @@ def test_every_reservation_binds() -> None:
 def test_heads_are_bound_by_those_before_them_only() -> None:
     """The first head may start on the room of the second, not the other way round."""
     ledger = empty()
-    backfill = Backfill([kept(0, at_s=100, name="first"), kept(1, at_s=100, name="second")], ledger, wall_s=NOW_S)
+    backfill = Backfill(
+        [kept(0, at_s=100, name="first"), kept(1, at_s=100, name="second")], ledger, wall_s=NOW_S
+    )
     assert allowed(backfill, other(name="first"), ledger) == [8, 8, 8, 8]
     assert allowed(backfill, other(name="second"), ledger) == [0, 8, 8, 8]
 

@@ -8,7 +8,13 @@ from dataclasses import replace
 from gangsched.core.cycle import plan
 from gangsched.core.plan_cache import PlanCache
 from gangsched.model.gang import Group
-from gangsched.model.reservation import Blocker, Occupant, ReservationLimits, Reservations, Reserving
+from gangsched.model.reservation import (
+    Blocker,
+    Occupant,
+    ReservationLimits,
+    Reservations,
+    Reserving,
+)
 from tests.builders import gang, group, node, pod, running, snapshot
 
 FOUR = [node(name) for name in "abcd"]
@@ -22,7 +28,8 @@ class Cluster:
     def __init__(self) -> None:
         ends_s = {"a": 50.0, "b": 60.0, "c": 70.0, "d": 80.0}
         self.occupants: dict[str, Sequence[Occupant]] = {
-            name: (Occupant(running(pod(f"on-{name}"), name), name, 0.0, at_s),) for name, at_s in ends_s.items()
+            name: (Occupant(running(pod(f"on-{name}"), name), name, 0.0, at_s),)
+            for name, at_s in ends_s.items()
         }
         self.cache = PlanCache()
 
@@ -36,7 +43,9 @@ class Cluster:
             standing=standing.standing if standing is not None else (),
             waiting=(HEAD,) if standing is not None else (),
         )
-        found = plan(snapshot(FOUR, there), queue, now_s=0.0, reserving=reserving, cache=self.cache).reservations
+        found = plan(
+            snapshot(FOUR, there), queue, now_s=0.0, reserving=reserving, cache=self.cache
+        ).reservations
         assert found is not None
         return found
 
@@ -70,5 +79,7 @@ def test_groups_without_a_reservation_are_forgotten() -> None:
     standing = cluster.plan(HEAD)
     cluster.plan(OTHER, standing=standing)
     assert any("ns/head" in key for key in cluster.cache.reservations.results)
-    cluster.plan(replace(HEAD, gangs=(replace(HEAD.gangs[0], min_member=9),)), OTHER, standing=standing)
+    cluster.plan(
+        replace(HEAD, gangs=(replace(HEAD.gangs[0], min_member=9),)), OTHER, standing=standing
+    )
     assert not any("ns/head" in key for key in cluster.cache.reservations.results)

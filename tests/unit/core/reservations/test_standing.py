@@ -33,7 +33,9 @@ def test_a_place_that_becomes_free_goes_to_the_next_group() -> None:
 
 
 def test_a_tree_that_runs_reserves_nothing_for_a_further_child() -> None:
-    """I9: its minimum has started, so that its third child has no reservation, whoever asks first."""
+    """I9: its minimum has started, so that its third child has no reservation, whoever
+    asks first.
+    """
     there = world(4)
     for name in "abc":
         gang_of(there, name, 2, parent="t", min_children=2, run_s=100)
@@ -44,8 +46,12 @@ def test_a_tree_that_runs_reserves_nothing_for_a_further_child() -> None:
     assert [each for each, *_ in standing(there)] == ["pod:ns/other"]
 
 
-def test_a_search_that_takes_too_long_is_made_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """H5: nobody is told that older gangs hold all reservations, and others behind it have theirs meanwhile."""
+def test_a_search_that_takes_too_long_is_made_again_after_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """H5: nobody is told that older gangs hold all reservations, and others behind it have theirs
+    meanwhile.
+    """
     there, _ = full(4)
     find_time = new_reservation.find_time
 
@@ -59,7 +65,9 @@ def test_a_search_that_takes_too_long_is_made_again_after_a_minute(monkeypatch: 
         gang_of(there, "hard", 2)
         there.settle()
         said = there.state.registry.groups["ns/hard"].not_reserved
-        assert said == NotReserved(why=NotEntitled.TOO_MUCH_WORK, until_s=EPOCH_S + there.now_s + 60)
+        assert said == NotReserved(
+            why=NotEntitled.TOO_MUCH_WORK, until_s=EPOCH_S + there.now_s + 60
+        )
         there.advance(1)
         gang_of(there, "next", 1)
         there.settle()
@@ -67,7 +75,10 @@ def test_a_search_that_takes_too_long_is_made_again_after_a_minute(monkeypatch: 
     there.advance(58)
     assert [each for each, *_ in standing(there)] == ["ns/next"]
     there.advance(2)
-    assert [each for each, *_ in standing(there)] == ["ns/next", "ns/hard"], "the first one was promised its time"
+    assert [each for each, *_ in standing(there)] == [
+        "ns/next",
+        "ns/hard",
+    ], "the first one was promised its time"
 
 
 GONE = shape(8, node_selector=(("pool", "gone"),))
@@ -76,14 +87,19 @@ GONE = shape(8, node_selector=(("pool", "gone"),))
 @pytest.mark.parametrize("levels", [2, 3])
 @pytest.mark.parametrize("odd", [GONE, shape(9)])
 def test_a_tree_reserves_for_the_choice_that_can_start(odd: Shape, levels: int) -> None:
-    """I9, H5: one of the first two children asks for what no node has; small pods would keep the others out."""
+    """I9, H5: one of the first two children asks for what no node has; small pods would keep the
+    others out.
+    """
     there, taken = full(4)
     inner = "s" if levels == 3 else "t"
     for name, least, parent in [("t", 1, ""), ("s", 2, "t")] if levels == 3 else [("t", 2, "")]:
         stated = {keys.PARENT[0]: parent, keys.MIN_CHILDREN[0]: str(least)}
         metadata = tuple((key, value) for key, value in sorted(stated.items()) if value)
         there.declare(pod_group(name, None, uid=f"composite-{name}", gang_metadata=metadata))
-    pods = [there.create(members(name, 2, parent=inner, of=odd if name == "b" else shape(8))) for name in "abc"]
+    pods = [
+        there.create(members(name, 2, parent=inner, of=odd if name == "b" else shape(8)))
+        for name in "abc"
+    ]
     said: set[str] = set()
     for taken_by in (None, *taken):
         if taken_by is not None:
@@ -102,7 +118,9 @@ def test_a_tree_reserves_for_the_choice_that_can_start(odd: Shape, levels: int) 
 
 
 def test_a_tree_whose_nodes_go_is_for_other_children_then() -> None:
-    """H12: its reservation stands for the choice that can start; where nothing can, it ends and that is told."""
+    """H12: its reservation stands for the choice that can start; where nothing can, it ends and
+    that is told.
+    """
     there = world(0)
     for pool in "acd":
         there.add_nodes(*(node(f"{pool}{n}", labels={"pool": pool}) for n in range(2)))
@@ -110,13 +128,23 @@ def test_a_tree_whose_nodes_go_is_for_other_children_then() -> None:
         plain(there, f"r{n}", run_s=100)
     there.settle()
     for name in "abcd":
-        there.create(members(name, 2, parent="t", min_children=2, of=shape(8, node_selector=(("pool", name),))))
+        there.create(
+            members(
+                name, 2, parent="t", min_children=2, of=shape(8, node_selector=(("pool", name),))
+            )
+        )
     there.advance(3)
 
     def reserved() -> str:
         there.advance(3)
         return "".join(
-            sorted({one.pod.name[0] for each in there.state.reservations.standing for one in each.placements})
+            sorted(
+                {
+                    one.pod.name[0]
+                    for each in there.state.reservations.standing
+                    for one in each.placements
+                }
+            )
         )
 
     assert reserved() == "ac"

@@ -18,12 +18,20 @@ from tests.builders import GPU, node, pod, running, snapshot
 FOUR = [node(name) for name in "abcd"]
 
 
-def on(name: str, gpus: int, *, ends: float = math.inf, started: float = 5, cpu_milli: int = 0) -> Occupant:
+def on(
+    name: str, gpus: int, *, ends: float = math.inf, started: float = 5, cpu_milli: int = 0
+) -> Occupant:
     """A pod on a node."""
-    return Occupant(running(pod(f"on-{name}", gpus=gpus, cpu_milli=cpu_milli), name), name, started, ends)
+    return Occupant(
+        running(pod(f"on-{name}", gpus=gpus, cpu_milli=cpu_milli), name), name, started, ends
+    )
 
 
-OCCUPANTS = [on("a", 4, ends=19, started=3), on("b", 2), on("a", 3, ends=15, started=7, cpu_milli=9)]
+OCCUPANTS = [
+    on("a", 4, ends=19, started=3),
+    on("b", 2),
+    on("a", 3, ends=15, started=7, cpu_milli=9),
+]
 
 
 def ledger() -> Ledger:
@@ -37,7 +45,9 @@ def gpus(columns: Ints) -> list[int]:
 
 
 def test_in_the_order_of_their_ends() -> None:
-    """What the first so many take of each node, and how many have ended at a time, itself included."""
+    """What the first so many take of each node, and how many have ended at a time,
+    itself included.
+    """
     timeline = Timeline.of(OCCUPANTS, ledger())
     assert [timeline.ended(at_s) for at_s in (14, 15, 18, 19, 10**9)] == [0, 1, 1, 2, 2]
     assert [gpus(timeline.freed(slice(0, last))) for last in (0, 1, 2, 3)] == [
@@ -72,10 +82,15 @@ def test_release_gives_room_and_pods_back_and_a_rollback_takes_them_again() -> N
 
 
 def test_a_reservation_runs_from_its_time_on() -> None:
-    """Its pods, one of them of a shape that nobody had, end together after those that end by then."""
+    """Its pods, one of them of a shape that nobody had, end together after those that end
+    by then.
+    """
     on_it = ledger()
     timeline = Timeline.of(OCCUPANTS, on_it)
-    placements = [Placement(pod("large", gpus=8), "c"), Placement(structs.replace(pod("like"), uid="like"), "d")]
+    placements = [
+        Placement(pod("large", gpus=8), "c"),
+        Placement(structs.replace(pod("like"), uid="like"), "d"),
+    ]
     both = timeline.with_reserved(placements, 15, 17)
     assert both.ends_s.tolist() == [15, 17, 17, 19, math.inf]
     assert gpus(both.freed(slice(0, 4))) == [7, 0, 8, 1]
@@ -84,7 +99,9 @@ def test_a_reservation_runs_from_its_time_on() -> None:
 
 
 def test_columns_read_only_the_nodes_that_changed() -> None:
-    """Occupants come, go and are expected to end at another time; each time the columns are as if made anew."""
+    """Occupants come, go and are expected to end at another time; each time the columns are as if
+    made anew.
+    """
     dice, columns, on_it = random.Random(3), OccupantColumns(), ledger()
     by_node: dict[str, tuple[Occupant, ...]] = {}
     for _ in range(50):
@@ -93,7 +110,9 @@ def test_columns_read_only_the_nodes_that_changed() -> None:
             if dice.random() < 0.2:
                 by_node.pop(name, None)
             else:
-                by_node[name] = tuple(on(name, dice.randint(1, 4), ends=dice.randint(1, 9)) for _ in range(3))
+                by_node[name] = tuple(
+                    on(name, dice.randint(1, 4), ends=dice.randint(1, 9)) for _ in range(3)
+                )
         found = columns.timeline(by_node, on_it)
         anew = Timeline.of([each for there in by_node.values() for each in there], on_it)
         assert found.ends_s.tolist() == anew.ends_s.tolist()

@@ -1,4 +1,6 @@
-"""Required topology: every domain is judged, and a gang that fits in one of them starts there (L9, L14)."""
+"""Required topology: every domain is judged, and a gang that fits in one of them starts there (L9,
+L14).
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,14 @@ def rack(name: str, sizes: Sequence[int], zone: str = "z") -> list[Node]:
 
 def gang(*counts: tuple[int, int], topology: tuple[str, ...] = (RACK,), name: str = "ns/g") -> Gang:
     """A gang of so many pods of so many GPUs each, all of them needed."""
-    members = [pod for count, gpus in counts for pod in builders.pods(f"p{gpus}", builders.shape(gpus), count)]
-    return replace(builders.gang(name, members), constraints=PlacementConstraints(topology=topology))
+    members = [
+        pod
+        for count, gpus in counts
+        for pod in builders.pods(f"p{gpus}", builders.shape(gpus), count)
+    ]
+    return replace(
+        builders.gang(name, members), constraints=PlacementConstraints(topology=topology)
+    )
 
 
 def decided(snapshot: Snapshot, group: Group, *, most_plans: int) -> tuple[Verdict, int]:
@@ -60,20 +68,30 @@ def racks_of(verdict: Verdict) -> set[str]:
 def test_the_one_rack_that_fits_is_found_among_many(racks: int) -> None:
     """Two pods of 8 GPUs and one of 1 fit into no rack of two nodes, only into the one of three."""
     nodes = [each for n in range(racks) for each in rack(f"r{n:03}", (8, 8))] + rack("x", (8, 8, 8))
-    verdict, plans = decided(builders.snapshot(nodes), builders.group(gang((2, 8), (1, 1))), most_plans=1)
+    verdict, plans = decided(
+        builders.snapshot(nodes), builders.group(gang((2, 8), (1, 1))), most_plans=1
+    )
     assert (racks_of(verdict), len(verdict.binds), plans) == ({"x"}, 3, 1)
 
 
 @pytest.mark.parametrize("racks", [1, 5, 50])
 def test_no_domain_is_skipped_that_sums_leave(racks: int) -> None:
-    """Nodes of 4, 4 and 2 GPUs have the sums for pods of 3, 3, 2 and 2, but only the roomiest rack takes them."""
-    nodes = [each for n in range(racks) for each in rack(f"r{n:03}", (4, 4, 2))] + rack("x", (5, 5, 3))
-    verdict, _ = decided(builders.snapshot(nodes), builders.group(gang((2, 3), (2, 2))), most_plans=1)
+    """Nodes of 4, 4 and 2 GPUs have the sums for pods of 3, 3, 2 and 2, but only the roomiest rack
+    takes them.
+    """
+    nodes = [each for n in range(racks) for each in rack(f"r{n:03}", (4, 4, 2))] + rack(
+        "x", (5, 5, 3)
+    )
+    verdict, _ = decided(
+        builders.snapshot(nodes), builders.group(gang((2, 3), (2, 2))), most_plans=1
+    )
     assert (racks_of(verdict), len(verdict.binds)) == ({"x"}, 4)
 
 
 def test_preemption_clears_the_one_rack_that_can_be_cleared() -> None:
-    """Racks of 6, 5 and 5 GPUs have the sums, but only the one of 8, 8 and 2 takes pods of 4, 4, 3, 3 and 2."""
+    """Racks of 6, 5 and 5 GPUs have the sums, but only the one of 8, 8 and 2 takes pods of 4, 4, 3,
+    3 and 2.
+    """
     nodes = [each for n in range(6) for each in rack(f"r{n}", (6, 5, 5))] + rack("x", (8, 8, 2))
     cluster = RunningCluster(nodes)
     for each in nodes:
@@ -86,7 +104,9 @@ def test_preemption_clears_the_one_rack_that_can_be_cleared() -> None:
 
 
 def test_preemption_looks_at_hundreds_of_racks_in_one_plan() -> None:
-    """500 racks full of low pods, of which the members must clear one: the one with the least work."""
+    """500 racks full of low pods, of which the members must clear one: the one with the
+    least work.
+    """
     nodes = [each for n in range(500) for each in rack(f"r{n:03}", (8, 8))]
     cluster = RunningCluster(nodes)
     for number, each in enumerate(nodes):
@@ -105,7 +125,10 @@ def _with_priority(each: Gang, priority: int) -> Gang:
 
 def test_domains_of_several_levels_at_once() -> None:
     """A rack of the same name in another zone is another rack."""
-    nodes = [*rack("r", (8,), "a"), *(replace_name(each, f"b-{each.name}") for each in rack("r", (8,), "b"))]
+    nodes = [
+        *rack("r", (8,), "a"),
+        *(replace_name(each, f"b-{each.name}") for each in rack("r", (8,), "b")),
+    ]
     both = gang((2, 8), topology=(ZONE, RACK))
     verdict, _ = decided(builders.snapshot(nodes), builders.group(both), most_plans=1)
     assert verdict.reason is Reason.UNSCHEDULABLE
@@ -120,12 +143,20 @@ def replace_name(node: Node, name: str) -> Node:
 
 
 def test_a_refusal_names_the_best_domain_and_what_it_lacks() -> None:
-    """M1: the domain that holds most, and how many were refuted by sums and how many by a search."""
+    """M1: the domain that holds most, and how many were refuted by sums and how many by
+    a search.
+    """
     nodes = [each for n in range(3) for each in rack(f"r{n}", (4,))]
     nodes += rack("half", (8, 8)) + rack("torn", (6, 6, 6))
-    verdict, _ = decided(builders.snapshot(nodes), builders.group(gang((2, 8), (1, 2))), most_plans=1)
-    assert verdict.told.message.startswith(f"gang ns/g needs room for 3 more pods in one domain of {RACK}")
-    assert f"no domain has room: the best, {RACK}=half, lacks room for 1 of 3 pods" in verdict.told.now
+    verdict, _ = decided(
+        builders.snapshot(nodes), builders.group(gang((2, 8), (1, 2))), most_plans=1
+    )
+    assert verdict.told.message.startswith(
+        f"gang ns/g needs room for 3 more pods in one domain of {RACK}"
+    )
+    assert (
+        f"no domain has room: the best, {RACK}=half, lacks room for 1 of 3 pods" in verdict.told.now
+    )
     assert "of 5 domains, 5 have too little free capacity in total" in verdict.told.now
     torn = builders.snapshot(rack("torn", (6, 6)))
     verdict, _ = decided(torn, builders.group(gang((1, 5), (1, 4), (1, 3))), most_plans=1)
@@ -133,37 +164,57 @@ def test_a_refusal_names_the_best_domain_and_what_it_lacks() -> None:
 
 
 def test_a_gang_that_is_in_a_rack_is_not_continued_in_another() -> None:
-    """L8: one member runs, two are missing, and its rack is full; a zone that both racks are in changes nothing."""
+    """L8: one member runs, two are missing, and its rack is full; a zone that both racks are in
+    changes nothing.
+    """
     nodes = rack("a", (8, 4)) + rack("b", (8, 8, 8))
     there = builders.running(builders.pod("there", gpus=8), "a-0")
     missing = replace(gang((2, 8)), nodes=("a-0",), bound=1, min_member=3, total=3)
-    verdict, _ = decided(builders.snapshot(nodes, [(there, "a-0")]), builders.group(missing), most_plans=1)
+    verdict, _ = decided(
+        builders.snapshot(nodes, [(there, "a-0")]), builders.group(missing), most_plans=1
+    )
     assert not verdict.binds
-    assert f"its other members are in {RACK}=a, which lacks room for 2 of 2 pods" in verdict.told.now
+    assert (
+        f"its other members are in {RACK}=a, which lacks room for 2 of 2 pods" in verdict.told.now
+    )
 
 
 def fragmented(rng: random.Random, racks: int, nodes: int) -> list[Node]:
     """Racks that all differ, with so many nodes each."""
-    return [each for n in range(racks) for each in rack(f"r{n:03}", [rng.randint(1, 8) for _ in range(nodes)])]
+    return [
+        each
+        for n in range(racks)
+        for each in rack(f"r{n:03}", [rng.randint(1, 8) for _ in range(nodes)])
+    ]
 
 
 @pytest.mark.parametrize(("racks", "nodes", "most_plans"), [(500, 10, 5), (250, 18, 12)])
-def test_different_fragmented_racks_are_decided_within_few_plans(racks: int, nodes: int, most_plans: int) -> None:
-    """Three shapes, hundreds of racks: decided within a bound of plans, and the next gang of the kind at once."""
+def test_different_fragmented_racks_are_decided_within_few_plans(
+    racks: int, nodes: int, most_plans: int
+) -> None:
+    """Three shapes, hundreds of racks: decided within a bound of plans, and the next gang of the
+    kind at once.
+    """
     print(f"seed {SEED}")
     rng = random.Random(SEED)
     snapshot = builders.snapshot(fragmented(rng, racks, nodes))
     for number in range(3):
         counts = [(rng.randint(1, nodes // 2), gpus) for gpus in rng.sample((3, 4, 5, 6, 7), 3)]
-        first, _ = decided(snapshot, builders.group(gang(*counts, name=f"ns/g{number}")), most_plans=most_plans)
-        second, plans = decided(snapshot, builders.group(gang(*counts, name=f"ns/h{number}")), most_plans=1)
+        first, _ = decided(
+            snapshot, builders.group(gang(*counts, name=f"ns/g{number}")), most_plans=most_plans
+        )
+        second, plans = decided(
+            snapshot, builders.group(gang(*counts, name=f"ns/h{number}")), most_plans=1
+        )
         assert (second.reason, plans) == (first.reason, 1)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("labels", [(RACK,), (ZONE, RACK)])
 def test_everything_that_fits_into_one_domain_is_found(labels: tuple[str, ...]) -> None:
-    """Whenever the exhaustive solver places a small gang in a domain of every level, so does plan; and never else."""
+    """Whenever the exhaustive solver places a small gang in a domain of every level, so does plan;
+    and never else.
+    """
     print(f"seed {SEED}")
     rng, feasible, number = random.Random(SEED), 0, of_size(100, 300)
     for drawn in itertools.islice(cases(rng), number):
@@ -177,14 +228,23 @@ def test_everything_that_fits_into_one_domain_is_found(labels: tuple[str, ...]) 
 
 
 def test_the_best_domains_say_what_they_lack() -> None:
-    """M4: those that no sum refutes first, then by what they hold; a refuted packing is told as such."""
+    """M4: those that no sum refutes first, then by what they hold; a refuted packing is told as
+    such.
+    """
     nodes = [*rack("a", (2, 2)), *rack("b", (3, 3)), *rack("c", (1,))]
     of = gang((2, 2), (1, 1), (1, 1))
     found = best_domains(builders.group(of), Ledger(builders.snapshot(nodes)))
     assert [each.name.partition("=")[2] for each in found] == ["b", "a", "c"]
-    assert [(each.holds, each.needed, each.refuted) for each in found] == [(4, 4, ""), (3, 4, "sums"), (1, 4, "sums")]
+    assert [(each.holds, each.needed, each.refuted) for each in found] == [
+        (4, 4, ""),
+        (3, 4, "sums"),
+        (1, 4, "sums"),
+    ]
     hard = gang((2, 4), (1, 3), (1, 1))
     snapshot = builders.snapshot([*rack("a", (6, 6)), *rack("b", (1,))])
     assert not plan(snapshot, [builders.group(hard)], now_s=0.0).verdicts[0].binds
-    assert [each.refuted for each in best_domains(builders.group(hard), Ledger(snapshot))] == ["search", "sums"]
+    assert [each.refuted for each in best_domains(builders.group(hard), Ledger(snapshot))] == [
+        "search",
+        "sums",
+    ]
     assert best_domains(builders.group(gang((1, 1), topology=())), Ledger(snapshot)) == []

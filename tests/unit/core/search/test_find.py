@@ -33,12 +33,16 @@ def decided(nodes: list[Node], *groups: Group, limits: Limits | None = None) -> 
 
 
 def crossing(name: str = "x") -> tuple[list[Node], Group]:
-    """The larger pod fits both nodes, the smaller only one: the usual order takes the wrong one first."""
+    """The larger pod fits both nodes, the smaller only one: the usual order takes the wrong one
+    first.
+    """
     large, small = (
         builders.shape(cpu_milli=4000, memory_bytes=1 * GIB, gpus=0),
         builders.shape(cpu_milli=3000, memory_bytes=8 * GIB, gpus=0),
     )
-    gang = builders.gang(f"ns/{name}", [*builders.pods("large", large, 1), *builders.pods("small", small, 1)])
+    gang = builders.gang(
+        f"ns/{name}", [*builders.pods("large", large, 1), *builders.pods("small", small, 1)]
+    )
     nodes = [
         builders.node("a", cpu_milli=4000, memory_bytes=8 * GIB, gpus=0),
         builders.node("b", cpu_milli=6000, memory_bytes=4 * GIB, gpus=0),
@@ -47,7 +51,9 @@ def crossing(name: str = "x") -> tuple[list[Node], Group]:
 
 
 def hard(shapes: int, nodes: int, seed: int) -> tuple[list[Node], Group]:
-    """Every sum fits exactly: nodes cut to measure for random pods of many shapes, one unit moved to another node."""
+    """Every sum fits exactly: nodes cut to measure for random pods of many shapes, one unit moved
+    to another node.
+    """
     rng = random.Random(seed)
     asks = [(rng.randint(900, 4000), rng.randint(900, 4000)) for _ in range(shapes)]
     kinds = [builders.shape(cpu_milli=cpu, memory_bytes=memory, gpus=0) for cpu, memory in asks]
@@ -58,14 +64,24 @@ def hard(shapes: int, nodes: int, seed: int) -> tuple[list[Node], Group]:
         for index in chosen:
             wanted[index] += 1
         cpu, memory = (sum(asks[index][r] for index in chosen) for r in (0, 1))
-        made.append(builders.node(f"n{n:03}", cpu_milli=cpu - (n == 0) + (n == 1), memory_bytes=memory, gpus=0))
-    members = [pod for index, kind in enumerate(kinds) for pod in builders.pods(f"s{index}", kind, wanted[index])]
+        made.append(
+            builders.node(
+                f"n{n:03}", cpu_milli=cpu - (n == 0) + (n == 1), memory_bytes=memory, gpus=0
+            )
+        )
+    members = [
+        pod
+        for index, kind in enumerate(kinds)
+        for pod in builders.pods(f"s{index}", kind, wanted[index])
+    ]
     return made, builders.group(builders.gang("ns/hard", members))
 
 
 @pytest.mark.long
 def test_everything_that_fits_is_found() -> None:
-    """Whenever the exhaustive solver places a small group, so does plan; and never more than there is room for."""
+    """Whenever the exhaustive solver places a small group, so does plan; and never more than there
+    is room for.
+    """
     print(f"seed {SEED}")
     feasible, number = 0, of_size(200, 600)
     for case in itertools.islice(cases(random.Random(SEED)), number):
@@ -89,21 +105,31 @@ def test_another_order_helps() -> None:
 def test_gangs_of_one_group_make_room_for_each_other() -> None:
     """Two gangs of a group are placed together where one after the other would not do."""
     nodes, joint = crossing()
-    first, second = (builders.gang(f"ns/g{index}", [pod]) for index, pod in enumerate(joint.gangs[0].pending))
+    first, second = (
+        builders.gang(f"ns/g{index}", [pod]) for index, pod in enumerate(joint.gangs[0].pending)
+    )
     assert decided(nodes, builders.group(first, second))[0].reason is Reason.SCHEDULED
 
 
 def test_only_the_minimum_must_fit() -> None:
-    """When the largest member is in the way, the minimum is made of the others, and it is told why it has no node."""
+    """When the largest member is in the way, the minimum is made of the others, and it is told why
+    it has no node.
+    """
     large, small = builders.shape(cpu_milli=4000, gpus=0), builders.shape(cpu_milli=2000, gpus=0)
-    gang = builders.gang("ns/g", [*builders.pods("large", large, 1), *builders.pods("small", small, 2)], min_member=2)
+    gang = builders.gang(
+        "ns/g", [*builders.pods("large", large, 1), *builders.pods("small", small, 2)], min_member=2
+    )
     verdict = decided([builders.node("a", cpu_milli=4000, gpus=0)], builders.group(gang))[0]
     assert [placement.pod.name for placement in verdict.binds] == ["small-0000", "small-0001"]
-    assert [(uid, refusal.reason) for uid, refusal in verdict.notes] == [(gang.pending[0].uid, Reason.UNSCHEDULABLE)]
+    assert [(uid, refusal.reason) for uid, refusal in verdict.notes] == [
+        (gang.pending[0].uid, Reason.UNSCHEDULABLE)
+    ]
 
 
 def test_a_strict_group_never_holds() -> None:
-    """Where the members that would be enough fail one after the other, the group is searched for, not held in part."""
+    """Where the members that would be enough fail one after the other, the group is searched for,
+    not held in part.
+    """
     small, large = (
         builders.shape(cpu_milli=4000, memory_bytes=5, gpus=0),
         builders.shape(cpu_milli=6000, memory_bytes=4, gpus=0),
@@ -114,8 +140,12 @@ def test_a_strict_group_never_holds() -> None:
         builders.node(name, cpu_milli=cpu, memory_bytes=14, gpus=0)
         for name, cpu in (("a", 8000), ("b", 5000), ("c", 9000))
     ]
-    assert decided(nodes, builders.group(first, builders.gang("ns/g1", members, min_member=3)))[0].binds
-    verdict = decided(nodes, builders.group(first, builders.gang("ns/g1", members, min_member=4)))[0]
+    assert decided(nodes, builders.group(first, builders.gang("ns/g1", members, min_member=3)))[
+        0
+    ].binds
+    verdict = decided(nodes, builders.group(first, builders.gang("ns/g1", members, min_member=4)))[
+        0
+    ]
     assert (verdict.reason, verdict.holds) == (Reason.UNSCHEDULABLE, ())
 
 
@@ -123,7 +153,9 @@ def test_members_above_the_minimum_come_along() -> None:
     """After a search has found the minimum, the other members that fit go with it."""
     nodes, group = crossing()
     spare = builders.pods("spare", builders.shape(cpu_milli=1, gpus=0), 3)
-    verdict = decided(nodes, builders.group(*group.gangs, builders.gang("ns/spare", spare, min_member=1)))[0]
+    verdict = decided(
+        nodes, builders.group(*group.gangs, builders.gang("ns/spare", spare, min_member=1))
+    )[0]
     assert len(verdict.binds) == 5
 
 
@@ -136,7 +168,9 @@ def test_avoided_nodes_stay_avoided() -> None:
 
 @pytest.mark.parametrize("found", [True, False])
 def test_ledger_is_exact_after_a_search(found: bool) -> None:
-    """A found group takes exactly its requests; one that was searched for in vain leaves no trace."""
+    """A found group takes exactly its requests; one that was searched for in vain leaves
+    no trace.
+    """
     nodes, group = crossing() if found else hard(6, 12, SEED)
     ledger = builders.ledger(nodes)
     before = ledger.free.copy()
@@ -165,7 +199,9 @@ def test_work_is_bounded(nodes: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_how_much_work_is_left_does_not_decide_who_fits(seed: int) -> None:
-    """What is found with a whole plan's work is found with less, or it is not known. Never does it not fit then."""
+    """What is found with a whole plan's work is found with less, or it is not known. Never does it
+    not fit then.
+    """
     made, group = crossing() if seed == 0 else hard(2 + seed % 2, 3, seed)
     fits = find(group, group.gangs, builders.ledger(made), place_run) is not None
     unknown = 0
@@ -174,7 +210,9 @@ def test_how_much_work_is_left_does_not_decide_who_fits(seed: int) -> None:
         before = ledger.free.copy()
         try:
             with ledger.work.at_most(left):
-                assert (find(group, group.gangs, ledger, place_run) is not None) is fits, f"{left} units were left"
+                assert (find(group, group.gangs, ledger, place_run) is not None) is fits, (
+                    f"{left} units were left"
+                )
         except OutOfWork:
             assert np.array_equal(before, ledger.free)
             unknown += 1
@@ -199,7 +237,9 @@ def test_arithmetic_ends_hopeless_cases() -> None:
 
 
 def test_a_full_plan_leaves_the_rest_for_the_next() -> None:
-    """When the searches of one plan have used up its bound, later groups are left over, not refused."""
+    """When the searches of one plan have used up its bound, later groups are left over, not
+    refused.
+    """
     made, group = hard(6, 12, SEED)
     groups = [Group(id=f"ns/{name}", gangs=group.gangs) for name in "abc"]
     limits = Limits(work=WORK + 6_000)
@@ -212,7 +252,9 @@ def test_a_full_plan_leaves_the_rest_for_the_next() -> None:
 
 def test_one_shape_needs_no_search() -> None:
     """For identical members the usual order is exact, so nothing more is tried."""
-    gang: Gang = builders.gang("ns/g", builders.pods("p", builders.shape(cpu_milli=3000, gpus=0), 3))
+    gang: Gang = builders.gang(
+        "ns/g", builders.pods("p", builders.shape(cpu_milli=3000, gpus=0), 3)
+    )
     ledger = builders.ledger([builders.node("n", cpu_milli=8000, gpus=0)])
     assert find(builders.group(gang), [gang], ledger, place_run) is None
     assert ledger.work.used == UNITS_AN_ITEM  # to see that they are of one kind

@@ -14,7 +14,10 @@ def test_all_choices_come_those_with_most_of_the_first_kinds_first() -> None:
     for _ in range(500):
         sizes, total = [dice.randrange(4) for _ in range(dice.randrange(5))], dice.randrange(9)
         choices = product(*(range(size, -1, -1) for size in sizes))
-        assert list(ways(sizes, total)) == [each for each in choices if sum(each) == total], (sizes, total)
+        assert list(ways(sizes, total)) == [each for each in choices if sum(each) == total], (
+            sizes,
+            total,
+        )
 
 
 def test_there_may_be_more_kinds_than_calls_inside_each_other() -> None:
@@ -29,11 +32,15 @@ def allowed(counts: Counts, limits: OpeningLimits) -> bool:
         if need >= 0:
             of_needs[need] += count
     is_alone = sum(count for count, alone in zip(counts, limits.alone, strict=True) if alone) <= 1
-    return is_alone and all(count <= max(0, lack) for count, lack in zip(of_needs, limits.lack, strict=True))
+    return is_alone and all(
+        count <= max(0, lack) for count, lack in zip(of_needs, limits.lack, strict=True)
+    )
 
 
 def test_every_opening_within_the_limits_comes_once() -> None:
-    """Alternatives for one need together open no more than it lacks; each other combination is tried (seed 1)."""
+    """Alternatives for one need together open no more than it lacks; each other combination is
+    tried (seed 1).
+    """
     dice = random.Random(1)
     for _ in range(500):
         kinds = dice.randrange(1, 5)

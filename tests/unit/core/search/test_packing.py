@@ -1,4 +1,6 @@
-"""Packing: what fits over nodes and blocks is found, what does not is refuted, also where the search is cut short."""
+"""Packing: what fits over nodes and blocks is found, what does not is refuted, also where the
+search is cut short.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ Amounts = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Drawn:
-    """Pods of one gang and slices of another: `slices` are the asks of each one's pods; `free` and `block` by node."""
+    """Pods of one gang and slices of another: `slices` are the asks of each one's pods; `free` and
+    `block` by node.
+    """
 
     pods: tuple[Amounts, ...]
     slices: tuple[tuple[Amounts, ...], ...]
@@ -39,17 +43,24 @@ class Drawn:
         parts = []
         for kind in kinds:
             asks = sorted(set(kind))
-            parts.append(tuple((len(pieces) + number, kind.count(ask)) for number, ask in enumerate(asks)))
+            parts.append(
+                tuple((len(pieces) + number, kind.count(ask)) for number, ask in enumerate(asks))
+            )
             pieces += [Piece(1, ask, home=0) for ask in asks]
             start += [0] * len(asks)
         room = [
-            [min([9, *(f // a for f, a in zip(free, piece.asks, strict=True) if a)]) for free in self.free]
+            [
+                min([9, *(f // a for f, a in zip(free, piece.asks, strict=True) if a)])
+                for free in self.free
+            ]
             for piece in pieces
         ]
         pieces += [Piece(1, layer=0, parts=each) for each in parts]
         start += [self.slices.count(kind) for kind in kinds]
         nodes, free = np.arange(len(self.free)), np.array(self.free).T
-        return problem(pieces, tuple(start), self.needs, nodes, free, np.array(room), [np.array(self.block)])
+        return problem(
+            pieces, tuple(start), self.needs, nodes, free, np.array(room), [np.array(self.block)]
+        )
 
     def fits(self) -> bool:
         """Whether some choice of blocks for slices and of nodes for pods does: all are tried."""
@@ -60,10 +71,23 @@ class Drawn:
         return False
 
     def _fits(self, chosen: Sequence[int | None]) -> bool:
-        bound = [(ask, at) for asks, at in zip(self.slices, chosen, strict=True) if at is not None for ask in asks]
-        return self._place(0, sorted(bound, reverse=True), self.free, len(self.pods) - self.needs[0])
+        bound = [
+            (ask, at)
+            for asks, at in zip(self.slices, chosen, strict=True)
+            if at is not None
+            for ask in asks
+        ]
+        return self._place(
+            0, sorted(bound, reverse=True), self.free, len(self.pods) - self.needs[0]
+        )
 
-    def _place(self, number: int, bound: Sequence[tuple[Amounts, int]], free: tuple[Amounts, ...], spare: int) -> bool:
+    def _place(
+        self,
+        number: int,
+        bound: Sequence[tuple[Amounts, int]],
+        free: tuple[Amounts, ...],
+        spare: int,
+    ) -> bool:
         if number == len(bound) + len(self.pods):
             return True
         ask, at = bound[number] if number < len(bound) else (self.pods[number - len(bound)], None)
@@ -72,7 +96,9 @@ class Drawn:
                 return True
         return at is None and spare > 0 and self._place(number + 1, bound, free, spare - 1)
 
-    def _rests(self, ask: Amounts, at: int | None, free: Sequence[Amounts]) -> Iterator[tuple[int, Amounts]]:
+    def _rests(
+        self, ask: Amounts, at: int | None, free: Sequence[Amounts]
+    ) -> Iterator[tuple[int, Amounts]]:
         for node, have in enumerate(free):
             rest = tuple(h - a for h, a in zip(have, ask, strict=True))
             if min(rest) >= 0 and (at is None or self.block[node] == at):
@@ -93,7 +119,9 @@ def drawn(rng: random.Random) -> Drawn:
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_places_are_found_exactly_where_there_are_any(is_cut: bool) -> None:
-    """L6, L14, L17: against every choice of blocks and nodes, in one go and with a few choices at a time."""
+    """L6, L14, L17: against every choice of blocks and nodes, in one go and with a few choices at a
+    time.
+    """
     print(f"seed {SEED}")
     rng, fitting = random.Random(SEED), 0
     for _ in range(300):
@@ -110,7 +138,9 @@ def test_places_are_found_exactly_where_there_are_any(is_cut: bool) -> None:
 
 
 def test_many_equal_slices_end() -> None:
-    """L12, L21: 400 slices where 300 racks take one each are refuted, 300 are placed; nothing recurses."""
+    """L12, L21: 400 slices where 300 racks take one each are refuted, 300 are placed; nothing
+    recurses.
+    """
     pieces = [Piece(0, (8,), home=0), Piece(0, layer=0, parts=((0, 4),))]
     nodes, block = np.arange(1_500), np.repeat(np.arange(300), 5)
     free, room = np.full((1, 1_500), 8), np.ones((1, 1_500), dtype=np.int64)
@@ -126,7 +156,9 @@ def test_names_do_not_count() -> None:
 
     def of(order: list[int], first: int) -> PackingProblem:
         free = np.array([[5, 4, 7]])[:, order]
-        return problem(pieces, (2, 2), (4,), np.arange(3) + first, free, np.array([free[0] // 3, free[0] // 2]))
+        return problem(
+            pieces, (2, 2), (4,), np.arange(3) + first, free, np.array([free[0] // 3, free[0] // 2])
+        )
 
     assert of([0, 1, 2], 0).name == of([2, 0, 1], 40).name
     assert of([0, 1, 2], 0).name != problem(pieces, (2, 1), (3,), *_arrays([5, 4, 7])).name

@@ -10,7 +10,9 @@ RACK = "example.com/rack"
 
 
 def test_a_part_of_which_no_child_is_needed_is_not_packed() -> None:
-    """I9: a parent with minimum 0 and a level of its own, also inside another one: there is nothing to place."""
+    """I9: a parent with minimum 0 and a level of its own, also inside another one: there is nothing
+    to place.
+    """
     table = builders.snapshot([builders.node("n0", labels={RACK: "r0"})]).table
     empty = Composite("c", (), 0, (RACK,))
     outer = Composite("d", (empty,), 0, (RACK,))

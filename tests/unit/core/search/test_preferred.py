@@ -1,4 +1,6 @@
-"""Scopes: what a gang requires of GPUs and topology holds, what is preferred costs no member its node."""
+"""Scopes: what a gang requires of GPUs and topology holds, what is preferred costs no member its
+node.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,10 +29,14 @@ CPU_ONLY = builders.shape(cpu_milli=1000, gpus=0)
 def node(name: str, gpu: int = 8, **labels: str) -> Node:
     """A node with `zone`, `rack`, `clique`, `product` or `sharing` labels."""
     keys = {"zone": ZONE, "rack": RACK, "clique": CLIQUE, "product": PRODUCT, "sharing": SHARING}
-    return builders.node(name, cpu_milli=64_000, gpus=gpu, labels={keys[key]: value for key, value in labels.items()})
+    return builders.node(
+        name, cpu_milli=64_000, gpus=gpu, labels={keys[key]: value for key, value in labels.items()}
+    )
 
 
-def gang(shape: Shape, count: int, constraints: PlacementConstraints | None = None, **values: object) -> Gang:
+def gang(
+    shape: Shape, count: int, constraints: PlacementConstraints | None = None, **values: object
+) -> Gang:
     """A Strict gang of identical members."""
     made = builders.gang("ns/g", builders.pods("p", shape, count))
     return replace(made, constraints=constraints or PlacementConstraints(), **values)  # type: ignore[arg-type]
@@ -38,7 +44,9 @@ def gang(shape: Shape, count: int, constraints: PlacementConstraints | None = No
 
 def decided(nodes: list[Node], *gangs: Gang, policy: GpuPolicy | None = None) -> Verdict:
     """The verdict on one group on an empty cluster."""
-    return plan(builders.snapshot(nodes), [builders.group(*gangs)], now_s=0.0, policy=policy).verdicts[0]
+    return plan(
+        builders.snapshot(nodes), [builders.group(*gangs)], now_s=0.0, policy=policy
+    ).verdicts[0]
 
 
 def where(verdict: Verdict) -> list[str]:
@@ -47,7 +55,9 @@ def where(verdict: Verdict) -> list[str]:
 
 
 def test_shared_gpus_are_not_for_gangs() -> None:
-    """A gang keeps off nodes that share their GPUs between pods, and is told so in words of its own."""
+    """A gang keeps off nodes that share their GPUs between pods, and is told so in words of its
+    own.
+    """
     nodes = [node("a", sharing="time-slicing"), node("b", sharing="none", gpu=1), node("c", gpu=1)]
     assert where(decided(nodes, gang(ONE, 2))) == ["b", "c"]
     refused = decided(nodes, gang(ONE, 3))
@@ -64,7 +74,9 @@ def test_shared_gpus_are_known_by_their_product() -> None:
 
 @pytest.mark.parametrize("sharing", ["time-slicing", "mps"])
 def test_shared_gpus_may_be_asked_for(sharing: str) -> None:
-    """By annotation, by the name of the resource, and without asking by plain pods and pods without GPUs."""
+    """By annotation, by the name of the resource, and without asking by plain pods and pods without
+    GPUs.
+    """
     nodes = [node("a", sharing=sharing)]
     assert where(decided(nodes, gang(ONE, 2, PlacementConstraints(allow_shared=True)))) == ["a"]
     assert where(decided(nodes, replace(gang(ONE, 2), plain=True))) == ["a"]
@@ -76,19 +88,30 @@ def test_shared_gpus_may_be_asked_for(sharing: str) -> None:
 
 def replace_allocatable(old: Node, entry: tuple[str, int]) -> Node:
     """The node with one more resource."""
-    return Node(name=old.name, labels=old.labels, allocatable=tuple(sorted((*old.allocatable, entry))))
+    return Node(
+        name=old.name, labels=old.labels, allocatable=tuple(sorted((*old.allocatable, entry)))
+    )
 
 
 def test_one_product_is_preferred() -> None:
-    """A gang that fits on one GPU product gets one; where it does not, it takes both rather than wait."""
+    """A gang that fits on one GPU product gets one; where it does not, it takes both rather than
+    wait.
+    """
     nodes = [node("a", product="A100"), node("b", product="H100"), node("c", product="H100")]
     assert where(decided(nodes, gang(EIGHT, 2))) == ["b", "c"]
     assert where(decided(nodes, gang(EIGHT, 3))) == ["a", "b", "c"]
 
 
 def test_one_product_can_be_required() -> None:
-    """With gpu-product: same a gang waits rather than mix, and the sentence says what keeps the others out."""
-    nodes = [node("a", product="A100"), node("b", product="H100"), node("c", product="H100"), node("d")]
+    """With gpu-product: same a gang waits rather than mix, and the sentence says what keeps the
+    others out.
+    """
+    nodes = [
+        node("a", product="A100"),
+        node("b", product="H100"),
+        node("c", product="H100"),
+        node("d"),
+    ]
     same = PlacementConstraints(same_product=True)
     assert where(decided(nodes, gang(EIGHT, 2, same))) == ["b", "c"]
     refused = decided(nodes, gang(EIGHT, 3, same))
@@ -101,7 +124,13 @@ def test_the_closest_domain_is_preferred() -> None:
     nodes = [
         node(f"n{index}", zone=zone, rack=rack, clique=clique)
         for index, (zone, rack, clique) in enumerate(
-            [("z0", "r0", "k0"), ("z0", "r0", "k1"), ("z0", "r0", "k1"), ("z0", "r1", "k2"), ("z1", "r2", "k3")]
+            [
+                ("z0", "r0", "k0"),
+                ("z0", "r0", "k1"),
+                ("z0", "r0", "k1"),
+                ("z0", "r1", "k2"),
+                ("z1", "r2", "k3"),
+            ]
         )
     ]
     assert where(decided(nodes, gang(EIGHT, 2))) == ["n1", "n2"]
@@ -111,7 +140,9 @@ def test_the_closest_domain_is_preferred() -> None:
 
 
 def test_racks_of_the_same_name_are_told_apart_by_their_zone() -> None:
-    """Two nodes elsewhere whose rack has one name in two zones change nothing for a gang that one zone takes whole."""
+    """Two nodes elsewhere whose rack has one name in two zones change nothing for a gang that one
+    zone takes whole.
+    """
     nodes = [node(f"x{index}", zone="x", rack=f"x-{index}") for index in range(3)]
     nodes += [
         node("y0", zone="y", rack="y-0"),
@@ -124,9 +155,15 @@ def test_racks_of_the_same_name_are_told_apart_by_their_zone() -> None:
 
 
 def test_a_rack_whose_name_repeats_is_one_rack_in_each_zone() -> None:
-    """Two members that prefer one rack get two nodes of it, not one in each of the racks with its name."""
+    """Two members that prefer one rack get two nodes of it, not one in each of the racks with its
+    name.
+    """
     nodes = [node("a", zone="x", rack="r1"), node("b", zone="y", rack="r1")]
-    nodes += [node("c", zone="y", rack="r2"), node("d", zone="y", rack="r2"), node("e", zone="x", rack="r2")]
+    nodes += [
+        node("c", zone="y", rack="r2"),
+        node("d", zone="y", rack="r2"),
+        node("e", zone="x", rack="r2"),
+    ]
     stated = PlacementConstraints(preferred=RACK)
     assert where(decided(nodes, gang(EIGHT, 2, stated))) == ["c", "d"]
     assert where(decided(nodes, gang(EIGHT, 2))) == ["c", "d"]
@@ -134,13 +171,17 @@ def test_a_rack_whose_name_repeats_is_one_rack_in_each_zone() -> None:
 
 def test_the_tightest_domain_that_is_enough() -> None:
     """Of two racks a gang takes the one that has just enough, so that the larger stays whole."""
-    nodes = [node(f"big{n}", rack="a") for n in range(4)] + [node(f"small{n}", rack="b") for n in range(2)]
+    nodes = [node(f"big{n}", rack="a") for n in range(4)] + [
+        node(f"small{n}", rack="b") for n in range(2)
+    ]
     assert where(decided(nodes, gang(EIGHT, 2))) == ["small0", "small1"]
 
 
 @pytest.mark.parametrize("mode", [Mode.STRICT, Mode.NON_STRICT])
 def test_a_domain_can_be_required(mode: Mode) -> None:
-    """With topology: <label> every member is in one domain, members without GPUs too, or none of them starts."""
+    """With topology: <label> every member is in one domain, members without GPUs too, or none of
+    them starts.
+    """
     nodes = [node("a", rack="r0"), node("b", rack="r1"), node("c", rack="r1"), node("d", gpu=0)]
     members = [*builders.pods("p", EIGHT, 2), *builders.pods("launcher", CPU_ONLY, 1)]
     constraints = PlacementConstraints(topology=(RACK,))
@@ -151,28 +192,50 @@ def test_a_domain_can_be_required(mode: Mode) -> None:
 
 def test_a_required_label_that_no_node_has() -> None:
     """The gang waits, and is told which label is missing."""
-    refused = decided([node("a")], gang(EIGHT, 1, PlacementConstraints(topology=("example.com/block",))))
+    refused = decided(
+        [node("a")], gang(EIGHT, 1, PlacementConstraints(topology=("example.com/block",)))
+    )
     assert refused.reason is Reason.UNSCHEDULABLE
     assert "1 node(s) lack the label example.com/block" in refused.told.text
 
 
 def mixed(minimum: int, constraints: PlacementConstraints | None = None) -> Gang:
     """Two members of 3 GPUs and two of 2: they fit on two nodes of 5 GPUs, but not on two of 4."""
-    members = [*builders.pods("large", builders.shape(gpus=3), 2), *builders.pods("small", builders.shape(gpus=2), 2)]
+    members = [
+        *builders.pods("large", builders.shape(gpus=3), 2),
+        *builders.pods("small", builders.shape(gpus=2), 2),
+    ]
     return replace(
-        builders.gang("ns/g", members, min_member=minimum), constraints=constraints or PlacementConstraints()
+        builders.gang("ns/g", members, min_member=minimum),
+        constraints=constraints or PlacementConstraints(),
     )
 
 
 @pytest.mark.parametrize("sizes", [(5, 4), (4, 5)])
 def test_another_required_domain_is_tried(sizes: tuple[int, int]) -> None:
-    """A domain whose sums are enough but whose nodes are too small does not stop a gang that fits in another."""
-    nodes = [node(f"{rack}{n}", gpu=gpu, rack=rack) for rack, gpu in zip("ab", sizes, strict=True) for n in range(2)]
-    assert len({name[0] for name in where(decided(nodes, mixed(4, PlacementConstraints(topology=(RACK,)))))}) == 1
+    """A domain whose sums are enough but whose nodes are too small does not stop a gang that fits
+    in another.
+    """
+    nodes = [
+        node(f"{rack}{n}", gpu=gpu, rack=rack)
+        for rack, gpu in zip("ab", sizes, strict=True)
+        for n in range(2)
+    ]
+    assert (
+        len(
+            {
+                name[0]
+                for name in where(decided(nodes, mixed(4, PlacementConstraints(topology=(RACK,)))))
+            }
+        )
+        == 1
+    )
 
 
 def test_a_preference_leaves_nobody_out() -> None:
-    """A domain that holds the minimum but not every member is given up for a wider one that holds all."""
+    """A domain that holds the minimum but not every member is given up for a wider one that holds
+    all.
+    """
     nodes = [node(f"{rack}{n}", gpu=4, rack=rack) for rack in "ab" for n in range(2)]
     assert len(decided(nodes, mixed(2)).binds) == 4
 
@@ -181,9 +244,25 @@ def test_a_preference_leaves_nobody_out() -> None:
 def test_late_members_join_the_others(running: bool) -> None:
     """Members that come later go to the domain where the gang is, though another has more room."""
     nodes = [node("a", rack="r0", gpu=1), node("b", rack="r1"), node("c", rack="r1")]
-    late = gang(ONE, 1, PlacementConstraints(topology=(RACK,)), bound=1, nodes=("a",), min_member=2, satisfied=running)
+    late = gang(
+        ONE,
+        1,
+        PlacementConstraints(topology=(RACK,)),
+        bound=1,
+        nodes=("a",),
+        min_member=2,
+        satisfied=running,
+    )
     assert where(decided(nodes, late)) == ["a"]
-    full = gang(ONE, 2, PlacementConstraints(topology=(RACK,)), bound=1, nodes=("a",), min_member=3, satisfied=running)
+    full = gang(
+        ONE,
+        2,
+        PlacementConstraints(topology=(RACK,)),
+        bound=1,
+        nodes=("a",),
+        min_member=3,
+        satisfied=running,
+    )
     assert where(decided(nodes, full)) == (["a"] if running else [])
 
 
@@ -196,7 +275,9 @@ def test_soft_preferences_choose_among_domains() -> None:
 
 
 def test_topology_keys_and_accelerators_can_be_set() -> None:
-    """An administrator's label keys replace the usual ones, and his resources count as accelerators."""
+    """An administrator's label keys replace the usual ones, and his resources count as
+    accelerators.
+    """
     labels: list[Mapping[str, str]] = [{"block": "x"}, {"block": "y"}, {"block": "y"}]
     nodes = [
         Node(name=name, labels=label, allocatable=(("example.com/npu", 8), ("pods", 9)))
@@ -210,7 +291,10 @@ def test_topology_keys_and_accelerators_can_be_set() -> None:
 
 def test_attempts_leave_no_trace() -> None:
     """Scopes that were tried in vain give back all they took."""
-    nodes = [node(f"n{n}", zone="z", rack=f"r{n % 2}", clique=f"k{n}", product=f"p{n % 3}") for n in range(6)]
+    nodes = [
+        node(f"n{n}", zone="z", rack=f"r{n % 2}", clique=f"k{n}", product=f"p{n % 3}")
+        for n in range(6)
+    ]
     verdict = decided(nodes, gang(EIGHT, 6))
     assert len(where(verdict)) == 6
     ledger = builders.ledger(nodes)
@@ -231,13 +315,23 @@ def test_a_gang_without_wishes_or_accelerators_is_tried_once() -> None:
 
 
 def test_a_group_without_levels_is_packed_over_all_zones() -> None:
-    """L5, L14: no zone takes all of it, and in the order of its members it finds no place: the search does."""
+    """L5, L14: no zone takes all of it, and in the order of its members it finds no place: the
+    search does.
+    """
     world = World(*(node(f"{zone}0", 4, zone=zone) for zone in "abc"))
     world.create(
         builders.running(builders.pod("running", gpus=0, cpu_milli=100), "b0")
     )  # the node that packing prefers
     in_b, both = replace(ONE, node_selector=((ZONE, "b"),)), '["ns/other", "ns/whole"]'
-    world.create(builders.members("other", 2, groups=both), builders.members("whole", 3, of=in_b, groups=both))
+    world.create(
+        builders.members("other", 2, groups=both),
+        builders.members("whole", 3, of=in_b, groups=both),
+    )
     bound = world.settle().bound()
-    assert {name for name, where in bound.items() if where == "b0"} == {"running", "whole-0", "whole-1", "whole-2"}
+    assert {name for name, where in bound.items() if where == "b0"} == {
+        "running",
+        "whole-0",
+        "whole-1",
+        "whole-2",
+    }
     assert {"other-0", "other-1"} <= bound.keys()

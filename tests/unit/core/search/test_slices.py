@@ -1,4 +1,6 @@
-"""Slices: each is placed whole in one domain of its level, exactly where there is room for enough of them (L6, L8)."""
+"""Slices: each is placed whole in one domain of its level, exactly where there is room for enough
+of them (L6, L8).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def members(*shapes: Shape) -> list[Pod]:
     return [builders.pod(f"m-{index}", of=shape, index=index) for index, shape in enumerate(shapes)]
 
 
-def gang(pods: Sequence[Pod], *layers: SliceLayer, topology: tuple[str, ...] = (), **fields: Any) -> Gang:
+def gang(
+    pods: Sequence[Pod], *layers: SliceLayer, topology: tuple[str, ...] = (), **fields: Any
+) -> Gang:
     """A gang with slices, whose members have indexes unless said."""
     constraints = PlacementConstraints(topology=topology, slices=layers)
     return builders.gang("ns/g", pods, **{"indexed": True, "constraints": constraints, **fields})
@@ -62,12 +66,14 @@ def one(gpus: int = 1) -> Shape:
     return builders.shape(gpus=gpus)
 
 
-# --- against an exhaustive search -----------------------------------------------------------------------------------
+# --- against an exhaustive search ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A gang with slices on a few nodes: `asks` by member, `free` and `labels` (block, rack) by node."""
+    """A gang with slices on a few nodes: `asks` by member, `free` and `labels` (block, rack) by
+    node.
+    """
 
     asks: tuple[tuple[int, int], ...]
     layers: tuple[SliceLayer, ...]
@@ -83,7 +89,9 @@ class Drawn:
                 f"n{number}",
                 gpus=gpus,
                 cpu_milli=cpu,
-                labels={key: value for key, value in zip((BLOCK, RACK), labels, strict=True) if value},
+                labels={
+                    key: value for key, value in zip((BLOCK, RACK), labels, strict=True) if value
+                },
             )
             for number, ((gpus, cpu), labels) in enumerate(zip(self.free, self.labels, strict=True))
         ]
@@ -94,21 +102,34 @@ class Drawn:
         return gang(pods, *self.layers, topology=self.topology, min_member=self.min_member)
 
     def fits(self) -> bool:
-        """Whether some choice of slices and of a node for each of their pods does: all are tried."""
+        """Whether some choice of slices and of a node for each of their pods does: all
+        are tried.
+        """
         return any(self._place(chosen, ()) for chosen in self._enough())
 
     def keeps(self, at: dict[int, int]) -> bool:
-        """Whether nodes by member are a start: whole slices, in one domain each, enough of them, and room for all."""
+        """Whether nodes by member are a start: whole slices, in one domain each, enough of them,
+        and room for all.
+        """
         chosen = {index // self.layers[0].size for index in at}
-        is_whole = all(index in at for index in range(len(self.asks)) if index // self.layers[0].size in chosen)
+        is_whole = all(
+            index in at for index in range(len(self.asks)) if index // self.layers[0].size in chosen
+        )
         used = [
-            [sum(self.asks[index][r] for index in at if at[index] == n) for r in (0, 1)] for n in range(len(self.free))
+            [sum(self.asks[index][r] for index in at if at[index] == n) for r in (0, 1)]
+            for n in range(len(self.free))
         ]
-        has_room = all(use[r] <= free[r] for use, free in zip(used, self.free, strict=True) for r in (0, 1))
-        return is_whole and has_room and len(at) >= self.min_member and self._apart(list(at.items()))
+        has_room = all(
+            use[r] <= free[r] for use, free in zip(used, self.free, strict=True) for r in (0, 1)
+        )
+        return (
+            is_whole and has_room and len(at) >= self.min_member and self._apart(list(at.items()))
+        )
 
     def _enough(self) -> Iterator[list[int]]:
-        """The members of each choice of slices that is enough: full ones, and a smaller one if these are too few."""
+        """The members of each choice of slices that is enough: full ones, and a smaller one if
+        these are too few.
+        """
         size, number = self.layers[0].size, len(self.asks)
         full = number // size
         least = -(-self.min_member // size)
@@ -145,12 +166,16 @@ def drawn(rng: random.Random) -> Drawn:
     asks = [(rng.randint(0, 3), rng.choice((0, 100, 200))) for _ in range(2)]
     shapes = rng.randint(1, 2)
     number = rng.randint(1, 6)
-    layers = rng.choice([(TWO,), (SliceLayer(3, RACK),), (SliceLayer(2, BLOCK),), (SliceLayer(4, BLOCK), TWO)])
+    layers = rng.choice(
+        [(TWO,), (SliceLayer(3, RACK),), (SliceLayer(2, BLOCK),), (SliceLayer(4, BLOCK), TWO)]
+    )
     crossing = rng.random() < 0.2
     labels = []
     for _ in range(rng.randint(2, 5)):
         block = rng.choice("ab")
-        rack = rng.choice(("", "r1", "r2") if crossing else ("", f"{block}1", f"{block}2", f"{block}2"))
+        rack = rng.choice(
+            ("", "r1", "r2") if crossing else ("", f"{block}1", f"{block}2", f"{block}2")
+        )
         labels.append((block if rng.random() < 0.9 else "", rack))
     return Drawn(
         asks=tuple(asks[rng.randrange(shapes)] for _ in range(number)),
@@ -164,7 +189,9 @@ def drawn(rng: random.Random) -> Drawn:
 
 @pytest.mark.long
 def test_slices_start_exactly_where_there_is_room() -> None:
-    """L6, L14: against every choice of slices and nodes; what starts keeps to slices, domains and room."""
+    """L6, L14: against every choice of slices and nodes; what starts keeps to slices, domains and
+    room.
+    """
     print(f"seed {SEED}")
     rng, fitting, number = random.Random(SEED), 0, of_size(150, 4_000)
     for _ in range(number):
@@ -178,21 +205,30 @@ def test_slices_start_exactly_where_there_is_room() -> None:
     assert number // 5 < fitting < number * 4 // 5, fitting
 
 
-# --- which members make a slice -------------------------------------------------------------------------------------
+# --- which members make a slice -----------------------------------------------------------------
 
 
 def test_members_without_indexes_fill_slices_in_their_order() -> None:
-    """G8: where two members have one index, or one has none, members are interchangeable; open slices come first."""
+    """G8: where two members have one index, or one has none, members are interchangeable; open
+    slices come first.
+    """
     table = builders.snapshot([node("a", "r1"), node("b", "r2")]).table
     pods = members(*[one()] * 6)
     of = gang(pods, TWO, indexed=False, standing=((-1, "a"), (-1, "b"), (-1, "b")))
     found = units(of, pods, table)
-    assert [[pod.name for pod in unit.pods] for unit in found] == [["m-0"], ["m-1", "m-2"], ["m-3", "m-4"], ["m-5"]]
+    assert [[pod.name for pod in unit.pods] for unit in found] == [
+        ["m-0"],
+        ["m-1", "m-2"],
+        ["m-3", "m-4"],
+        ["m-5"],
+    ]
     assert [unit.pins for unit in found] == [((RACK, 0),), (), (), ()]
 
 
 def test_a_slice_that_lacks_members_is_needed_last() -> None:
-    """L6: the minimum is rounded up to whole slices; one that lacks members counts where others are too few."""
+    """L6: the minimum is rounded up to whole slices; one that lacks members counts where others are
+    too few.
+    """
     table = builders.snapshot([node("a", "r1")]).table
     pods = members(*[one()] * 7)
     found = units(gang(pods, FOUR), pods, table)
@@ -201,14 +237,18 @@ def test_a_slice_that_lacks_members_is_needed_last() -> None:
 
 
 def test_a_slice_that_lacks_members_leaves_them_room() -> None:
-    """L6: its other members are created later and must join it, so it does not take the tightest rack."""
+    """L6: its other members are created later and must join it, so it does not take the tightest
+    rack.
+    """
     nodes = [node("a", "r1", gpus=2), node("b", "r2", gpus=4), node("c", "r3")]
     verdict = decided(nodes, gang(members(*[one()] * 2), FOUR))
     assert {placement.node for placement in verdict.binds} == {"b"}
-    assert {placement.node for placement in decided(nodes[:1], gang(members(*[one()] * 2), FOUR)).binds} == {"a"}
+    assert {
+        placement.node for placement in decided(nodes[:1], gang(members(*[one()] * 2), FOUR)).binds
+    } == {"a"}
 
 
-# --- starting -------------------------------------------------------------------------------------------------------
+# --- starting -----------------------------------------------------------------------------------
 
 
 def test_members_above_the_minimum_join_by_whole_slices() -> None:
@@ -218,21 +258,35 @@ def test_members_above_the_minimum_join_by_whole_slices() -> None:
     verdict = decided(nodes, gang(pods, FOUR, min_member=6))
     assert {placement.pod.index for placement in verdict.binds} == set(range(8))
     assert {refusal.reason for _, refusal in verdict.notes} == {Reason.UNSCHEDULABLE}
-    text = "no domain of example.com/rack has room for a slice of 4 pods: the best, example.com/rack=r3, has room for 3"
-    assert {uid: refusal.text for uid, refusal in verdict.notes} == {pod.uid: text for pod in pods[8:]}
+    text = (
+        "no domain of example.com/rack has room for a slice of 4 pods: the best,"
+        " example.com/rack=r3, has room for 3"
+    )
+    assert {uid: refusal.text for uid, refusal in verdict.notes} == {
+        pod.uid: text for pod in pods[8:]
+    }
 
 
 def test_what_slices_lack_is_told() -> None:
-    """M2: how many slices find a place, what the best domain lacks, and that none is ever large enough."""
-    wanted = "gang ns/g needs room for 4 more pods in slices of 2, each in one domain of example.com/rack"
+    """M2: how many slices find a place, what the best domain lacks, and that none is ever large
+    enough.
+    """
+    wanted = (
+        "gang ns/g needs room for 4 more pods in slices of 2, each in one domain of"
+        " example.com/rack"
+    )
     four = members(*[one()] * 4)
     few = decided([node("a", "r1", gpus=3), node("b", "r2", gpus=1)], gang(four, TWO))
-    assert few.told.text == f"{wanted}: domains of example.com/rack have room for 1 of 2 slices of 2 pods"
+    assert (
+        few.told.text
+        == f"{wanted}: domains of example.com/rack have room for 1 of 2 slices of 2 pods"
+    )
     nodes = [node("a", "r1", gpus=1), node("b", "r2", gpus=1), node("c", gpus=8)]
     never = decided(nodes, gang(four, TWO))
     assert never.told.never
-    assert never.told.message == (
-        f"{wanted}, and can never fit: even when empty, the largest domain, example.com/rack=r1, "
+    assert (
+        never.told.message == f"{wanted}, and can never fit: even when empty, the largest domain,"
+        " example.com/rack=r1, "
         "holds only 1 pod of a slice"
     )
     nowhere = decided([node("a")], gang(four, TWO))
@@ -244,12 +298,19 @@ def test_what_slices_lack_is_told() -> None:
 
 def test_slices_in_a_required_domain() -> None:
     """L4, L6: all slices are in one block; which block lacks least is told as for any gang."""
-    nodes = [node("a", "r1", "x", gpus=2), node("b", "r2", "x", gpus=2), node("c", "r3", "y", gpus=3)]
+    nodes = [
+        node("a", "r1", "x", gpus=2),
+        node("b", "r2", "x", gpus=2),
+        node("c", "r3", "y", gpus=3),
+    ]
     pods = members(*[one()] * 4)
     verdict = decided(nodes, gang(pods, TWO, topology=(BLOCK,)))
     assert {placement.node for placement in verdict.binds} == {"a", "b"}
     refused = decided(nodes[1:], gang(pods, TWO, topology=(BLOCK,)))
-    assert "no domain has room: the best, example.com/block=y, lacks room for 1 of 4 pods" in refused.told.text
+    assert (
+        "no domain has room: the best, example.com/block=y, lacks room for 1 of 4 pods"
+        in refused.told.text
+    )
 
 
 def test_members_with_ports_are_placed_whole_as_well() -> None:
@@ -258,7 +319,12 @@ def test_members_with_ports_are_placed_whole_as_well() -> None:
     nodes = [node("a", "r1"), node("b", "r2"), node("c", "r2"), node("d", "r3"), node("e", "r3")]
     pods = members(*[apart] * 4)
     verdict = decided(nodes, gang(pods, TWO))
-    assert {placement.pod.index: placement.node for placement in verdict.binds}.keys() == {0, 1, 2, 3}
+    assert {placement.pod.index: placement.node for placement in verdict.binds}.keys() == {
+        0,
+        1,
+        2,
+        3,
+    }
     assert {placement.node for placement in verdict.binds} == {"b", "c", "d", "e"}
     assert not decided(nodes[:4], gang(pods, TWO)).binds
 
@@ -268,8 +334,15 @@ def test_gangs_of_one_group_have_slices_of_different_levels() -> None:
     nodes = [node(f"n{i}", f"r{i}", "xy"[i // 2], gpus=2) for i in range(4)]
     first, second = members(*[one()] * 3), members(*[one()] * 4)
     group = builders.group(
-        builders.gang("ns/a", first, constraints=PlacementConstraints(slices=(SliceLayer(3, BLOCK),)), indexed=True),
-        builders.gang("ns/b", second, constraints=PlacementConstraints(slices=(TWO,)), indexed=True),
+        builders.gang(
+            "ns/a",
+            first,
+            constraints=PlacementConstraints(slices=(SliceLayer(3, BLOCK),)),
+            indexed=True,
+        ),
+        builders.gang(
+            "ns/b", second, constraints=PlacementConstraints(slices=(TWO,)), indexed=True
+        ),
         builders.gang("ns/c", members(one())),
     )
     (verdict,) = plan(builders.snapshot(nodes), [group], now_s=0.0).verdicts
@@ -277,7 +350,9 @@ def test_gangs_of_one_group_have_slices_of_different_levels() -> None:
 
 
 def test_a_gang_without_slices_may_be_the_one_that_fails() -> None:
-    """R2: where all members of its sibling with slices have nodes, it is told what it lacks itself."""
+    """R2: where all members of its sibling with slices have nodes, it is told what it
+    lacks itself.
+    """
     there = members(one(), one())
     group = builders.group(
         gang([], TWO, min_member=2, bound=2, nodes=("a",), standing=((0, "a"), (1, "a"))),
@@ -304,7 +379,7 @@ def test_a_gang_of_minimum_0_starts_by_whole_slices() -> None:
         ]
 
 
-# --- members that come later ----------------------------------------------------------------------------------------
+# --- members that come later --------------------------------------------------------------------
 
 
 def started(
@@ -333,7 +408,9 @@ def test_a_late_member_joins_the_domain_of_its_slice() -> None:
 
 
 def test_a_whole_slice_that_comes_later_starts_whole() -> None:
-    """L6: it may go anywhere, but only as a whole, in nested layers inside the block of its outer slice."""
+    """L6: it may go anywhere, but only as a whole, in nested layers inside the block of its outer
+    slice.
+    """
     pods = members(*[one()] * 8)
     nodes = [
         node("a", "r1", "x", gpus=2),
@@ -343,16 +420,25 @@ def test_a_whole_slice_that_comes_later_starts_whole() -> None:
     ]
     of, placed = started(pods, pods[2:], {0: "a", 1: "a"}, SliceLayer(4, BLOCK), TWO)
     verdict = decided(nodes, of, placed)
-    assert builders.where(verdict) == {"m-2": "c", "m-3": "c", "m-4": "d", "m-5": "d", "m-6": "d", "m-7": "d"}
+    assert builders.where(verdict) == {
+        "m-2": "c",
+        "m-3": "c",
+        "m-4": "d",
+        "m-5": "d",
+        "m-6": "d",
+        "m-7": "d",
+    }
     of, placed = started(pods, pods[2:4], {0: "a", 1: "a"}, SliceLayer(4, BLOCK), TWO)
     assert not decided([*nodes[:2], nodes[3]], of, placed).binds
 
 
-# --- work -----------------------------------------------------------------------------------------------------------
+# --- work ---------------------------------------------------------------------------------------
 
 
 def test_slices_of_mixed_shapes_stay_within_the_work_of_a_plan() -> None:
-    """L12, L17: no sum counts copies of mixed slices exactly: a hard case takes several plans, each within its work."""
+    """L12, L17: no sum counts copies of mixed slices exactly: a hard case takes several plans, each
+    within its work.
+    """
     rng = random.Random(SEED)
     print(f"seed {SEED}")
     kinds = [(rng.randint(900, 4000), rng.randint(900, 4000)) for _ in range(6)]
@@ -363,7 +449,11 @@ def test_slices_of_mixed_shapes_stay_within_the_work_of_a_plan() -> None:
         chosen += own
         cpu, memory = (sum(kinds[each][r] for each in own) for r in (0, 1))
         moved, labels = (n == 0) - (n == 1), {RACK: f"r{n // 4}"}
-        nodes.append(builders.node(f"n{n}", gpus=0, cpu_milli=cpu - moved, memory_bytes=memory, labels=labels))
+        nodes.append(
+            builders.node(
+                f"n{n}", gpus=0, cpu_milli=cpu - moved, memory_bytes=memory, labels=labels
+            )
+        )
     group = builders.group(gang(members(*(shapes[each] for each in chosen)), SliceLayer(3, RACK)))
     snapshot, limits, unfinished = builders.snapshot(nodes), Limits(), None
     for number in range(1, 6):
@@ -375,8 +465,12 @@ def test_slices_of_mixed_shapes_stay_within_the_work_of_a_plan() -> None:
         assert limits.work / 2 < planned.work <= limits.work + 500
 
 
-def test_what_belongs_together_is_collected_once_for_all_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q4: for each scope and the sentence it was collected again, uncharged: 2,000 members took a plan of 150 ms."""
+def test_what_belongs_together_is_collected_once_for_all_scopes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Q4: for each scope and the sentence it was collected again, uncharged: 2,000 members took a
+    plan of 150 ms.
+    """
     collected: list[Sequence[Pod]] = []
 
     def counted(of: Gang, pods: Sequence[Pod], table: NodeTable) -> list[Unit]:

@@ -1,4 +1,6 @@
-"""Terms of pods that are topology: affinity to each other and exclusive domains are searched exactly (L7)."""
+"""Terms of pods that are topology: affinity to each other and exclusive domains are searched
+exactly (L7).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ RACK, JOB = "topology.kubernetes.io/rack", "jobset.sigs.k8s.io/job-key"
 
 @cache
 def exclusive(job: str, key: str = RACK, *, alone: bool = True) -> InterPodConstraints:
-    """What JobSet's webhook writes into the first pod of a job: near its own job, and with `alone` near no other."""
+    """What JobSet's webhook writes into the first pod of a job: near its own job, and with `alone`
+    near no other.
+    """
     own = PodTerm(key, (Requirement(JOB, "In", (job,)),))
     others = PodTerm(key, (Requirement(JOB, "Exists"), Requirement(JOB, "NotIn", (job,))))
     return InterPodConstraints(affinity=(own,), anti_affinity=(others,) if alone else ())
@@ -45,7 +49,8 @@ def pods_of(job: str, *gpus: int, cpus: int = 0, alone: bool = True) -> list[Pod
 def rack(name: str, *sizes: int, cpus: int = 64) -> list[Node]:
     """One node of each of these numbers of GPUs."""
     return [
-        builders.node(f"{name}-{n}", gpus, cpu_milli=cpus * 1000, labels={RACK: name}) for n, gpus in enumerate(sizes)
+        builders.node(f"{name}-{n}", gpus, cpu_milli=cpus * 1000, labels={RACK: name})
+        for n, gpus in enumerate(sizes)
     ]
 
 
@@ -64,24 +69,33 @@ def racks_of(verdict: Verdict) -> dict[str, set[str]]:
     """The racks that each job uses."""
     found: dict[str, set[str]] = {}
     for placement in verdict.binds:
-        found.setdefault(placement.pod.labels.get(JOB, ""), set()).add(placement.node.rpartition("-")[0])
+        found.setdefault(placement.pod.labels.get(JOB, ""), set()).add(
+            placement.node.rpartition("-")[0]
+        )
     return found
 
 
 def test_members_that_must_be_together_are_tried_in_every_rack() -> None:
     """Three pods of 5, 4 and 3 GPUs: many racks have the sums, one takes them."""
     nodes = [each for n in range(40) for each in rack(f"r{n:02}", 6, 6)] + rack("x", 8, 4)
-    verdict, _ = decided(builders.snapshot(nodes), builders.gang("ns/g", pods_of("j", 5, 4, 3, alone=False)))
+    verdict, _ = decided(
+        builders.snapshot(nodes), builders.gang("ns/g", pods_of("j", 5, 4, 3, alone=False))
+    )
     assert racks_of(verdict) == {"j": {"x"}}
-    verdict, _ = decided(builders.snapshot(nodes[:-2]), builders.gang("ns/g", pods_of("j", 5, 4, 3, alone=False)))
+    verdict, _ = decided(
+        builders.snapshot(nodes[:-2]), builders.gang("ns/g", pods_of("j", 5, 4, 3, alone=False))
+    )
     assert verdict.reason is Reason.UNSCHEDULABLE
     assert (
-        "no domain has room: the best, topology.kubernetes.io/rack=r00, lacks room for 1 of 3 pods" in verdict.told.now
+        "no domain has room: the best, topology.kubernetes.io/rack=r00, lacks room for 1 of 3 pods"
+        in verdict.told.now
     )
 
 
 def test_jobs_that_exclude_each_other_get_the_racks_that_take_all_of_them() -> None:
-    """Of three racks one takes b and one takes c alone: a, which fits everywhere and is first, gets the third."""
+    """Of three racks one takes b and one takes c alone: a, which fits everywhere and is first, gets
+    the third.
+    """
     nodes = rack("p", 8, cpus=64) + rack("q", 4, cpus=64) + rack("r", 8, cpus=16)
     jobs = [*pods_of("a", 4, cpus=8), *pods_of("b", 4, cpus=32), *pods_of("c", 8, cpus=8)]
     for order in (jobs, jobs[::-1]):
@@ -102,7 +116,9 @@ def test_racks_of_other_jobs_are_closed_and_one_of_the_own_job_stays() -> None:
     snapshot = builders.snapshot(nodes, [(there, "a-0")])
     verdict, _ = decided(snapshot, builders.gang("ns/g", pods_of("new", 5, 4, 3)))
     assert racks_of(verdict) == {"new": {"c"}}
-    labelled = [builders.pod(f"p{n}", gpus=gpus, labels={JOB: "new"}) for n, gpus in enumerate((7, 7))]
+    labelled = [
+        builders.pod(f"p{n}", gpus=gpus, labels={JOB: "new"}) for n, gpus in enumerate((7, 7))
+    ]
     verdict, _ = decided(snapshot, builders.gang("ns/h", labelled))
     assert verdict.reason is Reason.UNSCHEDULABLE
     verdict, _ = decided(snapshot, builders.gang("ns/i", pods_of("old", 5, 8, alone=False)))
@@ -112,7 +128,9 @@ def test_racks_of_other_jobs_are_closed_and_one_of_the_own_job_stays() -> None:
 @pytest.mark.parametrize(
     ("racks", "jobs", "sizes"), [(3, 4, (8, 4)), (15, 16, (8, 4)), (31, 32, (8,)), (499, 32, (8,))]
 )
-def test_more_jobs_than_racks_are_refused_within_few_plans(racks: int, jobs: int, sizes: tuple[int, ...]) -> None:
+def test_more_jobs_than_racks_are_refused_within_few_plans(
+    racks: int, jobs: int, sizes: tuple[int, ...]
+) -> None:
     """Counting racks refutes it, however alike they are; with a rack more they all start."""
     nodes = [each for n in range(racks) for each in rack(f"r{n:03}", 8, 8)]
     members = [pod for n in range(jobs) for pod in pods_of(f"j{n:03}", *sizes)]
@@ -126,7 +144,9 @@ def test_more_jobs_than_racks_are_refused_within_few_plans(racks: int, jobs: int
 
 
 def test_what_is_more_than_topology_is_left_to_rounds() -> None:
-    """One pod a node, host ports, affinity of some to others, and members of one shape that terms tell apart."""
+    """One pod a node, host ports, affinity of some to others, and members of one shape that terms
+    tell apart.
+    """
     ledger = builders.ledger(rack("a", 8, 8))
     each_apart = InterPodConstraints(anti_affinity=(PodTerm("kubernetes.io/hostname", ()),))
     port = InterPodConstraints(ports=(HostPort("TCP", 80),))
@@ -137,34 +157,48 @@ def test_what_is_more_than_topology_is_left_to_rounds() -> None:
     server = builders.pod("server", labels={"app": "server"})
     client = builders.pod("client", of=builders.shape(1, inter_pod=near))
     assert terms_of([builders.gang("ns/g", [server, client])], ledger) is None
-    found = terms_of([builders.gang("ns/g", [*pods_of("a", 1, 2), *pods_of("b", 1), builders.pod("driver")])], ledger)
+    found = terms_of(
+        [builders.gang("ns/g", [*pods_of("a", 1, 2), *pods_of("b", 1), builders.pod("driver")])],
+        ledger,
+    )
     assert found is not None
     assert [(len(part.pods), part.alone) for part in found.parts] == [(2, True), (1, True)]
     assert [pod.name for pod in found.loose[0]] == ["driver"]
 
 
 def test_hundreds_of_members_that_must_be_together_are_placed_in_one_plan() -> None:
-    """Affinity to each other lets members be placed at once; that to members that are apart, one by one."""
+    """Affinity to each other lets members be placed at once; that to members that are apart, one by
+    one.
+    """
     nodes = [each for n in range(3) for each in rack(f"r{n}", *[8] * 60)]
     for members in (pods_of("j", *[4] * 100, alone=False), pods_of("j", *[4] * 100)):
         verdict, _ = decided(builders.snapshot(nodes), builders.gang("ns/g", members), most_plans=1)
         assert len(racks_of(verdict)["j"]) == 1
         assert len(verdict.binds) == 100
-    apart = InterPodConstraints(anti_affinity=(PodTerm("kubernetes.io/hostname", (Requirement("app", "Exists"),)),))
-    members = [builders.pod(f"p{n}", of=builders.shape(4, inter_pod=apart), labels={"app": "a"}) for n in range(9)]
+    apart = InterPodConstraints(
+        anti_affinity=(PodTerm("kubernetes.io/hostname", (Requirement("app", "Exists"),)),)
+    )
+    members = [
+        builders.pod(f"p{n}", of=builders.shape(4, inter_pod=apart), labels={"app": "a"})
+        for n in range(9)
+    ]
     verdict, _ = decided(builders.snapshot(nodes), builders.gang("ns/g", members))
     assert len({placement.node for placement in verdict.binds}) == 9
 
 
 def test_members_that_must_be_together_preempt_in_one_rack() -> None:
-    """Racks full of low pods: the members clear one that can hold them all, and nothing elsewhere."""
+    """Racks full of low pods: the members clear one that can hold them all, and
+    nothing elsewhere.
+    """
     nodes = [each for n in range(6) for each in rack(f"r{n}", 6, 5, 5)] + rack("x", 8, 8, 2)
     cluster = RunningCluster(nodes)
     for each in nodes:
         cluster.run(f"low-{each.name}", each.name, gpus=dict(each.allocatable)["nvidia.com/gpu"])
     terms = exclusive("j", alone=False)
     members = [
-        builders.pod(f"j-{n}", of=builders.shape(gpus, inter_pod=terms), labels={JOB: "j"}, priority=9)
+        builders.pod(
+            f"j-{n}", of=builders.shape(gpus, inter_pod=terms), labels={JOB: "j"}, priority=9
+        )
         for n, gpus in enumerate((4, 4, 3, 3, 2))
     ]
     verdict = cluster.verdicts(builders.group(builders.gang("ns/g", members), priority=9))["ns/g"]
@@ -186,14 +220,21 @@ def cases(rng: random.Random) -> Iterator[Case]:
     """Random cases without end, tight ones."""
     while True:
         racks = rng.randint(2, 4)
-        nodes = [each for n in range(racks) for each in rack(f"r{n}", *rng.choices((3, 4, 6, 8), k=rng.randint(1, 2)))]
+        nodes = [
+            each
+            for n in range(racks)
+            for each in rack(f"r{n}", *rng.choices((3, 4, 6, 8), k=rng.randint(1, 2)))
+        ]
         if rng.random() < 0.2:
             nodes.append(builders.node("bare-0", 8))
         members, alone = list[Pod](), rng.random() < 0.7
         for number in range(rng.randint(1, 3)):
             sizes = rng.choices((1, 2, 3, 4, 5, 8), k=rng.randint(1, 3))
             members += pods_of(f"j{number}", *sizes, alone=alone)
-        members += [builders.pod(f"loose-{n}", gpus=rng.randint(1, 4)) for n in range(rng.choice((0, 0, 1, 2)))]
+        members += [
+            builders.pod(f"loose-{n}", gpus=rng.randint(1, 4))
+            for n in range(rng.choice((0, 0, 1, 2)))
+        ]
         there = []
         for number in range(rng.choice((0, 0, 1, 2))):
             node = rng.choice(nodes)
@@ -201,7 +242,8 @@ def cases(rng: random.Random) -> Iterator[Case]:
             there.append((builders.running(of, node.name), node.name))
         if len(members) <= 7:
             rng.shuffle(members)
-            is_one = len({pod.labels.get(JOB) for pod in members}) == 1  # of several parts all must be needed
+            # of several parts all must be needed
+            is_one = len({pod.labels.get(JOB) for pod in members}) == 1
             needed = rng.randint(1, len(members)) if is_one and rng.random() < 0.5 else len(members)
             yield Case(tuple(nodes), tuple(there), tuple(members), needed)
 
@@ -250,7 +292,10 @@ def sound(case: Case, binds: Sequence[tuple[Pod, str]]) -> bool:
     """Whether enough members have a node, as `fits` asks."""
     if len(binds) < case.needed:
         return False
-    pinned = [(pod.labels.get(JOB, ""), dict(pod.shape.requests)["nvidia.com/gpu"], node, pod) for pod, node in binds]
+    pinned = [
+        (pod.labels.get(JOB, ""), dict(pod.shape.requests)["nvidia.com/gpu"], node, pod)
+        for pod, node in binds
+    ]
     free = {node.name: dict(node.allocatable)["nvidia.com/gpu"] for node in case.nodes}
     rack_of = {node.name: node.labels.get(RACK, "") for node in case.nodes}
     for _, node in case.there:
@@ -262,7 +307,10 @@ def sound(case: Case, binds: Sequence[tuple[Pod, str]]) -> bool:
         if job:
             racks.setdefault(job, set()).add(rack_of[node])
     is_alone = {job: bool(pod.shape.constraints.anti_affinity) for job, _, _, pod in pinned if job}
-    there = {pod.labels[JOB]: (rack_of[node], bool(pod.shape.constraints.anti_affinity)) for pod, node in case.there}
+    there = {
+        pod.labels[JOB]: (rack_of[node], bool(pod.shape.constraints.anti_affinity))
+        for pod, node in case.there
+    }
     for job, own in racks.items():
         if len(own) != 1 or own == {""}:
             return False
@@ -286,5 +334,7 @@ def test_whatever_fits_by_terms_is_found() -> None:
         is_possible = fits(case)
         feasible += is_possible
         assert (verdict.reason is Reason.SCHEDULED) == is_possible, case
-        assert not is_possible or sound(case, [(each.pod, each.node) for each in verdict.binds]), case
+        assert not is_possible or sound(case, [(each.pod, each.node) for each in verdict.binds]), (
+            case
+        )
     assert number // 4 < feasible < number * 7 // 8

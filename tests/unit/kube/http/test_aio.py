@@ -1,4 +1,6 @@
-"""aiohttp without the authorities of the system: they are not read, and the environment stays as it was."""
+"""aiohttp without the authorities of the system: they are not read, and the environment stays as it
+was.
+"""
 
 from __future__ import annotations
 

@@ -23,13 +23,17 @@ class Server:
         self.hang_up = False
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.requests.append((request.method, request.path_qs, request.headers.get("Authorization", "")))
+        self.requests.append(
+            (request.method, request.path_qs, request.headers.get("Authorization", ""))
+        )
         assert request.transport is not None
         self.peers.add(request.transport.get_extra_info("peername"))
         if request.path == "/pages":
             last = "continue" in request.query
             meta = {} if last else {"continue": "more"}
-            return web.json_response({"metadata": meta, "items": [{"metadata": {"name": "2" if last else "1"}}]})
+            return web.json_response(
+                {"metadata": meta, "items": [{"metadata": {"name": "2" if last else "1"}}]}
+            )
         if request.path == "/no":
             status = {"kind": "Status", "reason": "Forbidden", "message": "not you"}
             return web.json_response(status, status=403)
@@ -51,11 +55,16 @@ def server() -> Iterator[tuple[Server, ServerThread]]:
 
 
 def test_connections_are_kept_and_pages_followed(server: tuple[Server, ServerThread]) -> None:
-    """One connection serves one request after another; the token is sent; every page of a list is read."""
+    """One connection serves one request after another; the token is sent; every page of a list is
+    read.
+    """
     fake, thread = server
     client = BlockingClient(Access(thread.url, "test", authorization="Bearer t"))
     assert client.json("POST", "/x", {"a": 1}) == {"read": {"a": 1}}
-    assert client.items("/pages", labelSelector="a=b") == [{"metadata": {"name": "1"}}, {"metadata": {"name": "2"}}]
+    assert client.items("/pages", labelSelector="a=b") == [
+        {"metadata": {"name": "1"}},
+        {"metadata": {"name": "2"}},
+    ]
     assert [path for _, path, _ in fake.requests[1:]] == [
         "/pages?limit=500&labelSelector=a%3Db",
         "/pages?limit=500&labelSelector=a%3Db&continue=more",
@@ -66,7 +75,9 @@ def test_connections_are_kept_and_pages_followed(server: tuple[Server, ServerThr
 
 
 def test_failures_are_faults(server: tuple[Server, ServerThread]) -> None:
-    """A refusal has its status, a page that is no JSON is malformed, and several answers come with their faults."""
+    """A refusal has its status, a page that is no JSON is malformed, and several answers come with
+    their faults.
+    """
     _, thread = server
     client = BlockingClient(Access(thread.url, "test"))
     with pytest.raises(ApiFault, match="not you") as refused:
@@ -83,7 +94,9 @@ def test_failures_are_faults(server: tuple[Server, ServerThread]) -> None:
 
 def test_a_server_that_is_away_is_unreachable(server: tuple[Server, ServerThread]) -> None:
     """The sentence has the address and the reason."""
-    with pytest.raises(Unreachable, match=r"No answer from http://127.0.0.1:1 of test: Connection refused\."):
+    with pytest.raises(
+        Unreachable, match=r"No answer from http://127.0.0.1:1 of test: Connection refused\."
+    ):
         BlockingClient(Access("http://127.0.0.1:1", "test")).get("/x")
 
 

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from aiohttp import ClientConnectorCertificateError, ClientConnectorError, ServerDisconnectedError, web
+from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientConnectorError,
+    ServerDisconnectedError,
+    web,
+)
 from aiohttp.client_reqrep import ConnectionKey
 
 from gangsched.api.keys import SIGS, X_K8S
@@ -76,10 +81,16 @@ async def test_no_answer_is_unreachable(tmp_path: Path) -> None:
     ],
 )
 def test_what_others_say(error: Exception, text: str) -> None:
-    """A person reads the system's own words, in one line; aiohttp's wrapping, with addresses in memory, is left out."""
-    key = ConnectionKey("host", 443, is_ssl=True, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=None)
+    """A person reads the system's own words, in one line; aiohttp's wrapping, with addresses in
+    memory, is left out.
+    """
+    key = ConnectionKey(
+        "host", 443, is_ssl=True, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=None
+    )
     assert said(error) == text
-    if isinstance(error, OSError) and not isinstance(error, (TimeoutError, ServerDisconnectedError)):
+    if isinstance(error, OSError) and not isinstance(
+        error, (TimeoutError, ServerDisconnectedError)
+    ):
         assert said(ClientConnectorError(key, error)) == text
         assert said(ClientConnectorCertificateError(key, error)) == text
 
@@ -138,7 +149,9 @@ def reviewing(*denied: str) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         asked = msgspec.json.decode(await request.read())["spec"]["resourceAttributes"]
         resource = "/".join(part for part in (asked["resource"], asked["subresource"]) if part)
-        return web.json_response({"status": {"allowed": f"{asked['verb']} {resource}" not in denied}})
+        return web.json_response(
+            {"status": {"allowed": f"{asked['verb']} {resource}" not in denied}}
+        )
 
     return answer
 
@@ -171,11 +184,21 @@ async def test_leader_election_needs_its_lease_and_nothing_else_needs_that(tmp_p
         server.will("GET", "/version", says({}))
         server.will("POST", PATH, heard)
         with pytest.raises(
-            Misconfigured, match=r"may not update leases in coordination\.k8s\.io: apply manifests/rbac"
+            Misconfigured,
+            match=r"may not update leases in coordination\.k8s\.io: apply manifests/rbac",
         ):
             await api.check(lease=Lease("ns", "l"))
-    of_leases = {each["verb"]: (each["namespace"], each["name"]) for each in asked if each["resource"] == "leases"}
-    assert of_leases == {"create": ("ns", ""), "get": ("ns", "l"), "update": ("ns", "l"), "watch": ("ns", "l")}
+    of_leases = {
+        each["verb"]: (each["namespace"], each["name"])
+        for each in asked
+        if each["resource"] == "leases"
+    }
+    assert of_leases == {
+        "create": ("ns", ""),
+        "get": ("ns", "l"),
+        "update": ("ns", "l"),
+        "watch": ("ns", "l"),
+    }
 
 
 @pytest.mark.parametrize("subresource", [True, False])
@@ -186,7 +209,9 @@ async def test_whole_pod_groups_are_patched_only_without_a_status_subresource(
     names = ["podgroups", *(["podgroups/status"] if subresource else [])]
     async with serving(tmp_path) as (server, api):
         server.will("GET", "/version", says({}))
-        server.will("GET", f"/apis/{SIGS}/v1alpha1", says({"resources": [{"name": name} for name in names]}))
+        server.will(
+            "GET", f"/apis/{SIGS}/v1alpha1", says({"resources": [{"name": name} for name in names]})
+        )
         server.will("POST", PATH, reviewing("patch podgroups"))
         if subresource:
             assert await api.check() == ()
@@ -201,7 +226,12 @@ async def test_a_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, _):
         config = kubeconfig(tmp_path / "k", server.url)
         async with await connect(config, now=clock.now) as api:
-            server.will("GET", "/version", *[says(status(503, "ServiceUnavailable", "starting"), 503)] * 3, says({}))
+            server.will(
+                "GET",
+                "/version",
+                *[says(status(503, "ServiceUnavailable", "starting"), 503)] * 3,
+                says({}),
+            )
             server.will("POST", PATH, reviewing())
             assert await api.check(wait_s=60.0, warn=told.append, sleep=passing(clock)) == ()
     assert len(told) == 3
@@ -212,7 +242,9 @@ async def test_a_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
 async def test_a_server_that_stays_away_is_given_up_with_one_sentence(tmp_path: Path) -> None:
     """After the time to wait the start ends, as without it."""
     clock, told = FakeTime(), list[str]()
-    async with await connect(kubeconfig(tmp_path / "k", "http://127.0.0.1:1"), now=clock.now) as api:
+    async with await connect(
+        kubeconfig(tmp_path / "k", "http://127.0.0.1:1"), now=clock.now
+    ) as api:
         with pytest.raises(Misconfigured, match=r"Cannot reach .*127.0.0.1:1.*check that"):
             await api.check(wait_s=60.0, warn=told.append, sleep=passing(clock))
     assert 50.0 < clock.at_s - 1000.0 <= 60.0
@@ -229,32 +261,46 @@ def passing(clock: FakeTime) -> Sleep:
 
 
 async def test_check_passes_without_the_rights_to_volumes(tmp_path: Path) -> None:
-    """A role from before volumes were served is good enough to start with; what will not work is said."""
+    """A role from before volumes were served is good enough to start with; what will not work is
+    said.
+    """
     async with serving(tmp_path) as (server, api):
         server.will("GET", "/version", says({}))
         server.will("POST", PATH, reviewing("patch persistentvolumeclaims", "list csinodes"))
         told = warnings(await api.check())
     assert told == (
-        "Pods with persistent volume claims have to wait. The scheduler may not patch persistentvolumeclaims; "
-        "list csinodes in storage.k8s.io: apply manifests/rbac.yaml.",
+        (
+            "Pods with persistent volume claims have to wait. The scheduler may not patch"
+            " persistentvolumeclaims; list csinodes in storage.k8s.io: apply manifests/rbac.yaml."
+        ),
         "",
         "",
     )
 
 
 async def test_check_passes_without_the_rights_to_preemption(tmp_path: Path) -> None:
-    """V26: without them preemption is off, and said to be; nobody asks for them where it is not wanted."""
+    """V26: without them preemption is off, and said to be; nobody asks for them where it is not
+    wanted.
+    """
     async with serving(tmp_path) as (server, api):
         server.will("GET", "/version", says({}))
-        server.will("POST", PATH, reviewing("create pods/eviction", "watch poddisruptionbudgets", "delete pods"))
+        server.will(
+            "POST",
+            PATH,
+            reviewing("create pods/eviction", "watch poddisruptionbudgets", "delete pods"),
+        )
         assert warnings(await api.check(optional=(*VOLUMES, *PREEMPTION))) == (
             "",
-            "Preemption is off. The scheduler may not create pods/eviction; watch poddisruptionbudgets in policy: "
-            "apply manifests/rbac-preemption.yaml.",
+            (
+                "Preemption is off. The scheduler may not create pods/eviction; watch"
+                " poddisruptionbudgets in policy: apply manifests/rbac-preemption.yaml."
+            ),
             "",
         )
-        assert warnings(await api.check(optional=LAST_RESORT)).preemption == (
-            "Preemption is off. The scheduler may not delete pods: apply manifests/rbac-preemption.yaml."
+        assert (
+            warnings(await api.check(optional=LAST_RESORT)).preemption
+            == "Preemption is off. The scheduler may not delete pods: apply"
+            " manifests/rbac-preemption.yaml."
         )
         assert warnings(await api.check()) == ("", "", "")
 
@@ -264,9 +310,10 @@ async def test_check_passes_without_the_rights_to_extended_resources(tmp_path: P
     async with serving(tmp_path) as (server, api):
         server.will("GET", "/version", says({}))
         server.will("POST", PATH, reviewing("create resourceclaims"))
-        assert warnings(await api.check(optional=EXTENDED_RESOURCES)).extended_resources == (
-            "Devices do not serve extended resources. The scheduler may not create resourceclaims in resource.k8s.io: "
-            "apply manifests/rbac-extended-resources.yaml."
+        assert (
+            warnings(await api.check(optional=EXTENDED_RESOURCES)).extended_resources
+            == "Devices do not serve extended resources. The scheduler may not create"
+            " resourceclaims in resource.k8s.io: apply manifests/rbac-extended-resources.yaml."
         )
 
 
@@ -277,8 +324,10 @@ async def test_check_names_what_is_missing_and_the_fix(tmp_path: Path) -> None:
         server.will("POST", PATH, reviewing("create pods/binding", "patch pods/status"))
         with pytest.raises(Misconfigured) as caught:
             await api.check()
-        assert str(caught.value) == (
-            "The scheduler may not create pods/binding; patch pods/status: apply manifests/rbac.yaml."
+        assert (
+            str(caught.value)
+            == "The scheduler may not create pods/binding; patch pods/status: apply"
+            " manifests/rbac.yaml."
         )
 
 
@@ -299,7 +348,9 @@ async def test_check_without_cluster(tmp_path: Path) -> None:
             await api.check()
 
 
-@pytest.mark.parametrize("text", ["", "just words", "a: [", json.dumps({"current-context": "x", "contexts": []})])
+@pytest.mark.parametrize(
+    "text", ["", "just words", "a: [", json.dumps({"current-context": "x", "contexts": []})]
+)
 async def test_bad_kubeconfig_is_one_sentence(tmp_path: Path, text: str) -> None:
     """Whatever is wrong with the file, the sentence names it and fits a line."""
     path = tmp_path / "k"
@@ -310,8 +361,12 @@ async def test_bad_kubeconfig_is_one_sentence(tmp_path: Path, text: str) -> None
     assert "\n" not in str(caught.value)
 
 
-async def test_where_the_kubeconfig_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A given path must exist; else $KUBECONFIG; else the home directory; else a sentence with the fix."""
+async def test_where_the_kubeconfig_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A given path must exist; else $KUBECONFIG; else the home directory; else a sentence with the
+    fix.
+    """
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -328,7 +383,9 @@ async def test_where_the_kubeconfig_comes_from(tmp_path: Path, monkeypatch: pyte
 async def test_service_account_inside_a_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, shown: str
 ) -> None:
-    """In a pod the mounted files are used, and a rotated token is picked up within a minute; IPv6 has brackets."""
+    """In a pod the mounted files are used, and a rotated token is picked up within a minute; IPv6
+    has brackets.
+    """
     at_s = 0.0
     ca = tmp_path / "ca.crt"
     ca.write_text("not a certificate")
@@ -344,7 +401,10 @@ async def test_service_account_inside_a_pod(
         await client.connect()
     monkeypatch.setattr(credentials, "_tls", lambda settings: None)
     async with await client.connect(now=lambda: at_s) as api:
-        assert (api.credentials.server, api.credentials.authorization) == (f"https://{shown}:443", "Bearer one")
+        assert (api.credentials.server, api.credentials.authorization) == (
+            f"https://{shown}:443",
+            "Bearer one",
+        )
         (tmp_path / "token").write_text("two\n")
         at_s = 61.0
         await api.credentials.renew()
@@ -365,12 +425,15 @@ async def test_service_account_inside_a_pod(
         ("tokenFile: /no/such/token", "/no/such/token does not exist"),
     ],
 )
-async def test_a_missing_exec_plugin_or_token_file_is_named(tmp_path: Path, user: str, said: str) -> None:
+async def test_a_missing_exec_plugin_or_token_file_is_named(
+    tmp_path: Path, user: str, said: str
+) -> None:
     """In one sentence, with the kubeconfig that asks for it."""
     path = tmp_path / "kubeconfig"
     path.write_text(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
-        f"clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:1'}}}}]\nusers:\n- name: u\n  user: {{{user}}}\n"
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context:"
+        " {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server:"
+        f" 'http://127.0.0.1:1'}}}}]\nusers:\n- name: u\n  user: {{{user}}}\n"
     )
     with pytest.raises(Misconfigured) as caught:
         await connect(path)
@@ -378,7 +441,9 @@ async def test_a_missing_exec_plugin_or_token_file_is_named(tmp_path: Path, user
 
 
 def test_a_proxy_is_checked_where_the_server_speaks_no_tls() -> None:
-    """Without a context of the credentials an https proxy is checked against the system's authorities."""
+    """Without a context of the credentials an https proxy is checked against the system's
+    authorities.
+    """
     plain = credentials.Credentials(None, now=lambda: 0.0)
     plain.proxy = "https://proxy.example"
     checked = client._tls(plain)

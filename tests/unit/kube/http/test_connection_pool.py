@@ -19,7 +19,9 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def talking(tmp_path: Path, talk: Talk, host: str = "127.0.0.1") -> AsyncIterator[ConnectionPool]:
+async def talking(
+    tmp_path: Path, talk: Talk, host: str = "127.0.0.1"
+) -> AsyncIterator[ConnectionPool]:
     """Lanes to a server that says on each connection what `talk` says."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -31,7 +33,9 @@ async def talking(tmp_path: Path, talk: Talk, host: str = "127.0.0.1") -> AsyncI
     server = await asyncio.start_server(serve, host, 0)
     port = server.sockets[0].getsockname()[1]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    async with await connect(kubeconfig(tmp_path / "k", f"http://{address}/base", token="t")) as client:
+    async with await connect(
+        kubeconfig(tmp_path / "k", f"http://{address}/base", token="t")
+    ) as client:
         connection_pool = ConnectionPool(client)
         yield connection_pool
         connection_pool.close()
@@ -96,7 +100,10 @@ async def test_request_says_who_and_what(tmp_path: Path, host: str, shown: bytes
         writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}")
 
     async with talking(tmp_path, talk, host) as connection_pool:
-        assert await connection_pool.request("POST", "/x", b"[1]", content_type="application/y") == b"{}"
+        assert (
+            await connection_pool.request("POST", "/x", b"[1]", content_type="application/y")
+            == b"{}"
+        )
     head, _, body = seen[0].partition(b"\r\n\r\n")
     assert b"\r\nHost: " + shown + b":" in head
     assert head.startswith(b"POST /base/x HTTP/1.1\r\n")
@@ -109,15 +116,24 @@ async def test_request_says_who_and_what(tmp_path: Path, host: str, shown: bytes
     "parts",
     [
         [b"HTTP/1.1 200 OK\r\nContent-", b"Length: 5\r\n", b"\r\n", b"he", b"llo"],
-        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"2\r\nhe\r\n3", b"\r\nllo\r\n", b"0\r\n\r\n"],
+        [
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"2\r\nhe\r\n3",
+            b"\r\nllo\r\n",
+            b"0\r\n\r\n",
+        ],
         [b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\n\r\n"],
         [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length:5\r\n\r\nhello"],
     ],
 )
 async def test_answers_are_put_together(tmp_path: Path, parts: list[bytes]) -> None:
-    """An answer may come in any pieces, with a length or in chunks, one after the other on one connection."""
+    """An answer may come in any pieces, with a length or in chunks, one after the other on one
+    connection.
+    """
     async with talking(tmp_path, pieces(*parts)) as connection_pool:
-        assert [await connection_pool.request("POST", "/x", b"{}") for _ in range(3)] == [b"hello"] * 3
+        assert [await connection_pool.request("POST", "/x", b"{}") for _ in range(3)] == [
+            b"hello"
+        ] * 3
 
 
 async def test_chunk_that_looks_like_the_last(tmp_path: Path) -> None:
@@ -129,21 +145,33 @@ async def test_chunk_that_looks_like_the_last(tmp_path: Path) -> None:
 
 
 async def test_end_of_connection_ends_a_body_without_length(tmp_path: Path) -> None:
-    """An answer without a length is what came until the connection ended; the next one has a new connection."""
+    """An answer without a length is what came until the connection ended; the next one has a new
+    connection.
+    """
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request_of(reader)
         writer.write(b"HTTP/1.0 200 OK\r\n\r\nhello")
 
     async with talking(tmp_path, talk) as connection_pool:
-        assert [await connection_pool.request("POST", "/x", b"{}") for _ in range(2)] == [b"hello", b"hello"]
+        assert [await connection_pool.request("POST", "/x", b"{}") for _ in range(2)] == [
+            b"hello",
+            b"hello",
+        ]
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"HTTP/1.1 201 Created\r\nContent-Le", b"HTTP/1.1 201 Created\r\nContent-Length: 9\r\n\r\n{"]
+    "said",
+    [
+        b"",
+        b"HTTP/1.1 201 Created\r\nContent-Le",
+        b"HTTP/1.1 201 Created\r\nContent-Length: 9\r\n\r\n{",
+    ],
 )
 async def test_lost_answer_is_unreachable(tmp_path: Path, said: bytes) -> None:
-    """A connection that ends before the answer does is Unreachable: the request may have been carried out."""
+    """A connection that ends before the answer does is Unreachable: the request may have been
+    carried out.
+    """
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request_of(reader)
@@ -162,7 +190,9 @@ async def test_garbage_is_malformed(tmp_path: Path) -> None:
 
 
 async def test_silence_ends_at_the_timeout(tmp_path: Path) -> None:
-    """No answer in time is Unreachable, and one that comes after all is not taken for the next request's."""
+    """No answer in time is Unreachable, and one that comes after all is not taken for the next
+    request's.
+    """
     slow = True
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -183,8 +213,12 @@ async def test_silence_ends_at_the_timeout(tmp_path: Path) -> None:
         assert await connection_pool.request("POST", "/x", b"2", timeout_s=5.0) == b"2"
 
 
-async def test_connections_are_kept_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests one after the other share a connection; one that idled too long is not used again."""
+async def test_connections_are_kept_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests one after the other share a connection; one that idled too long is not
+    used again.
+    """
     made = 0
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -207,10 +241,16 @@ async def test_status_becomes_a_fault(tmp_path: Path) -> None:
     """An error answer keeps code, reason, words and the time to wait."""
     async with serving(tmp_path) as (server, client):
         connection_pool = ConnectionPool(client)
-        server.will("POST", "/x", says(status(429, "TooManyRequests", "busy"), 429, **{"Retry-After": "3"}))
+        server.will(
+            "POST", "/x", says(status(429, "TooManyRequests", "busy"), 429, **{"Retry-After": "3"})
+        )
         with pytest.raises(ApiFault, match="busy") as caught:
             await connection_pool.request("POST", "/x", b"{}")
-        assert (caught.value.status, caught.value.reason, caught.value.retry_after_s) == (429, "TooManyRequests", 3.0)
+        assert (caught.value.status, caught.value.reason, caught.value.retry_after_s) == (
+            429,
+            "TooManyRequests",
+            3.0,
+        )
         connection_pool.close()
 
 

@@ -47,7 +47,13 @@ async def test_a_closed_fence_lets_reads_out_and_no_write(tmp_path: Path) -> Non
         server.will("GET", PATH, says({}))
         pool = ConnectionPool(client, fence=fence)
         await pool.request("GET", PATH)
-        for method, body in (("POST", b"{}"), ("PATCH", b"{}"), ("PUT", b"{}"), ("DELETE", b"{}"), ("DELETE", None)):
+        for method, body in (
+            ("POST", b"{}"),
+            ("PATCH", b"{}"),
+            ("PUT", b"{}"),
+            ("DELETE", b"{}"),
+            ("DELETE", None),
+        ):
             with pytest.raises(Fenced):
                 await pool.request(method, PATH, body, content_type=MERGE_PATCH)
         assert [request.method for request in server.seen] == ["GET"]
@@ -55,7 +61,9 @@ async def test_a_closed_fence_lets_reads_out_and_no_write(tmp_path: Path) -> Non
 
 
 async def test_a_connection_that_opens_too_late_carries_nothing(tmp_path: Path) -> None:
-    """The fence is looked at when the connection is there, not when the write was asked for; both ways of sending."""
+    """The fence is looked at when the connection is there, not when the write was asked for; both
+    ways of sending.
+    """
     time = FakeTime()
     fence = Fence(time.now)
     async with serving(tmp_path) as (server, client):

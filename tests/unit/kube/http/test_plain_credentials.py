@@ -1,4 +1,6 @@
-"""Credentials that need no library understand what kubectl understands, and leave the rest to the library."""
+"""Credentials that need no library understand what kubectl understands, and leave the rest to the
+library.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def write(path: Path, user: dict[str, Any], name: str = "c", **cluster: Any) -> 
     document = {
         "clusters": [{"name": name, "cluster": {"server": f"http://{name}:1/", **cluster}}],
         "users": [{"name": name, "user": user}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": f"of-{name}"}}],
+        "contexts": [
+            {"name": name, "context": {"cluster": name, "user": name, "namespace": f"of-{name}"}}
+        ],
         "current-context": name,
     }
     path.parent.mkdir(exist_ok=True)
@@ -46,7 +50,12 @@ def test_tokens_files_and_passwords(tmp_path: Path, user: dict[str, Any], header
     """A token file wins over a token, and its path is relative to the kubeconfig."""
     (tmp_path / "token").write_text("from a file\n")
     found = access(write(tmp_path / "k", user))
-    assert (found.server, found.authorization, found.namespace, found.tls) == ("http://c:1", header, "of-c", None)
+    assert (found.server, found.authorization, found.namespace, found.tls) == (
+        "http://c:1",
+        header,
+        "of-c",
+        None,
+    )
 
 
 def test_an_exec_plugin_is_run_by_the_library(tmp_path: Path) -> None:
@@ -65,8 +74,13 @@ def test_an_exec_plugin_is_run_by_the_library(tmp_path: Path) -> None:
 
 
 def test_several_files_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first current context counts, an entry of any file may be asked for, and missing files are passed over."""
-    one, two = write(tmp_path / "1", {"token": "one"}, "a"), write(tmp_path / "2", {"token": "two"}, "b")
+    """The first current context counts, an entry of any file may be asked for, and missing files
+    are passed over.
+    """
+    one, two = (
+        write(tmp_path / "1", {"token": "one"}, "a"),
+        write(tmp_path / "2", {"token": "two"}, "b"),
+    )
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'none'}:{one}:{two}")
     assert access().authorization == "Bearer one"
     assert access(overrides=Overrides(context="b")).authorization == "Bearer two"
@@ -74,7 +88,9 @@ def test_several_files_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         access(overrides=Overrides(context="z"))
 
 
-def test_inside_a_pod_the_service_account_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inside_a_pod_the_service_account_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only where there is no kubeconfig; a file that is missing is one sentence."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -88,10 +104,18 @@ def test_inside_a_pod_the_service_account_counts(tmp_path: Path, monkeypatch: py
         access()
     monkeypatch.setattr("gangsched.kube.http.plain_credentials.tls_context", lambda **_: None)
     found = access()
-    assert (found.server, found.authorization, found.namespace) == ("https://[fd00::1]:443", "Bearer mounted", "of-pod")
+    assert (found.server, found.authorization, found.namespace) == (
+        "https://[fd00::1]:443",
+        "Bearer mounted",
+        "of-pod",
+    )
 
 
 def test_a_certificate_that_is_none_is_one_sentence(tmp_path: Path) -> None:
     """As for any other wrong file."""
     with pytest.raises(Misconfigured, match="Cannot use kubeconfig"):
-        access(write(tmp_path / "k", {}, server="https://c", **{"certificate-authority-data": "bm9uZQ=="}))
+        access(
+            write(
+                tmp_path / "k", {}, server="https://c", **{"certificate-authority-data": "bm9uZQ=="}
+            )
+        )

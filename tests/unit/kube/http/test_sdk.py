@@ -17,9 +17,9 @@ def test_generated_clients_are_not_loaded() -> None:
 def test_other_layout_is_loaded_the_plain_way() -> None:
     """When the package cannot be passed by, it is imported as a whole."""
     said = printed_by(
-        "import importlib.util as u; real = u.find_spec; "
-        "u.find_spec = lambda name, *rest: None if name.endswith('.client') else real(name, *rest); "
-        "from gangsched.kube.http import sdk; import kubernetes_asyncio as k; "
-        "print(sdk.Configuration is k.client.Configuration, sdk.config is k.config)"
+        "import importlib.util as u; real = u.find_spec; u.find_spec = lambda name, *rest: None if"
+        " name.endswith('.client') else real(name, *rest); from gangsched.kube.http import sdk;"
+        " import kubernetes_asyncio as k; print(sdk.Configuration is k.client.Configuration,"
+        " sdk.config is k.config)"
     )
     assert said == "True True"

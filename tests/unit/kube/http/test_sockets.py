@@ -1,4 +1,6 @@
-"""Connections that die without a word: what is asked of the kernel, and what of our own time-outs."""
+"""Connections that die without a word: what is asked of the kernel, and what of our
+own time-outs.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,12 @@ def options(transport: asyncio.BaseTransport) -> dict[int, int]:
     return {option: found.getsockopt(level, option) for option, (level, _) in OPTIONS.items()}
 
 
-async def test_every_connection_is_probed_by_the_kernel(tmp_path: Path, made: list[asyncio.BaseTransport]) -> None:
-    """Requests, watches, the pool's and a library's own connections: all have keepalive and a user timeout."""
+async def test_every_connection_is_probed_by_the_kernel(
+    tmp_path: Path, made: list[asyncio.BaseTransport]
+) -> None:
+    """Requests, watches, the pool's and a library's own connections: all have keepalive and a user
+    timeout.
+    """
 
     async def plain(request: aiohttp.ClientRequest, handler: Any) -> aiohttp.ClientResponse:
         return await handler(request)  # type: ignore[no-any-return]
@@ -68,7 +74,9 @@ async def test_every_connection_is_probed_by_the_kernel(tmp_path: Path, made: li
 
 @asynccontextmanager
 async def black_hole(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    """A client of a server whose kernel takes connections and requests, and that never says anything."""
+    """A client of a server whose kernel takes connections and requests, and that never says
+    anything.
+    """
     with socket.create_server(("127.0.0.1", 0), backlog=8) as mute:
         config = kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{mute.getsockname()[1]}")
         async with await connect(config) as client:
@@ -86,7 +94,9 @@ async def read_through_a_library(client: ApiClient) -> None:
         return await handler(request)  # type: ignore[no-any-return]
 
     async with client.session(plain) as session:
-        await session.get(f"{client.credentials.server}/x", timeout=aiohttp.ClientTimeout(total=330))
+        await session.get(
+            f"{client.credentials.server}/x", timeout=aiohttp.ClientTimeout(total=330)
+        )
 
 
 @pytest.mark.parametrize(
@@ -99,9 +109,14 @@ async def read_through_a_library(client: ApiClient) -> None:
     ids=["watch", "request", "library"],
 )
 async def test_an_answer_that_does_not_begin_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[ApiClient], Any], ends: type[Exception]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ask: Callable[[ApiClient], Any],
+    ends: type[Exception],
 ) -> None:
-    """A black hole is noticed by the time-out for headers, however long the body might have taken."""
+    """A black hole is noticed by the time-out for headers, however long the body might
+    have taken.
+    """
     assert client_module.HEADERS_TIMEOUT_S + client_module.CONNECT_TIMEOUT_S <= 35
     monkeypatch.setattr(client_module, "HEADERS_TIMEOUT_S", 0.2)
     async with black_hole(tmp_path) as client, asyncio.timeout(5):
@@ -110,7 +125,9 @@ async def test_an_answer_that_does_not_begin_is_given_up(
 
 
 async def test_a_pool_whose_request_timed_out_starts_afresh(tmp_path: Path) -> None:
-    """Idle connections go with the one that a request was lost on: whatever silenced it silenced them."""
+    """Idle connections go with the one that a request was lost on: whatever silenced it silenced
+    them.
+    """
     async with serving(tmp_path) as (server, client):
         server.will("POST", "/x", says({}))
         server.will("POST", "/slow", streams(hold=True))

@@ -12,7 +12,9 @@ NEVER = float("-inf")
 
 
 def theirs(renewed: str = "t0", **more: object) -> Record:
-    record = Record(holder="b", duration_s=15.0, acquired="t0", renewed=renewed, rest={"metadata": {}})
+    record = Record(
+        holder="b", duration_s=15.0, acquired="t0", renewed=renewed, rest={"metadata": {}}
+    )
     return replace(record, **more)  # type: ignore[arg-type]
 
 
@@ -30,7 +32,9 @@ def take(one: Candidate, now_s: float, moment: str, answered_s: float | None = N
     return stored
 
 
-UNHELD = Record(holder="", duration_s=15.0, acquired="", renewed="", rest={"metadata": {"resourceVersion": "1"}})
+UNHELD = Record(
+    holder="", duration_s=15.0, acquired="", renewed="", rest={"metadata": {"resourceVersion": "1"}}
+)
 """As the manifests bring it."""
 
 
@@ -63,7 +67,9 @@ def test_a_lease_that_is_not_there_is_made_at_once_and_led_by_a_lease_later() ->
 
 
 def test_what_is_not_led_yet_is_not_released() -> None:
-    """Others would take a released Lease at once, and the holder of the deleted one may still write."""
+    """Others would take a released Lease at once, and the holder of the deleted one may still
+    write.
+    """
     one = candidate()
     one.saw(None, 100.0)
     take(one, 100.0, "m")
@@ -95,7 +101,9 @@ def test_a_held_lease_is_left_alone_until_it_was_silent_for_its_duration() -> No
 
 
 def test_the_longer_of_both_durations_counts() -> None:
-    """During an upgrade that changes the duration, neither takes the lease from the other too early."""
+    """During an upgrade that changes the duration, neither takes the lease from the other too
+    early.
+    """
     one = candidate()
     one.saw(theirs(duration_s=40.0), 100.0)
     assert one.free_s() == 140.0
@@ -155,7 +163,9 @@ def test_a_lost_answer_is_found_by_reading() -> None:
 
 
 def test_our_own_late_write_is_no_hold() -> None:
-    """A write that was carried out after its time is ours to renew at once, and no permission to write before that."""
+    """A write that was carried out after its time is ours to renew at once, and no permission to
+    write before that.
+    """
     one = candidate()
     one.saw(UNHELD, 100.0)
     late = one.proposal(100.0, "m")
@@ -169,7 +179,9 @@ def test_our_own_late_write_is_no_hold() -> None:
 
 
 def test_a_late_creation_leads_a_lease_after_it_was_seen() -> None:
-    """A creation of ours that lands after the holder's Lease was deleted: the holder may write for some time yet."""
+    """A creation of ours that lands after the holder's Lease was deleted: the holder may write for
+    some time yet.
+    """
     one = candidate()
     one.saw(None, 100.0)
     creation = one.proposal(100.0, "m")

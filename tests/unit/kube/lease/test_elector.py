@@ -21,7 +21,9 @@ TIMING = Timing(duration_s=15.0, renew_s=10.0, retry_s=2.0)
 
 
 class LeaseServer:
-    """One Lease with resourceVersions and watches. `trouble` ends a request before it is carried out, `lose` after."""
+    """One Lease with resourceVersions and watches. `trouble` ends a request before it is carried
+    out, `lose` after.
+    """
 
     def __init__(self) -> None:
         self.stored: dict[str, Any] | None = {"metadata": {"resourceVersion": "1"}, "spec": {}}
@@ -33,7 +35,13 @@ class LeaseServer:
         self._watchers: list[asyncio.Queue[bytes]] = []
 
     async def request(
-        self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 10.0
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout_s: float = 10.0,
     ) -> bytes:
         self.requests.append((method, path))
         await asyncio.sleep(0)
@@ -64,7 +72,10 @@ class LeaseServer:
         """Store an object, as anybody may."""
         self.version += 1
         if body is not None:
-            body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": str(self.version)}}
+            body = {
+                **body,
+                "metadata": {**body.get("metadata", {}), "resourceVersion": str(self.version)},
+            }
         self.stored = body
         for watcher in self._watchers:
             kind = "MODIFIED" if body is not None else "DELETED"
@@ -88,7 +99,9 @@ class LeaseServer:
 
 
 class Desk:
-    """Electors of one Lease on one clock, each acquiring and holding without end until it is stopped."""
+    """Electors of one Lease on one clock, each acquiring and holding without end until it is
+    stopped.
+    """
 
     def __init__(self) -> None:
         self.time = FakeTime()
@@ -100,7 +113,9 @@ class Desk:
     def start(self, name: str, server: LeaseServer | None = None) -> Elector:
         client = server or self.server
         runtime = self.time.runtime(self.warnings.append)
-        elector = Elector(client, client, Lease("ns", "l"), identity=name, timing=TIMING, runtime=runtime)
+        elector = Elector(
+            client, client, Lease("ns", "l"), identity=name, timing=TIMING, runtime=runtime
+        )
 
         async def run() -> None:
             while True:
@@ -166,7 +181,9 @@ async def test_a_released_lease_is_taken_within_a_fraction_of_a_second(desk: Des
 
 
 async def test_a_lease_is_released_although_the_last_renewal_had_no_answer(desk: Desk) -> None:
-    """It was carried out, so the object is another version than we know; a read tells, and it is still ours."""
+    """It was carried out, so the object is another version than we know; a read tells, and it is
+    still ours.
+    """
     desk.start("a")
     await desk.time.advance(1.0)
     desk.server.lose = lambda method: Unreachable("No answer.") if method == "PUT" else None
@@ -183,7 +200,9 @@ async def test_a_lease_that_another_has_is_not_released(desk: Desk) -> None:
     desk.start("a")
     await desk.time.advance(1.0)
     await desk.stop("a")
-    desk.server.write({"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": "0"}})
+    desk.server.write(
+        {"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": "0"}}
+    )
     assert not await desk.electors["a"].release()
     assert desk.server.holder == "x"
 
@@ -229,13 +248,17 @@ class LeaseServerThatHangs(LeaseServer):
 
 
 async def test_a_stopped_holder_may_not_write_when_it_goes_on(desk: Desk) -> None:
-    """SIGSTOP: the clock goes on, nothing runs; the fence is closed before anything else happens."""
+    """SIGSTOP: the clock goes on, nothing runs; the fence is closed before anything
+    else happens.
+    """
     elector = desk.start("a")
     await desk.time.advance(5.0)
     assert elector.fence.is_open()
     desk.time.at_s += 12.6
     assert not elector.fence.is_open()
-    desk.server.write({"spec": {"holderIdentity": "b", "leaseDurationSeconds": 15, "renewTime": "x"}})
+    desk.server.write(
+        {"spec": {"holderIdentity": "b", "leaseDurationSeconds": 15, "renewTime": "x"}}
+    )
     await desk.time.advance(0.5)
     assert desk.writers() == []
     assert elector.counts.lost == 1
@@ -280,11 +303,15 @@ async def test_a_deleted_lease_is_made_again_by_its_holder(desk: Desk) -> None:
 
 
 async def test_a_holder_that_was_never_read_counts_when_the_lease_is_deleted(desk: Desk) -> None:
-    """It came and went between two reads: who makes the Lease again leads when that of the other would be over."""
+    """It came and went between two reads: who makes the Lease again leads when that of the other
+    would be over.
+    """
     desk.server.trouble = lambda method: Unreachable("No answer.")
     desk.start("b")
     await desk.time.advance(0.5)
-    desk.server.write({"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": "0"}})
+    desk.server.write(
+        {"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": "0"}}
+    )
     await desk.time.advance(0.5)
     desk.server.write(None)
     desk.server.trouble = lambda method: None
@@ -296,7 +323,9 @@ async def test_a_holder_that_was_never_read_counts_when_the_lease_is_deleted(des
 
 
 async def test_of_many_only_one_gets_it(desk: Desk) -> None:
-    """All see it free at the same moment; the others are refused by its resourceVersion, which is no fault."""
+    """All see it free at the same moment; the others are refused by its resourceVersion, which is
+    no fault.
+    """
     for name in "abcdef":
         desk.start(name)
     for _ in range(50):
@@ -330,13 +359,19 @@ async def test_trouble_is_told_once_and_when_it_is_over(desk: Desk, fault: Fault
 
 
 async def test_a_storm_of_changes_is_no_storm_of_requests(desk: Desk) -> None:
-    """Somebody writes the Lease a thousand times a second: it is read ten times a second at most."""
-    desk.server.write({"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": "0"}})
+    """Somebody writes the Lease a thousand times a second: it is read ten times a second
+    at most.
+    """
+    desk.server.write(
+        {"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": "0"}}
+    )
     desk.start("b")
     await desk.time.advance(0.5)
     before = len(desk.server.requests)
     for number in range(2000):
-        desk.server.write({"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": str(number)}})
+        desk.server.write(
+            {"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": str(number)}}
+        )
         await desk.time.advance(0.001)
     assert len(desk.server.requests) - before <= 22
     await settle()
@@ -352,7 +387,8 @@ async def test_a_release_is_taken_from_the_watch_with_one_request(desk: Desk) ->
     before = len(desk.server.requests)
     assert await desk.electors["a"].release()
     await desk.until_one_writes(1.0)
-    assert [method for method, _ in desk.server.requests[before:]] == ["PUT", "PUT", "PUT"]  # released, taken, renewed
+    # released, taken, renewed
+    assert [method for method, _ in desk.server.requests[before:]] == ["PUT", "PUT", "PUT"]
 
 
 async def test_a_release_that_is_history_is_refused_by_the_server(desk: Desk) -> None:
@@ -371,7 +407,8 @@ async def test_a_release_that_is_history_is_refused_by_the_server(desk: Desk) ->
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"{}", b"<html>", b'{"type":"MODIFIED","object":7}', b'{"type":"ERROR","object":{}}']
+    "line",
+    [b"", b"{}", b"<html>", b'{"type":"MODIFIED","object":7}', b'{"type":"ERROR","object":{}}'],
 )
 async def test_garbage_in_the_watch_is_a_reason_to_look(desk: Desk, line: bytes) -> None:
     """What a gateway says there ends nothing."""
@@ -395,11 +432,13 @@ class RefusingServer(LeaseServer):
 
     def _carry_out(self, method: str, body: dict[str, Any] | None) -> bytes:
         if body is not None and body["metadata"].get("annotations"):
-            raise ApiFault(422, "Invalid", "denied request: gangsched may not change the metadata of its Lease")
+            raise ApiFault(
+                422, "Invalid", "denied request: gangsched may not change the metadata of its Lease"
+            )
         return super()._carry_out(method, body)
 
 
-# --- suspects ---------------------------------------------------------------------------------------------------------
+# --- suspects -----------------------------------------------------------------------------------
 
 
 def annotation(desk: Desk) -> str:
@@ -410,7 +449,9 @@ def annotation(desk: Desk) -> str:
 
 
 async def test_a_leader_learns_of_suspects_before_it_leads(desk: Desk) -> None:
-    """I10: a process that does not hold the Lease tells its holder's successor, and the holder keeps the Lease."""
+    """I10: a process that does not hold the Lease tells its holder's successor, and the holder
+    keeps the Lease.
+    """
     desk.start("a")
     await desk.until_one_writes(30)
     again = desk.start("again")
@@ -426,7 +467,9 @@ async def test_a_leader_learns_of_suspects_before_it_leads(desk: Desk) -> None:
 
 
 async def test_the_lease_keeps_suspects_while_they_are_wanted(desk: Desk) -> None:
-    """I10: renewals keep the annotation, and drop it with the first one after the group is no suspect any more."""
+    """I10: renewals keep the annotation, and drop it with the first one after the group is no
+    suspect any more.
+    """
     leader = desk.start("a")
     leader.suspects.add("bad/g")
     await desk.until_one_writes(30)
@@ -439,7 +482,9 @@ async def test_the_lease_keeps_suspects_while_they_are_wanted(desk: Desk) -> Non
 
 
 async def test_a_refused_annotation_costs_nobody_the_lease(desk: Desk) -> None:
-    """An admission policy of an earlier version refuses it: the Lease is held without, and a warning says so."""
+    """An admission policy of an earlier version refuses it: the Lease is held without, and a
+    warning says so.
+    """
     refusing = RefusingServer(desk)
     leader = desk.start("a", refusing)
     leader.suspects.add("bad/g")

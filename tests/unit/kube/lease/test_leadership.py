@@ -1,4 +1,6 @@
-"""Leadership: planning begins when the lease is ours and the past is known, and ends by the clock."""
+"""Leadership: planning begins when the lease is ours and the past is known, and ends by
+the clock.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Desk:
         self.warnings: list[str] = []
         self.began_after_s: list[float] = []
         runtime = self.time.runtime(self.warnings.append)
-        elector = Elector(self.server, self.server, Lease("ns", "l"), identity="a", timing=TIMING, runtime=runtime)
+        elector = Elector(
+            self.server, self.server, Lease("ns", "l"), identity="a", timing=TIMING, runtime=runtime
+        )
         self.leadership = Leadership(elector, self.caught_up, runtime)
 
     async def caught_up(self) -> None:
@@ -113,7 +117,9 @@ async def test_a_lease_lost_while_catching_up_is_no_term(desk: Desk) -> None:
     """It is acquired again; nobody is told that a term began."""
     task = desk.term()
     await desk.time.advance(1.0)
-    desk.server.write({"spec": {"holderIdentity": "b", "leaseDurationSeconds": 15, "renewTime": "x"}})
+    desk.server.write(
+        {"spec": {"holderIdentity": "b", "leaseDurationSeconds": 15, "renewTime": "x"}}
+    )
     await desk.time.advance(3.0)
     assert not desk.leadership.fence.is_open()
     desk.known.set()

@@ -37,7 +37,9 @@ def test_a_lease_of_client_go_is_understood() -> None:
 
 
 def test_what_is_written_keeps_all_that_is_not_ours() -> None:
-    """Labels, fields of other features and the resourceVersion go back as they came; the duration is rounded up."""
+    """Labels, fields of other features and the resourceVersion go back as they came; the duration
+    is rounded up.
+    """
     written = json.loads(encode(read(OURS | {"status": {}}), namespace="ns", name="l"))
     assert written["metadata"] == OURS["metadata"]
     assert written["spec"] == OURS["spec"]
@@ -65,14 +67,24 @@ def test_what_is_written_keeps_all_that_is_not_ours() -> None:
         ({"holderIdentity": "a", "leaseTransitions": "5"}, "a", 15.0, 0),
     ],
 )
-def test_garbage_is_read_within_bounds(spec: Any, holder: str, duration_s: float, transitions: int) -> None:
-    """No value of an object is trusted: a holder that is no text is somebody, a duration that is none is our own."""
+def test_garbage_is_read_within_bounds(
+    spec: Any, holder: str, duration_s: float, transitions: int
+) -> None:
+    """No value of an object is trusted: a holder that is no text is somebody, a duration that is
+    none is our own.
+    """
     record = read({"metadata": {"resourceVersion": "1"}, "spec": spec})
-    assert (record.holder, record.duration_s, record.transitions) == (holder, duration_s, transitions)
+    assert (record.holder, record.duration_s, record.transitions) == (
+        holder,
+        duration_s,
+        transitions,
+    )
     assert json.loads(encode(record, namespace="ns", name="l"))["spec"]["holderIdentity"] == holder
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"metadata": 3}', b'{"metadata": {}}', b"\xff"])
+@pytest.mark.parametrize(
+    "body", [b"<html>", b"[]", b"{}", b'{"metadata": 3}', b'{"metadata": {}}', b"\xff"]
+)
 def test_what_is_no_object_is_malformed(body: bytes) -> None:
     """A gateway's page is no Lease, and nobody holds anything because of it."""
     with pytest.raises(Malformed):

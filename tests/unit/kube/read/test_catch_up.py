@@ -29,7 +29,9 @@ class Desk:
     def __init__(self, server: FakeServer, client: ApiClient) -> None:
         self.server, self.client = server, client
         self.store = Store(pods(ShapeTable()), lambda message: None, silent)
-        self.store.add_page(compact(page(pod("a"), pod("b", rv="12"), pod("other", node="n"), rv="20")))
+        self.store.add_page(
+            compact(page(pod("a"), pod("b", rv="12"), pod("other", node="n"), rv="20"))
+        )
         self.looks = 0
 
     def shows(self, *found: dict[str, Any], rv: str) -> None:
@@ -62,13 +64,17 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 async def test_a_quiet_cluster_has_nothing_to_wait_for(tmp_path: Path) -> None:
-    """All pods that we think wait are waiting, as we know them: the list's own version, much later, does not matter."""
+    """All pods that we think wait are waiting, as we know them: the list's own version, much later,
+    does not matter.
+    """
     async with desk(tmp_path) as it:
         it.shows(pod("a"), pod("b", rv="12"), rv="9999")
         await asyncio.wait_for(it.start(), 5)
         (request,) = it.server.seen
         assert request.headers["Accept"] == METADATA_ONLY
-        assert dict(request.query) == {"fieldSelector": "spec.nodeName=,spec.schedulerName=gangsched"}
+        assert dict(request.query) == {
+            "fieldSelector": "spec.nodeName=,spec.schedulerName=gangsched"
+        }
 
 
 async def test_a_bind_that_the_watch_has_not_shown_is_waited_for(tmp_path: Path) -> None:

@@ -9,12 +9,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangsched.kube.read.decode import DecodeFault, decode_disruption_budget, decode_node, decode_pod, decode_service
+from gangsched.kube.read.decode import (
+    DecodeFault,
+    decode_disruption_budget,
+    decode_node,
+    decode_pod,
+    decode_service,
+)
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.wire import WireDisruptionBudget, WireNode, WirePod, WireService
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.inter_pod import Requirement
-from gangsched.model.objects import PermitStamp, Phase, Pod, ScheduledCondition, Service, Taint, Toleration
+from gangsched.model.objects import (
+    PermitStamp,
+    Phase,
+    Pod,
+    ScheduledCondition,
+    Service,
+    Taint,
+    Toleration,
+)
 from tests.unit.kube.fakes import node, pod
 
 
@@ -70,10 +84,17 @@ def test_owner_is_the_controller() -> None:
 
 
 def test_condition_of_unbound_pods() -> None:
-    """PodScheduled is known while the pod waits, so that an unchanged verdict is not written again (E1)."""
+    """PodScheduled is known while the pod waits, so that an unchanged verdict is not written again
+    (E1).
+    """
     conditions = [
         {"type": "Ready", "status": "False"},
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"},
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "no room",
+        },
     ]
     assert decoded(pod(status={"conditions": conditions})).condition == ScheduledCondition(
         "False", "Unschedulable", "no room"
@@ -81,17 +102,29 @@ def test_condition_of_unbound_pods() -> None:
 
 
 def test_placement_terms() -> None:
-    """Selectors, both kinds of node affinity and tolerations reach the shape as the API spells them."""
+    """Selectors, both kinds of node affinity and tolerations reach the shape as the API spells
+    them.
+    """
     expression = {"key": "k", "operator": "In", "values": ["v"]}
     shape = decoded(
         pod(
             spec={
                 "nodeSelector": {"b": "2", "a": "1"},
-                "tolerations": [{"key": "t", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 3}],
+                "tolerations": [
+                    {
+                        "key": "t",
+                        "operator": "Exists",
+                        "effect": "NoSchedule",
+                        "tolerationSeconds": 3,
+                    }
+                ],
                 "affinity": {
                     "nodeAffinity": {
                         "requiredDuringSchedulingIgnoredDuringExecution": {
-                            "nodeSelectorTerms": [{"matchExpressions": [expression], "matchFields": [expression]}, {}]
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [expression], "matchFields": [expression]},
+                                {},
+                            ]
                         },
                         "preferredDuringSchedulingIgnoredDuringExecution": [
                             {"weight": 5, "preference": {"matchExpressions": [expression]}}
@@ -105,7 +138,10 @@ def test_placement_terms() -> None:
     assert shape.node_selector == (("a", "1"), ("b", "2"))
     assert shape.tolerations == (Toleration("t", "Exists", "", "NoSchedule"),)
     assert shape.required is not None
-    assert [(term.labels, term.fields) for term in shape.required] == [((requirement,), (requirement,)), ((), ())]
+    assert [(term.labels, term.fields) for term in shape.required] == [
+        ((requirement,), (requirement,)),
+        ((), ()),
+    ]
     assert [(p.weight, p.term.labels) for p in shape.preferred] == [(5, (requirement,))]
     assert decoded(pod()).shape.required is None
 
@@ -121,12 +157,16 @@ def test_placement_terms() -> None:
     ],
 )
 def test_unsupported_features_are_named(spec: dict[str, Any], words: tuple[str, ...]) -> None:
-    """What this version cannot honour is said in words, and what does not bind a pod to a place is not."""
+    """What this version cannot honour is said in words, and what does not bind a pod to a place is
+    not.
+    """
     assert decoded(pod(spec=spec)).shape.unsupported == words
 
 
 def test_sidecars_overhead_and_pod_level() -> None:
-    """Requests follow kube-scheduler: sidecars add up, overhead is added, pod-level amounts replace cpu and memory."""
+    """Requests follow kube-scheduler: sidecars add up, overhead is added, pod-level amounts replace
+    cpu and memory.
+    """
     inits = [{"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}]
     assert requests(pod(spec={"initContainers": inits, "overhead": {"cpu": "250m"}}))["cpu"] == 2250
     assert requests(pod(spec={"resources": {"requests": {"cpu": "4"}}}))["cpu"] == 4000
@@ -144,9 +184,17 @@ def test_sidecars_overhead_and_pod_level() -> None:
         ("500m", None, True, 500),
     ],
 )
-def test_resize_in_place(actual: str, allocated: str | None, infeasible: bool, counted: int) -> None:
-    """A bound pod counts with the most of wanted, actual and allocated, unless what it wants is infeasible."""
-    conditions = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}] if infeasible else []
+def test_resize_in_place(
+    actual: str, allocated: str | None, infeasible: bool, counted: int
+) -> None:
+    """A bound pod counts with the most of wanted, actual and allocated, unless what it wants is
+    infeasible.
+    """
+    conditions = (
+        [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+        if infeasible
+        else []
+    )
     status = {"containerStatuses": [status_of("c", actual, allocated)], "conditions": conditions}
     assert requests(pod(node="n", cpu="1", status=status))["cpu"] == counted
 
@@ -157,15 +205,26 @@ def test_resize_ignores_plain_init_containers() -> None:
         {"name": "i", "resources": {"requests": {"cpu": "3"}}},
         {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
     ]
-    status = {"initContainerStatuses": [status_of("i", "9"), status_of("s", "4")], "containerStatuses": None}
-    assert requests(pod(node="n", cpu="1", spec={"initContainers": inits}, status=status))["cpu"] == 5000
+    status = {
+        "initContainerStatuses": [status_of("i", "9"), status_of("s", "4")],
+        "containerStatuses": None,
+    }
+    assert (
+        requests(pod(node="n", cpu="1", spec={"initContainers": inits}, status=status))["cpu"]
+        == 5000
+    )
 
 
 def test_identical_pods_share_one_shape() -> None:
     """Shapes are equal by identity; names, nodes, images and other volumes do not matter."""
     shapes = ShapeTable()
-    first = decoded(pod("a", spec={"volumes": [{"name": "kube-api-access-1", "projected": {}}]}), shapes)
-    second = decoded(pod("b", node="n", spec={"volumes": [{"name": "kube-api-access-2", "projected": {}}]}), shapes)
+    first = decoded(
+        pod("a", spec={"volumes": [{"name": "kube-api-access-1", "projected": {}}]}), shapes
+    )
+    second = decoded(
+        pod("b", node="n", spec={"volumes": [{"name": "kube-api-access-2", "projected": {}}]}),
+        shapes,
+    )
     other = decoded(pod("c", cpu="2"), shapes)
     assert first.shape is second.shape
     assert other.shape is not first.shape
@@ -206,7 +265,12 @@ def test_node() -> None:
         spec={"unschedulable": True, "taints": [{"key": "t", "effect": "NoSchedule"}]},
     )
     kept = decode_node(msgspec.json.decode(json.dumps(body), type=WireNode))
-    assert (kept.name, kept.uid, kept.labels, kept.unschedulable) == ("n", "uid-n", {"a": "b"}, True)
+    assert (kept.name, kept.uid, kept.labels, kept.unschedulable) == (
+        "n",
+        "uid-n",
+        {"a": "b"},
+        True,
+    )
     assert (kept.taints, kept.allocatable) == ((Taint("t", "", "NoSchedule"),), (("cpu", 7500),))
 
 
@@ -230,7 +294,9 @@ def test_node_with_bad_allocatable() -> None:
     ],
 )
 def test_stamp_of_a_permit_is_read_back(text: str, stamp: PermitStamp | None) -> None:
-    """B4: what a bind wrote says after a restart that we started this member; any other text says nothing."""
+    """B4: what a bind wrote says after a restart that we started this member; any other text says
+    nothing.
+    """
     assert decoded(pod(annotations={"gangsched.dev/permitted": text})).permitted == stamp
 
 
@@ -242,7 +308,9 @@ def test_nominated_node_is_read_while_a_pod_waits() -> None:
 
 
 def test_run_times_starts_and_deletions() -> None:
-    """H1, H2: what is stated, the deadline, the start that the kubelet reports, and when a pod is to be gone."""
+    """H1, H2: what is stated, the deadline, the start that the kubelet reports, and when a pod is
+    to be gone.
+    """
     plain = decoded(pod("a"))
     assert (plain.run_time_metadata, plain.start_s, plain.deletion_s) == ((), 0, 0)
     body = pod(
@@ -268,9 +336,16 @@ def test_a_strange_start_is_none() -> None:
 
 
 def test_what_preemption_asks_of_a_pod_is_read() -> None:
-    """V2, V5: grace period, controller kind, mirror annotation and preemptionPolicy; plain values without them."""
+    """V2, V5: grace period, controller kind, mirror annotation and preemptionPolicy; plain values
+    without them.
+    """
     plain = decoded(pod())
-    assert (plain.grace_s, plain.controller_kind, plain.mirror, plain.never_preempts) == (30, "", False, False)
+    assert (plain.grace_s, plain.controller_kind, plain.mirror, plain.never_preempts) == (
+        30,
+        "",
+        False,
+        False,
+    )
     body = pod(
         annotations={"kubernetes.io/config.mirror": "hash"},
         spec={"terminationGracePeriodSeconds": 0, "preemptionPolicy": "Never"},
@@ -304,11 +379,15 @@ OURS = {
     ],
 )
 def test_our_victims_are_known_by_their_condition(change: dict[str, str], is_target: bool) -> None:
-    """V24: True, with our reason and our message; anything else is another's eviction, or one given up."""
+    """V24: True, with our reason and our message; anything else is another's eviction, or one given
+    up.
+    """
     ready = {"type": "Ready", "status": "True", "message": "DisruptionTarget"}
     body = pod(node="n", status={"conditions": [ready, OURS | change]})
     assert decoded(body).disruption_target is is_target
-    assert not decoded(pod(status={"conditions": [OURS]})).disruption_target, "nobody evicts what has no node"
+    assert not decoded(pod(status={"conditions": [OURS]})).disruption_target, (
+        "nobody evicts what has no node"
+    )
 
 
 def budget(selector: Any, **status: int) -> PodDisruptionBudget:
@@ -318,17 +397,24 @@ def budget(selector: Any, **status: int) -> PodDisruptionBudget:
         "spec": {"minAvailable": "50%", "selector": selector},
         "status": {"observedGeneration": 2, "disruptionsAllowed": 3, "conditions": []} | status,
     }
-    return decode_disruption_budget(msgspec.json.decode(json.dumps(body), type=WireDisruptionBudget))
+    return decode_disruption_budget(
+        msgspec.json.decode(json.dumps(body), type=WireDisruptionBudget)
+    )
 
 
 def test_a_budget_selects_as_the_api_has_it() -> None:
-    """V7: null selects nothing, {} every pod of the namespace; labels and expressions must all match."""
+    """V7: null selects nothing, {} every pod of the namespace; labels and expressions must all
+    match.
+    """
     mine, other = decoded(pod(labels={"a": "b", "c": "d"})), decoded(pod(labels={"a": "x"}))
     assert not budget(None).covers(mine)
     assert budget({}).covers(mine)
     assert budget({}).covers(other)
     assert not budget({}).covers(msgspec.structs.replace(mine, namespace="elsewhere"))
-    both = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "In", "values": ["d", "e"]}]}
+    both = {
+        "matchLabels": {"a": "b"},
+        "matchExpressions": [{"key": "c", "operator": "In", "values": ["d", "e"]}],
+    }
     assert budget(both).covers(mine)
     assert not budget(both).covers(other)
     assert not budget({"matchExpressions": [{"key": "c", "operator": "DoesNotExist"}]}).covers(mine)
@@ -345,16 +431,32 @@ def test_a_budget_allows_what_its_status_says_of_its_newest_spec() -> None:
 @pytest.mark.parametrize(
     ("reason", "message", "rejection"),
     [
-        ("SysctlForbidden", "Pod was rejected: forbidden sysctl: a", "SysctlForbidden: forbidden sysctl: a"),
-        ("NodePorts", "Pod was rejected: Predicate NodePorts failed", "NodePorts: Predicate NodePorts failed"),
+        (
+            "SysctlForbidden",
+            "Pod was rejected: forbidden sysctl: a",
+            "SysctlForbidden: forbidden sysctl: a",
+        ),
+        (
+            "NodePorts",
+            "Pod was rejected: Predicate NodePorts failed",
+            "NodePorts: Predicate NodePorts failed",
+        ),
         ("SomethingNew", "Pod was rejected: ", "SomethingNew"),
-        ("OutOfcpu", "Node didn't have enough resource: cpu", "OutOfcpu: Node didn't have enough resource: cpu"),
+        (
+            "OutOfcpu",
+            "Node didn't have enough resource: cpu",
+            "OutOfcpu: Node didn't have enough resource: cpu",
+        ),
         ("Evicted", "Pod was evicted in response to imminent node shutdown.", ""),
         ("", "it was rejected", ""),
     ],
 )
-def test_a_rejection_is_known_by_how_the_kubelet_begins(reason: str, message: str, rejection: str) -> None:
-    """B6: all of them begin alike, whatever their reason; known reasons do for kubelets that did not yet."""
+def test_a_rejection_is_known_by_how_the_kubelet_begins(
+    reason: str, message: str, rejection: str
+) -> None:
+    """B6: all of them begin alike, whatever their reason; known reasons do for kubelets that did
+    not yet.
+    """
     bound = pod(annotations={"scheduling.k8s.io/group-name": "g"})
     for phase, expected in (("Failed", rejection), ("Running", "")):
         status = {"phase": phase, "reason": reason, "message": message}
@@ -364,15 +466,24 @@ def test_a_rejection_is_known_by_how_the_kubelet_begins(reason: str, message: st
 @pytest.mark.parametrize(
     ("spec", "selector"),
     [
-        ({"selector": {"app": "web", "tier": "front"}, "type": "LoadBalancer"}, {("app", "web"), ("tier", "front")}),
+        (
+            {"selector": {"app": "web", "tier": "front"}, "type": "LoadBalancer"},
+            {("app", "web"), ("tier", "front")},
+        ),
         ({"selector": {}}, None),
         ({"selector": None}, None),
         ({"externalName": "example.com"}, None),
     ],
 )
-def test_a_service_is_the_labels_that_it_selects(spec: Any, selector: set[tuple[str, str]] | None) -> None:
+def test_a_service_is_the_labels_that_it_selects(
+    spec: Any, selector: set[tuple[str, str]] | None
+) -> None:
     """As in kube-scheduler, a Service without a selector selects no pod."""
-    body = {"metadata": {"name": "s", "namespace": "ns", "labels": {"a": "b"}}, "spec": spec, "status": {"x": 1}}
+    body = {
+        "metadata": {"name": "s", "namespace": "ns", "labels": {"a": "b"}},
+        "spec": spec,
+        "status": {"x": 1},
+    }
     found = decode_service(msgspec.json.decode(json.dumps(body), type=WireService))
     assert found == (Service("ns", "s", frozenset(selector)) if selector else None)
 

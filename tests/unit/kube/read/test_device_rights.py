@@ -31,7 +31,9 @@ class Site:
 
 
 async def test_the_right_is_taken_away_and_given_back_while_it_runs() -> None:
-    """Each change is reported once, with what is missing; an API server that is away changes nothing."""
+    """Each change is reported once, with what is missing; an API server that is away changes
+    nothing.
+    """
     site, clock = Site(), FakeTime()
     said: list[str] = []
     rights = DeviceRights(FakeRequests(site.answer), clock.runtime(said.append), asks=True)
@@ -52,8 +54,11 @@ async def test_the_right_is_taken_away_and_given_back_while_it_runs() -> None:
     await clock.advance(ASK_EVERY_S)
     assert (rights.granted.is_set(), rights.denied.is_set()) == (True, False)
     assert said == [
-        "No devices are allocated to resource claims. The scheduler may not list resourceslices in resource.k8s.io; "
-        "watch resourceslices in resource.k8s.io: apply manifests/rbac-devices.yaml.",
+        (
+            "No devices are allocated to resource claims. The scheduler may not list resourceslices"
+            " in resource.k8s.io; watch resourceslices in resource.k8s.io: apply"
+            " manifests/rbac-devices.yaml."
+        ),
         "Devices are allocated to resource claims from now on.",
     ]
     running.cancel()
@@ -71,5 +76,12 @@ async def test_where_slices_are_not_served(*, asks: bool) -> None:
     await clock.advance(ASK_EVERY_S * 3)
     assert rights.denied.is_set() == asks
     assert bool(requests.sent) == asks
-    assert said == ["No devices are allocated to resource claims. The API server does not serve ResourceSlices."] * asks
+    assert (
+        said
+        == [
+            "No devices are allocated to resource claims. The API server does not serve"
+            " ResourceSlices."
+        ]
+        * asks
+    )
     running.cancel()

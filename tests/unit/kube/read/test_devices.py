@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from gangsched.kube.read.decode import DecodeFault
-from gangsched.kube.read.devices import decode_device_claim, decode_device_class, decode_slice, decode_taint_rule
+from gangsched.kube.read.devices import (
+    decode_device_claim,
+    decode_device_class,
+    decode_slice,
+    decode_taint_rule,
+)
 from gangsched.model.devices import DeviceResult
 from gangsched.model.objects import Taint
 
@@ -34,9 +39,19 @@ def claim(exactly: dict[str, Any], **devices: Any) -> dict[str, Any]:
         ({"attributes": {"a": {"string": "x"}}, "bindsToNode": True, "nodeName": "n"}, ""),
         ({"attributes": {"a": {"strings": ["x"]}}}, "attribute a of kind strings"),
         ({"nodeAllocatableResources": {"cpu": {}}}, "nodeAllocatableResources"),
-        ({"capacity": {"m": {"value": "1", "requestPolicy": {"validRange": {"min": "1", "odd": True}}}}}, "odd"),
+        (
+            {
+                "capacity": {
+                    "m": {"value": "1", "requestPolicy": {"validRange": {"min": "1", "odd": True}}}
+                }
+            },
+            "odd",
+        ),
         ({"colour": "red"}, "colour"),
-        ({"consumesCounters": [{"counterSet": "c", "counters": {}, "exclusive": True}]}, "exclusive"),
+        (
+            {"consumesCounters": [{"counterSet": "c", "counters": {}, "exclusive": True}]},
+            "exclusive",
+        ),
     ],
 )
 def test_what_is_not_known_of_a_device_is_named(device: dict[str, Any], unknown: str) -> None:
@@ -72,7 +87,10 @@ def test_what_is_not_known_of_a_claim_is_named(wire: dict[str, Any], unknown: st
     [
         ({"derivedAttributes": [{"name": "a"}]}, "derivedAttributes"),
         ({"selectors": [{"rego": {}}]}, "selector #0 of kind none"),
-        ({"selectors": [{"cel": {"expression": "true", "version": 2}}]}, "selector #0 of kind version"),
+        (
+            {"selectors": [{"cel": {"expression": "true", "version": 2}}]},
+            "selector #0 of kind version",
+        ),
         ({"allocationMode": "Most"}, "allocation mode Most"),
         ({"capacity": {"requests": {}, "limits": {"m": "1"}}}, "limits"),
     ],
@@ -81,7 +99,9 @@ def test_what_is_not_known_of_a_request_is_named(exactly: dict[str, Any], unknow
     """A2: such a claim is refused, also where the field is one of an alternative."""
     assert decode_device_claim(claim(exactly)).requests[0][0].unknown == unknown
     wire = claim({})
-    wire["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": [{"name": "s", **exactly}]}]
+    wire["spec"]["devices"]["requests"] = [
+        {"name": "r", "firstAvailable": [{"name": "s", **exactly}]}
+    ]
     (alternative,) = decode_device_claim(wire).requests[0]
     assert (alternative.full_name, alternative.unknown) == ("r/s", unknown)
 
@@ -103,10 +123,15 @@ def test_results_and_rules() -> None:
     )
     taint = {"key": "k", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
     none, every = (
-        decode_taint_rule({"metadata": {"name": "t"}, "spec": {"taint": taint, **more}}) for more in NO_SELECTORS
+        decode_taint_rule({"metadata": {"name": "t"}, "spec": {"taint": taint, **more}})
+        for more in NO_SELECTORS
     )
     assert (none.driver, every.driver, every.taint) == ("", None, Taint("k", "", "NoSchedule"))
-    spec = {"selectors": [{"cel": {"expression": "true"}}], "config": [{}], "extendedResourceName": "x/gpu"}
+    spec = {
+        "selectors": [{"cel": {"expression": "true"}}],
+        "config": [{}],
+        "extendedResourceName": "x/gpu",
+    }
     found = decode_device_class({"metadata": {"name": "gpu"}, "spec": spec})
     assert (found.selectors, found.extended_resource, found.unknown) == (("true",), "x/gpu", "")
 
@@ -116,4 +141,6 @@ def test_what_cannot_be_read_names_the_object() -> None:
     with pytest.raises(DecodeFault, match="The resource slice s cannot be understood"):
         decode_slice(part(capacity={"m": {"value": "much"}}))
     with pytest.raises(DecodeFault, match="The resource claim c cannot be understood"):
-        decode_device_claim({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r"}]}}})
+        decode_device_claim(
+            {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r"}]}}}
+        )

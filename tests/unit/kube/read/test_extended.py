@@ -24,8 +24,15 @@ X, CLASS = "example.com/x", "deviceclass.resource.kubernetes.io/c"
 
 def container(name: str, *, always: Any = False, **requests: int) -> dict[str, Any]:
     """A container, or a sidecar; `x` is the resource, `y` a second one."""
-    named = {{"x": X, "y": "example.com/y", "cls": CLASS}.get(key, key): str(n) for key, n in requests.items()}
-    return {"name": name, "resources": {"requests": named}, **({"restartPolicy": "Always"} if always else {})}
+    named = {
+        {"x": X, "y": "example.com/y", "cls": CLASS}.get(key, key): str(n)
+        for key, n in requests.items()
+    }
+    return {
+        "name": name,
+        "resources": {"requests": named},
+        **({"restartPolicy": "Always"} if always else {}),
+    }
 
 
 def read(*containers: dict[str, Any], inits: tuple[dict[str, Any], ...] = (), **fields: Any) -> Pod:
@@ -38,24 +45,42 @@ def read(*containers: dict[str, Any], inits: tuple[dict[str, Any], ...] = (), **
 
 
 def test_each_container_requests_its_own() -> None:
-    """The request is named after the container and the place of the resource among all that it requests, zeros too."""
-    found = read(container("a", cpu=1, x=2), container("b", x=1, y=3, memory=0), container("c", cpu=1)).shape.extended
+    """The request is named after the container and the place of the resource among all that it
+    requests, zeros too.
+    """
+    found = read(
+        container("a", cpu=1, x=2), container("b", x=1, y=3, memory=0), container("c", cpu=1)
+    ).shape.extended
     assert found == (
         ExtendedResource(
             X,
             (("container-0-request-1", 2), ("container-1-request-0", 1)),
             (("a", "container-0-request-1"), ("b", "container-1-request-0")),
         ),
-        ExtendedResource("example.com/y", (("container-1-request-1", 3),), (("b", "container-1-request-1"),)),
+        ExtendedResource(
+            "example.com/y", (("container-1-request-1", 3),), (("b", "container-1-request-1"),)
+        ),
     )
 
 
 def test_init_containers_use_what_later_containers_have() -> None:
-    """Those that end before others start share one request for what they need beyond those of later containers."""
-    inits = (container("i0", x=5), container("side", always=True, x=1), container("i1", x=3), container("i2", x=1))
+    """Those that end before others start share one request for what they need beyond those of later
+    containers.
+    """
+    inits = (
+        container("i0", x=5),
+        container("side", always=True, x=1),
+        container("i1", x=3),
+        container("i2", x=1),
+    )
     (found,) = read(container("main", x=2), inits=inits).shape.extended
-    # i0 may use the sidecar's and main's 3, so it needs 2 more; i1 may use main's 2, so it needs 1 more, which i0 has.
-    assert dict(found.requests) == {"container-0-request-0": 2, "container-1-request-0": 1, "container-4-request-0": 2}
+    # i0 may use the sidecar's and main's 3, so it needs 2 more; i1 may use main's 2, so it needs 1
+    # more, which i0 has.
+    assert dict(found.requests) == {
+        "container-0-request-0": 2,
+        "container-1-request-0": 1,
+        "container-4-request-0": 2,
+    }
     assert found.users == (
         ("side", "container-1-request-0"),
         ("main", "container-4-request-0"),
@@ -77,7 +102,9 @@ def test_which_resources_may_be_served() -> None:
 
 
 def test_shapes_differ_by_the_names_of_such_containers() -> None:
-    """Which the claim's users are; other pods share their shapes, whatever their containers are called."""
+    """Which the claim's users are; other pods share their shapes, whatever their containers are
+    called.
+    """
     table = ShapeTable()
 
     def of(name: str, **requests: int) -> object:
@@ -104,7 +131,9 @@ def test_a_claim_that_was_made_is_in_the_status() -> None:
 
 @pytest.mark.parametrize("extends", [True, False])
 def test_when_devices_are_read(*, extends: bool) -> None:
-    """Classes once a pod requests an extended resource, devices once a class serves one; order does not matter."""
+    """Classes once a pod requests an extended resource, devices once a class serves one; order does
+    not matter.
+    """
     plain, some = read(container("a", cpu=1)), read(container("a", x=1))
     serving, other = DeviceClass("c", (), X), DeviceClass("d", (), "example.com/z")
     for first, second in (((some,), (serving,)), ((serving,), (some,))):
@@ -124,10 +153,15 @@ def test_when_devices_are_read(*, extends: bool) -> None:
 
 
 def test_many_containers_are_read_in_linear_time() -> None:
-    """I8: four times as many containers, each with a resource of its own, take about four times as long."""
+    """I8: four times as many containers, each with a resource of its own, take about four times as
+    long.
+    """
     took_s = []
     for number in (500, 2_000):
-        each = [Container(name=f"c{i}", resources=Resources(requests={f"example.com/r{i}": 1})) for i in range(number)]
+        each = [
+            Container(name=f"c{i}", resources=Resources(requests={f"example.com/r{i}": 1}))
+            for i in range(number)
+        ]
         spec = PodSpec(containers=each)
         tries = []
         for _ in range(5):

@@ -19,12 +19,26 @@ from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, Pod, PodGroup, Service
 from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
-from tests.unit.kube.fakes import FakeTime, bookmark, compact, line, node, page, pod, says, serving, status, streams
+from tests.unit.kube.fakes import (
+    FakeTime,
+    bookmark,
+    compact,
+    line,
+    node,
+    page,
+    pod,
+    says,
+    serving,
+    status,
+    streams,
+)
 
 REQUIRED = ("/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces")
 
 
-async def test_what_was_read_before_anybody_took_it_comes_first_and_in_order(tmp_path: Path) -> None:
+async def test_what_was_read_before_anybody_took_it_comes_first_and_in_order(
+    tmp_path: Path,
+) -> None:
     """Lists and lines from before `deliver_to` reach the sink once, before what comes later."""
     told: list[Message] = []
     async with serving(tmp_path) as (server, client):
@@ -32,7 +46,9 @@ async def test_what_was_read_before_anybody_took_it_comes_first_and_in_order(tmp
         server.will("GET", "/api/v1/nodes", says(page(node("n"), rv="5")))
         server.will("GET", "/api/v1/namespaces", says(page(rv="5")))
         server.will("WATCH", "/api/v1/pods", streams(line("ADDED", pod("b", rv="6")), hold=True))
-        informers = Informers(client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0)
+        informers = Informers(
+            client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0
+        )
         assert {"pods", "nodes", "namespaces", "podgroups"} < set(informers.waiting_for())
         running = asyncio.create_task(informers.run())
         async with asyncio.timeout(10):
@@ -50,12 +66,17 @@ async def test_what_was_read_before_anybody_took_it_comes_first_and_in_order(tmp
         running.cancel()
         await asyncio.wait({running})
     of_pods = [
-        message for message in told if Pod in {getattr(message, "kind", None), type(getattr(message, "item", None))}
+        message
+        for message in told
+        if Pod in {getattr(message, "kind", None), type(getattr(message, "item", None))}
     ]
     assert [type(message) for message in of_pods] == [Replaced, Applied, Gone]
     assert {Node, Namespace} < {message.kind for message in told if isinstance(message, Replaced)}
-    # A daemon that begins anew hears of all that is there, then of what comes, and of nothing that is gone.
-    (listed,) = [message for message in late if isinstance(message, Replaced) and message.kind is Pod]
+    # A daemon that begins anew hears of all that is there, then of what comes, and of nothing that
+    # is gone.
+    (listed,) = [
+        message for message in late if isinstance(message, Replaced) and message.kind is Pod
+    ]
     assert [each.name for each in listed.items] == ["b"]
     assert [message.item.name for message in late if isinstance(message, Applied)] == ["c"]
     kinds = [message.kind for message in late if isinstance(message, Replaced | Unread)]
@@ -69,7 +90,9 @@ def told_at_first(told: list[Message]) -> list[object]:
 
 
 async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> None:
-    """Everything is read once every resource is listed or refused; what of storage is refused is said to be unread."""
+    """Everything is read once every resource is listed or refused; what of storage is refused is
+    said to be unread.
+    """
     said: list[Message] = []
     messages: list[str] = []
     forbidden = says(status(403, "Forbidden", "claims are forbidden"), 403)
@@ -82,7 +105,10 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
             server.will("GET", path, says(page()))
             server.will("WATCH", path, streams(hold=True))
         informers = Informers(
-            client, runtime=Runtime(warn=messages.append), restore_signals=lambda: None, sweep_every_s=60.0
+            client,
+            runtime=Runtime(warn=messages.append),
+            restore_signals=lambda: None,
+            sweep_every_s=60.0,
         )
         informers.deliver_to(said.append)
         assert {resource.name for resource in resources.STORAGE} < set(informers.waiting_for())
@@ -96,7 +122,11 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
         assert Unread(Service) in said
         read = {message.kind for message in said if isinstance(message, Replaced)}
         assert read == {Pod, Node, Namespace, Volume, StorageClass, CsiNode}
-        unserved = {message.api_group for message in said if isinstance(message, Unread) and message.kind is PodGroup}
+        unserved = {
+            message.api_group
+            for message in said
+            if isinstance(message, Unread) and message.kind is PodGroup
+        }
         assert unserved == set(DIALECTS)
         sentences = sorted(messages)  # an API that is not served is no trouble
         assert [sentence.split(":")[0] for sentence in sentences] == [
@@ -113,14 +143,21 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
 
 
 async def test_budgets_that_may_be_read_later_are_told(tmp_path: Path) -> None:
-    """V26: the right may come while the daemon runs, and a server without policy/v1 may learn it; 404 is no trouble."""
+    """V26: the right may come while the daemon runs, and a server without policy/v1 may learn it;
+    404 is no trouble.
+    """
     said: list[Message] = []
     messages: list[str] = []
     path = resources.DISRUPTION_BUDGETS.path
     clock = FakeTime()
     async with serving(tmp_path) as (server, client):
-        body = {"metadata": {"name": "w", "namespace": "ns", "generation": 1}, "spec": {"selector": {}}}
-        server.will("GET", path, says(status(404, "NotFound", "no policy/v1"), 404), says(page(body)))
+        body = {
+            "metadata": {"name": "w", "namespace": "ns", "generation": 1},
+            "spec": {"selector": {}},
+        }
+        server.will(
+            "GET", path, says(status(404, "NotFound", "no policy/v1"), 404), says(page(body))
+        )
         server.will("WATCH", path, streams(hold=True))
         reader = store.Store(resources.DISRUPTION_BUDGETS, said.append, messages.append)
         unread = Unread(PodDisruptionBudget)
@@ -139,7 +176,9 @@ async def test_budgets_that_may_be_read_later_are_told(tmp_path: Path) -> None:
                 await asyncio.sleep(0.001)
         task.cancel()
         await asyncio.wait({task})
-    assert said[1:] == [Replaced(PodDisruptionBudget, (PodDisruptionBudget(namespace="ns", name="w", selector=()),))]
+    assert said[1:] == [
+        Replaced(PodDisruptionBudget, (PodDisruptionBudget(namespace="ns", name="w", selector=()),))
+    ]
     assert messages == []
 
 
@@ -148,7 +187,11 @@ async def test_nobody_reads_budgets_without_preemption(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, client):
         reads = [
             Informers(
-                client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0, disruption_budgets=asked
+                client,
+                runtime=Runtime(),
+                restore_signals=lambda: None,
+                sweep_every_s=60.0,
+                disruption_budgets=asked,
             )
             for asked in (True, False)
         ]
@@ -159,7 +202,13 @@ async def test_nobody_reads_budgets_without_preemption(tmp_path: Path) -> None:
 async def test_nobody_reads_services_where_nothing_is_spread(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, client):
         reads = [
-            Informers(client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0, services=asked)
+            Informers(
+                client,
+                runtime=Runtime(),
+                restore_signals=lambda: None,
+                sweep_every_s=60.0,
+                services=asked,
+            )
             for asked in (True, False)
         ]
     with_them, without = (set(informers.stores) for informers in reads)
@@ -173,7 +222,9 @@ async def test_the_right_to_services_is_missed_once_and_used_when_it_comes(tmp_p
     path, clock = resources.SERVICES.path, FakeTime()
     async with serving(tmp_path) as (server, client):
         body = {"metadata": {"name": "s", "namespace": "ns"}, "spec": {"selector": {"app": "web"}}}
-        server.will("GET", path, *[says(status(403, "Forbidden", "no services"), 403)] * 4, says(page(body)))
+        server.will(
+            "GET", path, *[says(status(403, "Forbidden", "no services"), 403)] * 4, says(page(body))
+        )
         server.will("WATCH", path, streams(hold=True))
         reader = store.Store(resources.SERVICES, said.append, messages.append)
         reflector = Reflector(
@@ -190,20 +241,30 @@ async def test_the_right_to_services_is_missed_once_and_used_when_it_comes(tmp_p
         task.cancel()
         await asyncio.wait({task})
     assert said[:-1] == [Unread(Service)] * 4
-    assert [message.split(":")[0] for message in messages] == ["Cannot follow services", "Following services again."]
+    assert [message.split(":")[0] for message in messages] == [
+        "Cannot follow services",
+        "Following services again.",
+    ]
 
 
 def test_ten_thousand_budgets_are_listed_page_by_page() -> None:
-    """V7: each is told once before the list is whole, and the list then says that nothing is missing."""
+    """V7: each is told once before the list is whole, and the list then says that nothing is
+    missing.
+    """
     said: list[Message] = []
     reader = store.Store(resources.DISRUPTION_BUDGETS, said.append, silent)
     bodies = [
-        {"metadata": {"name": f"w{number}", "namespace": f"ns{number % 7}"}, "spec": {"selector": {}}}
+        {
+            "metadata": {"name": f"w{number}", "namespace": f"ns{number % 7}"},
+            "spec": {"selector": {}},
+        }
         for number in range(10_000)
     ]
     for start in range(0, 10_000, 500):
         token = "more" if start < 9_500 else ""
-        reader.add_page(json.dumps(page(*bodies[start : start + 500], rv="5", token=token)).encode())
+        reader.add_page(
+            json.dumps(page(*bodies[start : start + 500], rv="5", token=token)).encode()
+        )
     assert len(said) == 10_001
     assert isinstance(said[-1], Replaced)
     assert len(said[-1].items) == 10_000
@@ -227,7 +288,9 @@ class Told:
 
 
 async def test_when_a_resource_was_last_heard_of_is_known() -> None:
-    """A list, and each line that comes, bookmarks too, show that the API server still talks to us; time does not."""
+    """A list, and each line that comes, bookmarks too, show that the API server still talks to us;
+    time does not.
+    """
     clock, client, messages = FakeTime(), Told(), list[Message]()
     reader = Store(resources.pods(ShapeTable()), messages.append, lambda _: None)
     reflector = Reflector(client, reader, runtime=Runtime(now=clock.now, sleep=clock.sleep))
@@ -250,7 +313,10 @@ async def test_nobody_waits_to_hear_of_what_is_refused() -> None:
     client.refused = True
     reader = Store(resources.pods(ShapeTable()), lambda _: None, lambda _: None)
     reflector = Reflector(
-        client, reader, runtime=Runtime(now=clock.now, sleep=clock.sleep), refused=lambda forbidden: refusals.append(1)
+        client,
+        reader,
+        runtime=Runtime(now=clock.now, sleep=clock.sleep),
+        refused=lambda forbidden: refusals.append(1),
     )
     reflector.heard_s = 900.0
     task = asyncio.create_task(reflector.run())

@@ -1,4 +1,6 @@
-"""Decoding of what a pod says about other pods: ports, inter-pod affinity, topology spread, namespaces."""
+"""Decoding of what a pod says about other pods: ports, inter-pod affinity, topology spread,
+namespaces.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import pytest
 from gangsched.kube.read.decode import decode_namespace, decode_pod
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.wire import WireNamespace, WirePod
-from gangsched.model.inter_pod import HostPort, InterPodConstraints, PodTerm, Requirement, Spread, WeightedPodTerm
+from gangsched.model.inter_pod import (
+    HostPort,
+    InterPodConstraints,
+    PodTerm,
+    Requirement,
+    Spread,
+    WeightedPodTerm,
+)
 from gangsched.model.objects import Namespace, Pod
 from tests.unit.kube.fakes import pod
 
@@ -34,18 +43,38 @@ def inter_pod(spec: dict[str, Any]) -> InterPodConstraints | None:
 
 
 def test_plain_pod_has_no_ties() -> None:
-    """The fast path: ports of the container only, empty lists and node affinity tie a pod to nobody."""
+    """The fast path: ports of the container only, empty lists and node affinity tie a pod to
+    nobody.
+    """
     assert inter_pod({}) is None
-    assert inter_pod({"containers": [{"name": "c", "ports": [{"containerPort": 80, "protocol": "TCP"}]}]}) is None
-    assert inter_pod({"affinity": {"podAffinity": {}, "nodeAffinity": {}}, "topologySpreadConstraints": []}) is None
+    assert (
+        inter_pod(
+            {"containers": [{"name": "c", "ports": [{"containerPort": 80, "protocol": "TCP"}]}]}
+        )
+        is None
+    )
+    assert (
+        inter_pod(
+            {"affinity": {"podAffinity": {}, "nodeAffinity": {}}, "topologySpreadConstraints": []}
+        )
+        is None
+    )
 
 
 def test_host_ports_of_containers_and_sidecars() -> None:
-    """A sidecar's host port counts, a plain init container's does not; no address means every address."""
-    sidecar = {"name": "s", "restartPolicy": "Always", "ports": [{"hostPort": 2, "hostIP": "10.0.0.1"}]}
+    """A sidecar's host port counts, a plain init container's does not; no address means every
+    address.
+    """
+    sidecar = {
+        "name": "s",
+        "restartPolicy": "Always",
+        "ports": [{"hostPort": 2, "hostIP": "10.0.0.1"}],
+    }
     found = inter_pod(
         {
-            "containers": [{"name": "c", "ports": [{"hostPort": 1, "protocol": "UDP"}, {"containerPort": 9}]}],
+            "containers": [
+                {"name": "c", "ports": [{"hostPort": 1, "protocol": "UDP"}, {"containerPort": 9}]}
+            ],
             "initContainers": [{"name": "i", "ports": [{"hostPort": 3}]}, sidecar],
         }
     )
@@ -53,15 +82,30 @@ def test_host_ports_of_containers_and_sidecars() -> None:
 
 
 def test_affinity_terms() -> None:
-    """Required and preferred terms, namespaces and selectors; null selects nothing and {} everything."""
-    term = {"topologyKey": "zone", "labelSelector": APP, "namespaces": ["b", "a"], "namespaceSelector": {}}
+    """Required and preferred terms, namespaces and selectors; null selects nothing and {}
+    everything.
+    """
+    term = {
+        "topologyKey": "zone",
+        "labelSelector": APP,
+        "namespaces": ["b", "a"],
+        "namespaceSelector": {},
+    }
     found = inter_pod(
         {
             "affinity": {
-                "podAffinity": {REQUIRED: [term], PREFERRED: [{"weight": 7, "podAffinityTerm": term}]},
+                "podAffinity": {
+                    REQUIRED: [term],
+                    PREFERRED: [{"weight": 7, "podAffinityTerm": term}],
+                },
                 "podAntiAffinity": {
                     REQUIRED: [{"topologyKey": "host"}],
-                    PREFERRED: [{"weight": 3, "podAffinityTerm": {"topologyKey": "host", "labelSelector": {}}}],
+                    PREFERRED: [
+                        {
+                            "weight": 3,
+                            "podAffinityTerm": {"topologyKey": "host", "labelSelector": {}},
+                        }
+                    ],
                 },
             }
         }
@@ -75,7 +119,9 @@ def test_affinity_terms() -> None:
 
 
 def test_spread_constraints() -> None:
-    """Hard and soft constraints apart, with kube-scheduler's defaults: minDomains 1, honor affinity, ignore taints."""
+    """Hard and soft constraints apart, with kube-scheduler's defaults: minDomains 1, honor
+    affinity, ignore taints.
+    """
     full = {
         "topologyKey": "zone",
         "maxSkew": 2,
@@ -86,7 +132,12 @@ def test_spread_constraints() -> None:
         "nodeAffinityPolicy": "Ignore",
         "nodeTaintsPolicy": "Honor",
     }
-    soft = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": APP}
+    soft = {
+        "topologyKey": "zone",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": APP,
+    }
     assert inter_pod({"topologySpreadConstraints": [full, soft]}) == InterPodConstraints(
         spread=(
             Spread(
@@ -106,7 +157,9 @@ def test_spread_constraints() -> None:
 @pytest.mark.parametrize("replica", ["0", "1"])
 def test_members_that_differ_in_labels_only_share_a_shape(replica: str) -> None:
     """Replica indices must not break up a gang's shape, with ties or without."""
-    spec = {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "host", "labelSelector": APP}]}}}
+    spec = {
+        "affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "host", "labelSelector": APP}]}}
+    }
     shapes = ShapeTable()
     first = decoded(spec, shapes, labels={"app": "a"})
     assert decoded(spec, shapes, labels={"app": "a", "index": replica}).shape is first.shape
@@ -114,5 +167,7 @@ def test_members_that_differ_in_labels_only_share_a_shape(replica: str) -> None:
 
 def test_namespace_labels() -> None:
     """Of a namespace only the labels are kept."""
-    wire = msgspec.json.decode(b'{"metadata": {"name": "n", "labels": {"team": "x"}}}', type=WireNamespace)
+    wire = msgspec.json.decode(
+        b'{"metadata": {"name": "n", "labels": {"team": "x"}}}', type=WireNamespace
+    )
     assert decode_namespace(wire) == Namespace("n", {"team": "x"})

@@ -22,8 +22,19 @@ API = "/apis/scheduling.x-k8s.io"
 POD_GROUPS = f"{API}/v1alpha1/podgroups"
 FOR_S = 1.5
 VERBS = ["list", "patch", "watch"]
-NAMESPACES = {"name": "namespaces", "singularName": "namespace", "kind": "Namespace", "namespaced": False}
-RESOURCE = {"name": "podgroups", "singularName": "podgroup", "kind": "PodGroup", "namespaced": True, "verbs": VERBS}
+NAMESPACES = {
+    "name": "namespaces",
+    "singularName": "namespace",
+    "kind": "Namespace",
+    "namespaced": False,
+}
+RESOURCE = {
+    "name": "podgroups",
+    "singularName": "podgroup",
+    "kind": "PodGroup",
+    "namespaced": True,
+    "verbs": VERBS,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -43,14 +54,20 @@ def serve_pod_groups(server: FakeServer, *watches: Handler) -> None:
     server.will("GET", "/api/v1", says({"groupVersion": "v1", "resources": [NAMESPACES]}))
     server.will("GET", "/apis", says({"groups": [group]}))
     server.will("GET", API, says(group))
-    server.will("GET", f"{API}/v1alpha1", says({"groupVersion": version["groupVersion"], "resources": [RESOURCE]}))
+    server.will(
+        "GET",
+        f"{API}/v1alpha1",
+        says({"groupVersion": version["groupVersion"], "resources": [RESOURCE]}),
+    )
     server.will("GET", POD_GROUPS, says(page(rv="5")))
     server.will("WATCH", POD_GROUPS, *watches)
 
 
 async def listen(server: FakeServer, client: ApiClient, seconds: float) -> None:
     """Follow PodGroups for so long, from the first watch on."""
-    informer = PodGroupInformer(client, lambda message: None, runtime=Runtime(), api_groups=("scheduling.x-k8s.io",))
+    informer = PodGroupInformer(
+        client, lambda message: None, runtime=Runtime(), api_groups=("scheduling.x-k8s.io",)
+    )
     task = asyncio.create_task(informer.run())
     async with asyncio.timeout(20):
         while not server.queries("WATCH", POD_GROUPS):  # noqa: ASYNC110
@@ -70,7 +87,9 @@ async def listen(server: FakeServer, client: ApiClient, seconds: float) -> None:
     ids=["401", "ends", "410 line"],
 )
 async def test_no_answer_makes_a_storm_of_watches(tmp_path: Path, answer: Handler) -> None:
-    """Whatever the server answers, kopf and the plain watch open a watch at most once a second each."""
+    """Whatever the server answers, kopf and the plain watch open a watch at most once a second
+    each.
+    """
     async with serving(tmp_path) as (server, client):
         serve_pod_groups(server, answer)
         await listen(server, client, FOR_S / 3)
@@ -99,17 +118,29 @@ async def test_after_a_401_the_token_is_read_again_first(tmp_path: Path) -> None
 
 
 async def test_a_line_is_not_kept_by_who_handled_it(tmp_path: Path) -> None:
-    """kopf's worker of an object ends soon after its last line; at ten PodGroups a second fifty would be there."""
-    added = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
+    """kopf's worker of an object ends soon after its last line; at ten PodGroups a second fifty
+    would be there.
+    """
+    added = {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "spec": {"minMember": 2},
+    }
     added |= {"metadata": {"name": "g", "namespace": "ns", "uid": "u", "resourceVersion": "6"}}
 
     def workers() -> list[str]:
-        return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("worker for")]
+        return [
+            task.get_name()
+            for task in asyncio.all_tasks()
+            if task.get_name().startswith("worker for")
+        ]
 
     seen: list[Message] = []
     async with serving(tmp_path) as (server, client):
         serve_pod_groups(server, streams(line("ADDED", added), hold=True))
-        informer = PodGroupInformer(client, seen.append, runtime=Runtime(), api_groups=("scheduling.x-k8s.io",))
+        informer = PodGroupInformer(
+            client, seen.append, runtime=Runtime(), api_groups=("scheduling.x-k8s.io",)
+        )
         task = asyncio.create_task(informer.run())
         async with asyncio.timeout(20):
             while not workers():  # noqa: ASYNC110
@@ -124,11 +155,13 @@ async def test_a_line_is_not_kept_by_who_handled_it(tmp_path: Path) -> None:
 
 
 def test_generated_clients_are_not_loaded() -> None:
-    """Whoever listens with kopf has none of the generated models, with our credentials read before or not."""
+    """Whoever listens with kopf has none of the generated models, with our credentials read before
+    or not.
+    """
     for first in ("", "from gangsched.kube.http.credentials import Credentials; "):
         said = printed_by(
-            f"import sys; {first}from gangsched.kube.read import kopf_watch; "
-            "print('kopf' in sys.modules, [name for name in sys.modules if '.client.models' in name][:3])"
+            f"import sys; {first}from gangsched.kube.read import kopf_watch; print('kopf' in"
+            " sys.modules, [name for name in sys.modules if '.client.models' in name][:3])"
         )
         assert said == "True []"
 
@@ -136,9 +169,10 @@ def test_generated_clients_are_not_loaded() -> None:
 def test_whole_package_can_be_imported_afterwards() -> None:
     """Who needs the client libraries still gets them, with the same Configuration."""
     said = printed_by(
-        "from gangsched.kube.http import sdk; from gangsched.kube.read.kopf_watch import kopf; "
-        "import kubernetes_asyncio as k; print(k.client.CoreV1Api.__name__, k.client.ApiClient.__name__, "
-        "k.client.Configuration is sdk.Configuration, kopf.OperatorRegistry.__name__)"
+        "from gangsched.kube.http import sdk; from gangsched.kube.read.kopf_watch import kopf;"
+        " import kubernetes_asyncio as k; print(k.client.CoreV1Api.__name__,"
+        " k.client.ApiClient.__name__, k.client.Configuration is sdk.Configuration,"
+        " kopf.OperatorRegistry.__name__)"
     )
     assert said == "CoreV1Api ApiClient True OperatorRegistry"
 

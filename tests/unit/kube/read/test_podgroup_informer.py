@@ -1,4 +1,6 @@
-"""The PodGroup informer: what it hears before kopf listens, and when it believes that an API group is gone."""
+"""The PodGroup informer: what it hears before kopf listens, and when it believes that an API group
+is gone.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,13 @@ ABSENT = ApiFault(404, "NotFound", "the server could not find the requested reso
 NATIVE = "/apis/scheduling.k8s.io"
 PRIORITY_CLASSES, POD_GROUPS = {"name": "priorityclasses"}, {"name": "podgroups"}
 SERVED: dict[str, Any] = {
-    # Kubernetes 1.37 with two versions of native gangs switched on: the group's own first version has none.
+    # Kubernetes 1.37 with two versions of native gangs switched on: the group's own first version
+    # has none.
     NATIVE: {"versions": [{"version": "v1"}, {"version": "v1beta1"}, {"version": "v1alpha3"}]},
     f"{NATIVE}/v1": {"resources": [PRIORITY_CLASSES]},
-    f"{NATIVE}/v1beta1": {"resources": [{"name": "workloads"}, POD_GROUPS, {"name": "podgroups/status"}]},
+    f"{NATIVE}/v1beta1": {
+        "resources": [{"name": "workloads"}, POD_GROUPS, {"name": "podgroups/status"}]
+    },
     f"{NATIVE}/v1alpha3": {"resources": [{"name": "compositepodgroups"}, POD_GROUPS]},
     API: {"versions": [{"version": "v1alpha1"}]},
     f"{API}/v1alpha1": {"resources": [{"name": "podgroups"}]},
@@ -42,11 +47,16 @@ SERVED: dict[str, Any] = {
 
 def pod_group(name: str, rv: int) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": str(rv)}
-    return {"metadata": metadata | {"creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"minMember": 2}}
+    return {
+        "metadata": metadata | {"creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"minMember": 2},
+    }
 
 
 class Server:
-    """An API server that lists one PodGroup at version 5, whose watch says what a test puts into `lines`."""
+    """An API server that lists one PodGroup at version 5, whose watch says what a test puts into
+    `lines`.
+    """
 
     def __init__(self) -> None:
         self.is_served = True
@@ -138,7 +148,9 @@ class Following:
         for message in self.messages:
             match message:
                 case Replaced(items=items):
-                    known = {found.uid: found.name for found in items if isinstance(found, PodGroup)}
+                    known = {
+                        found.uid: found.name for found in items if isinstance(found, PodGroup)
+                    }
                 case Applied(item=PodGroup() as found):
                     known[found.uid] = found.name
                 case Gone(uid=uid):
@@ -162,14 +174,20 @@ async def following(api_group: str = GROUP) -> AsyncIterator[Following]:
 async def test_native_pod_groups_are_read_in_the_first_version_that_has_them() -> None:
     """Of Kubernetes 1.37 that is v1beta1, before v1alpha3; v1 has only PriorityClasses."""
     async with following("scheduling.k8s.io") as run:
-        assert [path.partition("?")[0] for path in run.server.watches] == [f"{NATIVE}/v1beta1/podgroups"]
+        assert [path.partition("?")[0] for path in run.server.watches] == [
+            f"{NATIVE}/v1beta1/podgroups"
+        ]
         assert run.names() == {"old"}
         (listed,) = [message for message in run.messages if isinstance(message, Replaced)]
-        assert [found.version for found in listed.items if isinstance(found, PodGroup)] == ["v1beta1"]
+        assert [found.version for found in listed.items if isinstance(found, PodGroup)] == [
+            "v1beta1"
+        ]
 
 
 async def test_a_kind_that_may_not_be_read_holds_nothing_up_and_is_read_once_it_may_be() -> None:
-    """A1: it counts as absent, for a standby as well, and is asked for again; the log says it once."""
+    """A1: it counts as absent, for a standby as well, and is asked for again; the log says
+    it once.
+    """
     said: list[str] = []
     parts = Following("scheduling.k8s.io")
     parts.informer.runtime = replace(parts.informer.runtime, warn=said.append)
@@ -185,8 +203,8 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up_and_is_read_once_it_
         await parts.time.advance(60)
     assert parts.server.lists > 3
     assert said == [
-        "Gangs of scheduling.k8s.io have to wait. The scheduler may not list podgroups in scheduling.k8s.io: "
-        "apply manifests/rbac.yaml."
+        "Gangs of scheduling.k8s.io have to wait. The scheduler may not list podgroups in"
+        " scheduling.k8s.io: apply manifests/rbac.yaml."
     ]
     parts.server.forbids = False
     await parts.time.advance(60)
@@ -196,7 +214,9 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up_and_is_read_once_it_
 
 
 async def test_changes_are_heard_before_kopf_listens() -> None:
-    """A PodGroup that is created, changed or deleted right after the list is known at once, without time passing."""
+    """A PodGroup that is created, changed or deleted right after the list is known at once, without
+    time passing.
+    """
     async with following() as parts:
         assert parts.informer.synced.is_set()
         assert parts.kopf.handler is None
@@ -212,7 +232,9 @@ async def test_changes_are_heard_before_kopf_listens() -> None:
 
 
 async def test_the_watch_goes_on_when_kopf_listens() -> None:
-    """What kopf brings late, behind a burst, is known from the watch; what both bring is told once."""
+    """What kopf brings late, behind a burst, is known from the watch; what both bring is
+    told once.
+    """
     async with following() as parts:
         await parts.time.advance(LISTEN_WITHIN_S)
         assert parts.kopf.handler is not None
@@ -245,7 +267,11 @@ async def test_a_watch_that_ends_is_resumed_where_it_stopped() -> None:
 
 async def test_a_watch_that_breaks_or_talks_nonsense_is_made_up_for_by_the_next_list() -> None:
     """Nothing ends because of it; kopf is started all the same."""
-    for said in (b"<html>\n", json.dumps([1]).encode() + b"\n", b'{"type":"ERROR","object":{"code":410}}\n'):
+    for said in (
+        b"<html>\n",
+        json.dumps([1]).encode() + b"\n",
+        b'{"type":"ERROR","object":{"code":410}}\n',
+    ):
         async with following() as parts:
             parts.server.lines.put_nowait(said)
             await settle()
@@ -258,7 +284,9 @@ async def test_a_watch_that_breaks_or_talks_nonsense_is_made_up_for_by_the_next_
 
 
 async def test_lists_are_read_one_after_the_other() -> None:
-    """While a list is slow no other one is begun: the older one, applied last, would bring back what was deleted."""
+    """While a list is slow no other one is begun: the older one, applied last, would bring back
+    what was deleted.
+    """
     async with following() as parts:
         parts.server.answers.clear()
         parts.server.lines.put_nowait(b"<html>\n")  # the watch lists again after it
@@ -299,7 +327,9 @@ async def test_an_api_group_that_stays_away_takes_its_podgroups_along() -> None:
 
 
 async def test_kopf_that_never_listens_is_an_outage_at_once() -> None:
-    """Where kopf ends when it starts PodGroups are reported as unreadable, until the list after a good start."""
+    """Where kopf ends when it starts PodGroups are reported as unreadable, until the list after a
+    good start.
+    """
     async with following() as parts:
         parts.kopf.fails.set()
         await parts.time.advance(LISTEN_WITHIN_S)
@@ -323,4 +353,6 @@ async def test_a_short_interruption_is_no_outage() -> None:
         await parts.time.advance(UNFOLLOWED_AFTER_S / 2)
         assert parts.informer.is_followed()
         await parts.time.advance(3 * UNFOLLOWED_AFTER_S)
-        assert [message for message in parts.messages if isinstance(message, Followed)] == [Followed(GROUP, live=False)]
+        assert [message for message in parts.messages if isinstance(message, Followed)] == [
+            Followed(GROUP, live=False)
+        ]

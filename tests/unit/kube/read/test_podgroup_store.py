@@ -1,4 +1,6 @@
-"""PodGroups from two sources: the stream knows more about what is new, the list about what vanished."""
+"""PodGroups from two sources: the stream knows more about what is new, the list about what
+vanished.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,16 @@ GROUP = "scheduling.x-k8s.io"
 
 
 def body(name: str, rv: int, minimum: Any = 2, uid: str = "") -> dict[str, Any]:
-    metadata = {"name": name, "namespace": "ns", "uid": uid or f"uid-{name}", "resourceVersion": str(rv)}
-    return {"metadata": metadata | {"creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"minMember": minimum}}
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "uid": uid or f"uid-{name}",
+        "resourceVersion": str(rv),
+    }
+    return {
+        "metadata": metadata | {"creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"minMember": minimum},
+    }
 
 
 class Kept:
@@ -40,7 +50,9 @@ class Kept:
                 case Gone(key=key):
                     short.append(f"-{key.partition('/')[2]}")
                 case Replaced(items=found_all):
-                    short.append("=" + ",".join(sorted(f"{g.name}@{g.resource_version}" for g in found_all)))
+                    short.append(
+                        "=" + ",".join(sorted(f"{g.name}@{g.resource_version}" for g in found_all))
+                    )
                 case Unread(kind=kind, api_group=api_group):
                     assert (kind, api_group) == (PodGroup, self.store.api_group)
                     short.append("unread")
@@ -91,7 +103,9 @@ def test_list_does_not_sweep_what_was_created_after_it() -> None:
 
 
 def test_list_does_not_bring_back_what_was_deleted_after_it() -> None:
-    """An object the stream saw deleted after the list's version stays gone, also for late events about it."""
+    """An object the stream saw deleted after the list's version stays gone, also for late events
+    about it.
+    """
     kept = Kept()
     kept.relist(body("a", 3), rv=5)
     kept.store.gone(body("a", 12))
@@ -104,7 +118,9 @@ def test_list_does_not_bring_back_what_was_deleted_after_it() -> None:
 
 
 def test_a_stream_behind_the_last_list_brings_nothing_back() -> None:
-    """An object that was recreated before the list is not replaced by its predecessor, nor deleted with it."""
+    """An object that was recreated before the list is not replaced by its predecessor, nor deleted
+    with it.
+    """
     kept = Kept()
     kept.relist(body("a", 3, uid="old"), rv=5)
     kept.relist(body("a", 9, uid="new"), rv=10)

@@ -13,14 +13,33 @@ import pytest
 from aiohttp import web
 
 from gangsched.kube.ports import Runtime
-from gangsched.kube.read.reflector import RESUMES_AT_ONCE, SILENCE_S, SPREAD_S, WATCH_S, LineSplitter, Reflector
+from gangsched.kube.read.reflector import (
+    RESUMES_AT_ONCE,
+    SILENCE_S,
+    SPREAD_S,
+    WATCH_S,
+    LineSplitter,
+    Reflector,
+)
 from gangsched.kube.read.resources import nodes, pods
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.model.objects import Node, Pod
 from gangsched.model.protocol import Applied, Gone, Message, Replaced
 from tests.server_thread import Handler
-from tests.unit.kube.fakes import FakeServer, bookmark, compact, line, node, page, pod, says, serving, status, streams
+from tests.unit.kube.fakes import (
+    FakeServer,
+    bookmark,
+    compact,
+    line,
+    node,
+    page,
+    pod,
+    says,
+    serving,
+    status,
+    streams,
+)
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 
@@ -66,9 +85,15 @@ class Run:
 
 @asynccontextmanager
 async def reflecting(
-    tmp_path: Path, lists: list[Handler], watches: list[Handler], silence_s: float = 5.0, line_s: float = 0.0
+    tmp_path: Path,
+    lists: list[Handler],
+    watches: list[Handler],
+    silence_s: float = 5.0,
+    line_s: float = 0.0,
 ) -> AsyncIterator[Run]:
-    """With `line_s` a clock on which nothing takes time but a message, and that this many seconds."""
+    """With `line_s` a clock on which nothing takes time but a message, and that this
+    many seconds.
+    """
     async with serving(tmp_path) as (server, client):
         server.will("GET", PODS, *lists)
         server.will("WATCH", PODS, *watches)
@@ -98,11 +123,18 @@ def versions(run: Run) -> list[str]:
 
 
 async def test_lists_in_pages_and_follows(tmp_path: Path) -> None:
-    """Pages are read to the end, then the watch starts at the list's version, asking for bookmarks."""
+    """Pages are read to the end, then the watch starts at the list's version, asking
+    for bookmarks.
+    """
     lists = [says(page(pod("a"), rv="5", token="next")), says(page(pod("b"), rv="5"))]
-    async with reflecting(tmp_path, lists, [streams(line("ADDED", pod("c", rv="6")), hold=True)]) as run:
+    async with reflecting(
+        tmp_path, lists, [streams(line("ADDED", pod("c", rv="6")), hold=True)]
+    ) as run:
         await run.until(lambda: run.names() == {"a", "b", "c"})
-        assert [query.get("continue") for query in run.server.queries("GET", PODS)] == [None, "next"]
+        assert [query.get("continue") for query in run.server.queries("GET", PODS)] == [
+            None,
+            "next",
+        ]
         watch = run.server.queries("WATCH", PODS)[0]
         assert (watch["resourceVersion"], watch["allowWatchBookmarks"]) == ("5", "true")
         assert WATCH_S <= int(watch["timeoutSeconds"]) < WATCH_S + SPREAD_S
@@ -112,18 +144,26 @@ async def test_a_label_selector_goes_with_every_list_and_watch(tmp_path: Path) -
     """I7: the API server selects; an object that stops matching is deleted for us."""
     selector = "pool in (a,b),!spot"
     async with serving(tmp_path) as (server, client):
-        server.will("GET", NODES, says(page(node("x"), rv="5", token="next")), says(page(node("y"), rv="5")))
+        server.will(
+            "GET", NODES, says(page(node("x"), rv="5", token="next")), says(page(node("y"), rv="5"))
+        )
         gone = line("DELETED", node("x", rv="6", labels={"pool": "c"}))
         server.will("WATCH", NODES, streams(gone, hold=True))
         run = Run(server)
         store = Store(nodes(run.reports.append, selector), run.sink, run.reports.append)
         task = asyncio.create_task(
-            Reflector(client, store, runtime=Runtime(warn=run.reports.append, sleep=run.sleep)).run()
+            Reflector(
+                client, store, runtime=Runtime(warn=run.reports.append, sleep=run.sleep)
+            ).run()
         )
         await run.until(lambda: Gone(Node, "x") in run.messages)
         task.cancel()
         await asyncio.wait({task})
-        asked = [query["labelSelector"] for kind in ("GET", "WATCH") for query in server.queries(kind, NODES)]
+        asked = [
+            query["labelSelector"]
+            for kind in ("GET", "WATCH")
+            for query in server.queries(kind, NODES)
+        ]
     assert asked == [selector] * 3
     assert run.reports == []
 
@@ -137,7 +177,9 @@ class Pages:
     async def request(self, method: str, path: str, *, timeout_s: float) -> bytes:
         self.log.append(f"asked for {path.partition('continue=')[2] or 'the first'}")
         await asyncio.sleep(0)
-        return compact(page(pod("b"), rv="5") if "continue" in path else page(pod("a"), rv="5", token="next"))
+        return compact(
+            page(pod("b"), rv="5") if "continue" in path else page(pod("a"), rv="5", token="next")
+        )
 
     async def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
         self.log.append("watched")
@@ -149,7 +191,9 @@ async def test_the_next_page_is_asked_for_before_the_last_one_is_decoded() -> No
     """The server works on a page while we work on the one before it."""
     client = Pages()
     store = Store(pods(ShapeTable()), lambda message: client.log.append("told"), client.log.append)
-    task = asyncio.create_task(Reflector(client, store, runtime=Runtime(warn=client.log.append)).run())
+    task = asyncio.create_task(
+        Reflector(client, store, runtime=Runtime(warn=client.log.append)).run()
+    )
     async with asyncio.timeout(10):
         while "watched" not in client.log:  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -159,7 +203,9 @@ async def test_the_next_page_is_asked_for_before_the_last_one_is_decoded() -> No
 
 
 async def test_a_page_of_garbage_leaves_no_request_behind() -> None:
-    """A page whose head is fine and whose items are not: the list starts again, and what was asked for is dropped."""
+    """A page whose head is fine and whose items are not: the list starts again, and what was asked
+    for is dropped.
+    """
     client = Pages()
     good = client.request
     answers = [compact(page(pod("a"), token="next"))[:-20], compact(page(pod("c"), rv="9"))]
@@ -172,7 +218,9 @@ async def test_a_page_of_garbage_leaves_no_request_behind() -> None:
 
     client.request = request  # type: ignore[method-assign]
     store = Store(pods(ShapeTable()), lambda message: None, client.log.append)
-    task = asyncio.create_task(Reflector(client, store, runtime=Runtime(warn=client.log.append)).run())
+    task = asyncio.create_task(
+        Reflector(client, store, runtime=Runtime(warn=client.log.append)).run()
+    )
     async with asyncio.timeout(10):
         while "watched" not in client.log:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -183,7 +231,9 @@ async def test_a_page_of_garbage_leaves_no_request_behind() -> None:
 
 
 async def test_resumes_after_a_normal_end(tmp_path: Path) -> None:
-    """A stream the server closes is continued from the last version seen, bookmarks counted, without a new list."""
+    """A stream the server closes is continued from the last version seen, bookmarks counted,
+    without a new list.
+    """
     watches = [
         streams(line("ADDED", pod("b", rv="7"))),
         streams(bookmark("9")),
@@ -217,7 +267,9 @@ async def test_gone_as_http_status_relists(tmp_path: Path) -> None:
 
 
 async def test_gone_in_the_middle_of_a_list_starts_it_again(tmp_path: Path) -> None:
-    """A continue token that expired restarts the list, in one piece this time; what only half a list had is gone."""
+    """A continue token that expired restarts the list, in one piece this time; what only half a
+    list had is gone.
+    """
     lists = [
         says(page(pod("x"), token="t")),
         says(status(410, "Expired", "token too old"), 410),
@@ -225,12 +277,18 @@ async def test_gone_in_the_middle_of_a_list_starts_it_again(tmp_path: Path) -> N
     ]
     async with reflecting(tmp_path, lists, [streams(hold=True)]) as run:
         await run.until(lambda: run.names() == {"a"})
-        assert [query.get("limit") for query in run.server.queries("GET", PODS)] == ["500", "500", None]
+        assert [query.get("limit") for query in run.server.queries("GET", PODS)] == [
+            "500",
+            "500",
+            None,
+        ]
         assert isinstance(run.messages[-1], Replaced)
 
 
 async def test_broken_connection_resumes(tmp_path: Path) -> None:
-    """A connection cut in the middle of a line loses nothing: the stream is resumed before that line."""
+    """A connection cut in the middle of a line loses nothing: the stream is resumed before that
+    line.
+    """
     watches = [
         streams(line("ADDED", pod("b", rv="7")), b'{"type":"ADDED","object":{"metad', cut=True),
         streams(line("ADDED", pod("c", rv="8")), hold=True),
@@ -242,11 +300,17 @@ async def test_broken_connection_resumes(tmp_path: Path) -> None:
 
 async def test_silent_stream_is_opened_again(tmp_path: Path) -> None:
     """A stream without even a bookmark is given up after a while and resumed."""
-    watches = [streams(line("ADDED", pod("b", rv="7")), hold=True), streams(line("ADDED", pod("c")), hold=True)]
+    watches = [
+        streams(line("ADDED", pod("b", rv="7")), hold=True),
+        streams(line("ADDED", pod("c")), hold=True),
+    ]
     async with reflecting(tmp_path, [says(page(pod("a"), rv="5"))], watches, silence_s=0.2) as run:
         await run.until(lambda: run.names() == {"a", "b", "c"})
         assert versions(run)[:2] == ["5", "7"]
-        assert run.reports[0] == "The watch of pods was silent for 0.2 s; it is opened again where it stopped."
+        assert (
+            run.reports[0]
+            == "The watch of pods was silent for 0.2 s; it is opened again where it stopped."
+        )
 
 
 async def test_giant_line_arrives(tmp_path: Path) -> None:
@@ -275,19 +339,29 @@ async def test_garbage_relists(tmp_path: Path) -> None:
 
 
 async def test_backs_off_and_says_so_once(tmp_path: Path) -> None:
-    """A server in trouble is asked less and less often; people hear of it once, and when it is over."""
+    """A server in trouble is asked less and less often; people hear of it once, and when it is
+    over.
+    """
     trouble = says(status(500, "InternalError", "etcd is slow"), 500)
-    async with reflecting(tmp_path, [trouble] * 6 + [says(page(pod("a")))], [streams(hold=True)]) as run:
+    async with reflecting(
+        tmp_path, [trouble] * 6 + [says(page(pod("a")))], [streams(hold=True)]
+    ) as run:
         await run.until(lambda: run.names() == {"a"})
         assert run.pauses == pytest.approx(sorted(run.pauses), abs=0.2)
         assert 0.8 < run.pauses[0] <= 1.0
         assert 2.0 < run.pauses[5] <= 3.2
-        assert run.reports == ["Cannot follow pods: etcd is slow; trying again.", "Following pods again."]
+        assert run.reports == [
+            "Cannot follow pods: etcd is slow; trying again.",
+            "Following pods again.",
+        ]
 
 
 async def test_honours_retry_after(tmp_path: Path) -> None:
     """A 429 is tried again when the server said, not before."""
-    lists = [says(status(429, "TooManyRequests", "busy"), 429, **{"Retry-After": "4"}), says(page(pod("a")))]
+    lists = [
+        says(status(429, "TooManyRequests", "busy"), 429, **{"Retry-After": "4"}),
+        says(page(pod("a"))),
+    ]
     async with reflecting(tmp_path, lists, [streams(hold=True)]) as run:
         await run.until(lambda: run.names() == {"a"})
         assert run.pauses == [4.0]
@@ -303,7 +377,9 @@ async def test_denied_is_told_with_the_fix(tmp_path: Path) -> None:
 
 
 async def test_watch_refused_again_and_again_relists(tmp_path: Path) -> None:
-    """A server that knows less than we do (restored from a backup) is listed afresh after a few refusals."""
+    """A server that knows less than we do (restored from a backup) is listed afresh after a few
+    refusals.
+    """
     lists = [says(page(pod("a"), rv="500")), says(page(pod("b"), rv="5"))]
     refused = says(status(504, "Timeout", "Too large resource version"), 504)
     async with reflecting(tmp_path, lists, [refused] * 5 + [streams(hold=True)]) as run:
@@ -320,8 +396,12 @@ async def test_streams_that_end_at_once_are_not_a_busy_loop(tmp_path: Path) -> N
         assert run.pauses[-1] > 0.5
 
 
-async def test_streams_that_end_after_one_line_are_soon_opened_once_a_second(tmp_path: Path) -> None:
-    """Under load the API server ends a watch several times a second: ten are resumed at once, not a storm of them."""
+async def test_streams_that_end_after_one_line_are_soon_opened_once_a_second(
+    tmp_path: Path,
+) -> None:
+    """Under load the API server ends a watch several times a second: ten are resumed at once, not a
+    storm of them.
+    """
     at_once, later = RESUMES_AT_ONCE, 4
     ending = [streams(line("ADDED", pod("b", rv=str(11 + n)))) for n in range(at_once + later)]
     async with reflecting(tmp_path, [says(page(pod("a")))], [*ending, streams(hold=True)]) as run:
@@ -338,7 +418,9 @@ async def test_streams_that_break_after_one_line_are_opened_once_a_second(tmp_pa
 
 
 def test_silence_exceeds_what_a_watch_may_last() -> None:
-    """A quiet watch may have no bookmark for 120 s, but its end comes; a dead one is noticed as client-go does."""
+    """A quiet watch may have no bookmark for 120 s, but its end comes; a dead one is noticed as
+    client-go does.
+    """
     assert WATCH_S + SPREAD_S + 4 <= SILENCE_S <= 30
 
 
@@ -352,9 +434,13 @@ async def test_refused_watches_do_not_become_a_storm_of_lists(tmp_path: Path) ->
 
 
 async def test_long_bursts_leave_others_their_turn(tmp_path: Path) -> None:
-    """Of thousands of lines at once one turn of the loop takes no more than fit into 5 ms, of two chunks each."""
+    """Of thousands of lines at once one turn of the loop takes no more than fit into 5 ms, of two
+    chunks each.
+    """
     burst = [line("ADDED", pod(f"p{n}", rv=str(n + 10))) for n in range(5000)]
-    async with reflecting(tmp_path, [says(page(rv="5"))], [streams(*burst, hold=True)], line_s=0.0001) as run:
+    async with reflecting(
+        tmp_path, [says(page(rv="5"))], [streams(*burst, hold=True)], line_s=0.0001
+    ) as run:
         most, before = 0, 0
         async with asyncio.timeout(60):
             while len(run.messages) < 5001:
@@ -369,7 +455,11 @@ def test_splitter() -> None:
     text = b"one\ntwo\n\nthree\nfour"
     for size in range(1, len(text) + 1):
         splitter = LineSplitter()
-        lines = [found for at in range(0, len(text), size) for found in splitter.feed(text[at : at + size])]
+        lines = [
+            found
+            for at in range(0, len(text), size)
+            for found in splitter.feed(text[at : at + size])
+        ]
         assert lines == [b"one", b"two", b"", b"three"]
 
 
@@ -383,7 +473,9 @@ async def test_request_that_never_answers(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, client):
         server.will("GET", PODS, never)
         messages: list[Message] = []
-        reflector = Reflector(client, Store(pods(ShapeTable()), messages.append, print), runtime=Runtime(warn=print))
+        reflector = Reflector(
+            client, Store(pods(ShapeTable()), messages.append, print), runtime=Runtime(warn=print)
+        )
         task = asyncio.create_task(reflector.run())
         await asyncio.sleep(0.05)
         assert not reflector.synced.is_set()

@@ -1,4 +1,6 @@
-"""Misspelt scheduler names: told once, counted, and never at the cost of memory or of the log's form."""
+"""Misspelt scheduler names: told once, counted, and never at the cost of memory or of the log's
+form.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_thousands_of_names_are_neither_told_nor_remembered_for_ever() -> None:
     assert len(names._compared) <= REMEMBERED
 
 
-@pytest.mark.parametrize(("a", "b", "letters"), [("", "", 0), ("abc", "abd", 1), ("abc", "bcd", 2), ("abc", "", 3)])
+@pytest.mark.parametrize(
+    ("a", "b", "letters"), [("", "", 0), ("abc", "abd", 1), ("abc", "bcd", 2), ("abc", "", 3)]
+)
 def test_distance(a: str, b: str, letters: int) -> None:
     """Levenshtein's."""
     assert within(letters, a, b)
@@ -83,8 +87,16 @@ def test_pods_are_compared_while_they_wait_and_only_ours_keep_their_condition() 
     messages: list[Message] = []
     names = SchedulerNames(["gangsched"], told.append)
     store = Store(pods(ShapeTable(), names), messages.append, print)
-    conditions = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "R", "message": "m" * 9_000}]}
-    for name, scheduler, node in (("a", "gangshed", "n"), ("b", "gangshed", ""), ("c", "gangsched", "")):
+    conditions = {
+        "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "R", "message": "m" * 9_000}
+        ]
+    }
+    for name, scheduler, node in (
+        ("a", "gangshed", "n"),
+        ("b", "gangshed", ""),
+        ("c", "gangsched", ""),
+    ):
         one = body(name, node=node, spec={"schedulerName": scheduler}, status=conditions)
         store.take_line(msgspec.json.encode(line("ADDED", one)))
     kept = {

@@ -41,10 +41,18 @@ CASES: dict[str, tuple[Answer, Answer, int | None]] = {
     "no right": (ApiFault(403, "Forbidden", "no"), BINDING, None),
     "it only warns": (POLICY, merged(BINDING, spec={"validationActions": ["Warn", "Audit"]}), None),
     "it audits, too": (POLICY, merged(BINDING, spec={"validationActions": ["Audit", "Deny"]}), 120),
-    "for some namespaces": (POLICY, merged(BINDING, spec={"matchResources": {"namespaceSelector": {}}}), None),
+    "for some namespaces": (
+        POLICY,
+        merged(BINDING, spec={"matchResources": {"namespaceSelector": {}}}),
+        None,
+    ),
     "of another policy": (POLICY, merged(BINDING, spec={"policyName": "other"}), None),
     "it fails open": (merged(POLICY, spec={"failurePolicy": "Ignore"}), BINDING, None),
-    "it is being deleted": (merged(POLICY, metadata={"deletionTimestamp": "1970-01-01T00:03:00Z"}), BINDING, None),
+    "it is being deleted": (
+        merged(POLICY, metadata={"deletionTimestamp": "1970-01-01T00:03:00Z"}),
+        BINDING,
+        None,
+    ),
     "a page of a gateway": ({"metadata": "page"}, BINDING, None),
 }
 

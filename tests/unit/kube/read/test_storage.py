@@ -10,7 +10,13 @@ import pytest
 from gangsched.kube.read import resources, storage
 from gangsched.kube.read.decode import DecodeFault, decode_pod
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
+from gangsched.kube.read.storage_wire import (
+    WireClaim,
+    WireCsiNode,
+    WireResourceClaim,
+    WireStorageClass,
+    WireVolume,
+)
 from gangsched.kube.read.store import Store
 from gangsched.kube.read.wire import WirePod
 from gangsched.model.devices import DeviceClaim
@@ -26,7 +32,9 @@ def read(raw: object, kind: Any) -> Any:
 
 
 def test_a_claim() -> None:
-    """Everything that a decision about a claim looks at; bound only once the controller says it is complete."""
+    """Everything that a decision about a claim looks at; bound only once the controller says it is
+    complete.
+    """
     raw: dict[str, Any] = {
         "metadata": {
             "name": "c",
@@ -69,7 +77,9 @@ def test_a_claim() -> None:
 
 
 def test_a_volume() -> None:
-    """Node affinity, zone labels (two zones in one label), what it is kept for and what attaches it."""
+    """Node affinity, zone labels (two zones in one label), what it is kept for and what attaches
+    it.
+    """
     labels = {"topology.kubernetes.io/zone": "a__b", "failure-domain.beta.kubernetes.io/zone": "__"}
     raw = {
         "metadata": {"name": "v", "labels": labels},
@@ -81,7 +91,9 @@ def test_a_volume() -> None:
             "csi": {"driver": "csi.test", "volumeHandle": "h"},
             "nodeAffinity": {
                 "required": {
-                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+                    ]
                 }
             },
         },
@@ -112,9 +124,15 @@ def test_classes_and_limits() -> None:
         "allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}],
     }
     assert storage.decode_class(read(late, WireStorageClass)) == StorageClass(
-        name="late", provisioner="csi.test", waits=True, topologies=((Requirement("zone", "In", ("a", "b")),),)
+        name="late",
+        provisioner="csi.test",
+        waits=True,
+        topologies=((Requirement("zone", "In", ("a", "b")),),),
     )
-    limited, unlimited = {"name": "csi.test", "allocatable": {"count": 3}}, {"name": "csi.other", "allocatable": {}}
+    limited, unlimited = (
+        {"name": "csi.test", "allocatable": {"count": 3}},
+        {"name": "csi.other", "allocatable": {}},
+    )
     drivers = [limited, unlimited, {"name": "csi.third"}]
     node = {"metadata": {"name": "n0"}, "spec": {"drivers": drivers}}
     assert storage.decode_csi_node(read(node, WireCsiNode)) == CsiNode("n0", (("csi.test", 3),))
@@ -122,7 +140,11 @@ def test_classes_and_limits() -> None:
 
 def test_a_resource_claim() -> None:
     """Allocated or not, where its devices can be used, and by whom."""
-    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}]}
+    selector = {
+        "nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+        ]
+    }
     raw: dict[str, Any] = {
         "metadata": {
             "name": "d",
@@ -147,11 +169,15 @@ def test_a_resource_claim() -> None:
         reserved=("pod-uid",),
         asks=DeviceClaim(namespace="ns", name="d", uid="u", results=()),
     )
-    assert not storage.decode_resource_claim(read({**raw, "status": {}}, WireResourceClaim)).allocated
+    assert not storage.decode_resource_claim(
+        read({**raw, "status": {}}, WireResourceClaim)
+    ).allocated
 
 
 def test_the_devices_a_pod_names() -> None:
-    """By name; by template once the status says what was made; nothing where the status says that none is needed."""
+    """By name; by template once the status says what was made; nothing where the status says that
+    none is needed.
+    """
     spec = {
         "resourceClaims": [
             {"name": "a", "resourceClaimName": "d"},
@@ -177,7 +203,11 @@ def test_the_devices_a_pod_names() -> None:
     raw["spec"] = {**spec, "schedulingGroup": {"podGroupName": "g"}}
     found = decode_pod(read(raw, WirePod), ShapeTable())
     assert found is not None
-    entries = [ClaimEntry("a", claim="d"), ClaimEntry("b", template="t"), ClaimEntry("e", template="t")]
+    entries = [
+        ClaimEntry("a", claim="d"),
+        ClaimEntry("b", template="t"),
+        ClaimEntry("e", template="t"),
+    ]
     assert [each.entry for each in found.claims] == entries
 
 
@@ -189,7 +219,9 @@ def test_a_bad_amount_is_named() -> None:
 
 
 def test_the_claims_a_pod_names() -> None:
-    """By name, or for an ephemeral volume after pod and volume; other volumes are none. Shapes do not hold them."""
+    """By name, or for an ephemeral volume after pod and volume; other volumes are none. Shapes do
+    not hold them.
+    """
     shapes = ShapeTable()
     volumes = [
         {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
@@ -213,7 +245,9 @@ def test_each_kind_is_followed_by_its_own_key() -> None:
     store = Store(resources.CLAIMS, said.append, print)
     item = {"metadata": {"name": "c", "namespace": "ns", "resourceVersion": "2"}}
     store.add_page(msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": [item]}))
-    store.take_line(msgspec.json.encode({"type": "MODIFIED", "object": {**item, "spec": {"volumeName": "v"}}}))
+    store.take_line(
+        msgspec.json.encode({"type": "MODIFIED", "object": {**item, "spec": {"volumeName": "v"}}})
+    )
     store.take_line(msgspec.json.encode({"type": "DELETED", "object": item}))
     known = Claim(namespace="ns", name="c", resource_version="2")
     assert said == [

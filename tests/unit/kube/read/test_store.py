@@ -23,7 +23,9 @@ class Watched:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.reports: list[str] = []
-        self.store: Store[WirePod, Pod] = Store(pods(ShapeTable()), self.messages.append, self.reports.append)
+        self.store: Store[WirePod, Pod] = Store(
+            pods(ShapeTable()), self.messages.append, self.reports.append
+        )
 
     def relist(self, *items: dict[str, Any], rv: str = "10", token: str = "") -> str:
         return self.store.add_page(json.dumps(page(*items, rv=rv, token=token)).encode())
@@ -59,7 +61,9 @@ def test_list_then_lines() -> None:
 
 
 def test_long_first_list_is_told_page_by_page() -> None:
-    """A first list of many pages is not one message whose intake blocks the loop; later ones replace as a whole."""
+    """A first list of many pages is not one message whose intake blocks the loop; later ones
+    replace as a whole.
+    """
     watched = Watched()
     assert watched.relist(pod("a"), token="t") == "t"
     assert watched.said() == ["+a@"]
@@ -130,7 +134,9 @@ def test_ended_pod_without_gang_frees_its_room() -> None:
     ],
 )
 def test_bad_object_is_skipped_and_told_once(bad: dict[str, Any], listed: str) -> None:
-    """One object that cannot be understood stops nothing, and is reported once per kind of fault."""
+    """One object that cannot be understood stops nothing, and is reported once per kind
+    of fault.
+    """
     watched = Watched()
     watched.relist(pod("a"), bad, pod("c"))
     watched.line(line("MODIFIED", bad))
@@ -141,7 +147,9 @@ def test_bad_object_is_skipped_and_told_once(bad: dict[str, Any], listed: str) -
     assert watched.store.counts.bad_objects == 2
 
 
-@pytest.mark.parametrize("bad", [pod("a", rv="30", cpu="much"), pod("a", rv="30", spec={"containers": "none"})])
+@pytest.mark.parametrize(
+    "bad", [pod("a", rv="30", cpu="much"), pod("a", rv="30", spec={"containers": "none"})]
+)
 def test_known_pod_that_turns_bad_keeps_its_room(bad: dict[str, Any]) -> None:
     """The last good version stands, through lines and relists, until the object is deleted."""
     watched = Watched()
@@ -181,7 +189,9 @@ def test_node_without_allocatable_is_told_once() -> None:
     assert isinstance(first, Replaced)
     assert isinstance(second, Applied)
     assert [len(found.allocatable) for found in (*first.items, second.item)] == [1, 0, 0]
-    assert reports == ["Node b has no allocatable resources in its status; nothing can be placed on it."]
+    assert reports == [
+        "Node b has no allocatable resources in its status; nothing can be placed on it."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -198,5 +208,7 @@ def test_node_without_allocatable_is_told_once() -> None:
     ],
 )
 def test_continue_token(raw: bytes, token: str) -> None:
-    """It is read off a page's head where API servers write it, and otherwise left to the decoding of the page."""
+    """It is read off a page's head where API servers write it, and otherwise left to the decoding
+    of the page.
+    """
     assert continue_token(raw) == token

@@ -41,7 +41,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def at_work(answer: Callable[[Sent], Answer] | None = None, connections: int = 16) -> AsyncIterator[Desk]:
+async def at_work(
+    answer: Callable[[Sent], Answer] | None = None, connections: int = 16
+) -> AsyncIterator[Desk]:
     desk = Desk(answer, connections)
     async with running(desk.writer.run()):
         yield desk

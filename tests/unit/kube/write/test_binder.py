@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from gangsched.kube.http.faults import ApiFault, Fenced, Malformed, Unreachable
-from gangsched.kube.write.binder import REQUEST_TIMEOUT_S, STORAGE_TIMEOUT_S, Binder, BindFate, Undecided
+from gangsched.kube.write.binder import (
+    REQUEST_TIMEOUT_S,
+    STORAGE_TIMEOUT_S,
+    Binder,
+    BindFate,
+    Undecided,
+)
 from gangsched.model.objects import PermitStamp
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Message
 from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, running, settle
@@ -20,9 +26,14 @@ BIND = Bind("u1", "ns", "p", "n1")
 
 def stored(uid: str = "u1", node: str = "", **more: Any) -> dict[str, Any]:
     """The pod as a read-back finds it."""
-    meta = {"uid": uid} | ({"deletionTimestamp": "2026-01-01T00:00:00Z"} if more.get("deleting") else {})
+    meta = {"uid": uid} | (
+        {"deletionTimestamp": "2026-01-01T00:00:00Z"} if more.get("deleting") else {}
+    )
     spec: dict[str, Any] = {"nodeName": node} if node else {}
-    return {"metadata": meta, "spec": spec | ({"schedulingGates": [{"name": "g"}]} if more.get("gated") else {})}
+    return {
+        "metadata": meta,
+        "spec": spec | ({"schedulingGates": [{"name": "g"}]} if more.get("gated") else {}),
+    }
 
 
 def answers(post: Answer, *gets: Answer) -> Callable[[Sent], Answer]:
@@ -44,7 +55,9 @@ class Desk:
         self.binder = Binder(
             self.api,
             self.outcomes.append,
-            objection=lambda bind: self.objections.pop(0) if len(self.objections) > 1 else self.objections[0],
+            objection=lambda bind: (
+                self.objections.pop(0) if len(self.objections) > 1 else self.objections[0]
+            ),
             connections=connections,
             observe=self.observed.append,
             runtime=self.time.runtime(self.warnings.append),
@@ -52,7 +65,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def at_work(answer: Callable[[Sent], Answer] | None = None, connections: int = 4) -> AsyncIterator[Desk]:
+async def at_work(
+    answer: Callable[[Sent], Answer] | None = None, connections: int = 4
+) -> AsyncIterator[Desk]:
     desk = Desk(answer, connections)
     async with running(desk.binder.run()):
         yield desk
@@ -73,7 +88,11 @@ LOST = Unreachable("No answer.")
         (CONFLICT, (stored(node="n1"),), Bound("u1", "n1")),
         (CONFLICT, (stored(node="n2"),), BindGone("u1", "n1", "the pod is bound to n2")),
         (CONFLICT, (stored(uid="u2"),), BindGone("u1", "n1", "the pod was deleted and recreated")),
-        (CONFLICT, (stored(uid="u2", node="n1"),), BindGone("u1", "n1", "the pod was deleted and recreated")),
+        (
+            CONFLICT,
+            (stored(uid="u2", node="n1"),),
+            BindGone("u1", "n1", "the pod was deleted and recreated"),
+        ),
         (CONFLICT, (stored(deleting=True),), BindGone("u1", "n1", "the pod is being deleted")),
         (CONFLICT, (stored(gated=True),), BindGone("u1", "n1", "the pod is gated")),
         (CONFLICT, (NOT_FOUND,), BindGone("u1", "n1", 'pods "p" not found')),
@@ -86,7 +105,9 @@ LOST = Unreachable("No answer.")
     ],
 )
 async def test_outcomes(post: Answer, gets: tuple[Answer, ...], outcome: Message) -> None:
-    """What the API server says decides the outcome; where that is not enough, the pod itself does (B3)."""
+    """What the API server says decides the outcome; where that is not enough, the pod itself does
+    (B3).
+    """
     async with at_work(answers(post, *gets)) as desk:
         desk.binder.submit([BIND])
         await desk.binder.in_flight.idle.wait()
@@ -98,7 +119,11 @@ PAGE = "<html><body><h1>no backend</h1></body></html>"
 UNDECIDED = [
     LOST,
     Malformed("The server's answer is not HTTP."),
-    ApiFault(409, "Conflict", 'Operation cannot be fulfilled on pods/binding "p": etcdserver: request timed out'),
+    ApiFault(
+        409,
+        "Conflict",
+        'Operation cannot be fulfilled on pods/binding "p": etcdserver: request timed out',
+    ),
     ApiFault(504, "Timeout", "request did not complete"),
     ApiFault(500, "ServerTimeout", "etcd is slow"),
     ApiFault(500, "InternalError", "oops"),
@@ -122,7 +147,9 @@ UNDECIDED = [
 async def test_a_bind_that_may_be_carried_out_is_sent_again(
     undecided: ApiFault | Unreachable | Malformed, then: tuple[Answer, Answer], outcome: Message
 ) -> None:
-    """An answer that does not prove refusal ends nothing: the room stays taken until another one is certain (B3)."""
+    """An answer that does not prove refusal ends nothing: the room stays taken until another one is
+    certain (B3).
+    """
     post: list[Answer] = [undecided, stored()]
     async with at_work(lambda sent: post[sent.method == "GET"]) as desk:
         desk.binder.submit([BIND])
@@ -135,9 +162,15 @@ async def test_a_bind_that_may_be_carried_out_is_sent_again(
         assert desk.binder.counts.sent_again == len(desk.api.of("POST")) - 1 > 0
 
 
-@pytest.mark.parametrize(("undecided", "certain_s"), [(UNDECIDED[2], 10.0), (UNDECIDED[8], 70.0), (LOST, 70.0)])
-async def test_a_bind_to_a_node_that_is_gone_is_only_read(undecided: Answer, certain_s: float) -> None:
-    """It is never sent again, and keeps its room until a GET later than every time-out shows it unbound (B2, B3)."""
+@pytest.mark.parametrize(
+    ("undecided", "certain_s"), [(UNDECIDED[2], 10.0), (UNDECIDED[8], 70.0), (LOST, 70.0)]
+)
+async def test_a_bind_to_a_node_that_is_gone_is_only_read(
+    undecided: Answer, certain_s: float
+) -> None:
+    """It is never sent again, and keeps its room until a GET later than every time-out shows it
+    unbound (B2, B3).
+    """
     async with at_work(lambda sent: undecided if sent.method == "POST" else stored()) as desk:
         desk.objections = ["", "the node is full"]
         desk.binder.submit([BIND])
@@ -174,7 +207,9 @@ async def test_a_refusal_of_the_second_send_says_nothing_of_the_first() -> None:
     """The bind that was sent first may still be carried out, so its room stays taken (B3)."""
     posts: list[Answer] = [LOST]
     forbidden = ApiFault(403, "Forbidden", "no")
-    async with at_work(lambda sent: stored() if sent.method == "GET" else posts.pop() if posts else forbidden) as desk:
+    async with at_work(
+        lambda sent: stored() if sent.method == "GET" else posts.pop() if posts else forbidden
+    ) as desk:
         desk.binder.submit([BIND])
         await desk.time.advance(69)
         assert desk.outcomes == []
@@ -183,7 +218,9 @@ async def test_a_refusal_of_the_second_send_says_nothing_of_the_first() -> None:
 
 
 async def test_answers_that_stay_undecided_end_in_the_end() -> None:
-    """After ten answers that decide nothing the pod is only read, and then tried anew on a fresh plan (B3)."""
+    """After ten answers that decide nothing the pod is only read, and then tried anew on a fresh
+    plan (B3).
+    """
     async with at_work(lambda sent: UNDECIDED[5] if sent.method == "POST" else stored()) as desk:
         desk.binder.submit([BIND])
         await desk.time.advance(100)
@@ -207,12 +244,24 @@ async def test_request() -> None:
 
 
 async def test_unknown_fate_is_asked_until_known() -> None:
-    """While the pod cannot be read, there is no outcome, so its room stays taken; then there is exactly one."""
-    gets: tuple[Answer, ...] = (LOST, ApiFault(500, "", "oops"), Malformed("html"), {"metadata": 3}, stored(node="n1"))
+    """While the pod cannot be read, there is no outcome, so its room stays taken; then there is
+    exactly one.
+    """
+    gets: tuple[Answer, ...] = (
+        LOST,
+        ApiFault(500, "", "oops"),
+        Malformed("html"),
+        {"metadata": 3},
+        stored(node="n1"),
+    )
     async with at_work(answers(LOST, *gets)) as desk:
         desk.binder.submit([BIND])
         await settle()
-        assert (desk.outcomes, desk.binder.pending, desk.binder.fate("u1")) == ([], 1, BindFate.PENDING)
+        assert (desk.outcomes, desk.binder.pending, desk.binder.fate("u1")) == (
+            [],
+            1,
+            BindFate.PENDING,
+        )
         assert "It is unknown whether ns/p is bound" in desk.warnings[0]
         await desk.time.advance(10)
         assert desk.outcomes == [Bound("u1", "n1")]
@@ -229,7 +278,9 @@ async def test_connections_bound_what_is_in_flight() -> None:
         assert (len(desk.api.sent), desk.binder.pending) == (3, 10)
         desk.api.blocked.set()
         await desk.binder.in_flight.idle.wait()
-        assert sorted(m.uid for m in desk.outcomes if isinstance(m, Bound)) == [f"u{n}" for n in range(10)]
+        assert sorted(m.uid for m in desk.outcomes if isinstance(m, Bound)) == [
+            f"u{n}" for n in range(10)
+        ]
         assert desk.binder.counts.bound == 10
         assert len(desk.observed) == 10
 
@@ -265,9 +316,13 @@ async def test_drain_waits_but_not_for_ever() -> None:
 
 
 async def test_bind_of_a_member_carries_the_stamp_of_its_permit() -> None:
-    """B4: the stamp is written by the bind itself, so there is no moment in which only one of them is there."""
+    """B4: the stamp is written by the bind itself, so there is no moment in which only one of them
+    is there.
+    """
     async with at_work() as desk:
-        desk.binder.submit([Bind("u1", "ns", "p", "n1", permitted=PermitStamp(4, 2)), Bind("u2", "ns", "q", "n1")])
+        desk.binder.submit(
+            [Bind("u1", "ns", "p", "n1", permitted=PermitStamp(4, 2)), Bind("u2", "ns", "q", "n1")]
+        )
         await settle()
     bodies = [sent.body for sent in desk.api.sent]
     assert bodies[0]["metadata"]["annotations"] == {"gangsched.dev/permitted": "4/2 u1"}
@@ -275,7 +330,9 @@ async def test_bind_of_a_member_carries_the_stamp_of_its_permit() -> None:
 
 
 async def test_undecided_binds_hold_up_nobody() -> None:
-    """However many wait for certainty, the next bind is sent at once, and what waits for a pause may be written."""
+    """However many wait for certainty, the next bind is sent at once, and what waits for a pause
+    may be written.
+    """
     lost = [f"p{number}" for number in range(10)]
 
     def answer(sent: Sent) -> Answer:
@@ -324,7 +381,9 @@ async def test_the_fence_decides_nothing_about_a_bind_that_was_sent_before() -> 
 
 
 async def test_undecided_binds_go_to_the_next_binder_which_only_reads() -> None:
-    """Sent and not answered, or answered by nothing certain: what is queued and was never sent is none of them (B3)."""
+    """Sent and not answered, or answered by nothing certain: what is queued and was never sent is
+    none of them (B3).
+    """
     sent_at: list[str] = []
 
     def answer(sent: Sent) -> Answer:

@@ -22,7 +22,10 @@ BUDGET = status(
     "Cannot evict pod as it would violate the pod's disruption budget.",
     causes=[{"reason": "DisruptionBudget", "message": NEEDS}],
 )
-TWO = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+TWO = (
+    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not"
+    " support."
+)
 
 
 def said(body: dict[str, Any]) -> Said:
@@ -59,7 +62,10 @@ def test_the_condition_is_that_of_kube_scheduler_in_our_words() -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (status(404, "NotFound", 'pods "p" not found'), Said('pods "p" not found', EvictionResult.GONE)),
+        (
+            status(404, "NotFound", 'pods "p" not found'),
+            Said('pods "p" not found', EvictionResult.GONE),
+        ),
         (status(409, "Conflict", "uid"), Said("uid", is_refused=True, is_open=True)),
         (BUDGET, Said(NEEDS, is_refused=True)),
         (BUSY, Said("please try again later")),
@@ -70,7 +76,9 @@ def test_the_condition_is_that_of_kube_scheduler_in_our_words() -> None:
     ],
 )
 def test_answers(body: dict[str, Any], expected: Said) -> None:
-    """V14: 404 is gone; 409 and 5xx leave it open; only a PodDisruptionBudget's 429 is a refusal."""
+    """V14: 404 is gone; 409 and 5xx leave it open; only a PodDisruptionBudget's 429 is
+    a refusal.
+    """
     assert said(body) == expected
 
 
@@ -83,7 +91,9 @@ def test_answers(body: dict[str, Any], expected: Said) -> None:
     ],
 )
 def test_what_is_no_answer_of_the_api_server(fault: Fault, expected: Said) -> None:
-    """V14: a lost answer and a proxy's page prove nothing; what the fence kept back was never sent."""
+    """V14: a lost answer and a proxy's page prove nothing; what the fence kept back was
+    never sent.
+    """
     assert after(fault) == expected
 
 

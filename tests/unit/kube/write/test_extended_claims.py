@@ -1,4 +1,6 @@
-"""Claims for extended resources beside lost answers, errors, other writers and kills: none is made twice or left."""
+"""Claims for extended resources beside lost answers, errors, other writers and kills: none is made
+twice or left.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from gangsched.model.devices import DeviceAllocation, DeviceRequest, DeviceResul
 from gangsched.model.storage import Selection
 from tests.unit.kube.fakes import FakeTime
 
-MADE = MadeClaim((DeviceRequest(name="r", class_name="gpu", count=2),), (("main", "example.com/x", "r"),))
+MADE = MadeClaim(
+    (DeviceRequest(name="r", class_name="gpu", count=2),), (("main", "example.com/x", "r"),)
+)
 RESULTS = tuple(DeviceResult("r", ("d", "n0", name)) for name in ("g0", "g1"))
 
 
@@ -36,7 +40,9 @@ def selection(*, uid: str = "", version: str = "") -> Selection:
 
 
 class FakeApi:
-    """An API server with one pod and the claims of one name; with `rng` some answers are lost and some are errors."""
+    """An API server with one pod and the claims of one name; with `rng` some answers are lost and
+    some are errors.
+    """
 
     def __init__(self, rng: Random | None = None) -> None:
         self.rng = rng
@@ -49,7 +55,13 @@ class FakeApi:
         self.denied: frozenset[str] = frozenset()
 
     async def request(
-        self, method: str, path: str, body: bytes | None = None, *, content_type: str = "", timeout_s: float = 0.0
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = "",
+        timeout_s: float = 0.0,
     ) -> bytes:
         """As `RestClient` has it."""
         self.sent.append(method)
@@ -59,7 +71,11 @@ class FakeApi:
             self.trouble_left -= 1
             fate = self.rng.choice(["lost before", "lost after", "500", "touched"])
         if fate in {"lost before", "500"}:
-            raise Unreachable("reset") if fate == "lost before" else ApiFault(500, "InternalError", "etcd")
+            raise (
+                Unreachable("reset")
+                if fate == "lost before"
+                else ApiFault(500, "InternalError", "etcd")
+            )
         if method in self.denied:
             raise ApiFault(403, "Forbidden", "no")
         if fate == "touched" and self.claim is not None:
@@ -83,29 +99,46 @@ class FakeApi:
             if self.claim is not None:
                 raise ApiFault(409, "AlreadyExists", "exists")
             self.created += 1
-            self.claim = {**body, "metadata": {**body["metadata"], "uid": f"claim-{self.created}"}, "status": {}}
+            self.claim = {
+                **body,
+                "metadata": {**body["metadata"], "uid": f"claim-{self.created}"},
+                "status": {},
+            }
             self._bump()
             return self.claim
         if self.claim is None:
             raise ApiFault(404, "NotFound", "gone")
         meta = self.claim["metadata"]
         if method == "PATCH" and isinstance(body, list):
-            tests = {each["path"].rpartition("/")[2]: each["value"] for each in body if each["op"] == "test"}
+            tests = {
+                each["path"].rpartition("/")[2]: each["value"]
+                for each in body
+                if each["op"] == "test"
+            }
             if any(meta[name] != value for name, value in tests.items()):
                 raise (
-                    ApiFault(422, "Invalid", "testing value failed") if False else ApiFault(409, "Conflict", "changed")
+                    ApiFault(422, "Invalid", "testing value failed")
+                    if False
+                    else ApiFault(409, "Conflict", "changed")
                 )
             meta["finalizers"] = body[-1]["value"]
         elif method == "PATCH":
             if body["metadata"].get("resourceVersion") != meta["resourceVersion"]:
                 raise ApiFault(409, "Conflict", "the object has been modified")
             merged = {**self.claim["status"], **body["status"]}
-            self.claim["status"] = {name: value for name, value in merged.items() if value is not None}
+            self.claim["status"] = {
+                name: value for name, value in merged.items() if value is not None
+            }
         elif method == "DELETE":
-            if body["preconditions"] != {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}:
+            if body["preconditions"] != {
+                "uid": meta["uid"],
+                "resourceVersion": meta["resourceVersion"],
+            }:
                 raise ApiFault(409, "Conflict", "precondition")
             assert not meta.get("finalizers"), "it would stay for ever"
-            assert "allocation" not in self.claim["status"], "its devices would be free while they are in use"
+            assert "allocation" not in self.claim["status"], (
+                "its devices would be free while they are in use"
+            )
             self.claim = None
             return {}
         if method != "GET":
@@ -135,27 +168,41 @@ async def start(api: FakeApi) -> str:
 
 
 async def test_what_is_written() -> None:
-    """The claim as kube-scheduler makes it, with the finalizer; then its devices; then the pod's status."""
+    """The claim as kube-scheduler makes it, with the finalizer; then its devices; then the pod's
+    status.
+    """
     api = FakeApi()
     version = await start(api)
     assert api.sent == ["POST", "PATCH", "PATCH"]
     assert api.claim is not None
     meta = api.claim["metadata"]
     assert meta["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
-    assert meta["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}]
+    assert meta["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+    ]
     assert (meta["finalizers"], meta["resourceVersion"]) == ([FINALIZER], version)
     (request,) = api.claim["spec"]["devices"]["requests"]
-    assert request == {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}}
-    assert [each["device"] for each in api.claim["status"]["allocation"]["devices"]["results"]] == ["g0", "g1"]
+    assert request == {
+        "name": "r",
+        "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2},
+    }
+    assert [each["device"] for each in api.claim["status"]["allocation"]["devices"]["results"]] == [
+        "g0",
+        "g1",
+    ]
     assert api.pod["extendedResourceClaimStatus"] == {
         "resourceClaimName": "p-extended-resources-u",
-        "requestMappings": [{"containerName": "main", "resourceName": "example.com/x", "requestName": "r"}],
+        "requestMappings": [
+            {"containerName": "main", "resourceName": "example.com/x", "requestName": "r"}
+        ],
     }
 
 
 @pytest.mark.parametrize("block", range(4))
 async def test_lost_answers_make_no_second_claim_and_leave_none(block: int) -> None:
-    """A18: whatever is lost, a start ends with one claim that has its devices, or is undone without a trace."""
+    """A18: whatever is lost, a start ends with one claim that has its devices, or is undone without
+    a trace.
+    """
     started = deleted = 0
     for seed in range(block * 250, block * 250 + 250):
         api = FakeApi(Random(seed))
@@ -180,7 +227,9 @@ async def test_lost_answers_make_no_second_claim_and_leave_none(block: int) -> N
 
 
 async def test_what_was_made_before_is_used() -> None:
-    """After a kill the claim is there: it is not created again, and one that asks for something else is refused."""
+    """After a kill the claim is there: it is not created again, and one that asks for something
+    else is refused.
+    """
     api = FakeApi()
     await start(api)
     _, extended = writers(api)
@@ -193,7 +242,9 @@ async def test_what_was_made_before_is_used() -> None:
 
 
 async def test_what_is_not_the_pods_is_neither_used_nor_deleted() -> None:
-    """A tenant's claim of this name, one that another pod uses, and one that others keep from ending."""
+    """A tenant's claim of this name, one that another pod uses, and one that others keep from
+    ending.
+    """
     api = FakeApi()
     await start(api)
     _, extended = writers(api)
@@ -206,7 +257,10 @@ async def test_what_is_not_the_pods_is_neither_used_nor_deleted() -> None:
     await extended.delete(selection(), "u")
     assert api.claim["status"]["allocation"]
     api.claim["status"] = {}
-    api.claim["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["tenant.example/keep"]}
+    api.claim["metadata"] |= {
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": ["tenant.example/keep"],
+    }
     await extended.delete(selection(), "u")
     assert api.claim["metadata"]["finalizers"] == ["tenant.example/keep"]
     with pytest.raises(ClaimWriteRefused, match="is being deleted"):

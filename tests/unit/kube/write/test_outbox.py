@@ -1,4 +1,6 @@
-"""The outbox: one state per order, turns between namespaces, rates, and no work while nothing can be done."""
+"""The outbox: one state per order, turns between namespaces, rates, and no work while nothing can
+be done.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,16 @@ class Order(NamedTuple):
 
 
 class Desk:
-    """An outbox at work in fake time; `asked` are the orders it asked about, `written` those it wrote."""
+    """An outbox at work in fake time; `asked` are the orders it asked about, `written` those it
+    wrote.
+    """
 
     def __init__(
-        self, limits: WriteLimits, capacity: int | None = None, final: frozenset[int] = frozenset(), levels: int = 1
+        self,
+        limits: WriteLimits,
+        capacity: int | None = None,
+        final: frozenset[int] = frozenset(),
+        levels: int = 1,
     ) -> None:
         self.time = FakeTime()
         self.binds = FakeBinds(self.time)
@@ -40,7 +48,12 @@ class Desk:
         runtime = self.time.runtime(self.warnings.append)
         self.outbox: Outbox[Order] = Outbox(
             self,
-            Kind(noun="orders", levels=(Level(patience_s=1.0, workers=4),) * levels, capacity=capacity, final=final),
+            Kind(
+                noun="orders",
+                levels=(Level(patience_s=1.0, workers=4),) * levels,
+                capacity=capacity,
+                final=final,
+            ),
             urgent=(self.binds.in_flight,),
             budget=WriteBudget(limits, runtime.now),
             level=lambda order: int(order.name == "minor") if levels > 1 else 0,
@@ -59,8 +72,8 @@ class Desk:
 
 @asynccontextmanager
 async def at_work(
-    limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
-    **kind: int | frozenset[int],
+    limits: WriteLimits = WriteLimits(),
+    **kind: int | frozenset[int],  # noqa: B008  (frozen)
 ) -> AsyncIterator[Desk]:
     desk = Desk(limits, **kind)  # type: ignore[arg-type]
     async with running(desk.outbox.run()):
@@ -84,7 +97,9 @@ async def test_namespaces_take_turns() -> None:
 
 
 async def test_a_namespace_has_a_rate_of_its_own() -> None:
-    """Ten at once and ten a second of one namespace, whatever waits there; another one is not slowed down."""
+    """Ten at once and ten a second of one namespace, whatever waits there; another one is not
+    slowed down.
+    """
     async with at_work(WriteLimits(namespace=Rate(10, 0.1))) as desk:
         put(desk, *(Order("crowded", f"c{n}") for n in range(100)))
         await desk.time.advance(0.05)
@@ -130,12 +145,17 @@ async def test_a_full_outbox_drops_from_the_longest_namespace() -> None:
         put(desk, Order("quiet", "q"), *(Order("crowded", f"c{n}") for n in range(50)))
         desk.binds.end()
         await desk.time.advance(1)
-        assert sorted(desk.written) == [*sorted(Order("crowded", f"c{n}") for n in range(41, 50)), Order("quiet", "q")]
+        assert sorted(desk.written) == [
+            *sorted(Order("crowded", f"c{n}") for n in range(41, 50)),
+            Order("quiet", "q"),
+        ]
         assert desk.outbox.counts.dropped == 41
 
 
 async def test_trouble_is_told_once() -> None:
-    """Many orders with one trouble are one warning; a 404 that the API server did not say proves nothing."""
+    """Many orders with one trouble are one warning; a 404 that the API server did not say proves
+    nothing.
+    """
     async with at_work(final=frozenset({400})) as desk:
         desk.fault = ApiFault(404, "", "<html>no backend</html>", is_status=False)
         put(desk, *(Order("ns", f"o{n}") for n in range(20)))
@@ -171,14 +191,24 @@ async def test_what_the_fence_held_back_is_dropped_silently() -> None:
 
 VOID = [
     ApiFault(404, "NotFound", 'pods "a" not found'),
-    ApiFault(403, "Forbidden", "unable to create new content in namespace x because it is being terminated"),
+    ApiFault(
+        403,
+        "Forbidden",
+        "unable to create new content in namespace x because it is being terminated",
+    ),
     ApiFault(409, "Conflict", "Precondition failed: UID in precondition: a, UID in object meta: b"),
-    ApiFault(422, "Invalid", f"ValidatingAdmissionPolicy 'gangsched-pod-status' denied request: {ONLY_OF_UNBOUND} (…)"),
+    ApiFault(
+        422,
+        "Invalid",
+        f"ValidatingAdmissionPolicy 'gangsched-pod-status' denied request: {ONLY_OF_UNBOUND} (…)",
+    ),
     Fenced("not ours"),
 ]
 
 
-@pytest.mark.parametrize("fault", VOID, ids=lambda fault: type(fault).__name__ + str(getattr(fault, "status", "")))
+@pytest.mark.parametrize(
+    "fault", VOID, ids=lambda fault: type(fault).__name__ + str(getattr(fault, "status", ""))
+)
 async def test_what_nobody_needs_any_more_is_no_fault(fault: Fault) -> None:
     """It is dropped at once, without a warning, and no alert counts it."""
     async with at_work() as desk:

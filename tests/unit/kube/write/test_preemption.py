@@ -1,4 +1,6 @@
-"""The writes of a preemption: their order, each answer of semantics V14, and what a cancellation stops."""
+"""The writes of a preemption: their order, each answer of semantics V14, and what a cancellation
+stops.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,23 @@ NOT_FOUND = ApiFault(404, "NotFound", 'pods "low-0" not found')
 CONFLICT = ApiFault(409, "Conflict", "uid in precondition: v0, UID in object meta: v9")
 LOST = Unreachable("No answer.")
 NEEDS = "The disruption budget w needs 3 healthy pods and has 3 currently"
-BUDGET = ApiFault(429, "TooManyRequests", "Cannot evict pod.", causes=(Cause("DisruptionBudget", NEEDS),))
+BUDGET = ApiFault(
+    429, "TooManyRequests", "Cannot evict pod.", causes=(Cause("DisruptionBudget", NEEDS),)
+)
 BUSY = ApiFault(429, "TooManyRequests", "busy")
 TWO_BUDGETS = ApiFault(500, "InternalError", "This pod has more than one PodDisruptionBudget")
-IMMUTABLE = ApiFault(422, "Invalid", "uid", causes=(Cause("FieldValueInvalid", "immutable", "metadata.uid"),))
+IMMUTABLE = ApiFault(
+    422, "Invalid", "uid", causes=(Cause("FieldValueInvalid", "immutable", "metadata.uid"),)
+)
 FORBIDDEN = ApiFault(403, "Forbidden", 'cannot create resource "pods/eviction"')
 ALIVE = {"metadata": {"uid": "v0"}}
 TERMINATING = {"metadata": {"uid": "v0", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
 RECREATED = {"metadata": {"uid": "v9"}}
 
 
-def evictions(*posts: Answer, get: Answer = ALIVE, allowed: bool = True) -> Callable[[Sent], Answer]:
+def evictions(
+    *posts: Answer, get: Answer = ALIVE, allowed: bool = True
+) -> Callable[[Sent], Answer]:
     """Answers to evictions in turn, the last one for ever; pods read back are `get`."""
     queue = list(posts)
 
@@ -55,14 +63,17 @@ def kinds(desk: Desk) -> list[str]:
     """What was written, in order: the pod and what about it."""
     names = {"nominatedNodeName": "nominate", "conditions": "mark"}
     return [
-        f"{'evict' if sent.method == 'POST' else names[next(iter(sent.body['status']))]} {sent.path.split('/')[6]}"
+        f"{'evict' if sent.method == 'POST' else names[next(iter(sent.body['status']))]}"
+        f" {sent.path.split('/')[6]}"
         for sent in desk.api.sent
         if sent.method != "GET"
     ]
 
 
 async def test_members_are_nominated_before_a_victim_is_marked() -> None:
-    """V13: every write of (1) is answered before the first of (2); the uid is a precondition, the time the present."""
+    """V13: every write of (1) is answered before the first of (2); the uid is a precondition, the
+    time the present.
+    """
     async with at_work() as desk:
         desk.api.blocked = asyncio.Event()
         desk.writer.order(PREPARE)
@@ -81,9 +92,13 @@ async def test_members_are_nominated_before_a_victim_is_marked() -> None:
         assert mark.body["metadata"] == {"uid": "v0"}
 
 
-@pytest.mark.parametrize("fault", [NOT_FOUND, CONFLICT, FORBIDDEN, Fenced("not ours"), ApiFault(422, "Invalid", "no")])
+@pytest.mark.parametrize(
+    "fault", [NOT_FOUND, CONFLICT, FORBIDDEN, Fenced("not ours"), ApiFault(422, "Invalid", "no")]
+)
 async def test_nobody_is_marked_when_a_member_cannot_be_nominated(fault: Answer) -> None:
-    """V13: a failure in (1) ends the nomination before anybody is harmed, and is no reason to wait."""
+    """V13: a failure in (1) ends the nomination before anybody is harmed, and is no reason
+    to wait.
+    """
     async with at_work(lambda sent: fault if "high-1" in sent.path else {}) as desk:
         desk.writer.order(PREPARE)
         await settle()
@@ -96,7 +111,9 @@ async def test_nobody_is_marked_when_a_member_cannot_be_nominated(fault: Answer)
 async def test_a_server_that_is_away_for_a_moment_is_asked_again() -> None:
     """V13: a passing fault delays a preparation, for 10 s at the most."""
     passing = [LOST, BUSY]
-    async with at_work(lambda sent: passing.pop() if passing and "high-1" in sent.path else {}) as desk:
+    async with at_work(
+        lambda sent: passing.pop() if passing and "high-1" in sent.path else {}
+    ) as desk:
         desk.writer.order(PREPARE)
         await desk.time.advance(2.0)
         assert desk.told == [PreemptionPrepared("1")]
@@ -109,10 +126,13 @@ async def test_a_server_that_is_away_for_a_moment_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "failed"), [(NOT_FOUND, False), (CONFLICT, False), (IMMUTABLE, False), (FORBIDDEN, True)]
+    ("fault", "failed"),
+    [(NOT_FOUND, False), (CONFLICT, False), (IMMUTABLE, False), (FORBIDDEN, True)],
 )
 async def test_a_victim_that_is_gone_is_no_failure(fault: Answer, failed: bool) -> None:
-    """V13: who is gone need not be told; who cannot be told is not evicted: after a crash nobody would know them."""
+    """V13: who is gone need not be told; who cannot be told is not evicted: after a crash nobody
+    would know them.
+    """
     async with at_work(lambda sent: fault if "low-1" in sent.path else {}) as desk:
         desk.writer.order(PREPARE)
         await settle()
@@ -135,8 +155,12 @@ async def test_a_victim_that_is_gone_is_no_failure(fault: Answer, failed: bool) 
         (Fenced("not ours"), ALIVE, EvictionResult.FAILED),
     ],
 )
-async def test_answers_that_end_an_eviction(post: Answer, get: Answer, result: EvictionResult) -> None:
-    """V14: each is told at once, after one eviction and, where the answer leaves it open, one look at the pod."""
+async def test_answers_that_end_an_eviction(
+    post: Answer, get: Answer, result: EvictionResult
+) -> None:
+    """V14: each is told at once, after one eviction and, where the answer leaves it open, one look
+    at the pod.
+    """
     async with at_work(evictions(post, get=get)) as desk:
         desk.writer.order(EVICT)
         await settle()
@@ -147,7 +171,9 @@ async def test_answers_that_end_an_eviction(post: Answer, get: Answer, result: E
 
 
 async def test_the_condition_is_written_once_more_after_the_eviction() -> None:
-    """V13 (5): the eviction overwrites it. The state is told at once; a pod that is gone after a second has none."""
+    """V13 (5): the eviction overwrites it. The state is told at once; a pod that is gone after a
+    second has none.
+    """
     async with at_work() as desk:
         desk.writer.order(EVICT)
         await settle()
@@ -169,7 +195,9 @@ async def test_the_condition_is_written_once_more_after_the_eviction() -> None:
 
 
 async def test_the_condition_waits_for_the_end_of_a_wave() -> None:
-    """While other evictions are in flight, victims take longer to go; if they are still there, it is written then."""
+    """While other evictions are in flight, victims take longer to go; if they are still there, it
+    is written then.
+    """
     for waits, gone in ((1, False), (MARK_AGAIN_WAITS, False), (2, True)):
         async with at_work() as desk:
             desk.writer.order(EVICT)
@@ -186,7 +214,9 @@ async def test_the_condition_waits_for_the_end_of_a_wave() -> None:
             assert kinds(desk) == ["evict low-0", *(() if gone else ("mark low-0",))]
 
 
-async def test_the_condition_of_a_pod_that_is_there_is_written_at_once_when_the_nomination_is_over() -> None:
+async def test_the_condition_of_a_pod_that_is_there_is_written_at_once_when_the_nomination_is_over() -> (
+    None
+):
     """V13 (5): a cancellation and a shutdown wait for nothing but the write."""
     async with at_work() as desk:
         desk.writer.order(EVICT)
@@ -197,7 +227,9 @@ async def test_the_condition_of_a_pod_that_is_there_is_written_at_once_when_the_
 
 
 async def test_other_writes_wait_for_those_of_a_preemption_in_flight() -> None:
-    """From the first nomination to the last answer, also while requests wait for a connection, and if one is lost."""
+    """From the first nomination to the last answer, also while requests wait for a connection, and
+    if one is lost.
+    """
     async with at_work(evictions(LOST, {})) as desk:
         desk.api.blocked = asyncio.Event()
         desk.writer.order(PREPARE)
@@ -218,7 +250,10 @@ async def test_a_budget_delays_an_eviction_and_is_told_once() -> None:
     async with at_work(evictions(*[BUDGET] * 6, {})) as desk:
         desk.writer.order(EVICT)
         await desk.time.advance(35.0)
-        assert desk.told == [EvictionDelayed("1", "v0", NEEDS), Evicted("1", "v0", EvictionResult.DONE)]
+        assert desk.told == [
+            EvictionDelayed("1", "v0", NEEDS),
+            Evicted("1", "v0", EvictionResult.DONE),
+        ]
         assert len(desk.evictions()) == 7
         assert desk.writer.counts.delayed == 1
         assert desk.writer.counts.sent_again == 6
@@ -233,13 +268,17 @@ async def test_a_budget_delays_an_eviction_and_is_told_once() -> None:
         (LOST, "", EvictionResult.FAILED),
     ],
 )
-async def test_an_eviction_ends_at_its_deadline(post: Answer, delayed: str, result: EvictionResult) -> None:
+async def test_an_eviction_ends_at_its_deadline(
+    post: Answer, delayed: str, result: EvictionResult
+) -> None:
     """V14: within the deadline of the nomination, never later, and never without a word."""
     async with at_work(evictions(post)) as desk:
         desk.writer.order(EVICT)
         await desk.time.advance(99.0)
         assert [type(told) for told in desk.told] == ([EvictionDelayed] if delayed else [])
-        assert all(delayed in told.message for told in desk.told if isinstance(told, EvictionDelayed))
+        assert all(
+            delayed in told.message for told in desk.told if isinstance(told, EvictionDelayed)
+        )
         await desk.time.advance(1.0)
         last = desk.told[-1]
         assert isinstance(last, Evicted)
@@ -258,14 +297,17 @@ async def test_without_the_right_nothing_more_is_sent() -> None:
         await settle()
         answers = [told for told in desk.told if isinstance(told, Evicted)]
         assert [told.result for told in answers] == [EvictionResult.FORBIDDEN] * 2
-        assert {told.message for told in answers} == {"gangsched may not create pods/eviction"}  # names no pod (V22)
+        # names no pod (V22)
+        assert {told.message for told in answers} == {"gangsched may not create pods/eviction"}
         assert len(desk.evictions()) == 1
         assert len(desk.warnings) == 1
         assert desk.warnings[0].startswith("Preemption is off until a restart: cannot create")
 
 
 async def test_a_webhook_that_denies_one_pod_does_not_turn_preemption_off() -> None:
-    """V14, attack: admission answers 403 as well; who may evict waits for this pod and evicts others."""
+    """V14, attack: admission answers 403 as well; who may evict waits for this pod and evicts
+    others.
+    """
     denied = ApiFault(403, "Forbidden", "admission webhook denied the request")
 
     def answer(sent: Sent) -> Answer:
@@ -300,7 +342,9 @@ async def test_what_is_not_wanted_any_more_is_not_sent() -> None:
 
 
 async def test_a_cancelled_preemption_sends_nothing_more_and_takes_nominations_back() -> None:
-    """V12: evictions not yet sent are not sent, nobody is answered, and nominatedNodeName is cleared."""
+    """V12: evictions not yet sent are not sent, nobody is answered, and nominatedNodeName is
+    cleared.
+    """
     async with at_work(evictions(BUDGET)) as desk:
         desk.writer.order(EVICT)
         await settle()
@@ -313,18 +357,26 @@ async def test_a_cancelled_preemption_sends_nothing_more_and_takes_nominations_b
 
 
 async def test_writes_about_a_member_keep_their_order() -> None:
-    """V12, attack: the answer to a nomination is late; it is taken back after it, and the next one comes after that."""
+    """V12, attack: the answer to a nomination is late; it is taken back after it, and the next one
+    comes after that.
+    """
     async with at_work() as desk:
         desk.api.blocked = asyncio.Event()
         desk.writer.order(PREPARE)
         await settle()
         desk.writer.order(CancelPreemption("1", MEMBERS))
-        desk.writer.order(PreparePreemption("2", (NominatedMember("m0", "ns", "high-0", "n7"),), ()))
+        desk.writer.order(
+            PreparePreemption("2", (NominatedMember("m0", "ns", "high-0", "n7"),), ())
+        )
         await settle()
         assert len(desk.api.sent) == 2
         desk.api.blocked.set()
         await settle()
-        of_first = [sent.body["status"]["nominatedNodeName"] for sent in desk.api.sent if "high-0" in sent.path]
+        of_first = [
+            sent.body["status"]["nominatedNodeName"]
+            for sent in desk.api.sent
+            if "high-0" in sent.path
+        ]
         assert of_first == ["n0", None, "n7"]
         assert not any("low" in sent.path for sent in desk.api.sent)
         assert desk.told == [PreemptionPrepared("2")]

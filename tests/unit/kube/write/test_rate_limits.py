@@ -10,7 +10,9 @@ from tests.unit.kube.fakes import FakeTime
 
 
 def test_a_burst_and_then_one_at_a_time() -> None:
-    """A full bucket gives its burst at once; then a token comes every so often, for each key alone."""
+    """A full bucket gives its burst at once; then a token comes every so often, for each
+    key alone.
+    """
     time = FakeTime()
     buckets: TokenBuckets[str] = TokenBuckets(Rate(3, 10.0), time.now)
     for _ in range(3):
@@ -30,7 +32,9 @@ def test_a_burst_and_then_one_at_a_time() -> None:
 
 
 def test_buckets_are_forgotten() -> None:
-    """Memory is bounded, however many objects there ever were; a bucket that misses several tokens is remembered."""
+    """Memory is bounded, however many objects there ever were; a bucket that misses several tokens
+    is remembered.
+    """
     time = FakeTime()
     buckets: TokenBuckets[int] = TokenBuckets(Rate(3, 1e6), time.now)
     for _ in range(3):
@@ -43,7 +47,9 @@ def test_buckets_are_forgotten() -> None:
 
 
 def test_what_is_gone_has_no_bucket() -> None:
-    """Pods come and go for days; how much was said of them is not remembered longer than they are there."""
+    """Pods come and go for days; how much was said of them is not remembered longer than they are
+    there.
+    """
     time = FakeTime()
     buckets: TokenBuckets[int] = TokenBuckets(Rate(3, 1e6), time.now)
     for number in range(10_000):

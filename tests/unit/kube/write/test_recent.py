@@ -16,7 +16,9 @@ class Clock:
 
 
 def test_an_entry_is_there_for_its_time_and_gone_with_the_next_one_after_it() -> None:
-    """Whatever the moment of its writing, and however much is written meanwhile; writing it again is a new time."""
+    """Whatever the moment of its writing, and however much is written meanwhile; writing it again
+    is a new time.
+    """
     for first_s in (0.0, 30.0, 61.0):
         clock = Clock()
         recent: Recent[str, int] = Recent(clock, for_s=60.0)
@@ -34,7 +36,9 @@ def test_an_entry_is_there_for_its_time_and_gone_with_the_next_one_after_it() ->
 
 
 def test_what_is_kept_is_always_as_much_at_a_steady_pace() -> None:
-    """An hour of ten writes a second, remembered for a minute: a minute of them, at any time after the first."""
+    """An hour of ten writes a second, remembered for a minute: a minute of them, at any time after
+    the first.
+    """
     clock = Clock()
     recent: Recent[int, None] = Recent(clock, for_s=60.0)
     for number in range(36_000):

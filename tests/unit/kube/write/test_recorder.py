@@ -40,7 +40,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def at_work(answer: Callable[[Sent], Answer] | None = None, capacity: int = 100) -> AsyncIterator[Desk]:
+async def at_work(
+    answer: Callable[[Sent], Answer] | None = None, capacity: int = 100
+) -> AsyncIterator[Desk]:
     desk = Desk(answer, capacity)
     async with running(desk.recorder.run()):
         yield desk
@@ -70,7 +72,13 @@ async def test_event() -> None:
             "action": "Scheduling",
             "reason": "FailedScheduling",
             "type": "Warning",
-            "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "p", "uid": "u1"},
+            "regarding": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": "ns",
+                "name": "p",
+                "uid": "u1",
+            },
             "note": "no room",
         }
 
@@ -86,7 +94,9 @@ async def test_cluster_scoped_objects() -> None:
 
 
 async def test_repetition_becomes_a_series() -> None:
-    """The same words within ten minutes are one Event; its count is written at most once a minute."""
+    """The same words within ten minutes are one Event; its count is written at most once
+    a minute.
+    """
     async with at_work() as desk:
         for _ in range(30):
             desk.recorder.record(event())
@@ -106,13 +116,17 @@ async def test_repetition_becomes_a_series() -> None:
 
 
 async def test_what_is_said_of_pods_that_are_bound_is_not_remembered() -> None:
-    """It is said once for a bind or a start and ends the waiting; 20,000 would take 14 MB. Who waits is remembered."""
+    """It is said once for a bind or a start and ends the waiting; 20,000 would take 14 MB. Who
+    waits is remembered.
+    """
     async with at_work(capacity=200) as desk:
         bound = [ObjectRef("v1", "Pod", "ns", f"p{number}", f"u{number}") for number in range(40)]
         for about in bound:
             desk.recorder.record(event(about=about))
         for about in bound:
-            desk.recorder.record(RecordEvent(about, EventReason.SCHEDULED, f"bound {about.name}", action="Binding"))
+            desk.recorder.record(
+                RecordEvent(about, EventReason.SCHEDULED, f"bound {about.name}", action="Binding")
+            )
             desk.recorder.record(RecordEvent(about, EventReason.GANG_SCHEDULED, "1 pod is bound"))
         desk.recorder.record(event())
         assert await desk.recorder.drain(1) == 0
@@ -121,7 +135,9 @@ async def test_what_is_said_of_pods_that_are_bound_is_not_remembered() -> None:
 
 
 async def test_what_was_said_of_what_is_gone_is_forgotten() -> None:
-    """What is yet to be written is written; nothing is kept for ten minutes for objects that live for ten seconds."""
+    """What is yet to be written is written; nothing is kept for ten minutes for objects that live
+    for ten seconds.
+    """
     async with at_work() as desk:
         desk.recorder.record(event())
         desk.recorder.record(event(about=ObjectRef("v1", "Pod", "ns", "q", "u2")))
@@ -134,7 +150,9 @@ async def test_what_was_said_of_what_is_gone_is_forgotten() -> None:
 
 
 async def test_the_last_texts_about_an_object_are_remembered() -> None:
-    """What alternates is one Event each, and whoever says something else each time does not fill the memory."""
+    """What alternates is one Event each, and whoever says something else each time does not fill
+    the memory.
+    """
     async with at_work() as desk:
         for _ in range(5):
             for note in ("a", "b", "c", "d"):
@@ -143,7 +161,14 @@ async def test_the_last_texts_about_an_object_are_remembered() -> None:
             desk.recorder.record(event(f"text {number}"))
         desk.recorder.record(event("a"))
         assert await desk.recorder.drain(1) == 0
-        assert desk.notes() == ["a", "b", "c", "d", *(f"text {number}" for number in range(10)), "a"]
+        assert desk.notes() == [
+            "a",
+            "b",
+            "c",
+            "d",
+            *(f"text {number}" for number in range(10)),
+            "a",
+        ]
         assert [len(desk.recorder._known.get(POD.uid) or ())] == [TEXTS_OF_AN_OBJECT]
 
 
@@ -201,7 +226,9 @@ async def test_never_ahead_of_binds() -> None:
 
 
 async def test_never_ahead_of_evictions() -> None:
-    """In a wave of preemption most Events are about victims; between evictions and binds is no pause for them."""
+    """In a wave of preemption most Events are about victims; between evictions and binds is no
+    pause for them.
+    """
     async with at_work() as desk:
         desk.evictions.begin()
         desk.evictions.begin()
@@ -237,7 +264,9 @@ async def test_gangs_do_not_wait_behind_their_members() -> None:
 
 
 async def test_pods_wait_for_a_pause_in_binding() -> None:
-    """Between two bursts of binds only warnings and Events about groups are written; pods' come when it is quiet."""
+    """Between two bursts of binds only warnings and Events about groups are written; pods' come
+    when it is quiet.
+    """
     group = ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "ns", "g", "u2")
     async with at_work() as desk:
         desk.binds.begin()
@@ -269,7 +298,9 @@ async def test_binds_without_a_pause_do_not_silence_events() -> None:
 
 
 async def test_evictions_without_a_pause_do_not_silence_events() -> None:
-    """Attack: a tenant whose evictions never end, or a webhook that answers none; others' Events are written."""
+    """Attack: a tenant whose evictions never end, or a webhook that answers none; others' Events
+    are written.
+    """
     async with at_work() as desk:
         desk.evictions.begin()
         desk.recorder.record(event("warning", warning=True))
@@ -279,7 +310,9 @@ async def test_evictions_without_a_pause_do_not_silence_events() -> None:
 
 
 async def test_slow_write_is_not_queued_again() -> None:
-    """An Event that is still being written when series are swept is not taken for one that has grown."""
+    """An Event that is still being written when series are swept is not taken for one that has
+    grown.
+    """
     async with at_work() as desk:
         desk.api.blocked = asyncio.Event()
         desk.recorder.record(event())
@@ -301,7 +334,9 @@ async def test_lost_answers_make_no_duplicates() -> None:
 
 
 async def test_gives_up_after_a_few_tries() -> None:
-    """An Event that cannot be written is let go, and said so once, and the next ones are still tried."""
+    """An Event that cannot be written is let go, and said so once, and the next ones are still
+    tried.
+    """
     async with at_work(lambda sent: ApiFault(403, "Forbidden", "no events for you")) as desk:
         desk.recorder.record(event("a"))
         desk.recorder.record(event("b"))
@@ -314,11 +349,17 @@ async def test_gives_up_after_a_few_tries() -> None:
     "fault",
     [
         ApiFault(404, "NotFound", 'namespaces "ns" not found'),
-        ApiFault(403, "Forbidden", "unable to create new content in namespace ns because it is being terminated"),
+        ApiFault(
+            403,
+            "Forbidden",
+            "unable to create new content in namespace ns because it is being terminated",
+        ),
     ],
 )
 async def test_events_of_a_namespace_that_goes_are_dropped_silently(fault: ApiFault) -> None:
-    """A deleted or terminating namespace takes no Event: no second try, and no word to the administrator."""
+    """A deleted or terminating namespace takes no Event: no second try, and no word to the
+    administrator.
+    """
     async with at_work(lambda sent: fault) as desk:
         desk.recorder.record(event())
         await desk.time.advance(60)
@@ -326,7 +367,9 @@ async def test_events_of_a_namespace_that_goes_are_dropped_silently(fault: ApiFa
 
 
 async def test_an_object_gets_25_events_and_then_one_in_five_minutes() -> None:
-    """Events about one object are limited as client-go's spam filter does; those about others are not held up."""
+    """Events about one object are limited as client-go's spam filter does; those about others are
+    not held up.
+    """
     async with at_work() as desk:
         for number in range(40):
             desk.recorder.record(event(f"note {number}"))

@@ -14,7 +14,13 @@ from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import ApiFault, Cause, Unreachable
 from gangsched.kube.write.binder import BindFate
 from gangsched.kube.write.status import StatusWriter, merge_conditions
-from gangsched.model.protocol import BindFailed, Bound, MarkTimedOut, SetPodCondition, SetPodGroupStatus
+from gangsched.model.protocol import (
+    BindFailed,
+    Bound,
+    MarkTimedOut,
+    SetPodCondition,
+    SetPodGroupStatus,
+)
 from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, running, settle
 
 
@@ -26,7 +32,9 @@ class Desk:
         self.api = FakeRequests(answer)
         self.binds = FakeBinds(self.time)
         self.warnings: list[str] = []
-        self.writer = StatusWriter(self.api, self.binds, runtime=self.time.runtime(self.warnings.append))
+        self.writer = StatusWriter(
+            self.api, self.binds, runtime=self.time.runtime(self.warnings.append)
+        )
 
     def phases(self) -> list[str]:
         """The phases written to PodGroups, in order."""
@@ -120,7 +128,9 @@ async def test_unchanged_word_is_not_written_again() -> None:
 
 
 async def test_what_was_written_into_what_is_gone_is_forgotten() -> None:
-    """Neither a pod's condition nor a PodGroup's status is kept for an object that does not exist any more."""
+    """Neither a pod's condition nor a PodGroup's status is kept for an object that does not exist
+    any more.
+    """
     async with at_work() as desk:
         desk.writer.put(word("one"))
         desk.writer.put(word("two", uid="u2"))
@@ -152,7 +162,9 @@ async def test_binds_come_first_but_not_for_ever() -> None:
 
 
 async def test_status_of_a_gang_that_waits_for_nothing_waits_for_a_pause() -> None:
-    """It is written when nothing has been bound for 0.2 s, or after five seconds of binds; an urgent one earlier."""
+    """It is written when nothing has been bound for 0.2 s, or after five seconds of binds; an
+    urgent one earlier.
+    """
     async with at_work() as desk:
         binds = desk.binds
         desk.writer.put(calm("bound a moment ago"))
@@ -187,7 +199,11 @@ async def test_what_waits_for_a_pause_holds_up_nothing_urgent() -> None:
         desk.binds.begin()
         for urgent in (True, False):
             for number in range(20):
-                desk.writer.put(calm("calm" if not urgent else "urgent no more", urgent=urgent, name=f"g{number}"))
+                desk.writer.put(
+                    calm(
+                        "calm" if not urgent else "urgent no more", urgent=urgent, name=f"g{number}"
+                    )
+                )
         await settle()
         desk.writer.put(calm("urgent", urgent=True, name="g3"))
         desk.writer.put(calm("urgent", urgent=True, name="g19"))
@@ -261,7 +277,9 @@ async def test_retried_until_done() -> None:
     "fault",
     [
         ApiFault(404, "NotFound", "gone"),
-        ApiFault(409, "Conflict", "Precondition failed: UID in precondition: u1, UID in object meta: u2"),
+        ApiFault(
+            409, "Conflict", "Precondition failed: UID in precondition: u1, UID in object meta: u2"
+        ),
         ApiFault(
             422,
             "Invalid",
@@ -283,15 +301,24 @@ async def test_dropped_when_the_pod_is_gone(fault: ApiFault) -> None:
 @pytest.mark.parametrize("status", [400, 422])
 async def test_a_refusal_that_names_a_squid_is_told(status: int) -> None:
     """A pod whose name contains "uid" is not taken for one that is gone."""
-    async with at_work(lambda sent: ApiFault(status, "Invalid", 'Pod "squid-0" is invalid: status: Forbidden')) as desk:
+    async with at_work(
+        lambda sent: ApiFault(status, "Invalid", 'Pod "squid-0" is invalid: status: Forbidden')
+    ) as desk:
         desk.writer.put(word("one"))
         await desk.time.advance(1)
-        assert desk.warnings == ['Cannot write pod conditions: Pod "squid-0" is invalid: status: Forbidden; giving up.']
+        assert desk.warnings == [
+            'Cannot write pod conditions: Pod "squid-0" is invalid: status: Forbidden; giving up.'
+        ]
 
 
 async def test_conflict_is_retried_and_refusal_told() -> None:
-    """A write that lost a race is tried again; one the server will never take is reported and given up."""
-    queue: list[Answer] = [ApiFault(409, "Conflict", "please apply your changes to the latest version"), {}]
+    """A write that lost a race is tried again; one the server will never take is reported and given
+    up.
+    """
+    queue: list[Answer] = [
+        ApiFault(409, "Conflict", "please apply your changes to the latest version"),
+        {},
+    ]
     async with at_work(lambda sent: queue.pop(0)) as desk:
         desk.writer.put(word("one"))
         await desk.time.advance(1)
@@ -311,7 +338,10 @@ async def test_timeout_annotation() -> None:
         await desk.time.advance(1)
         assert [sent.path for sent in desk.api.sent] == ["/api/v1/namespaces/ns/pods/p/status"] * 2
         assert desk.api.sent[1].body == {
-            "metadata": {"uid": "u1", "annotations": {"gang.scheduling.koordinator.sh/timeout": "true"}}
+            "metadata": {
+                "uid": "u1",
+                "annotations": {"gang.scheduling.koordinator.sh/timeout": "true"},
+            }
         }
 
 
@@ -328,14 +358,19 @@ async def test_pod_group_status() -> None:
         assert [(s.method, s.path, s.content_type) for s in desk.api.sent] == [
             ("PATCH", PATH + "/status", MERGE_PATCH)
         ] * 2
-        assert desk.api.sent[1].body == {"metadata": {"uid": "g1"}, "status": {"phase": "Pending", "scheduled": 2}}
+        assert desk.api.sent[1].body == {
+            "metadata": {"uid": "g1"},
+            "status": {"phase": "Pending", "scheduled": 2},
+        }
 
 
 async def test_transition_times_survive() -> None:
     """A condition keeps its time while its status stays, over our own writes."""
     async with at_work() as desk:
         for message, state in (("m", "True"), ("n", "True"), ("n", "False"), ("n", "False")):
-            desk.writer.put(group_status(conditions=[{**DEGRADED, "message": message, "status": state}]))
+            desk.writer.put(
+                group_status(conditions=[{**DEGRADED, "message": message, "status": state}])
+            )
             await desk.writer.drain(1)
             await desk.time.advance(5)
         written = [sent.body["status"]["conditions"][0] for sent in desk.api.sent]
@@ -347,7 +382,9 @@ async def test_transition_times_survive() -> None:
 
 
 async def test_late_word_about_a_deleted_pod_group_never_comes_last() -> None:
-    """A PodGroup recreated under its name gets its own status, whatever is still to be said about the old one."""
+    """A PodGroup recreated under its name gets its own status, whatever is still to be said about
+    the old one.
+    """
     fault: list[Answer] = [Unreachable("No answer.")]
     async with at_work(lambda sent: fault[0]) as desk:
         desk.writer.put(group_status(uid="old", scheduled=9))
@@ -360,17 +397,26 @@ async def test_late_word_about_a_deleted_pod_group_never_comes_last() -> None:
 
 def test_merge_conditions() -> None:
     """Unchanged status keeps the old time, a changed one takes the given time or now."""
-    old = [{"type": "A", "status": "True", "lastTransitionTime": "t0"}, {"type": "B", "status": "True"}]
+    old = [
+        {"type": "A", "status": "True", "lastTransitionTime": "t0"},
+        {"type": "B", "status": "True"},
+    ]
     new = [
         {"type": "A", "status": "True", "lastTransitionTime": "t1"},
         {"type": "B", "status": "False", "lastTransitionTime": "t1"},
         {"type": "C", "status": "True"},
     ]
-    assert [c["lastTransitionTime"] for c in merge_conditions(new, old, "now")] == ["t0", "t1", "now"]
+    assert [c["lastTransitionTime"] for c in merge_conditions(new, old, "now")] == [
+        "t0",
+        "t1",
+        "now",
+    ]
 
 
 async def test_no_status_subresource() -> None:
-    """Where the definition has no subresource the status goes into the object, and that is remembered for a while."""
+    """Where the definition has no subresource the status goes into the object, and that is
+    remembered for a while.
+    """
     missing = ApiFault(404, "NotFound", 'podgroups "g" not found')
     async with at_work(lambda sent: missing if sent.path.endswith("/status") else {}) as desk:
         for number in range(3):
@@ -384,7 +430,9 @@ async def test_no_status_subresource() -> None:
 
 
 async def test_deleted_pod_group_is_not_mistaken_for_a_missing_subresource() -> None:
-    """The server answers both alike; only an object that exists proves that it has no subresource."""
+    """The server answers both alike; only an object that exists proves that it has
+    no subresource.
+    """
     exists = False
     gone = ApiFault(404, "NotFound", 'podgroups "g" not found')
     async with at_work(lambda sent: {} if exists else gone) as desk:
@@ -393,23 +441,37 @@ async def test_deleted_pod_group_is_not_mistaken_for_a_missing_subresource() -> 
         exists = True
         desk.writer.put(group_status(uid="g2", scheduled=1))
         await desk.writer.drain(1)
-        assert [sent.path.removeprefix(PATH) for sent in desk.api.sent] == ["/status", "", "/status"]
+        assert [sent.path.removeprefix(PATH) for sent in desk.api.sent] == [
+            "/status",
+            "",
+            "/status",
+        ]
 
 
 async def test_our_own_write_does_not_make_us_write_again() -> None:
-    """Without a subresource each of our writes makes a new generation, which alone is no reason for another (E3)."""
+    """Without a subresource each of our writes makes a new generation, which alone is no reason for
+    another (E3).
+    """
     missing = ApiFault(404, "NotFound", 'podgroups "g" not found')
     async with at_work(lambda sent: missing if sent.path.endswith("/status") else {}) as desk:
         for generation in range(1, 20):  # the state says of each generation that it has observed it
-            desk.writer.put(group_status(phase="Pending", conditions=[{**DEGRADED, "observedGeneration": generation}]))
+            desk.writer.put(
+                group_status(
+                    phase="Pending", conditions=[{**DEGRADED, "observedGeneration": generation}]
+                )
+            )
             await desk.time.advance(1)
         assert [sent.path.removeprefix(PATH) for sent in desk.api.sent] == ["/status", ""]
         assert "observedGeneration" not in desk.api.sent[1].body["status"]["conditions"][0]
         await desk.time.advance(700)
-        desk.writer.put(group_status(phase="Pending", conditions=[{**DEGRADED, "observedGeneration": 99}]))
+        desk.writer.put(
+            group_status(phase="Pending", conditions=[{**DEGRADED, "observedGeneration": 99}])
+        )
         await desk.time.advance(1)
         assert len(desk.api.sent) == 2
-        desk.writer.put(group_status(phase="Running", conditions=[{**DEGRADED, "observedGeneration": 99}]))
+        desk.writer.put(
+            group_status(phase="Running", conditions=[{**DEGRADED, "observedGeneration": 99}])
+        )
         await desk.time.advance(1)
         assert len(desk.api.sent) == 4
 
@@ -420,14 +482,16 @@ async def test_long_messages_are_cut() -> None:
         desk.writer.put(word("x" * 3000))
         desk.writer.put(group_status(conditions=[{**DEGRADED, "message": "y" * 3000}]))
         await desk.writer.drain(1)
-        assert {message[0]: (len(message.encode()), message.partition(" … ")[2]) for message in desk.messages()} == {
-            "x": (1024, "(2003 more characters)"),
-            "y": (1024, "(2003 more characters)"),
-        }
+        assert {
+            message[0]: (len(message.encode()), message.partition(" … ")[2])
+            for message in desk.messages()
+        } == {"x": (1024, "(2003 more characters)"), "y": (1024, "(2003 more characters)")}
 
 
 async def test_a_pod_is_rewritten_ten_times_and_then_every_five_seconds() -> None:
-    """A verdict that flips all the time is told again at the rate of its object, and the last one is told."""
+    """A verdict that flips all the time is told again at the rate of its object, and the last one
+    is told.
+    """
     async with at_work() as desk:
         for number in range(95):
             desk.writer.put(word(f"verdict {number}"))

@@ -15,13 +15,22 @@ from gangsched.kube.read.storage import SELECTED_NODE
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm
-from gangsched.model.protocol import Bind, BindClaims, BindFailed, ClaimsWritten, Message, ReleaseClaims
+from gangsched.model.protocol import (
+    Bind,
+    BindClaims,
+    BindFailed,
+    ClaimsWritten,
+    Message,
+    ReleaseClaims,
+)
 from gangsched.model.storage import Selection
 from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, running, settle
 
 CLAIM_PATH = "/api/v1/namespaces/ns/persistentvolumeclaims/c"
 SELECTED = Selection(namespace="ns", name="c", uid="claim-1", resource_version="5", node="n0")
-GIVEN = Selection(namespace="ns", name="c", uid="claim-1", resource_version="5", volume="v", volume_version="3")
+GIVEN = Selection(
+    namespace="ns", name="c", uid="claim-1", resource_version="5", volume="v", volume_version="3"
+)
 ZONE_A = (NodeSelectorTerm(labels=(Requirement("zone", "In", ("a",)),)),)
 
 
@@ -66,11 +75,17 @@ async def test_binds_without_claims_go_straight_on() -> None:
 
 
 async def test_a_claim_is_selected_for_its_node() -> None:
-    """The annotation asks for a volume on the node; the answer has the claim's new version, and nothing is bound."""
+    """The annotation asks for a volume on the node; the answer has the claim's new version, and
+    nothing is bound.
+    """
     async with stage() as made:
         await made.write(SELECTED)
         (sent,) = made.requests.sent
-        assert (sent.method, sent.path, sent.content_type) == ("PATCH", CLAIM_PATH, "application/merge-patch+json")
+        assert (sent.method, sent.path, sent.content_type) == (
+            "PATCH",
+            CLAIM_PATH,
+            "application/merge-patch+json",
+        )
         assert sent.body == {
             "metadata": {
                 "uid": "claim-1",
@@ -82,11 +97,15 @@ async def test_a_claim_is_selected_for_its_node() -> None:
         assert made.passed == []
 
 
-WITHDRAWN = {"metadata": {"uid": "claim-1", "resourceVersion": "5", "annotations": {SELECTED_NODE: None}}}
+WITHDRAWN = {
+    "metadata": {"uid": "claim-1", "resourceVersion": "5", "annotations": {SELECTED_NODE: None}}
+}
 
 
 async def test_a_request_is_withdrawn_while_it_is_ours() -> None:
-    """The annotation goes; where the claim has a volume by now, or another node, it stays, and nobody is answered."""
+    """The annotation goes; where the claim has a volume by now, or another node, it stays, and
+    nobody is answered.
+    """
     now: dict[str, Any] = {"name": "c", "namespace": "ns", "uid": "claim-1", "resourceVersion": "6"}
 
     def answer(sent: Sent) -> Answer:
@@ -107,7 +126,9 @@ async def test_a_request_is_withdrawn_while_it_is_ours() -> None:
 
 
 async def test_a_request_that_cannot_be_withdrawn_stays() -> None:
-    """The next plan goes by the claim as it is, so a fault ends neither the order's siblings nor the daemon."""
+    """The next plan goes by the claim as it is, so a fault ends neither the order's siblings nor
+    the daemon.
+    """
     async with stage(lambda sent: Unreachable("No answer.")) as made:
         made.binder.submit([ReleaseClaims("p", "ns", "p", "n0", (SELECTED, SELECTED))])
         await settle()
@@ -116,14 +137,18 @@ async def test_a_request_that_cannot_be_withdrawn_stays() -> None:
 
 
 class SlowRequests:
-    """Answers to claims when the test lets them; those of one pod are always refused as overloaded."""
+    """Answers to claims when the test lets them; those of one pod are always refused
+    as overloaded.
+    """
 
     def __init__(self) -> None:
         self.most, self.paths = 0, list[str]()
         self.open = asyncio.Event()
         self._in_flight = 0
 
-    async def request(self, method: str, path: str, body: bytes | None = None, **_: object) -> bytes:
+    async def request(
+        self, method: str, path: str, body: bytes | None = None, **_: object
+    ) -> bytes:
         """Answer."""
         self._in_flight += 1
         self.most = max(self.most, self._in_flight)
@@ -132,18 +157,32 @@ class SlowRequests:
         self._in_flight -= 1
         if "/busy" in path:
             raise ApiFault(503, "ServiceUnavailable", "try again")
-        return msgspec.json.encode({"metadata": {"namespace": "ns", "name": "c", "uid": "u", "resourceVersion": "8"}})
+        return msgspec.json.encode(
+            {"metadata": {"namespace": "ns", "name": "c", "uid": "u", "resourceVersion": "8"}}
+        )
 
 
 async def test_thousands_of_pods_use_few_connections() -> None:
-    """Claims are written in order, eight at a time; those that wait for another try keep no others from theirs."""
+    """Claims are written in order, eight at a time; those that wait for another try keep no others
+    from theirs.
+    """
     time, requests, outcomes = FakeTime(), SlowRequests(), list[Message]()
-    binder = VolumeBinder(requests, Stage(FakeRequests()), outcomes.append, connections=8, runtime=time.runtime())
+    binder = VolumeBinder(
+        requests, Stage(FakeRequests()), outcomes.append, connections=8, runtime=time.runtime()
+    )
     busy = [
-        ReleaseClaims(f"b{n}", "ns", f"b{n}", "n0", (Selection(namespace="ns", name="busy", uid="u", reserve=True),))
+        ReleaseClaims(
+            f"b{n}",
+            "ns",
+            f"b{n}",
+            "n0",
+            (Selection(namespace="ns", name="busy", uid="u", reserve=True),),
+        )
         for n in range(16)
     ]
-    pods = [BindClaims(f"p{n}", "ns", f"p{n}", "n0", (SELECTED,), frozenset()) for n in range(3_000)]
+    pods = [
+        BindClaims(f"p{n}", "ns", f"p{n}", "n0", (SELECTED,), frozenset()) for n in range(3_000)
+    ]
     async with running(binder.run()):
         binder.submit([*busy, *pods])
         await settle()
@@ -152,12 +191,19 @@ async def test_thousands_of_pods_use_few_connections() -> None:
         for _ in range(500):
             await time.advance(0.001)
         assert requests.most == 8
-        assert [each.uid for each in outcomes if isinstance(each, ClaimsWritten)] == [each.uid for each in pods]
+        assert [each.uid for each in outcomes if isinstance(each, ClaimsWritten)] == [
+            each.uid for each in pods
+        ]
 
 
 async def test_a_volume_is_kept_for_its_claim() -> None:
-    """A static volume gets the claim's reference and, if it was free, the mark by which the controller may undo it."""
-    for free, marks in ((("v",), {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}), ((), {})):
+    """A static volume gets the claim's reference and, if it was free, the mark by which the
+    controller may undo it.
+    """
+    for free, marks in (
+        (("v",), {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}),
+        ((), {}),
+    ):
         async with stage() as made:
             await made.write(GIVEN, free=free)
             (sent,) = made.requests.sent
@@ -182,7 +228,9 @@ async def test_an_answer_that_is_no_object_is_a_failed_bind() -> None:
 
 
 async def test_a_conflict_that_changes_nothing_is_written_again() -> None:
-    """Controllers touch new claims; what matters is that nobody else selected a node or bound it."""
+    """Controllers touch new claims; what matters is that nobody else selected a node or
+    bound it.
+    """
     known = {"metadata": {"name": "c", "namespace": "ns", "uid": "claim-1", "resourceVersion": "6"}}
 
     def answer(sent: Sent) -> Answer:
@@ -196,7 +244,10 @@ async def test_a_conflict_that_changes_nothing_is_written_again() -> None:
         await made.write(SELECTED)
         assert [sent.method for sent in made.requests.sent] == ["PATCH", "GET", "PATCH"]
         assert made.outcomes == [ClaimsWritten("p", {"ns/c": "7"})]
-    known["metadata"] = {**known["metadata"], "annotations": {"volume.kubernetes.io/selected-node": "n9"}}  # type: ignore[dict-item]
+    known["metadata"] = {
+        **known["metadata"],
+        "annotations": {"volume.kubernetes.io/selected-node": "n9"},
+    }  # type: ignore[dict-item]
     async with stage(answer) as made:
         await made.write(SELECTED)
         assert made.outcomes == [BindFailed("p", "n0", "binding volumes: claim ns/c has changed")]
@@ -241,7 +292,10 @@ async def test_a_pod_is_entered_in_its_resource_claim_before_it_is_bound() -> No
     ("answer", "reason"),
     [
         (allocated("b"), 'resourceclaim "d" has been allocated elsewhere'),
-        (ApiFault(422, "Invalid", "may not be specified when `allocated` is not set"), "may not be specified"),
+        (
+            ApiFault(422, "Invalid", "may not be specified when `allocated` is not set"),
+            "may not be specified",
+        ),
     ],
 )
 async def test_a_resource_claim_that_was_given_to_others(answer: Answer, reason: str) -> None:

@@ -1,4 +1,6 @@
-"""`plan -f`: a PlacementReview for each gang; without the API a plan made here, for who may read enough."""
+"""`plan -f`: a PlacementReview for each gang; without the API a plan made here, for who may read
+enough.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,36 @@ from typer.testing import CliRunner, Result
 
 from gangsched.kubectl.main import cli
 from gangsched.kubectl.session import GANGS
-from tests.unit.kubectl.fake_api import FakeApi, forbidden, listed, node, pod, pod_group, served, status
+from tests.unit.kubectl.fake_api import (
+    FakeApi,
+    forbidden,
+    listed,
+    node,
+    pod,
+    pod_group,
+    served,
+    status,
+)
 
 X = "scheduling.x-k8s.io"
 REVIEWS = f"{GANGS}/namespaces/team/placementreviews"
 SERVED = {"resources": [{"name": "gangs"}, {"name": "placementreviews"}]}
 
 
-def job(gpus: int, parallelism: int, *, gang: str = "", name: str = "j", **spec: Any) -> dict[str, Any]:
+def job(
+    gpus: int, parallelism: int, *, gang: str = "", name: str = "j", **spec: Any
+) -> dict[str, Any]:
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
     marks = {"labels": {f"{X}/pod-group": gang}} if gang else {}
-    template = {"metadata": marks, "spec": {"schedulerName": "gangsched", "containers": [container], **spec}}
-    return {"kind": "Job", "metadata": {"name": name}, "spec": {"parallelism": parallelism, "template": template}}
+    template = {
+        "metadata": marks,
+        "spec": {"schedulerName": "gangsched", "containers": [container], **spec},
+    }
+    return {
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"parallelism": parallelism, "template": template},
+    }
 
 
 def cluster(**more: Any) -> dict[str, Any]:
@@ -35,12 +55,16 @@ def cluster(**more: Any) -> dict[str, Any]:
         "/api/v1/namespaces": listed({"metadata": {"name": "team"}}),
         f"/apis/{X}": {"versions": [{"version": "v1alpha1"}]},
         f"/apis/{X}/v1alpha1/podgroups": listed(),
-        "/apis/scheduling.k8s.io/v1/priorityclasses": listed({"metadata": {"name": "high"}, "value": 100}),
+        "/apis/scheduling.k8s.io/v1/priorityclasses": listed(
+            {"metadata": {"name": "high"}, "value": 100}
+        ),
         **more,
     }
 
 
-def ask(tmp_path: Path, answers: dict[str, Any], documents: list[Any], *words: str) -> tuple[Result, FakeApi]:
+def ask(
+    tmp_path: Path, answers: dict[str, Any], documents: list[Any], *words: str
+) -> tuple[Result, FakeApi]:
     path = tmp_path / "m.yaml"
     path.write_text(yaml.safe_dump_all(documents))
     with served(tmp_path, answers) as (fake, kubeconfig):
@@ -61,7 +85,9 @@ def test_a_review_is_asked_for_each_gang(tmp_path: Path) -> None:
         }
     }
     group = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 2}}
-    answer, fake = ask(tmp_path, {GANGS: SERVED, REVIEWS: review}, [group, job(4, 3, gang="train"), job(1, 2)])
+    answer, fake = ask(
+        tmp_path, {GANGS: SERVED, REVIEWS: review}, [group, job(4, 3, gang="train"), job(1, 2)]
+    )
     assert answer.exit_code == 0
     assert answer.output.splitlines()[:5] == [
         "Yes: Gang team/train would start now, its 3 pods on 2 nodes.",
@@ -74,7 +100,10 @@ def test_a_review_is_asked_for_each_gang(tmp_path: Path) -> None:
         ["DOMAIN", "HOLDS", "LACKS", "REFUTED", "BY"],
         ["rack=r7", "1", "2", "sums"],
     ]
-    assert [body["spec"]["gang"] for body in fake.bodies] == [{"name": "train", "min": 2}, {"name": "j", "min": 2}]
+    assert [body["spec"]["gang"] for body in fake.bodies] == [
+        {"name": "train", "min": 2},
+        {"name": "j", "min": 2},
+    ]
     assert [body["spec"]["podSets"][0]["count"] for body in fake.bodies] == [3, 2]
     assert "This plan was made here" not in answer.output
 
@@ -84,22 +113,40 @@ def test_a_no_has_the_message_and_exit_code_1(tmp_path: Path) -> None:
     review = {"status": {"fits": False, "reason": "Unschedulable", "message": "no room"}}
     answer, fake = ask(tmp_path, {GANGS: SERVED, REVIEWS: review}, [job(8, 3)], "--min", "1")
     assert answer.exit_code == 1
-    assert answer.output.startswith("No: team/j, as one gang of 3 pods, would not start now: no room.\n")
+    assert answer.output.startswith(
+        "No: team/j, as one gang of 3 pods, would not start now: no room.\n"
+    )
     assert fake.bodies[0]["spec"]["gang"]["min"] == 1
 
 
 @pytest.mark.parametrize(
     ("documents", "code", "said"),
     [
-        ([job(4, 3)], 0, "Yes: team/j, as one gang of 3 pods, would start now, its 3 pods on 2 nodes."),
-        ([job(4, 4)], 1, "No: team/j, as one gang of 4 pods, would not start now: gang team/j needs room for 4"),
-        ([pod_group("train", 3), job(4, 3, gang="train")], 0, "Yes: Gang team/train would start now"),
+        (
+            [job(4, 3)],
+            0,
+            "Yes: team/j, as one gang of 3 pods, would start now, its 3 pods on 2 nodes.",
+        ),
+        (
+            [job(4, 4)],
+            1,
+            "No: team/j, as one gang of 4 pods, would not start now: gang team/j needs room for 4",
+        ),
+        (
+            [pod_group("train", 3), job(4, 3, gang="train")],
+            0,
+            "Yes: Gang team/train would start now",
+        ),
         ([job(4, 1, gang="train")], 1, "PodGroup team/train does not exist"),
     ],
     ids=["fits", "does not fit", "with its PodGroup", "without its PodGroup"],
 )
-def test_without_the_api_the_plan_is_made_here(tmp_path: Path, documents: list[Any], code: int, said: str) -> None:
-    """By the scheduler's own plan on a snapshot, for who may list nodes; limits count as requests."""
+def test_without_the_api_the_plan_is_made_here(
+    tmp_path: Path, documents: list[Any], code: int, said: str
+) -> None:
+    """By the scheduler's own plan on a snapshot, for who may list nodes; limits count
+    as requests.
+    """
     answer, _ = ask(tmp_path, cluster(), documents)
     assert said in answer.output
     assert answer.exit_code == code
@@ -131,13 +178,17 @@ def test_pods_of_the_gang_that_wait_already_do_not_count_twice(tmp_path: Path) -
             f"/apis/{X}/v1alpha1/podgroups": listed(pod_group("train", 3)),
         }
     )
-    answer, _ = ask(tmp_path, answers, [pod_group("train", 3), job(4, 3, gang="train")], "-o", "json")
+    answer, _ = ask(
+        tmp_path, answers, [pod_group("train", 3), job(4, 3, gang="train")], "-o", "json"
+    )
     (told,) = json.loads(answer.output)["gangs"]
     assert (told["fits"], sum(each["count"] for each in told["assignments"])) == (True, 3)
 
 
 def test_the_pod_groups_settings_count(tmp_path: Path) -> None:
-    """Its annotations in the file are read as those of one in the cluster: both pods on one node."""
+    """Its annotations in the file are read as those of one in the cluster: both pods on
+    one node.
+    """
     group = pod_group("train", 2)
     group["metadata"]["annotations"] = {"gangsched.dev/topology": "kubernetes.io/hostname"}
     nodes = [node("n0", 8), node("n1", 8)]
@@ -148,7 +199,9 @@ def test_the_pod_groups_settings_count(tmp_path: Path) -> None:
     tied, _ = ask(tmp_path, answers, [group, job(5, 2, gang="train", name="a")])
     assert (free.exit_code, tied.exit_code) == (1, 1)
     one, _ = ask(tmp_path, answers, [group, job(4, 2, gang="train", name="a")], "-o", "json")
-    assert json.loads(one.output)["gangs"][0]["assignments"] == [{"podSet": "a", "node": "n1", "count": 2}]
+    assert json.loads(one.output)["gangs"][0]["assignments"] == [
+        {"podSet": "a", "node": "n1", "count": 2}
+    ]
 
 
 def test_priorities_come_from_classes(tmp_path: Path) -> None:
@@ -158,10 +211,14 @@ def test_priorities_come_from_classes(tmp_path: Path) -> None:
     assert ask(tmp_path, cluster(), [job(1, 1, priorityClassName="high")])[0].exit_code == 0
 
 
-@pytest.mark.parametrize("api", [None, status(503, "ServiceUnavailable", "away"), {"resources": [{"name": "gangs"}]}])
+@pytest.mark.parametrize(
+    "api", [None, status(503, "ServiceUnavailable", "away"), {"resources": [{"name": "gangs"}]}]
+)
 def test_who_may_read_too_little_is_told_what_would_help(tmp_path: Path, api: Any) -> None:
     """One sentence: no API, no rights, and how to turn the API on."""
-    answers = cluster(**{"/api/v1/nodes": forbidden("list", "nodes"), **({GANGS: api} if api else {})})
+    answers = cluster(
+        **{"/api/v1/nodes": forbidden("list", "nodes"), **({GANGS: api} if api else {})}
+    )
     answer, _ = ask(tmp_path, answers, [job(1, 1)])
     assert (answer.exit_code, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
     assert "You (user alice) may not list nodes" in answer.stderr

@@ -26,30 +26,47 @@ def of(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 JOB_SET = {
     "replicatedJobs": [
         {"name": "driver", "template": {"spec": {"template": TEMPLATE}}},
-        {"name": "workers", "replicas": 2, "template": {"spec": {"parallelism": 3, "template": TEMPLATE}}},
+        {
+            "name": "workers",
+            "replicas": 2,
+            "template": {"spec": {"parallelism": 3, "template": TEMPLATE}},
+        },
     ]
 }
 RAY = {
     "headGroupSpec": {"template": TEMPLATE},
-    "workerGroupSpecs": [{"groupName": "gpu", "replicas": 2, "numOfHosts": 4, "template": TEMPLATE}],
+    "workerGroupSpecs": [
+        {"groupName": "gpu", "replicas": 2, "numOfHosts": 4, "template": TEMPLATE}
+    ],
 }
 RUNTIME = {
     "kind": "ClusterTrainingRuntime",
     "metadata": {"name": "torch"},
     "spec": {
         "mlPolicy": {"numNodes": 1},
-        "template": {"spec": {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": TEMPLATE}}}]}},
+        "template": {
+            "spec": {
+                "replicatedJobs": [{"name": "node", "template": {"spec": {"template": TEMPLATE}}}]
+            }
+        },
     },
 }
 TRAIN_JOB = of(
-    "TrainJob", {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 4, "resourcesPerNode": {"limits": {}}}}
+    "TrainJob",
+    {
+        "runtimeRef": {"name": "torch"},
+        "trainer": {"numNodes": 4, "resourcesPerNode": {"limits": {}}},
+    },
 )
 WORKLOADS: list[tuple[list[dict[str, Any]], dict[str, int]]] = [
     ([of("Pod", TEMPLATE["spec"])], {"j": 1}),
     ([job()], {"j": 1}),
     ([job(parallelism=8)], {"j": 8}),
     ([job(parallelism=8, completions=3)], {"j": 3}),
-    ([of("CronJob", {"jobTemplate": {"spec": {"parallelism": 2, "template": TEMPLATE}}})], {"j": 2}),
+    (
+        [of("CronJob", {"jobTemplate": {"spec": {"parallelism": 2, "template": TEMPLATE}}})],
+        {"j": 2},
+    ),
     ([of("Deployment", {"replicas": 3, "template": TEMPLATE})], {"j": 3}),
     ([of("StatefulSet", {"template": TEMPLATE})], {"j": 1}),
     ([of("JobSet", JOB_SET)], {"driver": 1, "workers": 6}),
@@ -89,9 +106,13 @@ WORKLOADS: list[tuple[list[dict[str, Any]], dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(
-    ("objects", "expected"), WORKLOADS, ids=[f"{w[0][0]['kind']}-{sum(w[1].values())}" for w in WORKLOADS]
+    ("objects", "expected"),
+    WORKLOADS,
+    ids=[f"{w[0][0]['kind']}-{sum(w[1].values())}" for w in WORKLOADS],
 )
-def test_each_workload_makes_its_pods(objects: list[dict[str, Any]], expected: dict[str, int]) -> None:
+def test_each_workload_makes_its_pods(
+    objects: list[dict[str, Any]], expected: dict[str, int]
+) -> None:
     """The pods of one object that name no gang are one gang, of the object's name."""
     (gang,) = gangs(objects)
     assert {each.name: each.count for each in gang.pod_sets} == expected
@@ -101,7 +122,9 @@ def test_each_workload_makes_its_pods(objects: list[dict[str, Any]], expected: d
 def test_a_train_job_asks_for_what_its_trainer_says() -> None:
     """resourcesPerNode replaces the runtime's."""
     (gang,) = gangs([TRAIN_JOB, RUNTIME])
-    assert gang.pod_sets[0].template["spec"]["containers"] == [{"name": "node", "resources": {"limits": {}}}]
+    assert gang.pod_sets[0].template["spec"]["containers"] == [
+        {"name": "node", "resources": {"limits": {}}}
+    ]
 
 
 def test_pods_that_name_a_gang_are_of_it_wherever_they_come_from() -> None:
@@ -109,13 +132,17 @@ def test_pods_that_name_a_gang_are_of_it_wherever_they_come_from() -> None:
     marked = {"metadata": {"labels": {f"{X}/pod-group": "train"}}, **TEMPLATE}
     group = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 3}}
     other = {"kind": "Job", "metadata": {"name": "alone"}, "spec": {"template": TEMPLATE}}
-    (gang, alone) = gangs([group, job(parallelism=2, template=marked), of("Deployment", {"template": marked}), other])
+    gang, alone = gangs(
+        [group, job(parallelism=2, template=marked), of("Deployment", {"template": marked}), other]
+    )
     assert (gang.name, gang.declared, gang.pods, gang.min_member) == ("train", True, 3, 3)
     assert (alone.name, alone.declared, alone.pods, alone.min_member) == ("alone", False, 1, None)
 
 
 def test_a_native_pod_group_is_one_too() -> None:
-    """spec.schedulingGroup names it; its policy has the minimum. The pods are asked about under the custom label."""
+    """spec.schedulingGroup names it; its policy has the minimum. The pods are asked about under the
+    custom label.
+    """
     spec = {"schedulingGroup": {"podGroupName": "train"}, **TEMPLATE["spec"]}
     policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
     group = {
@@ -135,11 +162,17 @@ def test_annotations_of_the_pod_group_reach_its_pods() -> None:
     """As settings of the gang; what a pod says itself wins."""
     group = {
         "kind": "PodGroup",
-        "metadata": {"name": "train", "annotations": {"gangsched.dev/topology": "rack", "other": "x"}},
+        "metadata": {
+            "name": "train",
+            "annotations": {"gangsched.dev/topology": "rack", "other": "x"},
+        },
         "spec": {"minMember": 1},
     }
     marked = {"metadata": {"labels": {f"{X}/pod-group": "train"}}, **TEMPLATE}
-    own = {"metadata": {**marked["metadata"], "annotations": {"gangsched.dev/topology": "zone"}}, **TEMPLATE}
+    own = {
+        "metadata": {**marked["metadata"], "annotations": {"gangsched.dev/topology": "zone"}},
+        **TEMPLATE,
+    }
     (gang,) = gangs([group, job(template=marked), of("Deployment", {"template": own})])
     assert [each.template["metadata"]["annotations"] for each in gang.pod_sets] == [
         {"gangsched.dev/topology": "rack"},
@@ -148,7 +181,9 @@ def test_annotations_of_the_pod_group_reach_its_pods() -> None:
 
 
 def test_the_scheduling_policy_of_an_operator_is_the_minimum() -> None:
-    """runPolicy.schedulingPolicy.minAvailable, which the operator writes into the PodGroup that it makes."""
+    """runPolicy.schedulingPolicy.minAvailable, which the operator writes into the PodGroup that it
+    makes.
+    """
     spec = {
         "runPolicy": {"schedulingPolicy": {"minAvailable": 2}},
         "pytorchReplicaSpecs": {"Worker": {"replicas": 3, "template": TEMPLATE}},

@@ -49,7 +49,9 @@ class DecidedWorld(World):
         member = self.state.members[pod.uid]
         gang = "" if kind is UnitKind.POD else member.gang
         group = self.state.registry.group_of.get(gang, "")
-        return Victim(pod.uid, pod.namespace, pod.name, member.node, gang, group, kind, pod.priority)
+        return Victim(
+            pod.uid, pod.namespace, pod.name, member.node, gang, group, kind, pod.priority
+        )
 
     def prepared(self) -> list[list[str]]:
         """The names of the members that were nominated, an entry an order."""
@@ -80,7 +82,9 @@ class DecidedWorld(World):
 def low_and_high(
     number: int, least: int, *, gpus: int, grace_s: int | None = None
 ) -> tuple[DecidedWorld, list[Pod], list[Pod]]:
-    """The gang low of so many members, which has a PodGroup and fills a node of 8 GPUs; high, of one pod, waits."""
+    """The gang low of so many members, which has a PodGroup and fills a node of 8 GPUs; high, of
+    one pod, waits.
+    """
     world = DecidedWorld(node("a", 8))
     world.declare(pod_group("low", least))
     given = {} if grace_s is None else {"grace_s": grace_s}

@@ -10,11 +10,17 @@ from tests.builders import members, node, pod
 from tests.unit.state.preemption.decided import DecidedWorld
 
 
-def test_a_nomination_with_many_victims_is_counted_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """V20: hundreds that go one by one are not all counted for each of them, and the last count is told."""
+def test_a_nomination_with_many_victims_is_counted_once_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """V20: hundreds that go one by one are not all counted for each of them, and the last count is
+    told.
+    """
     nodes = [node(f"n{n:02}", 8) for n in range(awaited.MANY // 8 + 1)]
     world = DecidedWorld(*nodes, preempts=True)
-    low = world.create([pod(f"low-{n:03}", priority=0, grace_s=1_000) for n in range(8 * len(nodes))])
+    low = world.create(
+        [pod(f"low-{n:03}", priority=0, grace_s=1_000) for n in range(8 * len(nodes))]
+    )
     world.settle()
     world.create(members("high", len(nodes), gpus=8, priority=1000))
     world.settle()
@@ -33,7 +39,8 @@ def test_a_nomination_with_many_victims_is_counted_once_a_second(monkeypatch: py
     for each in gone:
         world.delete(each)
         world.settle()
-    assert counts <= 2 * 2  # once for the deadline and once for what is told, at the begin and no more
+    # once for the deadline and once for what is told, at the begin and no more
+    assert counts <= 2 * 2
     world.advance(awaited.RECOUNT_S)
     assert f"waiting for {len(low) - len(gone)} pods" in world.verdict("ns/high").told.text
     for each in low[50:]:
@@ -43,7 +50,9 @@ def test_a_nomination_with_many_victims_is_counted_once_a_second(monkeypatch: py
 
 
 def test_evictions_that_wait_for_their_turn_do_not_end_a_nomination() -> None:
-    """V12: the time of a victim begins with the answer to its eviction, which may wait behind those of others."""
+    """V12: the time of a victim begins with the answer to its eviction, which may wait behind those
+    of others.
+    """
     world = DecidedWorld(node("a", 2), preempts=True)
     low = world.create([pod(f"low-{n}", priority=0, grace_s=0) for n in range(2)])
     world.settle()

@@ -15,7 +15,9 @@ def budget(name: str = "b", namespace: str = "ns", allowed: int = 1) -> PodDisru
 
 
 def test_nothing_is_shown_before_the_list() -> None:
-    """Single budgets may come before the list is complete; until then nobody knows what else there is."""
+    """Single budgets may come before the list is complete; until then nobody knows what else there
+    is.
+    """
     budgets = DisruptionBudgets()
     budgets.apply(budget())
     assert budgets.snapshot() is None
@@ -73,4 +75,6 @@ def test_one_change_among_ten_thousand_copies_its_namespace_only() -> None:
     assert before is not None
     assert after is not None
     assert sum(map(len, after.values())) == 10_000
-    assert [namespace for namespace in after if after[namespace] is not before[namespace]] == ["ns7"]
+    assert [namespace for namespace in after if after[namespace] is not before[namespace]] == [
+        "ns7"
+    ]

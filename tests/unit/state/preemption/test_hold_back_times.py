@@ -16,7 +16,9 @@ RULES = replace(Rules(), preemption=PreemptionSettings(hold_back_s=int(HOLD_BACK
 
 
 def crowded() -> tuple[World, Pod, list[Pod]]:
-    """A node of high priority and one of low; a gang of high priority needs both, and a third one that is free."""
+    """A node of high priority and one of low; a gang of high priority needs both, and a third one
+    that is free.
+    """
     world = World(node("a"), node("b"), rules=RULES, preempts=True)
     (peer,) = world.create(members("peer", 1, gpus=8, priority=1000))
     world.create(members("low", 1, gpus=8, priority=1))
@@ -57,7 +59,9 @@ def test_a_group_that_still_waits_holds_nobody_back_again() -> None:
 
 
 def test_each_namespace_has_its_time() -> None:
-    """V27: the group of another one that comes later holds others back when the time of the first is over."""
+    """V27: the group of another one that comes later holds others back when the time of the first
+    is over.
+    """
     world, _, _ = crowded()
     world.advance(HOLD_BACK_S / 2)
     world.create(members("second", 3, gpus=8, priority=1000, namespace="other"))
@@ -102,7 +106,9 @@ def test_group_that_starts_takes_room_that_nobody_was_given() -> None:
 
 
 def test_a_gang_that_is_created_anew_holds_nobody_back_again() -> None:
-    """V27: a gang under a new name every 50 s; before, a pod of low priority was kept off an idle node for an hour."""
+    """V27: a gang under a new name every 50 s; before, a pod of low priority was kept off an idle
+    node for an hour.
+    """
     world, _, high = crowded()
     late(world)
     for number in range(3):

@@ -21,7 +21,9 @@ def preempted() -> tuple[DecidedWorld, list[Pod]]:
 
 
 def test_the_pod_group_says_that_it_was_preempted_until_it_starts_again() -> None:
-    """V22: DisruptionTarget is True from the first eviction on, and False once the gang has started anew."""
+    """V22: DisruptionTarget is True from the first eviction on, and False once the gang has started
+    anew.
+    """
     world, high = preempted()
     assert world.gang_condition("low", "DisruptionTarget") == "True"
     assert VICTIM_MESSAGE in str(world.status("low"))

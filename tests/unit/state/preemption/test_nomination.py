@@ -1,4 +1,6 @@
-"""A group whose victims are whole gangs starts once all of these are being evicted (semantics V11, V12, V22)."""
+"""A group whose victims are whole gangs starts once all of these are being evicted (semantics V11,
+V12, V22).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,13 @@ LATE = ("low-6", "low-7")
 
 
 def half_evicted() -> tuple[DecidedWorld, list[Pod]]:
-    """Six of eight members of the gang low have left, which is room enough; the other evictions are unanswered."""
+    """Six of eight members of the gang low have left, which is room enough; the other evictions are
+    unanswered.
+    """
     world, low, high = low_and_high(8, 4, gpus=6, grace_s=1)
-    world.fate = lambda order: "later" if isinstance(order, Evict) and order.name in LATE else "bound"
+    world.fate = lambda order: (
+        "later" if isinstance(order, Evict) and order.name in LATE else "bound"
+    )
     world.decide(HIGH, [(high[0], "a")], low)
     world.advance(3)
     world.told()
@@ -29,7 +35,9 @@ def answer(world: DecidedWorld, fate: str) -> None:
 
 
 def test_a_group_starts_only_when_no_gang_is_evicted_by_half() -> None:
-    """V11: the other two would run on without the rest of their gang, since a start cancels what is not sent."""
+    """V11: the other two would run on without the rest of their gang, since a start cancels what is
+    not sent.
+    """
     world, _ = half_evicted()
     assert world.bound().keys() == set(LATE)
     answer(world, "bound")

@@ -19,7 +19,9 @@ HIGH = "ns/high"
 
 
 def full(**of_low: Any) -> tuple[DecidedWorld, list[Pod], list[Pod]]:
-    """Two nodes full of the gang low (2 x 8), and the gang high (2 x 8) that has just been refused."""
+    """Two nodes full of the gang low (2 x 8), and the gang high (2 x 8) that has just
+    been refused.
+    """
     world = DecidedWorld(node("a", 8), node("b", 8))
     low = world.create(members("low", 2, gpus=8, grace_s=20, **of_low))
     world.settle()
@@ -35,12 +37,15 @@ def decide(world: DecidedWorld, high: list[Pod], low: list[Pod]) -> None:
 
 
 def test_everything_is_written_before_anybody_is_evicted() -> None:
-    """V13: members are nominated and victims marked; only the answer to that and a last look send evictions."""
+    """V13: members are nominated and victims marked; only the answer to that and a last look send
+    evictions.
+    """
     world, low, high = full()
     decide(world, high, low)
     world.fate = lambda order: "later"
     world.settle()
-    high[0] = world.update(high[0], labels={"seen": "again"})  # the group is looked at once more meanwhile
+    # the group is looked at once more meanwhile
+    high[0] = world.update(high[0], labels={"seen": "again"})
     world.settle()
     assert world.prepared() == [["high-0", "high-1"]]
     assert world.evicted() == []
@@ -53,7 +58,9 @@ def test_everything_is_written_before_anybody_is_evicted() -> None:
 
 @pytest.mark.parametrize("broken", [0, 1])
 def test_only_victims_of_a_set_that_breaks_a_budget_are_deleted(broken: int) -> None:
-    """V7: an eviction would be answered 429 for as long as the budget stands; `last_resort` has chosen to break it."""
+    """V7: an eviction would be answered 429 for as long as the budget stands; `last_resort` has
+    chosen to break it.
+    """
     world, low, high = full()
     world.decide(HIGH, [(high[0], "a"), (high[1], "b")], low, harm=Harm(broken, 1, 1, 0, 2, 0, 0))
     world.settle()
@@ -74,7 +81,9 @@ def test_the_group_starts_as_one_when_the_last_victim_is_gone() -> None:
 
 
 def test_nobody_of_equal_or_lower_priority_gets_the_room_as_it_comes_free() -> None:
-    """V10: a gang that would fit the first freed node waits; so do the pods that replace the victims."""
+    """V10: a gang that would fit the first freed node waits; so do the pods that replace the
+    victims.
+    """
     world, low, high = full()
     decide(world, high, low)
     world.advance(1)
@@ -102,7 +111,9 @@ def test_the_group_starts_elsewhere_if_that_is_earlier() -> None:
 
 
 def test_nobody_is_evicted_if_the_pods_could_not_be_nominated() -> None:
-    """V13: a failure of the first writes ends the nomination before anybody is harmed, and it is told."""
+    """V13: a failure of the first writes ends the nomination before anybody is harmed, and it is
+    told.
+    """
     world, low, high = full()
     decide(world, high, low)
     world.fate = lambda order: "failed" if isinstance(order, PreparePreemption) else "bound"
@@ -167,7 +178,9 @@ def test_a_nomination_is_lost_with_its_node(what: str) -> None:
     elif what == "gone":
         world.remove_node("b")
     else:
-        world.create(pod("foreign", gpus=1, node_name="b", scheduler_name="other", phase=Phase.RUNNING))
+        world.create(
+            pod("foreign", gpus=1, node_name="b", scheduler_name="other", phase=Phase.RUNNING)
+        )
     world.settle()
     assert not world.nominated()
     assert world.promised() == {}
@@ -178,7 +191,9 @@ def test_a_nomination_is_lost_with_its_node(what: str) -> None:
 
 
 def test_who_is_seen_to_go_was_evicted_also_before_the_eviction_is_answered() -> None:
-    """V12: the watch may be ahead of the answer; of two evictions under way one has been carried out."""
+    """V12: the watch may be ahead of the answer; of two evictions under way one has been carried
+    out.
+    """
     world, low, high = full()
     world.decide(HIGH, [(high[0], "a"), (high[1], "b")], low, UnitKind.POD)
     world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
@@ -207,7 +222,9 @@ def test_the_next_nomination_comes_after_30_s_and_then_after_twice_that() -> Non
 
 
 def test_a_victim_that_never_goes_expires_the_nomination() -> None:
-    """V12: 60 s past its grace period; the stuck node is avoided like one that rejected a pod (B6)."""
+    """V12: 60 s past its grace period; the stuck node is avoided like one that rejected a
+    pod (B6).
+    """
     world, low, high = full()
     decide(world, high, low)
     world.advance(1)
@@ -219,7 +236,9 @@ def test_a_victim_that_never_goes_expires_the_nomination() -> None:
 
 
 def test_the_time_of_victims_begins_when_they_are_evicted() -> None:
-    """V12: before that nobody is harmed, and to write to thousands of pods takes longer than a grace period."""
+    """V12: before that nobody is harmed, and to write to thousands of pods takes longer than a
+    grace period.
+    """
     world, low, high = full()
     decide(world, high, low)
     world.fate = lambda order: "later"
@@ -232,12 +251,16 @@ def test_the_time_of_victims_begins_when_they_are_evicted() -> None:
 
 
 def test_each_eviction_gives_the_other_victims_their_time_again() -> None:
-    """V12: thousands of evictions take longer than a victim has, and who is gone leaves no end behind."""
+    """V12: thousands of evictions take longer than a victim has, and who is gone leaves no end
+    behind.
+    """
     world, low, high = full()
     decide(world, high, low)
     world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
     world.advance(60)
-    world.fate = lambda order: "later" if isinstance(order, Evict) and order.name == "low-1" else "bound"
+    world.fate = lambda order: (
+        "later" if isinstance(order, Evict) and order.name == "low-1" else "bound"
+    )
     world.advance(60)
     assert world.bound().keys() == {"low-1"}
     assert world.nominated()
@@ -317,27 +340,36 @@ def test_a_group_that_needs_no_room_any_more_ends_its_nomination() -> None:
 
 
 def test_a_missing_right_is_told_and_nobody_is_evicted() -> None:
-    """V26: the refusal says which right is missing, though PodDisruptionBudgets cannot be read either."""
+    """V26: the refusal says which right is missing, though PodDisruptionBudgets cannot be read
+    either.
+    """
     world, _, high = full()
     world.say(EvictionsForbidden("gangsched may not create pods/eviction"))
     world.update(high[0], labels={"again": "yes"})
     world.told()
-    assert "Preemption: off, since gangsched may not create pods/eviction." in world.verdict(HIGH).told.text
+    assert (
+        "Preemption: off, since gangsched may not create pods/eviction."
+        in world.verdict(HIGH).told.text
+    )
 
 
 def test_a_gang_taken_whole_is_not_healed_by_halves_and_starts_anew_as_a_gang() -> None:
-    """V17: pods that replace evicted members wait for each other, while and after the gang is evicted."""
+    """V17: pods that replace evicted members wait for each other, while and after the gang is
+    evicted.
+    """
     world, low, high = full()
     decide(world, high, low)
-    world.fate = lambda order: "later" if isinstance(order, Evict) and order.name == "low-1" else "bound"
+    world.fate = lambda order: (
+        "later" if isinstance(order, Evict) and order.name == "low-1" else "bound"
+    )
     world.settle()
     world.add_nodes(node("c", 8))
     world.create(members("low", 1, gpus=8, first=2, min_member=2))
     world.told()
     assert "low-2" in world.pending()
-    assert world.condition(world.pods[next(uid for uid in world.pods if uid.startswith("low-2"))])[0] == (
-        Reason.WAITING_FOR_MEMBERS
-    )
+    assert world.condition(world.pods[next(uid for uid in world.pods if uid.startswith("low-2"))])[
+        0
+    ] == (Reason.WAITING_FOR_MEMBERS)
     world.fate = lambda order: "bound"
     world.advance(30)
     assert "low-2" in world.pending()
@@ -386,9 +418,9 @@ def test_what_is_told_while_room_is_made_counts_down() -> None:
     assert told.now.startswith("waiting for 2 pods of 1 gang to end, until 00:01:")
     world.delete(low[0])
     world.settle()
-    assert world.state.preemptions.nominations.told([world.state.registry.groups[HIGH]])[HIGH].now.startswith(
-        "waiting for 1 pod of 1 gang to end"
-    )
+    assert world.state.preemptions.nominations.told([world.state.registry.groups[HIGH]])[
+        HIGH
+    ].now.startswith("waiting for 1 pod of 1 gang to end")
 
 
 def test_victims_and_their_gang_are_told_by_whom_they_were_preempted() -> None:
@@ -402,7 +434,9 @@ def test_victims_and_their_gang_are_told_by_whom_they_were_preempted() -> None:
     assert told[2][2] == "Preempted by pod high-0: all 2 members"
 
 
-@pytest.mark.parametrize(("namespace", "text"), [("other", "pod {uid} was not evicted"), ("ns", "pod low-0 was not")])
+@pytest.mark.parametrize(
+    ("namespace", "text"), [("other", "pod {uid} was not evicted"), ("ns", "pod low-0 was not")]
+)
 def test_who_preempts_learns_no_name_of_a_victim_elsewhere(namespace: str, text: str) -> None:
     """V22: the API server's words on an eviction or a mark that failed name the pod."""
     world, low, high = full(namespace=namespace)
@@ -430,11 +464,15 @@ def test_another_namespace_is_named_by_uid_only() -> None:
     decide(world, high, low)
     world.settle()
     assert world.events("Preempted")
-    assert not any("high" in text.replace(high[0].uid, "") for _, _, text in world.events("Preempted"))
+    assert not any(
+        "high" in text.replace(high[0].uid, "") for _, _, text in world.events("Preempted")
+    )
 
 
 def test_a_nominated_pod_is_told_why_it_waits_in_the_same_turn() -> None:
-    """V13 (1): one write nominates it and says why; other verdicts are told once they no longer change."""
+    """V13 (1): one write nominates it and says why; other verdicts are told once they no longer
+    change.
+    """
     world = World(node("a", 8), preempts=True)
     world.create([pod("low", gpus=8)])
     world.settle()
@@ -443,5 +481,9 @@ def test_a_nominated_pod_is_told_why_it_waits_in_the_same_turn() -> None:
     world.turn()
     (order,) = world.ordered
     assert isinstance(order, PreparePreemption)
-    told = {each.name: each.condition.reason for each in world.pods.values() if each.condition is not None}
+    told = {
+        each.name: each.condition.reason
+        for each in world.pods.values()
+        if each.condition is not None
+    }
     assert told == {"high": Reason.PREEMPTING}

@@ -26,7 +26,9 @@ def bind(world: DecidedWorld, low: list[Pod]) -> None:
 
 @pytest.mark.parametrize("evictions", [0, 1, 2])
 def test_a_preemption_is_finished_after_a_crash(evictions: int) -> None:
-    """Nominated and marked, and some evictions sent: the others are sent again, and the group starts once."""
+    """Nominated and marked, and some evictions sent: the others are sent again, and the group
+    starts once.
+    """
     world, low, high = full()
     bind(world, low)
     sent: list[Any] = []
@@ -49,9 +51,13 @@ def test_a_preemption_is_finished_after_a_crash(evictions: int) -> None:
     assert world.events("NominationLost") == []
 
 
-@pytest.mark.parametrize(("kind", "marked"), [(UnitKind.POD, 0), (UnitKind.CORE, 2), (UnitKind.SURPLUS, 2)])
+@pytest.mark.parametrize(
+    ("kind", "marked"), [(UnitKind.POD, 0), (UnitKind.CORE, 2), (UnitKind.SURPLUS, 2)]
+)
 def test_single_pods_are_evicted_without_a_mark_before(kind: UnitKind, marked: int) -> None:
-    """V13 (2): a mark tells a restart which gangs to finish, and of single pods there is nothing to finish."""
+    """V13 (2): a mark tells a restart which gangs to finish, and of single pods there is nothing to
+    finish.
+    """
     world, low, high = full()
     world.decide(HIGH, [(each, node) for each, node in zip(high, "ab", strict=True)], low, kind)
     world.turn()
@@ -61,8 +67,12 @@ def test_single_pods_are_evicted_without_a_mark_before(kind: UnitKind, marked: i
 
 @pytest.mark.parametrize("evictions", [1, 2, 3])
 @pytest.mark.parametrize("members_", [1, 2])
-def test_a_crash_among_evictions_of_single_pods_evicts_nobody_in_vain(members_: int, evictions: int) -> None:
-    """They are not marked (V13): all is decided anew, and those already evicted are where the fewest are left."""
+def test_a_crash_among_evictions_of_single_pods_evicts_nobody_in_vain(
+    members_: int, evictions: int
+) -> None:
+    """They are not marked (V13): all is decided anew, and those already evicted are where the
+    fewest are left.
+    """
     world = World(*(node(name, 9) for name in "abcd"), preempts=True)
     world.create(pod(f"low-{n}", gpus=3, grace_s=20) for n in range(12))
     world.settle()
@@ -90,10 +100,18 @@ def test_a_crash_among_evictions_of_single_pods_evicts_nobody_in_vain(members_: 
 
 @pytest.mark.parametrize(
     ("rule", "allowed", "deletes"),
-    [(BudgetRule.LAST_RESORT, 1, True), (BudgetRule.LAST_RESORT, 2, False), (BudgetRule.RESPECT, 1, False)],
+    [
+        (BudgetRule.LAST_RESORT, 1, True),
+        (BudgetRule.LAST_RESORT, 2, False),
+        (BudgetRule.RESPECT, 1, False),
+    ],
 )
-def test_victims_beyond_a_budget_are_deleted_after_a_crash_too(rule: BudgetRule, allowed: int, deletes: bool) -> None:
-    """V7, V24: nothing stores that a set breaks a budget; it does if more victims are left than the budget allows."""
+def test_victims_beyond_a_budget_are_deleted_after_a_crash_too(
+    rule: BudgetRule, allowed: int, deletes: bool
+) -> None:
+    """V7, V24: nothing stores that a set breaks a budget; it does if more victims are left than the
+    budget allows.
+    """
     world, low, high = full()
     bind(world, low)
     world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
@@ -122,7 +140,9 @@ def test_nothing_is_left_of_a_nomination_of_which_only_some_members_were_written
 
 
 def test_a_gang_of_which_only_a_part_was_marked_is_not_halved() -> None:
-    """Killed between two marks: one of two members would do for the room, and neither is evicted."""
+    """Killed between two marks: one of two members would do for the room, and neither
+    is evicted.
+    """
     world = DecidedWorld(node("a", 8))
     low = world.create(members("low", 2, gpus=4))
     world.settle()
@@ -188,7 +208,9 @@ def test_a_group_that_waits_for_leaving_pods_only_is_nominated_again() -> None:
 
 
 def test_a_crash_after_any_write_starts_the_group_once() -> None:
-    """Whatever order is the last one that is carried out, the end is the same, and only the victims are evicted."""
+    """Whatever order is the last one that is carried out, the end is the same, and only the victims
+    are evicted.
+    """
 
     def dies_after(number: int) -> Callable[[Any], str]:
         done: list[Any] = []

@@ -1,4 +1,6 @@
-"""All promised room together: several nominations on one node, and whom the last look spares (semantics V10, V13)."""
+"""All promised room together: several nominations on one node, and whom the last look spares
+(semantics V10, V13).
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,13 @@ def full_of_low(*nodes: Node, grace_s: int = LATE_S) -> tuple[DecidedWorld, list
 
 
 @pytest.mark.parametrize("order", list(permutations(range(SEVERAL))))
-def test_nominations_on_one_node_start_in_whatever_order_their_victims_go(order: tuple[int, ...]) -> None:
-    """V10, V11: each counts the places of the others together with the victims that free them. So none is lost, one
-    pod is evicted for each, and with each that goes one of them starts; nobody else gets that room."""
+def test_nominations_on_one_node_start_in_whatever_order_their_victims_go(
+    order: tuple[int, ...],
+) -> None:
+    """V10, V11: each counts the places of the others together with the victims that free them. So
+    none is lost, one pod is evicted for each, and with each that goes one of them starts; nobody
+    else gets that room.
+    """
     world, low = full_of_low(node("a", SEVERAL))
     high = world.create([pod(f"high-{index}", priority=1000) for index in range(SEVERAL)])
     world.settle()
@@ -74,7 +80,9 @@ def test_evictions_are_answered_in_whatever_order(order: tuple[int, ...]) -> Non
 
 @pytest.mark.parametrize("seed", range(8))
 def test_gangs_on_the_same_nodes_do_not_defeat_each_other(seed: int) -> None:
-    """V10: two gangs of 3 x 4 GPUs on three nodes full of low pods: both start as soon as the last victim is gone."""
+    """V10: two gangs of 3 x 4 GPUs on three nodes full of low pods: both start as soon as the last
+    victim is gone.
+    """
     print(f"seed {seed}")
     rng = random.Random(seed)
     world, low = full_of_low(*(node(name, 8) for name in "abc"))
@@ -90,8 +98,10 @@ def test_gangs_on_the_same_nodes_do_not_defeat_each_other(seed: int) -> None:
 
 
 def test_who_counts_on_the_victims_of_another_has_them_evicted_itself() -> None:
-    """V10, V12: the first needs one of the eight GPUs that a gang gives up, the second the other seven. When the first
-    is deleted before anybody was evicted, the gang is evicted for the second, whose nomination is not lost."""
+    """V10, V12: the first needs one of the eight GPUs that a gang gives up, the second the other
+    seven. When the first is deleted before anybody was evicted, the gang is evicted for the second,
+    whose nomination is not lost.
+    """
     world = DecidedWorld(node("a", 8), preempts=True)
     world.create(members("low", 8, min_member=8))
     world.settle()
@@ -126,13 +136,23 @@ def test_one_is_lost_when_somebody_else_takes_room_and_the_others_are_kept() -> 
 
 def spread_pod(name: str, gpus: int, priority: int) -> Pod:
     """A pod labelled `app: p` that keeps within one of its like on every host."""
-    even = Spread(topology_key="kubernetes.io/hostname", max_skew=1, selector=(Requirement("app", "In", ("p",)),))
-    of = shape(gpus, inter_pod=InterPodConstraints(spread=(even,))) if priority == 100 else shape(gpus)
+    even = Spread(
+        topology_key="kubernetes.io/hostname",
+        max_skew=1,
+        selector=(Requirement("app", "In", ("p",)),),
+    )
+    of = (
+        shape(gpus, inter_pod=InterPodConstraints(spread=(even,)))
+        if priority == 100
+        else shape(gpus)
+    )
     return pod(name, of=of, priority=priority, labels={"app": "p"})
 
 
 def test_a_victim_that_spread_needs_is_not_spared() -> None:
-    """V13: one of the three low pods would be room enough, but only without two of them is the spread kept."""
+    """V13: one of the three low pods would be room enough, but only without two of them is the
+    spread kept.
+    """
     world = DecidedWorld(node("a", 10), node("b", 10), preempts=True)
     world.create(running(spread_pod("high", 9, 1000), "a"))
     world.create([running(spread_pod(f"low-{index}", 3, 0), "b") for index in range(3)])
@@ -151,7 +171,11 @@ def test_nobody_is_evicted_where_spread_is_lost_meanwhile() -> None:
     world.create(spread_pod("medium", 3, 100))
     world.settle()
     assert len(world.prepared()) == 1
-    world.create(running(pod("more", gpus=1, priority=1000, labels={"app": "p"}, scheduler_name="other"), "b"))
+    world.create(
+        running(
+            pod("more", gpus=1, priority=1000, labels={"app": "p"}, scheduler_name="other"), "b"
+        )
+    )
     world.update(high, labels={"app": "q"})
     world.fate = lambda order: "bound"
     world.settle()
@@ -160,7 +184,9 @@ def test_nobody_is_evicted_where_spread_is_lost_meanwhile() -> None:
 
 
 def test_a_nomination_is_looked_at_when_what_it_rests_on_changes() -> None:
-    """V25: not because something changed elsewhere; but when its group, its nodes or who leaves for it did."""
+    """V25: not because something changed elsewhere; but when its group, its nodes or who leaves for
+    it did.
+    """
     world, _ = full_of_low(node("a", 2), node("b", 2))
     world.create(pod("high", gpus=1, priority=1000))
     world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
@@ -172,15 +198,19 @@ def test_a_nomination_is_looked_at_when_what_it_rests_on_changes() -> None:
     world.create(running(pod("small", gpus=0), other))
     world.settle()
     assert world.state.preemptions.nominations.looks == looks
-    world.create(pod("foreign", gpus=1, node_name=there.node, scheduler_name="other", phase=Phase.RUNNING))
+    world.create(
+        pod("foreign", gpus=1, node_name=there.node, scheduler_name="other", phase=Phase.RUNNING)
+    )
     world.settle()
     assert world.state.preemptions.nominations.looks > looks
     assert UnitKind.POD in {each.kind for each in record.decision.victims}
 
 
 def test_each_of_a_wave_is_planned_for_three_times() -> None:
-    """V25: when it is nominated, for the last look, and when it starts, on one node all together; and those that come
-    back in the place of victims once, and once more because what they were told of free room has changed (E1)."""
+    """V25: when it is nominated, for the last look, and when it starts, on one node all together;
+    and those that come back in the place of victims once, and once more because what they were told
+    of free room has changed (E1).
+    """
     world, low = full_of_low(node("a", 4), node("b", 4), grace_s=1)
     high = world.create([pod(f"high-{index}", priority=1000) for index in range(8)])
     world.settle()
@@ -192,9 +222,11 @@ def test_each_of_a_wave_is_planned_for_three_times() -> None:
     assert max(planned[f"pod:ns/again-{index}"] for index in range(len(low))) <= 2
 
 
-def test_room_that_comes_free_for_one_is_not_open_to_others_while_victims_of_others_are_left() -> None:
-    """V10: a victim stands in for one place. The first starts a moment later than its victim is gone, and nobody of
-    equal or lower priority gets there before it."""
+def test_room_that_comes_free_for_one_is_not_open_to_others_while_victims_of_others_are_left() -> (
+    None
+):
+    """V10: a victim stands in for one place. The first starts a moment later than its victim is
+    gone, and nobody of equal or lower priority gets there before it."""
     world, low = full_of_low(node("a", 2))
     high = world.create([pod(f"high-{index}", priority=1000) for index in range(2)])
     world.settle()
@@ -214,23 +246,29 @@ def test_room_that_comes_free_for_one_is_not_open_to_others_while_victims_of_oth
 
 
 def test_room_that_comes_free_for_others_is_no_news_to_those_that_wait() -> None:
-    """V10, E1: the room that victims leave as they end one by one is promised: nobody is planned again for it."""
+    """V10, E1: the room that victims leave as they end one by one is promised: nobody is planned
+    again for it.
+    """
     world = DecidedWorld(node("a"), node("b"), preempts=True)
-    world.create(running(pod(f"low-{n}", gpus=4, priority=0, grace_s=20 + n), "ab"[n % 2]) for n in range(4))
+    world.create(
+        running(pod(f"low-{n}", gpus=4, priority=0, grace_s=20 + n), "ab"[n % 2]) for n in range(4)
+    )
     world.create(members("high", 4, gpus=4, priority=1000))
     world.advance(1.0)
     world.create(pod(f"late-{n}", gpus=4, priority=0) for n in range(20))
     world.advance(2.0)
     before = len(world.plans)
     world.advance(18.5)
-    assert sum(name.startswith("low") for name in world.bound()) == 2, "some of the victims have ended"
+    assert sum(name.startswith("low") for name in world.bound()) == 2, (
+        "some of the victims have ended"
+    )
     looked_at = Counter(verdict.group for plan in world.plans[before:] for verdict in plan.verdicts)
     assert not [group for group in looked_at if "late" in group]
     world.advance(10.0)
     assert "high-0" in world.bound()
 
 
-# --- sums and a closer look ------------------------------------------------------------------------------------------
+# --- sums and a closer look ---------------------------------------------------------------------
 
 GPUS = 4
 
@@ -257,7 +295,9 @@ class FakeClaims:
 
     def places_on(self, node: str) -> Iterator[tuple[Claimed, Placement]]:
         """The places there."""
-        return ((claim, each) for claim in self.claims for each in claim.places if each.node == node)
+        return (
+            (claim, each) for claim in self.claims for each in claim.places if each.node == node
+        )
 
     def leaving(self, node: str) -> list[Placed]:
         """The victims there."""
@@ -269,7 +309,9 @@ class FakeClaims:
 
 
 def promised(seed: int) -> tuple[FakeClaims, Room, Room]:
-    """Nodes with pods that leave and places for which they do, not always enough; and two equal rooms."""
+    """Nodes with pods that leave and places for which they do, not always enough; and two equal
+    rooms.
+    """
     rng = random.Random(seed)
     names = [f"n{n}" for n in range(rng.randint(1, 4))]
     claims = FakeClaims(victims={name: [] for name in names})
@@ -281,7 +323,9 @@ def promised(seed: int) -> tuple[FakeClaims, Room, Room]:
             if rng.random() < 0.7:
                 claims.victims[name].append((low, name))
     for n in range(rng.randint(1, 2 * len(names))):
-        place = Placement(pod(f"high-{n}", gpus=rng.choice((1, 2, 3)), priority=1000), rng.choice(names))
+        place = Placement(
+            pod(f"high-{n}", gpus=rng.choice((1, 2, 3)), priority=1000), rng.choice(names)
+        )
         claims.claims.append(Claimed(n, [place]))
     picture = snapshot([node(name, GPUS) for name in names], there)
     return claims, Room(picture, claims), Room(picture, claims)
@@ -301,8 +345,12 @@ def test_a_node_keeps_its_promises_where_no_claim_meets_an_obstacle(seed: int) -
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(of_size(40, 400)))
-def test_sums_spare_exactly_those_that_a_closer_look_spares(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """V13: whoever is refused by sums would be refused by moving it back; what was known of a node is not stale."""
+def test_sums_spare_exactly_those_that_a_closer_look_spares(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V13: whoever is refused by sums would be refused by moving it back; what was known of a node
+    is not stale.
+    """
     print(f"seed {seed}")
     claims, room, other = promised(seed)
     quick = []
@@ -320,8 +368,12 @@ def test_sums_spare_exactly_those_that_a_closer_look_spares(seed: int, monkeypat
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(of_size(40, 400)))
-def test_where_only_room_counts_sums_admit_whom_filter_admits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """V13: the last look places hundreds of members one after the other only where it matters who came before."""
+def test_where_only_room_counts_sums_admit_whom_filter_admits(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V13: the last look places hundreds of members one after the other only where it matters who
+    came before.
+    """
     print(f"seed {seed}")
     claims, room, other = promised(seed)
     places = [each for claim in claims.claims for each in claim.places]

@@ -17,14 +17,22 @@ from gangsched.model.preemption import Running, RunningPod
 from gangsched.state.members import State
 from gangsched.state.preemption import running
 from gangsched.state.preemption.disruption_budgets import Budgets
-from gangsched.state.preemption.running import COMPARED_PER_LOOK, MOST_BUDGETS_PER_POD, RUNS, CoveredPods
+from gangsched.state.preemption.running import (
+    COMPARED_PER_LOOK,
+    MOST_BUDGETS_PER_POD,
+    RUNS,
+    CoveredPods,
+)
 from tests.builders import members, node, pod, pod_group
 from tests.sizes import of_size
 from tests.world import World
 
 
 def told(
-    world: World, *, leaving: frozenset[str] = frozenset(), budgets: tuple[PodDisruptionBudget, ...] = ()
+    world: World,
+    *,
+    leaving: frozenset[str] = frozenset(),
+    budgets: tuple[PodDisruptionBudget, ...] = (),
 ) -> Running:
     """As `core.preemption` sees it."""
     world.state.refresh(world.now_s)
@@ -37,9 +45,13 @@ def of(running: Running) -> dict[str, tuple[str, str, bool]]:
 
 
 def test_bound_pods_of_everybody_are_told_and_nothing_else() -> None:
-    """Pending pods, those being bound and those that have ended are not among them; plain pods have no gang."""
+    """Pending pods, those being bound and those that have ended are not among them; plain pods have
+    no gang.
+    """
     world = World(node("a", 8))
-    world.create(members("g", 2), pod("plain"), pod("foreign", node_name="a", scheduler_name="other"))
+    world.create(
+        members("g", 2), pod("plain"), pod("foreign", node_name="a", scheduler_name="other")
+    )
     world.settle()
     world.create(pod("pending", gpus=100))
     world.fate = lambda _: "later"
@@ -113,26 +125,41 @@ def test_a_native_gang_may_be_indivisible() -> None:
     ],
 )
 def test_disruption_is_stated_like_every_value(
-    api_group: str, of_pods: str, of_group: str, field: dict[str, bool], together: bool, singly: bool
+    api_group: str,
+    of_pods: str,
+    of_group: str,
+    field: dict[str, bool],
+    together: bool,
+    singly: bool,
 ) -> None:
-    """I3, V6: by pods of any dialect, else by the annotation of their PodGroup, else by its field."""
+    """I3, V6: by pods of any dialect, else by the annotation of their PodGroup, else by
+    its field.
+    """
     world = World(node("a", 8))
     key = keys.DISRUPTION[0]
     marks = {keys.NATIVE: "", keys.VOLCANO: keys.VOLCANO_GROUP, keys.X_K8S: keys.IDENTITIES[0].key}
     texts = {marks[api_group]: "g", key: of_pods}
-    stated: dict[str, Any] = {"gang_metadata": tuple(sorted(each for each in texts.items() if all(each)))}
+    stated: dict[str, Any] = {
+        "gang_metadata": tuple(sorted(each for each in texts.items() if all(each)))
+    }
     if api_group == keys.NATIVE:
         stated["native_group"] = "g"
     annotations = ((key, of_group),) if of_group else ()
     world.declare(pod_group("g", 2, api_group=api_group, gang_metadata=annotations, **field))
     world.create(pod(f"g-{each}", **stated) for each in range(4))
     world.settle()
-    assert [(each.indivisible, each.disrupted_singly) for each in told(world).gangs] == [(together, singly)]
-    assert any(key in each.text for each in world.state.registry.gangs["ns/g"].problems) is (of_pods == "both")
+    assert [(each.indivisible, each.disrupted_singly) for each in told(world).gangs] == [
+        (together, singly)
+    ]
+    assert any(key in each.text for each in world.state.registry.gangs["ns/g"].problems) is (
+        of_pods == "both"
+    )
 
 
 def test_a_parent_may_be_indivisible() -> None:
-    """I9, V6: the PodGroup of a parent says so for all below it, and what its gangs say does not matter then."""
+    """I9, V6: the PodGroup of a parent says so for all below it, and what its gangs say does not
+    matter then.
+    """
     world = World(node("a", 8))
     world.declare(pod_group("p", 1, gang_metadata=((keys.DISRUPTION[0], "all"),)))
     stated = ((keys.DISRUPTION[0], "single"), (keys.PARENT[0], "p"))
@@ -140,7 +167,9 @@ def test_a_parent_may_be_indivisible() -> None:
         world.declare(pod_group(name, 2, gang_metadata=stated))
         world.create(members(name, 2, pod_group=True))
     world.advance(1)
-    assert [(each.indivisible, each.disrupted_singly) for each in told(world).gangs] == [(True, False)] * 2
+    assert [(each.indivisible, each.disrupted_singly) for each in told(world).gangs] == [
+        (True, False)
+    ] * 2
 
 
 def test_budgets_have_the_pods_that_they_cover() -> None:
@@ -151,17 +180,25 @@ def test_budgets_have_the_pods_that_they_cover() -> None:
     every = PodDisruptionBudget(namespace="ns", name="every", selector=(), allowed=1)
     nobody = PodDisruptionBudget(namespace="ns", name="nobody", selector=None, allowed=1)
     (budget,) = told(world, budgets=(every, nobody)).budgets
-    assert (budget.key, budget.allowed, budget.uids) == ("ns/every", 1, frozenset(each.uid for each in pods))
+    assert (budget.key, budget.allowed, budget.uids) == (
+        "ns/every",
+        1,
+        frozenset(each.uid for each in pods),
+    )
     world.delete(pods[0])
     (budget,) = told(world, budgets=(every, nobody)).budgets
     assert budget.uids == {pods[1].uid}
 
 
 def test_pods_that_are_gone_are_not_remembered_while_nobody_asks() -> None:
-    """V25: thousands of pods come and go between two preemptions; the next look is right all the same."""
+    """V25: thousands of pods come and go between two preemptions; the next look is right all the
+    same.
+    """
     world = World(node("a", 8))
     (stays,) = world.create(pod("stays"))
-    went = world.create(members("g", 2), pod("goes"), pod("foreign", node_name="a", scheduler_name="other"))
+    went = world.create(
+        members("g", 2), pod("goes"), pod("foreign", node_name="a", scheduler_name="other")
+    )
     world.settle()
     told(world)
     assert len(world.state.preemptions.running) == 6
@@ -177,7 +214,9 @@ def test_pods_that_are_gone_are_not_remembered_while_nobody_asks() -> None:
 
 
 def test_a_plan_with_little_work_left_reads_fewer_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """V25: reading counts as work, pods and comparisons with budgets; each look reads some, whatever is left."""
+    """V25: reading counts as work, pods and comparisons with budgets; each look reads some,
+    whatever is left.
+    """
     monkeypatch.setattr(running, "LEAST_LOOKS", 10)
     monkeypatch.setattr(running, "LEAST_COMPARED", 20)
     world = World(node("a", 100))
@@ -192,12 +231,20 @@ def test_a_plan_with_little_work_left_reads_fewer_pods(monkeypatch: pytest.Monke
 
 
 def test_many_pods_are_read_in_several_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """V25: a plan reads a bounded number of pods; nobody is preempted, nor refused for good, before all are known."""
+    """V25: a plan reads a bounded number of pods; nobody is preempted, nor refused for good, before
+    all are known.
+    """
     monkeypatch.setattr(running, "LOOKS_A_PLAN", 5)
     world = World(node("a", 4), node("b", 8), preempts=True)
     low = [
-        *(pod(f"a{n}", node_name="a", scheduler_name="gangsched", priority=1, start_s=1) for n in range(4)),
-        *(pod(f"b{n}", node_name="b", scheduler_name="gangsched", priority=2, start_s=1) for n in range(8)),
+        *(
+            pod(f"a{n}", node_name="a", scheduler_name="gangsched", priority=1, start_s=1)
+            for n in range(4)
+        ),
+        *(
+            pod(f"b{n}", node_name="b", scheduler_name="gangsched", priority=2, start_s=1)
+            for n in range(8)
+        ),
     ]
     world.create([replace(each, phase=Phase.RUNNING) for each in low])
     world.settle()
@@ -209,7 +256,9 @@ def test_many_pods_are_read_in_several_plans(monkeypatch: pytest.MonkeyPatch) ->
     assert [after - then for then, after in pairwise(looks)] == [5, 5, 3]
     assert len(world.plans) - before == 3
     world.advance(60)
-    assert world.bound()[high.name] == "a", "pods of the lowest priority go, whichever were read first"
+    assert world.bound()[high.name] == "a", (
+        "pods of the lowest priority go, whichever were read first"
+    )
 
 
 @pytest.mark.long
@@ -222,7 +271,9 @@ def test_looks_now_and_then_tell_what_a_first_look_tells(seed: int) -> None:
         for _ in range(dice.randrange(5)):
             match dice.randrange(6):
                 case 0:
-                    made = world.create(members(f"g{dice.randrange(4)}-{next(names)}", dice.randint(1, 3)))
+                    made = world.create(
+                        members(f"g{dice.randrange(4)}-{next(names)}", dice.randint(1, 3))
+                    )
                     pods |= {each.uid: each for each in made}
                 case 1:
                     made = world.create(pod(f"p{next(names)}"))
@@ -234,7 +285,10 @@ def test_looks_now_and_then_tell_what_a_first_look_tells(seed: int) -> None:
                 case 4:
                     world.update(pods[dice.choice(sorted(pods))], deleting=True, deletion_s=5)
                 case 5:
-                    world.update(pods[dice.choice(sorted(pods))], phase=dice.choice((Phase.RUNNING, Phase.SUCCEEDED)))
+                    world.update(
+                        pods[dice.choice(sorted(pods))],
+                        phase=dice.choice((Phase.RUNNING, Phase.SUCCEEDED)),
+                    )
         world.settle()
         if dice.random() < 0.3:
             leaving = frozenset(uid for uid in pods if dice.random() < 0.1)
@@ -242,11 +296,20 @@ def test_looks_now_and_then_tell_what_a_first_look_tells(seed: int) -> None:
             run = [each for each in world.state.members.all() if each.state in RUNS]
             goes = {each.pod.uid for each in run if each.state is State.TERMINATING} | leaving
             gang_of = {each.pod.uid: "" if each.gang == each.pod.key else each.gang for each in run}
-            assert {each.pod.uid: (each.pod, each.node, each.gang, each.leaving) for each in now.pods} == {
-                each.pod.uid: (each.pod, each.node, gang_of[each.pod.uid], each.pod.uid in goes) for each in run
+            assert {
+                each.pod.uid: (each.pod, each.node, each.gang, each.leaving) for each in now.pods
+            } == {
+                each.pod.uid: (each.pod, each.node, gang_of[each.pod.uid], each.pod.uid in goes)
+                for each in run
             }, seed
-            stay = {gang: {uid for uid in gang_of if gang_of[uid] == gang} - goes for gang in gang_of.values() if gang}
-            assert {each.id: {*each.uids} for each in now.gangs} == {gang: of for gang, of in stay.items() if of}, seed
+            stay = {
+                gang: {uid for uid in gang_of if gang_of[uid] == gang} - goes
+                for gang in gang_of.values()
+                if gang
+            }
+            assert {each.id: {*each.uids} for each in now.gangs} == {
+                gang: of for gang, of in stay.items() if of
+            }, seed
             assert len(world.state.preemptions.running) == len(now.pods) + len(now.gangs), seed
 
 
@@ -255,7 +318,9 @@ def runs(name: str, *, namespace: str = "ns", **labels: str) -> RunningPod:
     return RunningPod(pod(name, namespace=namespace, uid=f"{namespace}/{name}", labels=labels), "a")
 
 
-def budget(name: str, *, namespace: str = "ns", allowed: int = 1, app: str = "") -> PodDisruptionBudget:
+def budget(
+    name: str, *, namespace: str = "ns", allowed: int = 1, app: str = ""
+) -> PodDisruptionBudget:
     """A budget over the pods of an app, or over all of its namespace."""
     selector = (Requirement("app", "In", (app,)),) if app else ()
     return PodDisruptionBudget(namespace=namespace, name=name, selector=selector, allowed=allowed)
@@ -289,14 +354,18 @@ def test_a_look_compares_a_bounded_number_of_pods_with_budgets() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_covered_pods_follow_what_changes(seed: int) -> None:
-    """Whatever comes, goes and changes: each pod is under its budgets, of which the first few are known."""
+    """Whatever comes, goes and changes: each pod is under its budgets, of which the first few are
+    known.
+    """
     dice = random.Random(seed)
     covered, there = CoveredPods(), dict[str, RunningPod]()
     listed: dict[tuple[str, str], PodDisruptionBudget] = {}
     for _ in range(60):
         name, namespace = f"p{dice.randrange(6)}", dice.choice(("ns", "other"))
         before = there.pop(f"{namespace}/{name}", None)
-        now = runs(name, namespace=namespace, app=dice.choice("xy")) if dice.random() < 0.7 else None
+        now = (
+            runs(name, namespace=namespace, app=dice.choice("xy")) if dice.random() < 0.7 else None
+        )
         covered.follow(before, now)
         if now is not None:
             there[now.pod.uid] = now

@@ -54,8 +54,12 @@ def test_groups_that_are_put_in_order_count_as_work(made: Batches) -> None:
 
 
 def test_some_are_given_with_every_batch(made: Batches) -> None:
-    """A head, a nominated group and the unfinished one are not put off; one that is not ready is not given."""
-    assert made.next(names(range(50)), lambda: {"ns/p49", "ns/p99"}, {"ns/p49"}, 0.0) == names(range(10)) | {"ns/p49"}
+    """A head, a nominated group and the unfinished one are not put off; one that is not ready is
+    not given.
+    """
+    assert made.next(names(range(50)), lambda: {"ns/p49", "ns/p99"}, {"ns/p49"}, 0.0) == names(
+        range(10)
+    ) | {"ns/p49"}
 
 
 def test_a_group_that_is_woken_again_waits_for_no_new_order(made: Batches) -> None:
@@ -66,7 +70,9 @@ def test_a_group_that_is_woken_again_waits_for_no_new_order(made: Batches) -> No
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_ready_group_is_given_before_any_comes_back(made: Batches, seed: int) -> None:
-    """Decision 8: groups that are ready again after each plan keep nobody waiting for longer than one pass."""
+    """Decision 8: groups that are ready again after each plan keep nobody waiting for longer than
+    one pass.
+    """
     dice = random.Random(seed)
     ready, looked_at = names(range(dice.randrange(11, 80))), set[str]()
     plans = 0
@@ -74,7 +80,9 @@ def test_every_ready_group_is_given_before_any_comes_back(made: Batches, seed: i
         given = made.next(ready, set, looked_at, 0.0)
         assert given
         assert given - looked_at, f"seed {seed}: only groups that were looked at"
-        decided = dice.sample(sorted(given - looked_at), min(len(given - looked_at), dice.randrange(1, 5)))
+        decided = dice.sample(
+            sorted(given - looked_at), min(len(given - looked_at), dice.randrange(1, 5))
+        )
         looked_at |= set(decided)
         plans += 1
     assert plans <= len(ready)

@@ -1,4 +1,6 @@
-"""What an event costs, and whom it wakes: semantics Q3; and that what was told of the room does not stay false: E1."""
+"""What an event costs, and whom it wakes: semantics Q3; and that what was told of the room does not
+stay false: E1.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def parked(number: int, count: int) -> Parked:
 
 
 def test_an_event_costs_a_look_for_each_shape_that_fits() -> None:
-    """Q3: not one for each of 10,000 groups, and none for shapes of which nothing fits where room grew."""
+    """Q3: not one for each of 10,000 groups, and none for shapes of which nothing fits where room
+    grew.
+    """
     index = parked(10_000, 4)
     index.add(GROUPS["other"], (Need(LARGE, 1),), (0,), None)
     assert index.helped(snapshot([node("a", 3)]), {"a"}, pods_changed=True) == set()
@@ -55,7 +59,9 @@ def test_an_event_costs_a_look_for_each_shape_that_fits() -> None:
 
 
 def test_of_thousands_of_shapes_a_few_are_looked_at() -> None:
-    """Q3: an event that helps none costs no look; one that helps all wakes the first, and nobody once room is spent."""
+    """Q3: an event that helps none costs no look; one that helps all wakes the first, and nobody
+    once room is spent.
+    """
     kinds = [shape(1, 1_000 + number) for number in range(3_000)]
     index = nothing_parked()
     for number, kind in enumerate(kinds):
@@ -71,7 +77,9 @@ def test_of_thousands_of_shapes_a_few_are_looked_at() -> None:
     assert index.looks == 4
 
 
-def test_parking_a_group_costs_the_same_however_many_shapes_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parking_a_group_costs_the_same_however_many_shapes_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Q3: one need is watched for thousands, and the room of two shapes at most is looked at."""
     needs, looks = tuple(Need(shape(1, 1_000 + number), 2) for number in range(2_000)), 0
     index, picture = parked(0, 1), snapshot([node("a", 8)])
@@ -92,10 +100,16 @@ def test_parking_a_group_costs_the_same_however_many_shapes_it_has(monkeypatch: 
 def test_a_group_of_many_shapes_sleeps_no_longer_than_one_that_is_watched_in_full(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Q3: whatever grows, a group whose needs are watched one by one is woken no sooner than if one need is."""
+    """Q3: whatever grows, a group whose needs are watched one by one is woken no sooner than if one
+    need is.
+    """
     dice = random.Random(seed)
     kinds = [
-        shape(dice.randrange(4), dice.randrange(1, 9_000), node_selector=dice.choice(((), (("k", "x"),))))
+        shape(
+            dice.randrange(4),
+            dice.randrange(1, 9_000),
+            node_selector=dice.choice(((), (("k", "x"),))),
+        )
         for _ in range(5)
     ]
     needs = tuple(Need(kind, dice.choice((0, 0, 1, 3))) for kind in kinds)
@@ -115,7 +129,9 @@ def test_a_group_of_many_shapes_sleeps_no_longer_than_one_that_is_watched_in_ful
 
 def _node(name: str, dice: random.Random) -> Node:
     """A small node of one of two kinds."""
-    return node(name, dice.randrange(5), cpu_milli=dice.randrange(9_000), labels={"k": dice.choice("xy")})
+    return node(
+        name, dice.randrange(5), cpu_milli=dice.randrange(9_000), labels={"k": dice.choice("xy")}
+    )
 
 
 def test_everybody_whom_room_helps_gets_a_turn() -> None:
@@ -128,14 +144,22 @@ def test_everybody_whom_room_helps_gets_a_turn() -> None:
     while index.has_pending:
         steps.append(index.next_to_wake(free))
     assert [len(each) for each in steps[:4]] == [4, 8, 16, 32]
-    assert [group for step in steps for group in sorted(step)] == [f"g{number:04}" for number in range(1_000)]
+    assert [group for step in steps for group in sorted(step)] == [
+        f"g{number:04}" for number in range(1_000)
+    ]
 
 
 @pytest.mark.parametrize(("nodes", "looks"), [(1, 200), (5_000, 50)])
 def test_what_was_told_is_reviewed_in_pieces(nodes: int, looks: int) -> None:
-    """E1: with thousands of shapes, a few are looked at in a turn, the fewer the more nodes, and each has its turn."""
+    """E1: with thousands of shapes, a few are looked at in a turn, the fewer the more nodes, and
+    each has its turn.
+    """
     others = [node(f"n{number}", 0) for number in range(nodes - 1)]
-    index, before, now = nothing_parked(), snapshot([node("a", 0), *others]), snapshot([node("a", 1), *others])
+    index, before, now = (
+        nothing_parked(),
+        snapshot([node("a", 0), *others]),
+        snapshot([node("a", 1), *others]),
+    )
     for number in range(1_000):
         index.add(GROUPS[f"g{number:04}"], (Need(shape(1, 1_000 + number), 4),), (number,), before)
     found = index.told_falsely(now, 500)
@@ -147,7 +171,9 @@ def test_what_was_told_is_reviewed_in_pieces(nodes: int, looks: int) -> None:
 
 
 def test_a_gang_of_two_shapes_sleeps_until_all_that_it_requires_has_room() -> None:
-    """Q3: pods of the small shape fit everywhere; 2,000 gangs lack room for their large one, and none is looked at."""
+    """Q3: pods of the small shape fit everywhere; 2,000 gangs lack room for their large one, and
+    none is looked at.
+    """
     index = nothing_parked()
     for number in range(2_000):
         index.add(GROUPS[f"g{number:04}"], (Need(SMALL, 3), Need(LARGE, 1)), (number,), None)
@@ -177,7 +203,9 @@ def test_freed_room_wakes_as_many_as_fit_in_order() -> None:
 
 
 def test_those_behind_are_woken_when_the_first_are_refused_again() -> None:
-    """Q3: room that the first cannot use wakes the next ones, in batches that double, until all were asked."""
+    """Q3: room that the first cannot use wakes the next ones, in batches that double, until all
+    were asked.
+    """
     queue = Queue(Records())
     queue.ready(0.0)
     small = snapshot([node("a", 4)])
@@ -195,23 +223,37 @@ def test_those_behind_are_woken_when_the_first_are_refused_again() -> None:
 
 
 def test_a_head_is_woken_only_where_all_that_it_requires_fits() -> None:
-    """Q3, H12: a head of one large pod and two small ones is not tried for room of the small ones alone."""
+    """Q3, H12: a head of one large pod and two small ones is not tried for room of the small ones
+    alone.
+    """
     index = nothing_parked()
     index.add(GROUPS["head"], (Need(LARGE, 1), Need(SMALL, 2)), (0,), None)
     heads = frozenset({"head"})
-    assert index.helped(snapshot([node("a", 4), node("b", 4)]), {"a"}, pods_changed=False, heads=heads) == set()
-    assert index.helped(snapshot([node("a", 4), node("b", 8)]), {"a"}, pods_changed=False, heads=heads) == {"head"}
+    assert (
+        index.helped(snapshot([node("a", 4), node("b", 4)]), {"a"}, pods_changed=False, heads=heads)
+        == set()
+    )
+    assert index.helped(
+        snapshot([node("a", 4), node("b", 8)]), {"a"}, pods_changed=False, heads=heads
+    ) == {"head"}
 
 
 def test_nobody_is_woken_for_room_that_reservations_keep_from_him() -> None:
-    """H8, Q3: one of 10 s was kept off; of 10,000 behind only the one of 5 s, and heads, may use the room."""
+    """H8, Q3: one of 10 s was kept off; of 10,000 behind only the one of 5 s, and heads, may use
+    the room.
+    """
     index = nothing_parked()
     for rank, (group, run_s) in enumerate(
         [("first", 10.0), *((f"g{n}", 10.0 + n) for n in range(10_000)), ("short", 5)]
     ):
         index.add(GROUPS[group], (Need(SMALL, 1),), (rank,), None, stay=Stay(run_s))
     now = snapshot([node("a", 3)])
-    assert index.helped(now, {"a"}, pods_changed=False, heads=frozenset({"g9000"})) == {"first", "g0", "g1", "g9000"}
+    assert index.helped(now, {"a"}, pods_changed=False, heads=frozenset({"g9000"})) == {
+        "first",
+        "g0",
+        "g1",
+        "g9000",
+    }
     assert index.tried(GROUPS["first"], kept_from=(1, Stay(10.0))) == [NeededRoom(SMALL)]
     assert index.behind({NeededRoom(SMALL)}, now) == {"short"}
     assert "g0" in index.helped(now, {"a"}, pods_changed=False), "more room is another matter"
@@ -253,7 +295,9 @@ def test_those_behind_sleep_when_the_first_used_the_room() -> None:
 
 
 def test_those_behind_are_woken_for_what_the_first_left() -> None:
-    """Q3: it started in room that was promised to it alone, and what it was woken for is still there."""
+    """Q3: it started in room that was promised to it alone, and what it was woken for is still
+    there.
+    """
     queue = Queue(Records())
     queue.ready(0.0)
     for each in range(10):
@@ -280,7 +324,9 @@ def test_a_woken_group_that_goes_away_passes_the_room_on() -> None:
 
 
 def test_four_freed_gpus_try_one_gang_of_many() -> None:
-    """Q3: with the whole state around it: a hundred gangs wait, room for one comes, one is tried and starts."""
+    """Q3: with the whole state around it: a hundred gangs wait, room for one comes, one is tried
+    and starts.
+    """
     world = World(node("a", 4))
     (old,) = world.create(pod("old", gpus=4, node_name="a"))
     for number in range(100):
@@ -296,12 +342,16 @@ def test_four_freed_gpus_try_one_gang_of_many() -> None:
 
 @pytest.mark.parametrize("how", ["emptied of a pod", "taken away"])
 def test_a_spread_domain_that_changes_wakes_at_once(how: str) -> None:
-    """Q3: zone b was full and the emptiest, so that zone a was refused; no node that the pod may use was freed."""
+    """Q3: zone b was full and the emptiest, so that zone a was refused; no node that the pod may
+    use was freed.
+    """
     web = {"app": "web"}
     even = Spread(topology_key="zone", max_skew=1, selector=(Requirement("app", "In", ("web",)),))
     of = shape(1, inter_pod=InterPodConstraints(spread=(even,)))
     world = World(node("a", 8, labels={"zone": "a"}), node("b", 1, labels={"zone": "b"}))
-    (there, _) = world.create(pod("there", node_name="a", labels=web), pod("filler", node_name="b", scheduler_name="x"))
+    there, _ = world.create(
+        pod("there", node_name="a", labels=web), pod("filler", node_name="b", scheduler_name="x")
+    )
     world.create(pod("p", of=of, labels=web))
     assert "p" not in world.told().bound()
     now_s = world.now_s
@@ -315,7 +365,9 @@ def test_a_spread_domain_that_changes_wakes_at_once(how: str) -> None:
 
 def facts(world: World, name: str) -> str:
     """What the PodGroup says of being scheduled."""
-    (condition,) = [each for each in world.status(name)["conditions"] if each["type"] == "Scheduled"]
+    (condition,) = [
+        each for each in world.status(name)["conditions"] if each["type"] == "Scheduled"
+    ]
     return str(condition["message"])
 
 
@@ -323,21 +375,27 @@ def test_room_that_opens_and_does_not_suffice_is_told_within_five_seconds() -> N
     """E1: and room that closes, too; never is what stands there older."""
     world = World(*(node(f"n{number}", 4) for number in range(4)))
     world.declare(pod_group("g", 4))
-    others = world.create([pod(f"o{number}", gpus=4, node_name=f"n{number}") for number in range(4)])
+    others = world.create(
+        [pod(f"o{number}", gpus=4, node_name=f"n{number}") for number in range(4)]
+    )
     world.create(members("g", 4, gpus=4, pod_group=True))
     world.advance(20)
     assert "there is room for 0" in facts(world, "g")
     for number in range(3):
         world.delete(others[number])
         world.advance(5)
-        assert f"there is room for {number + 1}. {4 * number + 4} {GPU} are free in total" in facts(world, "g")
+        assert f"there is room for {number + 1}. {4 * number + 4} {GPU} are free in total" in facts(
+            world, "g"
+        )
     world.create(pod("other", gpus=4, node_name="n0"))
     world.advance(5)
     assert "there is room for 2" in facts(world, "g")
 
 
 def test_nothing_is_looked_at_or_written_for_what_is_still_true() -> None:
-    """E1: pods that come and go elsewhere, and the safety net, change nothing that a gang is told."""
+    """E1: pods that come and go elsewhere, and the safety net, change nothing that a gang
+    is told.
+    """
     world = World(node("a", 1), node("b", 0))
     world.declare(pod_group("g", 2))
     world.create(members("g", 2, pod_group=True))
@@ -350,7 +408,9 @@ def test_nothing_is_looked_at_or_written_for_what_is_still_true() -> None:
 
 
 def test_who_is_kept_from_room_keeps_from_it_only_those_who_pass_no_more() -> None:
-    """H8: higher priority passes freely, broken groups too; a shorter one, or one that needs less, may pass."""
+    """H8: higher priority passes freely, broken groups too; a shorter one, or one that needs less,
+    may pass.
+    """
     groups = Records()
     queue = Queue(groups)
     queue.ready(0.0)
@@ -377,7 +437,9 @@ def test_who_is_kept_from_room_keeps_from_it_only_those_who_pass_no_more() -> No
 
 
 def test_room_that_a_plan_takes_wakes_nobody_else() -> None:
-    """Q3: of a hundred groups of different shapes, those behind the one that takes all of the room sleep on."""
+    """Q3: of a hundred groups of different shapes, those behind the one that takes all of the room
+    sleep on.
+    """
     there = World(node("n", 4))
     taken = there.create(members("taken", 4))
     there.settle()
@@ -392,16 +454,20 @@ def test_room_that_a_plan_takes_wakes_nobody_else() -> None:
 
 
 def test_a_full_node_that_opens_wakes_a_group_of_which_another_gang_can_hold() -> None:
-    """Q3: the large gang of a NonStrict group fits the empty cluster with a closed node only, which is full; the small
-    one, which may not use that node, is held elsewhere as soon as it opens.
+    """Q3: the large gang of a NonStrict group fits the empty cluster with a closed node only, which
+    is full; the small one, which may not use that node, is held elsewhere as soon as it opens.
     """
     closed = node("c", 8, unschedulable=True, labels={"pool": "large"})
     world = World(node("a", 8, labels={"pool": "small"}), closed)
     world.create(pod("other", gpus=8, node_name="c"))
     groups = ["ns/g", "ns/h"]
     world.create(
-        members("g", 1, mode="NonStrict", groups=groups, of=shape(8, node_selector=(("pool", "large"),))),
-        members("h", 1, mode="NonStrict", groups=groups, of=shape(1, node_selector=(("pool", "small"),))),
+        members(
+            "g", 1, mode="NonStrict", groups=groups, of=shape(8, node_selector=(("pool", "large"),))
+        ),
+        members(
+            "h", 1, mode="NonStrict", groups=groups, of=shape(1, node_selector=(("pool", "small"),))
+        ),
     )
     world.settle()
     assert world.held() == {}

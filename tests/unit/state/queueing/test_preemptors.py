@@ -1,4 +1,6 @@
-"""Preemptors that wait: whatever may help one wakes it within a second, and nothing else does (semantics V25, V5)."""
+"""Preemptors that wait: whatever may help one wakes it within a second, and nothing else does
+(semantics V25, V5).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from tests.world import EPOCH_S, World
 def unswept(*names: str, **settings: Any) -> World:
     """Nodes of 8 GPUs in a world in which nobody is looked at again without a cause."""
     preemption = PreemptionSettings(**{"hold_back_s": 0, **settings})
-    return World(*map(node, names), rules=Rules(preemption=preemption, unattended=True), preempts=True)
+    return World(
+        *map(node, names), rules=Rules(preemption=preemption, unattended=True), preempts=True
+    )
 
 
 def on(world: World, name: str, gpus: int, at: str, **fields: Any) -> Pod:
@@ -48,7 +52,9 @@ def test_a_nomination_of_another_scheduler_that_ends_wakes_a_preemptor() -> None
     """V25, F1: no pod of it fits beside its victims, so no room that it needs has grown."""
     world = unswept("a")
     on(world, "low", 6, "a")
-    (theirs,) = world.create(pod("theirs", gpus=2, priority=2000, scheduler_name="other", nominated_node="a"))
+    (theirs,) = world.create(
+        pod("theirs", gpus=2, priority=2000, scheduler_name="other", nominated_node="a")
+    )
     high(world)
     world.update(theirs, nominated_node="")
     assert preempts(world)
@@ -76,7 +82,9 @@ def test_a_gang_whose_binds_are_answered_may_be_taken() -> None:
 
 
 def test_a_minimum_that_is_lowered_makes_victims() -> None:
-    """V25, V6: members above the minimum may go one by one, and the gang on the other node stays."""
+    """V25, V6: members above the minimum may go one by one, and the gang on the other
+    node stays.
+    """
     world = unswept("a", "b", max_pods=1)
     world.declare(pod_group("low", 2))
     world.create(members("low", 2, gpus=8, pod_group=True))
@@ -112,7 +120,9 @@ def test_victims_are_taken_as_soon_as_they_have_run_for_long_enough() -> None:
 
 
 def test_a_jump_of_the_wall_clock_is_noticed_in_the_next_turn() -> None:
-    """V5: by the new time the victim has run for long enough; the timer would come nine minutes later."""
+    """V5: by the new time the victim has run for long enough; the timer would come nine minutes
+    later.
+    """
     world = unswept("a", min_run_s=600)
     on(world, "low", 8, "a", start_s=int(EPOCH_S + world.now_s))
     high(world)
@@ -122,7 +132,9 @@ def test_a_jump_of_the_wall_clock_is_noticed_in_the_next_turn() -> None:
 
 
 def test_what_changes_all_the_time_is_looked_at_once_a_second() -> None:
-    """V25: a pod that comes and goes ten times a second makes one plan a second for preemptors, not ten."""
+    """V25: a pod that comes and goes ten times a second makes one plan a second for preemptors, not
+    ten.
+    """
     world = unswept("a")
     on(world, "low", 2, "a")
     on(world, "equal", 6, "a", priority=1000)
@@ -135,14 +147,18 @@ def test_what_changes_all_the_time_is_looked_at_once_a_second() -> None:
 
 
 def test_of_those_that_ask_the_same_the_first_is_examined() -> None:
-    """V25: a hundred gangs wait and a pod goes that helps none of them; of other kinds some are examined a second."""
+    """V25: a hundred gangs wait and a pod goes that helps none of them; of other kinds some are
+    examined a second.
+    """
     world = unswept("a")
     on(world, "low", 1, "a")
     equal = on(world, "equal", 2, "a", priority=1000)
     on(world, "other", 5, "a", priority=1000)
     for number in range(100):
-        high(world, gpus=8, name=f"same-{number:03}") if number < 1 else world.create(
-            members(f"same-{number:03}", 1, gpus=8, priority=1000)
+        (
+            high(world, gpus=8, name=f"same-{number:03}")
+            if number < 1
+            else world.create(members(f"same-{number:03}", 1, gpus=8, priority=1000))
         )
     for number in range(2 * AT_ONCE):
         world.create(members(f"kind-{number:03}", number + 1, gpus=7, priority=999))
@@ -154,7 +170,12 @@ def test_of_those_that_ask_the_same_the_first_is_examined() -> None:
     world.advance(EVERY_S)
     assert [len(plan.verdicts) for plan in world.plans] == [AT_ONCE, AT_ONCE]
     world.advance(60.0)
-    names = {verdict.group for plan in world.plans for verdict in plan.verdicts if "same" in verdict.group}
+    names = {
+        verdict.group
+        for plan in world.plans
+        for verdict in plan.verdicts
+        if "same" in verdict.group
+    }
     assert names == {"ns/same-000"}
 
 
@@ -174,7 +195,9 @@ def test_the_next_of_a_kind_is_examined_when_the_first_is_gone() -> None:
 
 
 def test_a_node_that_shrinks_ends_a_hold_back_that_can_come_to_nothing() -> None:
-    """V27: a group that the nodes could not hold if they were empty holds nobody back, from then on."""
+    """V27: a group that the nodes could not hold if they were empty holds nobody back, from then
+    on.
+    """
     world = unswept("a", hold_back_s=600)
     on(world, "equal", 8, "a", priority=1000, phase=Phase.RUNNING)
     world.create(pod("small", gpus=1))
@@ -187,11 +210,18 @@ def test_a_node_that_shrinks_ends_a_hold_back_that_can_come_to_nothing() -> None
 
 
 def test_a_hold_back_that_can_come_to_nothing_ends_within_a_preemption_delay() -> None:
-    """V27, V28: a node that closes does not help the group, but those who are held back for it start."""
+    """V27, V28: a node that closes does not help the group, but those who are held back for it
+    start.
+    """
     world = unswept("a", "b", hold_back_s=600)
     on(world, "low", 2, "a", phase=Phase.RUNNING)
     metadata = (*gang_metadata("high", min_member=2), (keys.PREEMPTION_DELAY[0], "30m"))
-    world.create([pod(f"high-{n}", gpus=8, priority=1000, gang_metadata=metadata, creation_s=EPOCH_S) for n in (0, 1)])
+    world.create(
+        [
+            pod(f"high-{n}", gpus=8, priority=1000, gang_metadata=metadata, creation_s=EPOCH_S)
+            for n in (0, 1)
+        ]
+    )
     world.settle()
     world.create(pod("small", gpus=1))
     world.settle().advance(2 * EVERY_S)
@@ -215,7 +245,9 @@ def test_where_all_priorities_are_equal_nobody_is_examined() -> None:
 
 
 def test_a_non_strict_gang_that_never_fitted_wakes_when_a_full_node_is_opened() -> None:
-    """Q3, P4: too small was the empty cluster; the members that fit are held, and others take what becomes free."""
+    """Q3, P4: too small was the empty cluster; the members that fit are held, and others take what
+    becomes free.
+    """
     world = unswept("a", "b")
     world.add_nodes(replace_node(world, "b", unschedulable=True))
     on(world, "other", 8, "b", priority=1000)
@@ -247,7 +279,9 @@ def test_groups_that_were_parked_at_different_times_are_swept_together() -> None
 
 
 def test_a_node_that_is_avoided_no_more_may_be_preempted() -> None:
-    """V25, B6: nothing lower ran elsewhere, which says nothing of the node whose kubelet had rejected a member."""
+    """V25, B6: nothing lower ran elsewhere, which says nothing of the node whose kubelet had
+    rejected a member.
+    """
     world = unswept("a")
     world.declare(pod_group("high", 1))
     (one,) = world.create(members("high", 1, gpus=8, priority=1000, pod_group=True))

@@ -45,7 +45,9 @@ def test_node_that_opens_or_grows_wakes() -> None:
     ):
         world = World(before)
         kind = selective if after.labels.get("zone") else shape(1)
-        world.create([pod(each.name, of=kind, gang_metadata=each.gang_metadata) for each in members("g", 2)])
+        world.create(
+            [pod(each.name, of=kind, gang_metadata=each.gang_metadata) for each in members("g", 2)]
+        )
         assert not world.told().bound()
         world.add_nodes(after)
         assert len(world.settle().bound()) == 2
@@ -67,9 +69,16 @@ def test_only_groups_that_may_profit_are_woken() -> None:
 
 
 def test_gangs_of_one_rack_are_woken_by_room_in_a_rack_that_has_enough() -> None:
-    """Q3: room in other racks and single nodes of a rack wake nobody; a rack that is large enough starts one gang."""
-    world = World(*(node(f"{rack}{n}", 2, labels={"rack": rack}) for rack in "pq" for n in range(2)))
-    olds = {each: world.create(pod(f"old-{each}", gpus=2, node_name=each))[0] for each in ("p0", "p1", "q0", "q1")}
+    """Q3: room in other racks and single nodes of a rack wake nobody; a rack that is large enough
+    starts one gang.
+    """
+    world = World(
+        *(node(f"{rack}{n}", 2, labels={"rack": rack}) for rack in "pq" for n in range(2))
+    )
+    olds = {
+        each: world.create(pod(f"old-{each}", gpus=2, node_name=each))[0]
+        for each in ("p0", "p1", "q0", "q1")
+    }
     for number in range(20):
         marks = (*gang_metadata(f"g{number}", min_member=4), (keys.TOPOLOGY[0], "rack"))
         world.create(pod(f"g{number}-{n}", gang_metadata=marks) for n in range(4))
@@ -81,7 +90,12 @@ def test_gangs_of_one_rack_are_woken_by_room_in_a_rack_that_has_enough() -> None
     assert len(world.plans) == plans, "there is room for 4, but in two racks"
     world.delete(olds["q1"])
     world.settle()
-    assert sorted(node for name, node in world.bound().items() if "old" not in name) == ["q0", "q0", "q1", "q1"]
+    assert sorted(node for name, node in world.bound().items() if "old" not in name) == [
+        "q0",
+        "q0",
+        "q1",
+        "q1",
+    ]
     assert len(world.plans) <= plans + 2, "nobody else was woken"
 
 
@@ -97,7 +111,9 @@ def test_safety_net_looks_at_everything_every_minute() -> None:
 
 
 def test_the_safety_net_is_due_at_its_deadline() -> None:
-    """Also where a difference of times is rounded down: else the loop would turn without end until the clock moves."""
+    """Also where a difference of times is rounded down: else the loop would turn without end until
+    the clock moves.
+    """
     queue, parked_s = Queue(Records()), 1000.1
     assert parked_s + SAFETY_NET_S - parked_s < SAFETY_NET_S
     queue.ready(parked_s)
@@ -108,7 +124,9 @@ def test_the_safety_net_is_due_at_its_deadline() -> None:
 
 
 def test_the_safety_net_looks_at_thousands_in_pieces() -> None:
-    """Q3: not all in one turn; those parked first come first, and each has its next try 60 s after its last one."""
+    """Q3: not all in one turn; those parked first come first, and each has its next try 60 s after
+    its last one.
+    """
     queue = Queue(Records())
     queue.ready(0.0)
     names = [f"g{number:04}" for number in range(250)]
@@ -138,13 +156,17 @@ def test_wake_needs_room_for_the_whole_need() -> None:
 
 
 def test_groups_do_not_back_off_in_step() -> None:
-    """B3: groups that failed at the same time are tried again at different times, however often they fail."""
+    """B3: groups that failed at the same time are tried again at different times, however often
+    they fail.
+    """
     queue, failed_s = Queue(Records()), {f"ns/g{number}": 0.0 for number in range(50)}
     for longest_s in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
         waits_s = []
         for group, at_s in failed_s.items():
             queue.back_off(group, at_s)
-            waits_s.append(next(n / 100 for n in range(1_001) if not queue.backs_off(group, at_s + n / 100)))
+            waits_s.append(
+                next(n / 100 for n in range(1_001) if not queue.backs_off(group, at_s + n / 100))
+            )
             failed_s[group] += waits_s[-1]
         assert longest_s * (1 - SPREAD) <= min(waits_s) < longest_s * 0.7
         assert longest_s * 0.9 < max(waits_s) <= longest_s
@@ -171,12 +193,16 @@ def test_groups_beyond_the_limits_follow_in_the_next_plans() -> None:
 
 
 def test_holders_elsewhere_make_nobody_look_again() -> None:
-    """Q3, D1: what others take on nodes that a gang may not use is nothing to it, whether it holds or not."""
+    """Q3, D1: what others take on nodes that a gang may not use is nothing to it, whether it holds
+    or not.
+    """
     world = World(node("a", 5), node("x", 9), preempts=True)
     ours, theirs = (shape(1, node_selector=(("kubernetes.io/hostname", name),)) for name in "ax")
     world.create(pod("there", node_name="a"))
     blockers = world.create(pod(f"b{n}", node_name="x") for n in range(9))
-    world.create(members("holds", 5, of=ours, mode="NonStrict"), members("strict", 6, of=ours, priority=9))
+    world.create(
+        members("holds", 5, of=ours, mode="NonStrict"), members("strict", 6, of=ours, priority=9)
+    )
     world.settle()
     assert len(world.held()) == 4
     world.create(members("other", 9, of=theirs, mode="NonStrict"))

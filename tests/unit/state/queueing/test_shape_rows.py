@@ -35,12 +35,19 @@ def rack(name: str, *gpus: int) -> list[Node]:
 
 
 def test_room_wakes_those_who_must_be_in_one_domain_only_where_that_domain_has_it() -> None:
-    """Q3: neither room in all racks together nor that of another rack wakes a group; as many are woken as fit."""
+    """Q3: neither room in all racks together nor that of another rack wakes a group; as many are
+    woken as fit.
+    """
     index = nothing_parked()
     for number in range(1_000):
         index.add(GROUPS[f"g{number:03}"], (Need(SMALL, 4, (RACK,)),), (number,), None)
     for number in range(100):
-        index.add(GROUPS[f"h{number:03}"], (Need(shape(2, 1 + number), 5, (RACK,)),), (1_000 + number,), None)
+        index.add(
+            GROUPS[f"h{number:03}"],
+            (Need(shape(2, 1 + number), 5, (RACK,)),),
+            (1_000 + number,),
+            None,
+        )
     torn = snapshot([*rack("a", 3, 0), *rack("b", 2, 1), *rack("c", 4, 4)])
     assert index.helped(torn, {"a0", "b1"}, pods_changed=True) == set()
     assert index.looks == 0
@@ -48,23 +55,42 @@ def test_room_wakes_those_who_must_be_in_one_domain_only_where_that_domain_has_i
     assert index.looks == 1
     for group in ("g000", "g001"):
         index.tried(GROUPS[group])
-    assert index.behind({NeededRoom(SMALL, (RACK,))}, torn) == {"g002", "g003"}, "the room is still there"
-    assert index.helped(torn, {"b1"}, pods_changed=False) == set(), "others' room wakes nobody again"
+    assert index.behind({NeededRoom(SMALL, (RACK,))}, torn) == {
+        "g002",
+        "g003",
+    }, "the room is still there"
+    assert index.helped(torn, {"b1"}, pods_changed=False) == set(), (
+        "others' room wakes nobody again"
+    )
 
 
 def test_domains_must_have_room_for_all_shapes_together() -> None:
     """Q3: two shapes that fit a rack each by itself, and not both, wake nobody there."""
     index, two = nothing_parked(), shape(2)
     index.add(GROUPS["g"], (Need(two, 2, (RACK,)), Need(SMALL, 3, (RACK,))), (1,), None)
-    assert index.helped(snapshot([*rack("a", 4, 2), *rack("b", 8)]), {"a1"}, pods_changed=True) == set()
-    assert index.helped(snapshot([*rack("a", 4, 3), *rack("b", 0)]), {"a1"}, pods_changed=True) == {"g"}
+    assert (
+        index.helped(snapshot([*rack("a", 4, 2), *rack("b", 8)]), {"a1"}, pods_changed=True)
+        == set()
+    )
+    assert index.helped(snapshot([*rack("a", 4, 3), *rack("b", 0)]), {"a1"}, pods_changed=True) == {
+        "g"
+    }
 
 
-def test_thousands_of_labels_cost_nothing_where_no_freed_node_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q3: whoever must be in one domain of a label that no node has is looked at once a node gets it."""
+def test_thousands_of_labels_cost_nothing_where_no_freed_node_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Q3: whoever must be in one domain of a label that no node has is looked at once a node gets
+    it.
+    """
     index, asked = nothing_parked(), list[tuple[str, ...]]()
     for number in range(2_000):
-        index.add(GROUPS[f"g{number:04}"], (Need(SMALL, 4, (f"example.com/level-{number:04}",)),), (number,), None)
+        index.add(
+            GROUPS[f"g{number:04}"],
+            (Need(SMALL, 4, (f"example.com/level-{number:04}",)),),
+            (number,),
+            None,
+        )
     index.add(GROUPS["last"], (Need(SMALL, 4, (RACK,)),), (2_000,), None)
     nodes = rack("a", 3, 3)
 
@@ -79,21 +105,30 @@ def test_thousands_of_labels_cost_nothing_where_no_freed_node_has_them(monkeypat
     assert set(asked) <= {(RACK,)}
     for number in range(2_000):
         index.remove(GROUPS[f"g{number:04}"])
-    labelled = [node(each.name, 3, labels={**each.labels, "example.com/level-0007": "x"}) for each in nodes]
+    labelled = [
+        node(each.name, 3, labels={**each.labels, "example.com/level-0007": "x"}) for each in nodes
+    ]
     index.add(GROUPS["g0007"], (Need(SMALL, 4, ("example.com/level-0007",)),), (7,), None)
     assert index.helped(snapshot(labelled), {"a1"}, pods_changed=True) == {"g0007", "last"}
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_nobody_sleeps_beside_room_in_a_domain(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q3: each group of which the sums of a domain with a freed node allow all needs gets its turn."""
+    """Q3: each group of which the sums of a domain with a freed node allow all needs gets
+    its turn.
+    """
     dice = random.Random(seed)
     monkeypatch.setattr(shape_rows_module, "SUMMED_NODES", dice.choice((0, 10, 1_000)))
     kinds = [shape(dice.randint(1, 4), dice.randrange(1, 4_000)) for _ in range(4)]
     nodes = []
     for n in range(9):
-        labels = {RACK: dice.choice("abc"), **({ROW: dice.choice("xy")} if dice.random() < 0.7 else {})}
-        nodes.append(node(f"n{n}", dice.randrange(9), cpu_milli=dice.randrange(9_000), labels=labels))
+        labels = {
+            RACK: dice.choice("abc"),
+            **({ROW: dice.choice("xy")} if dice.random() < 0.7 else {}),
+        }
+        nodes.append(
+            node(f"n{n}", dice.randrange(9), cpu_milli=dice.randrange(9_000), labels=labels)
+        )
     levels = [(RACK,), (ROW,), (RACK, ROW), ("example.com/none",)]
     needs = [Need(kind, dice.choice((1, 1, 2, 4)), within) for kind in kinds for within in levels]
     asked = {f"g{number:02}": dice.choice(needs) for number in range(30)}
@@ -109,7 +144,9 @@ def test_nobody_sleeps_beside_room_in_a_domain(seed: int, monkeypatch: pytest.Mo
         woken = index.behind(passed, now) | index.next_to_wake(now)
     for group, need in asked.items():
         takes = {each.name: _takes(each, need.shape) for each in nodes}
-        domain = {each.name: tuple(each.labels.get(key, "") for key in need.within) for each in nodes}
+        domain = {
+            each.name: tuple(each.labels.get(key, "") for key in need.within) for each in nodes
+        }
         rooms = {domain[name]: 0 for name in freed if all(domain[name])}
         for each in nodes:
             if domain[each.name] in rooms:

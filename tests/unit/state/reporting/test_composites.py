@@ -1,4 +1,6 @@
-"""CompositePodGroups in the daemon: trees of native PodGroups start whole, and each composite says so (I9, E3)."""
+"""CompositePodGroups in the daemon: trees of native PodGroups start whole, and each composite says
+so (I9, E3).
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,14 @@ def members(name: str, number: int = 2, **fields: Any) -> list[Pod]:
 
 def status(world: World, name: str, kind: str = "CompositePodGroup") -> tuple[str, str, str]:
     """Status, reason and message of the condition that was written last."""
-    orders = [each for each in world.reports if isinstance(each, SetPodGroupStatus) and each.name == name]
-    of_kind = [each for each in orders if (each.api_group == keys.COMPOSITE) == (kind == "CompositePodGroup")]
+    orders = [
+        each for each in world.reports if isinstance(each, SetPodGroupStatus) and each.name == name
+    ]
+    of_kind = [
+        each
+        for each in orders
+        if (each.api_group == keys.COMPOSITE) == (kind == "CompositePodGroup")
+    ]
     conditions: Any = of_kind[-1].status["conditions"]
     (found,) = conditions
     assert found["type"] == f"{kind}InitiallyScheduled"
@@ -39,17 +47,26 @@ def test_a_minimum_of_children_starts_whole_and_a_further_one_later() -> None:
     world.declare(native("a"), native("b"), native("c"))
     world.create(members("a"), members("b"), members("c"))
     assert started(world.settle()) == set()
-    assert told(world, "a") == "composite ns/composite:svc, which gang ns/a names as its parent, does not exist yet"
+    assert (
+        told(world, "a")
+        == "composite ns/composite:svc, which gang ns/a names as its parent, does not exist yet"
+    )
     assert reason(world, "a") is Reason.WAITING_FOR_GANG
     world.declare(composite(least=2))
     assert len(started(world.settle().told())) == 2
-    assert status(world, "svc") == ("True", "Scheduled", "2 of 3 groups are scheduled; at least 2 needed")
+    assert status(world, "svc") == (
+        "True",
+        "Scheduled",
+        "2 of 3 groups are scheduled; at least 2 needed",
+    )
     world.add_nodes(node("d", 4))
     assert len(started(world.settle())) == 3
 
 
 def test_nested_composites_wait_whole_and_tell_why() -> None:
-    """M5: the inner one that lacks a gang says so, and so does the outer one that lacks the inner one."""
+    """M5: the inner one that lacks a gang says so, and so does the outer one that lacks the inner
+    one.
+    """
     world = World(*(node(f"n{n}") for n in range(4)))
     world.declare(composite("all", 2), composite("one", 2, "all"), composite("two", 1, "all"))
     world.declare(native("a", parent="one"), native("b", parent="one"), native("c", parent="two"))
@@ -69,18 +86,24 @@ def test_initially_scheduled_stays_true() -> None:
     world.declare(composite(least=1), native("a"))
     pods = world.create(members("a"))
     world.settle().told()
-    stored = msgspec.structs.replace(composite(least=1), status=written(world, "svc"), resource_version="2")
+    stored = msgspec.structs.replace(
+        composite(least=1), status=written(world, "svc"), resource_version="2"
+    )
     world.declare(stored)
     world.delete(*pods)
     world.reports.clear()
     world.create(members("a", gpus=16))
     world.settle().told()
-    assert not [each for each in world.reports if isinstance(each, SetPodGroupStatus) and each.name == "svc"]
+    assert not [
+        each for each in world.reports if isinstance(each, SetPodGroupStatus) and each.name == "svc"
+    ]
 
 
 def written(world: World, name: str) -> dict[str, object]:
     """The status that was written last."""
-    orders = [each for each in world.reports if isinstance(each, SetPodGroupStatus) and each.name == name]
+    orders = [
+        each for each in world.reports if isinstance(each, SetPodGroupStatus) and each.name == name
+    ]
     return dict(orders[-1].status)
 
 
@@ -94,7 +117,9 @@ def test_levels_of_each_composite_hold() -> None:
     world.declare(*(native(f"r{n}{role}", parent=f"r{n}") for n in range(2) for role in "lw"))
     world.create(*(members(f"r{n}{role}") for n in range(2) for role in "lw"))
     assert len(started(world.settle())) == 4
-    used = [{world.bound()[f"r{n}{role}-{m}"][:2] for role in "lw" for m in range(2)} for n in range(2)]
+    used = [
+        {world.bound()[f"r{n}{role}-{m}"][:2] for role in "lw" for m in range(2)} for n in range(2)
+    ]
     assert sorted(map(sorted, used)) == [["yq"], ["yr"]]
 
 
@@ -102,7 +127,10 @@ def test_a_faulty_tree_is_invalid_on_every_composite() -> None:
     """G3: a circle; the reason is the one that Kubernetes defines, and others start."""
     world = World(node("a"))
     world.declare(
-        composite("one", 1, "two"), composite("two", 1, "one"), native("a", parent="one"), native("b", parent="")
+        composite("one", 1, "two"),
+        composite("two", 1, "one"),
+        native("a", parent="one"),
+        native("b", parent=""),
     )
     world.create(members("a", 1), members("b", 2, gpus=1))
     assert started_pods(world.settle().told()) == {"b"}
@@ -110,7 +138,9 @@ def test_a_faulty_tree_is_invalid_on_every_composite() -> None:
     assert status(world, "one")[:2] == ("False", "Invalid")
     assert status(world, "two")[:2] == ("False", "Invalid")
     world = World(node("a"))
-    world.declare(parse_pod_group(body("CompositePodGroup", "svc", {"schedulingPolicy": {}})), native("a"))
+    world.declare(
+        parse_pod_group(body("CompositePodGroup", "svc", {"schedulingPolicy": {}})), native("a")
+    )
     world.create(members("a"))
     assert started(world.settle().told()) == set()
     assert status(world, "svc")[1] == "Invalid"
@@ -126,7 +156,9 @@ def test_a_kind_that_cannot_be_read_is_told_and_later_read(is_forbidden: bool) -
     world.create(members("a"))
     assert started(world.settle()) == set()
     assert reason(world, "a") is Reason.UNSUPPORTED
-    assert ("no permission to read" if is_forbidden else "does not serve CompositePodGroups") in told(world, "a")
+    assert (
+        "no permission to read" if is_forbidden else "does not serve CompositePodGroups"
+    ) in told(world, "a")
     world.say(Replaced(PodGroup, (composite(least=1),), keys.COMPOSITE))
     assert started(world.settle()) == {"a"}
     world.say(Replaced(PodGroup, (), keys.COMPOSITE))
@@ -148,7 +180,10 @@ def test_a_composite_without_children_is_waited_for() -> None:
     """G4: its minimum is missing until a PodGroup names it."""
     world = World(node("a"), node("b"))
     world.declare(
-        composite("all", 2), composite("one", 1, "all"), composite("two", 1, "all"), native("a", parent="one")
+        composite("all", 2),
+        composite("one", 1, "all"),
+        composite("two", 1, "all"),
+        native("a", parent="one"),
     )
     world.create(members("a"))
     assert started(world.settle()) == set()
@@ -165,5 +200,9 @@ def test_a_priority_without_effect_is_told_once() -> None:
     world.create(members("a"))
     for _ in range(3):
         world.settle().told()
-    said = [each for each in world.reports if isinstance(each, RecordEvent) and each.reason == "NotUsed"]
-    assert [(each.regarding.kind, each.regarding.name) for each in said] == [("CompositePodGroup", "svc")]
+    said = [
+        each for each in world.reports if isinstance(each, RecordEvent) and each.reason == "NotUsed"
+    ]
+    assert [(each.regarding.kind, each.regarding.name) for each in said] == [
+        ("CompositePodGroup", "svc")
+    ]

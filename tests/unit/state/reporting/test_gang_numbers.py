@@ -57,7 +57,9 @@ def test_the_rounds_of_a_start_are_counted() -> None:
 
 
 def test_members_above_the_minimum_are_not_waited_for() -> None:
-    """The answer to the bind that completes the minimum ends the wait; a surplus member starts nothing."""
+    """The answer to the bind that completes the minimum ends the wait; a surplus member starts
+    nothing.
+    """
     world = World(node("a", gpus=8))
     answered: list[str] = []
 
@@ -126,7 +128,9 @@ def test_a_restart_of_the_daemon_starts_no_gang_again() -> None:
 
 
 def test_what_waits_is_counted_by_reason() -> None:
-    """Gangs and pods of ours, plain ones among the pods only; another scheduler's are not ours to count."""
+    """Gangs and pods of ours, plain ones among the pods only; another scheduler's are not ours to
+    count.
+    """
     world = World(node("a", gpus=2))
     world.create(members("big", 4))
     world.create(members("absent", 2, pod_group=True))
@@ -152,7 +156,10 @@ def test_gangs_of_a_group_have_the_reason_that_each_was_told() -> None:
     world.create(members("one", 2, groups=["ns/one", "ns/two"]))
     world.create(members("two", 2, min_member=3, groups=["ns/one", "ns/two"]))
     world.turn()
-    assert count_pending(world.state.registry).gangs == {"WaitingForGang": 1, "WaitingForMembers": 1}
+    assert count_pending(world.state.registry).gangs == {
+        "WaitingForGang": 1,
+        "WaitingForMembers": 1,
+    }
 
 
 def test_broken_gangs_are_counted() -> None:
@@ -197,7 +204,9 @@ def test_a_kubelet_rejection_is_counted() -> None:
 
 
 def test_waiting_pods_are_counted_by_namespace_and_impossible_gangs_apart() -> None:
-    """A gang that fits on no empty node is impossible; a namespace without waiting pods is not remembered."""
+    """A gang that fits on no empty node is impossible; a namespace without waiting pods is not
+    remembered.
+    """
     world = World(node("a", 8))
     world.create(members("large", 2, gpus=16), members("g", 1, gpus=8))
     world.create(members("waits", 1, gpus=8))

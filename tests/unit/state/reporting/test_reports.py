@@ -23,7 +23,9 @@ def conditions(world: World) -> list[SetPodCondition]:
 
 
 def test_every_pending_pod_is_told_within_a_second() -> None:
-    """E1: each pod of a gang that does not fit has the reason and a sentence; Unschedulable, for a node could help."""
+    """E1: each pod of a gang that does not fit has the reason and a sentence; Unschedulable, for a
+    node could help.
+    """
     world = World(node("a", 1))
     pods = world.create(members("g", 2), pod("plain", gpus=4))
     world.advance(0.9)
@@ -59,7 +61,9 @@ def test_verdict_told_before_a_restart_is_not_written_again() -> None:
 def test_condition_of_another_text_is_replaced() -> None:
     """E1: a changed verdict is told."""
     world = World(node("a", 1))
-    (one,) = world.create([pod("p", gpus=4, condition=ScheduledCondition("False", "Unschedulable", "old news"))])
+    (one,) = world.create(
+        [pod("p", gpus=4, condition=ScheduledCondition("False", "Unschedulable", "old news"))]
+    )
     world.told()
     assert world.condition(one)[1] != "old news"
 
@@ -90,7 +94,11 @@ def test_events_of_a_gang_are_about_its_pod_group_or_its_oldest_pod() -> None:
     """E2: the PodGroup where there is one, else the oldest pod; a start is an Event too."""
     world = World(node("a", 8))
     world.declare(pod_group("g", 1))
-    world.create(members("g", 1, pod_group=True), members("h", 1, creation_s=3), members("h", 1, first=1, creation_s=2))
+    world.create(
+        members("g", 1, pod_group=True),
+        members("h", 1, creation_s=3),
+        members("h", 1, first=1, creation_s=2),
+    )
     world.told()
     about = {object_ for object_, _, _ in world.events("GangScheduled")}
     assert "PodGroup ns/g" in about
@@ -105,7 +113,9 @@ def test_bad_value_is_an_event_and_a_condition_and_never_an_exception() -> None:
     world.create(members("g", 2, pod_group=True))
     world.told()
     messages = [message for _, _, message in world.events("InvalidGang")]
-    assert any(keys.MIN[0] in message and '"four"' in message and "2 (" in message for message in messages)
+    assert any(
+        keys.MIN[0] in message and '"four"' in message and "2 (" in message for message in messages
+    )
     assert world.gang_condition("g", "InvalidGang") == "True"
     assert len(world.bound()) == 2
     told = len(messages)
@@ -138,7 +148,9 @@ def test_status_follows_the_gang_through_its_life() -> None:
 
 
 def test_status_is_urgent_while_somebody_waits() -> None:
-    """E3: members that are missing, or wait for room, make it so; once all have their places it can wait."""
+    """E3: members that are missing, or wait for room, make it so; once all have their places it can
+    wait.
+    """
     world = World(node("a", 2))
     world.declare(pod_group("g", 2))
     urgent: list[bool] = []
@@ -149,7 +161,9 @@ def test_status_is_urgent_while_somebody_waits() -> None:
         else:
             world.create(members("g", 1, first=len(urgent), pod_group=True))
         world.told()
-        urgent.append([each for each in world.reports if isinstance(each, SetPodGroupStatus)][-1].urgent)
+        urgent.append(
+            [each for each in world.reports if isinstance(each, SetPodGroupStatus)][-1].urgent
+        )
     assert urgent == [True, True, False]
 
 
@@ -159,7 +173,9 @@ def test_status_names_the_round() -> None:
     world.declare(pod_group("g", 3))
     world.create(members("g", 3, gpus=2, pod_group=True))
     world.told()
-    message = next(each["message"] for each in world.status("g")["conditions"] if each["type"] == "Scheduled")
+    message = next(
+        each["message"] for each in world.status("g")["conditions"] if each["type"] == "Scheduled"
+    )
     assert "room for 2" in message or "round 1" in message
     world.declare(pod_group("g", 2, generation=2))
     world.told()
@@ -207,7 +223,9 @@ def test_gang_that_lost_all_its_pods_says_that_they_are_missing() -> None:
 
 
 def test_a_turn_tells_what_it_has_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """E1: of many groups that are due the others follow in the next turns, the earliest first, and none is lost."""
+    """E1: of many groups that are due the others follow in the next turns, the earliest first, and
+    none is lost.
+    """
     monkeypatch.setattr(reports, "LOOKS_PER_TURN", 3 * (reports.LOOKS_PER_GANG + 2))
     world = World(node("a", 1))
     world.create(*(members(f"z{n}", 2) for n in range(5)))
@@ -235,19 +253,27 @@ def test_everything_is_told_at_the_end() -> None:
 
 
 def test_bad_value_that_comes_back_is_news() -> None:
-    """E4: an Event on a bad value is told once for as long as the value stays, and again when it returns."""
+    """E4: an Event on a bad value is told once for as long as the value stays, and again when it
+    returns.
+    """
     world = World(node("a", 8))
     for generation, mode in enumerate(("Loose", "Strict", "Loose", "Loose"), start=1):
-        world.declare(pod_group("g", 3, gang_metadata=((keys.MODE[0], mode),), generation=generation))
+        world.declare(
+            pod_group("g", 3, gang_metadata=((keys.MODE[0], mode),), generation=generation)
+        )
         world.create(members("g", 1, first=generation, pod_group=True, min_member=None, gated=True))
         world.told()
     assert len(world.events("InvalidGang")) == 2
-    assert len(world.state.registry.gangs["ns/g"].reported.events) < 4, "what is not true any more is forgotten"
+    assert len(world.state.registry.gangs["ns/g"].reported.events) < 4, (
+        "what is not true any more is forgotten"
+    )
 
 
 @pytest.mark.long
 def test_pods_of_a_gang_that_is_being_created_are_told_once() -> None:
-    """E1: many pods at ten a second: at most three writes a pod; the PodGroup has the counts, at most 5 s old."""
+    """E1: many pods at ten a second: at most three writes a pod; the PodGroup has the counts, at
+    most 5 s old.
+    """
     world, size = World(node("a", 1)), of_size(150, 500)
     world.declare(pod_group("g", size))
     stale: list[str] = []
@@ -261,7 +287,10 @@ def test_pods_of_a_gang_that_is_being_created_are_told_once() -> None:
     assert max(writes.values()) <= 3
     assert len(writes) == size
     assert not stale
-    assert len([each for each in world.reports if isinstance(each, SetPodGroupStatus)]) <= size // 50 + 4
+    assert (
+        len([each for each in world.reports if isinstance(each, SetPodGroupStatus)])
+        <= size // 50 + 4
+    )
     assert len(world.events("WaitingForMembers")) == 1
 
 
@@ -274,7 +303,9 @@ def counted(world: World) -> int:
 
 @pytest.mark.long
 def test_refused_gangs_are_told_once_and_left_alone() -> None:
-    """E1: gangs of 4 that are refused for 5 minutes: one write a pod, and at most two a minute on the PodGroup."""
+    """E1: gangs of 4 that are refused for 5 minutes: one write a pod, and at most two a minute on
+    the PodGroup.
+    """
     world, gangs = World(*(node(f"n{number}", 2) for number in range(8))), of_size(100, 500)
     for number in range(gangs):
         world.declare(pod_group(f"g{number}", 4))
@@ -287,15 +318,18 @@ def test_refused_gangs_are_told_once_and_left_alone() -> None:
 
 
 def test_facts_stand_on_the_oldest_pod_where_there_is_no_pod_group() -> None:
-    """E1: it has the counts, the others say where to look; both without being rewritten for nothing."""
+    """E1: it has the counts, the others say where to look; both without being rewritten for
+    nothing.
+    """
     world = World(node("a", 1))
     pods = world.create(members("g", 3, gpus=1))
     world.told()
     first, *others = (world.condition(each)[1] for each in pods)
-    assert first == (
-        "gang ns/g needs room for 3 more pods, each asking for 1 nvidia.com/gpu, and can never fit: even when empty, "
-        "eligible nodes hold only 1 of them: there is room for 1. 0/1 nodes are available: 1 "
-        "Insufficient nvidia.com/gpu."
+    assert (
+        first
+        == "gang ns/g needs room for 3 more pods, each asking for 1 nvidia.com/gpu, and can never"
+        " fit: even when empty, eligible nodes hold only 1 of them: there is room for 1. 0/1"
+        " nodes are available: 1 Insufficient nvidia.com/gpu."
     )
     assert set(others) == {f"{first.partition(': there is')[0]}; see pod ns/g-0"}
 
@@ -331,7 +365,9 @@ def test_gang_scheduled_is_said_when_all_binds_are_answered() -> None:
     world.advance(0.3)
     ((about, _, message),) = world.events("GangScheduled")
     assert about == "PodGroup ns/g"
-    assert message == "2 pods are bound together; 1 refused: pod ns/g-2 on node a: the server said 500"
+    assert (
+        message == "2 pods are bound together; 1 refused: pod ns/g-2 on node a: the server said 500"
+    )
     (condition,) = [each for each in world.status("g")["conditions"] if each["type"] == "Scheduled"]
     assert "binding pod ns/g-2 to node a failed" in condition["message"]
 

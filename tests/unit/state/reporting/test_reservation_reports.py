@@ -56,7 +56,9 @@ def reserve(world: World, *standing: Reserved, **why: NotReserved) -> None:
 
 def condition(world: World, name: str = "big") -> tuple[str, str, str]:
     """Status, reason and message of the condition Reserved; empty where there is none."""
-    found: dict[str, str] = next((each for each in world.status(name)["conditions"] if each["type"] == "Reserved"), {})
+    found: dict[str, str] = next(
+        (each for each in world.status(name)["conditions"] if each["type"] == "Reserved"), {}
+    )
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
 
@@ -70,9 +72,14 @@ def test_a_reservation_is_told_on_the_pod_group() -> None:
     world = waiting()
     before = writes(world, SetPodCondition)
     reserve(world, reserved())
-    text = "room on 2 nodes (n1, n2) is reserved; starts at 2030-01-01T01:00Z at the latest, when ns/old has ended"
+    text = (
+        "room on 2 nodes (n1, n2) is reserved; starts at 2030-01-01T01:00Z at the latest, when"
+        " ns/old has ended"
+    )
     assert condition(world) == ("True", "Timed", text)
-    (scheduled,) = (each for each in world.status("big")["conditions"] if each["type"] == "Scheduled")
+    (scheduled,) = (
+        each for each in world.status("big")["conditions"] if each["type"] == "Scheduled"
+    )
     assert scheduled["reason"] == "Unschedulable"
     assert text[0].upper() + text[1:] in scheduled["message"]
     assert writes(world, SetPodCondition) == before
@@ -104,7 +111,10 @@ def test_a_plain_pod_is_told_after_the_words_of_kube_scheduler() -> None:
     reason, text = world.condition(alone)
     assert reason == "Unschedulable"
     assert text.startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu. ")
-    assert "Room on 1 node (n1) is reserved; starts at 2030-01-01T01:00Z at the latest, when ns/old has ended." in text
+    assert (
+        "Room on 1 node (n1) is reserved; starts at 2030-01-01T01:00Z at the latest, when ns/old"
+        " has ended." in text
+    )
 
 
 def test_small_moves_are_not_written() -> None:
@@ -136,7 +146,10 @@ def test_the_kind_is_told_at_once() -> None:
     reserve(world, reserved(at_s=math.inf, empty=1))
     assert condition(world)[1:] == (
         "Fenced",
-        "1 of 2 nodes is free and reserved; one more must become empty, but its pods declare no run time",
+        (
+            "1 of 2 nodes is free and reserved; one more must become empty, but its pods declare no"
+            " run time"
+        ),
     )
     reserve(world, reserved())
     assert condition(world)[:2] == ("True", "Timed")
@@ -163,7 +176,10 @@ def test_a_loss_says_its_cause() -> None:
     assert condition(world) == (
         "False",
         "Lost",
-        "not reserved: namespace ns already has 2 reservations, the maximum (reservations_per_namespace)",
+        (
+            "not reserved: namespace ns already has 2 reservations, the maximum"
+            " (reservations_per_namespace)"
+        ),
     )
     reserve(world, reserved())
     assert condition(world)[:2] == ("True", "Timed")
@@ -181,12 +197,20 @@ def test_what_nobody_needs_any_more_ends() -> None:
 
 def stored(status: str, reason: str) -> dict[str, Any]:
     """The status that an earlier process left."""
-    entry = {"type": "Reserved", "status": status, "reason": reason, "message": "as it was", "lastTransitionTime": WALL}
+    entry = {
+        "type": "Reserved",
+        "status": status,
+        "reason": reason,
+        "message": "as it was",
+        "lastTransitionTime": WALL,
+    }
     return {"conditions": [entry]}
 
 
 def test_after_a_restart_the_stored_condition_stays_until_better_is_known() -> None:
-    """H13, H16: a gang that still waits keeps what it was told; it ends when a reason is known, or it has started."""
+    """H13, H16: a gang that still waits keeps what it was told; it ends when a reason is known, or
+    it has started.
+    """
     world = waiting(status=stored("True", "Timed"))
     assert condition(world) == ("True", "Timed", "as it was")
     reserve(world, big=NotReserved(why=NotEntitled.LATER))
@@ -206,23 +230,31 @@ def test_without_reservations_there_is_no_condition() -> None:
     assert condition(world) == ("", "", "")
     reserve(world, big=NotReserved(why=NotEntitled.IMPOSSIBLE, needs=12, offers=8))
     world.advance(5.0)
-    (scheduled,) = (each for each in world.status("big")["conditions"] if each["type"] == "Scheduled")
+    (scheduled,) = (
+        each for each in world.status("big")["conditions"] if each["type"] == "Scheduled"
+    )
     assert (
-        scheduled["message"].partition(" (round")[0].endswith("Not reserved: it needs 12 nodes, but the cluster has 8.")
+        scheduled["message"]
+        .partition(" (round")[0]
+        .endswith("Not reserved: it needs 12 nodes, but the cluster has 8.")
     )
     assert condition(world) == ("", "", "")
 
 
 def test_who_is_far_behind_is_told_why() -> None:
-    """H14: plans say nothing of those who come after what may be reserved; the number of reservations does."""
+    """H14: plans say nothing of those who come after what may be reserved; the number of
+    reservations does.
+    """
     world = waiting()
     others = [reserved(group=f"ns/other-{number}") for number in range(2)]
     reserve(world, *others)
     world.state.reports.note("ns/big", world.now_s)
     world.advance(5.0)
-    (scheduled,) = (each for each in world.status("big")["conditions"] if each["type"] == "Scheduled")
+    (scheduled,) = (
+        each for each in world.status("big")["conditions"] if each["type"] == "Scheduled"
+    )
     assert (
-        "Not reserved: namespace ns already has 2 reservations, the maximum (reservations_per_namespace)."
-        in scheduled["message"]
+        "Not reserved: namespace ns already has 2 reservations, the maximum"
+        " (reservations_per_namespace)." in scheduled["message"]
     )
     assert condition(world) == ("", "", "")

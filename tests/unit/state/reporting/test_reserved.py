@@ -47,9 +47,11 @@ def said(namespace: str = "ml", **fields: Any) -> str:
 
 
 def test_a_promise() -> None:
-    """H13: the first head is told nodes, latest start, and one of its own namespace for whom it waits."""
-    assert said() == (
-        "room on 4 nodes (gpu-01, gpu-07, 2 more) is reserved; "
+    """H13: the first head is told nodes, latest start, and one of its own namespace for whom it
+    waits.
+    """
+    assert (
+        said() == "room on 4 nodes (gpu-01, gpu-07, 2 more) is reserved; "
         "starts at 2026-11-22T14:05Z at the latest, when ml/a and 2 more have ended"
     )
 
@@ -86,9 +88,27 @@ def test_a_group_across_namespaces_is_told_apart() -> None:
 @pytest.mark.parametrize(
     ("empty", "text"),
     [
-        (0, "0 of 4 nodes are free and reserved; 4 more must become empty, but their pods declare no run time"),
-        (1, "1 of 4 nodes is free and reserved; 3 more must become empty, but their pods declare no run time"),
-        (3, "3 of 4 nodes are free and reserved; one more must become empty, but its pods declare no run time"),
+        (
+            0,
+            (
+                "0 of 4 nodes are free and reserved; 4 more must become empty, but their pods"
+                " declare no run time"
+            ),
+        ),
+        (
+            1,
+            (
+                "1 of 4 nodes is free and reserved; 3 more must become empty, but their pods"
+                " declare no run time"
+            ),
+        ),
+        (
+            3,
+            (
+                "3 of 4 nodes are free and reserved; one more must become empty, but its pods"
+                " declare no run time"
+            ),
+        ),
         (4, "4 of 4 nodes are free and reserved"),
     ],
 )
@@ -120,7 +140,9 @@ def test_a_time_is_never_told_too_early() -> None:
     ],
 )
 def test_when_a_reservation_is_news(changes: dict[str, Any], is_news: bool) -> None:
-    """H13: nodes, kind, being the first, or a time that moves by over five minutes and a tenth of what is left."""
+    """H13: nodes, kind, being the first, or a time that moves by over five minutes and a tenth of
+    what is left.
+    """
     assert Told(reserved(), NOW_S).is_out_of_date(reserved(**changes), wall_s=NOW_S) == is_news
 
 
@@ -141,7 +163,9 @@ def test_a_fence_is_news_when_a_node_of_it_empties() -> None:
 def test_room_that_is_kept_for_others() -> None:
     """H14: until when, and which run time would let the group start now."""
     text = "it fits only into room that is reserved for gangs ahead of it until 2026-11-22T14:05Z"
-    advice = "declare an expected run time of 35m or less (gangsched.dev/expected-runtime) to start now"
+    advice = (
+        "declare an expected run time of 35m or less (gangsched.dev/expected-runtime) to start now"
+    )
     assert kept_for(KeptFor(until_s=AT_S, run_time_s=2_100), wall_s=NOW_S) == f"{text}; {advice}"
     assert kept_for(KeptFor(until_s=AT_S), wall_s=NOW_S) == text
     assert kept_for(KeptFor(until_s=AT_S, run_time_s=59), wall_s=NOW_S) == text
@@ -153,16 +177,34 @@ def test_room_that_is_kept_for_others() -> None:
 
 @pytest.mark.parametrize(
     ("run_time_s", "advised"),
-    [(60, "1m"), (599, "9m"), (2_399, "35m"), (3_600, "1h"), (5_399, "1h15m"), (86_399, "18h"), (700_000, "192h")],
+    [
+        (60, "1m"),
+        (599, "9m"),
+        (2_399, "35m"),
+        (3_600, "1h"),
+        (5_399, "1h15m"),
+        (86_399, "18h"),
+        (700_000, "192h"),
+    ],
 )
 def test_advice_is_true_and_hardly_changes(run_time_s: float, advised: str) -> None:
-    """H14: the advised run time is at most the one that would do, in steps, so that few texts are written."""
-    assert f"of {advised} or less" in kept_for(KeptFor(until_s=AT_S, run_time_s=run_time_s), wall_s=NOW_S)
+    """H14: the advised run time is at most the one that would do, in steps, so that few texts are
+    written.
+    """
+    assert f"of {advised} or less" in kept_for(
+        KeptFor(until_s=AT_S, run_time_s=run_time_s), wall_s=NOW_S
+    )
 
 
 def test_durations() -> None:
     """Whole minutes, as a Go duration that the annotation takes."""
-    assert [duration(each) for each in (0, 60, 3_600, 5_400, 172_800)] == ["0m", "1m", "1h", "1h30m", "48h"]
+    assert [duration(each) for each in (0, 60, 3_600, 5_400, 172_800)] == [
+        "0m",
+        "1m",
+        "1h",
+        "1h30m",
+        "48h",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -172,24 +214,45 @@ def test_durations() -> None:
             NotReserved(why=NotEntitled.IMPOSSIBLE, needs=12, offers=8),
             "not reserved: it needs 12 nodes, but the cluster has 8",
         ),
-        (NotReserved(why=NotEntitled.IMPOSSIBLE), "not reserved: it would not start even on an empty cluster"),
+        (
+            NotReserved(why=NotEntitled.IMPOSSIBLE),
+            "not reserved: it would not start even on an empty cluster",
+        ),
         (
             NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=2),
-            "not reserved: namespace ml already has 2 reservations, the maximum (reservations_per_namespace)",
+            (
+                "not reserved: namespace ml already has 2 reservations, the maximum"
+                " (reservations_per_namespace)"
+            ),
         ),
-        (NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=1), "namespace ml already has 1 reservation"),
+        (
+            NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=1),
+            "namespace ml already has 1 reservation",
+        ),
         (
             NotReserved(why=NotEntitled.TOO_YOUNG, until_s=AT_S),
-            "not reserved before 2026-11-22T14:05Z: it needs less than one node and has not waited long enough",
+            (
+                "not reserved before 2026-11-22T14:05Z: it needs less than one node and has not"
+                " waited long enough"
+            ),
         ),
         (
             NotReserved(why=NotEntitled.NO_TIME, until_s=AT_S),
             "not reserved before 2026-11-22T14:05Z: running pods declare no run times",
         ),
-        (NotReserved(why=NotEntitled.LATER), "not reserved: older gangs hold the maximum number of reservations"),
+        (
+            NotReserved(why=NotEntitled.LATER),
+            "not reserved: older gangs hold the maximum number of reservations",
+        ),
         (NotReserved(why=NotEntitled.SHARE), "not reserved: other reservations"),
-        (NotReserved(why=NotEntitled.SEARCHING), "not reserved: the time when enough devices will be free is still"),
-        (NotReserved(why=NotEntitled.TOO_MUCH_WORK), "not reserved: its start time takes longer to compute than one"),
+        (
+            NotReserved(why=NotEntitled.SEARCHING),
+            "not reserved: the time when enough devices will be free is still",
+        ),
+        (
+            NotReserved(why=NotEntitled.TOO_MUCH_WORK),
+            "not reserved: its start time takes longer to compute than one",
+        ),
     ],
 )
 def test_why_nothing_is_reserved(why: NotReserved, text: str) -> None:
@@ -206,13 +269,22 @@ def test_every_cause_has_words(why: NotEntitled) -> None:
 def verdict(reason: Reason = Reason.UNSCHEDULABLE, now: str = "there is room for 3") -> Verdict:
     """A verdict on a gang, with a note."""
     note = ("uid", Refusal(Reason.HOLDING, "pod ml/p holds room"))
-    return Verdict(group="ml/big", generation=1, told=Refusal(reason, "gang ml/big needs room", now), notes=(note,))
+    return Verdict(
+        group="ml/big",
+        generation=1,
+        told=Refusal(reason, "gang ml/big needs room", now),
+        notes=(note,),
+    )
 
 
 def test_the_end_of_a_refusal() -> None:
-    """H13: only refusals for lack of room get longer, in what moves; reason and stable message stay."""
+    """H13: only refusals for lack of room get longer, in what moves; reason and stable message
+    stay.
+    """
     told = with_tail(verdict(), "room is reserved")
-    assert told.told == Refusal(Reason.UNSCHEDULABLE, "gang ml/big needs room", "there is room for 3; room is reserved")
+    assert told.told == Refusal(
+        Reason.UNSCHEDULABLE, "gang ml/big needs room", "there is room for 3; room is reserved"
+    )
     assert told.notes == verdict().notes
     assert with_tail(verdict(now=""), "room is reserved").told.now == "room is reserved"
     assert with_tail(verdict(now="0/3 nodes."), "room is").told.now == "0/3 nodes. Room is."

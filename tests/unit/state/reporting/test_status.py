@@ -1,4 +1,6 @@
-"""Conditions of PodGroups: those of native ones, whose and when, and what is reported of gangs that lose members."""
+"""Conditions of PodGroups: those of native ones, whose and when, and what is reported of gangs that
+lose members.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from tests.world import World
 
 def native(name: str, minimum: int, **fields: Any) -> PodGroup:
     """A native PodGroup."""
-    return pod_group(name, minimum, **{"api_group": keys.NATIVE, "version": "v1alpha2", "generation": 0, **fields})
+    return pod_group(
+        name,
+        minimum,
+        **{"api_group": keys.NATIVE, "version": "v1alpha2", "generation": 0, **fields},
+    )
 
 
 def natives(name: str, number: int, **fields: Any) -> list[Pod]:
@@ -32,7 +38,9 @@ def natives(name: str, number: int, **fields: Any) -> list[Pod]:
     ],
 )
 def test_the_condition_is_called_as_the_version_calls_it(version: str, condition: str) -> None:
-    """E3: a native PodGroup gets its version's condition and no field that its status does not have."""
+    """E3: a native PodGroup gets its version's condition and no field that its status does not
+    have.
+    """
     world = World(node("a"))
     world.declare(native("g", 2, version=version))
     world.create(natives("g", 2))
@@ -42,7 +50,9 @@ def test_the_condition_is_called_as_the_version_calls_it(version: str, condition
 
 
 def test_initially_scheduled_never_reverts() -> None:
-    """A PodGroupInitiallyScheduled that is True stays True when members go; a PodGroupScheduled does not."""
+    """A PodGroupInitiallyScheduled that is True stays True when members go; a PodGroupScheduled
+    does not.
+    """
     for version, condition, expected in (
         ("v1beta1", "PodGroupInitiallyScheduled", "True"),
         ("v1alpha2", "PodGroupScheduled", "False"),
@@ -79,7 +89,9 @@ def test_conditions_of_others_are_not_written() -> None:
 
 
 def test_a_condition_that_was_true_is_taken_back() -> None:
-    """A condition of ours that no longer holds is written as False even before the stored status is seen again."""
+    """A condition of ours that no longer holds is written as False even before the stored status is
+    seen again.
+    """
     world = World(node("a", 0))
     world.declare(native("g", 2))
     first, *_ = world.create(natives("g", 2, timed_out=True))
@@ -93,15 +105,30 @@ def test_a_condition_that_was_true_is_taken_back() -> None:
 
 
 def test_nothing_is_said_of_gangs_that_are_not_ours() -> None:
-    """I1: a PodGroup without members, or whose members are all for other schedulers, gets no status and no Event."""
+    """I1: a PodGroup without members, or whose members are all for other schedulers, gets no status
+    and no Event.
+    """
     world = World(node("a"))
     world.declare(native("n", 2), native("empty", 2), pod_group("c", 2), pod_group("void", 2))
     world.create(natives("n", 2, scheduler_name="other"))
     world.create(members("c", 2, pod_group=True, scheduler_name="other"))
-    world.create(members("mine", 1, groups=["ns/mine", "ns/theirs"]), members("theirs", 1, scheduler_name="other"))
+    world.create(
+        members("mine", 1, groups=["ns/mine", "ns/theirs"]),
+        members("theirs", 1, scheduler_name="other"),
+    )
     world.told()
-    about = {event[0] for event in world.events()} | {getattr(each, "name", "") for each in world.reports}
-    assert not about & {"n", "empty", "c", "void", "PodGroup ns/n", "PodGroup ns/c", "Pod ns/theirs-0"}
+    about = {event[0] for event in world.events()} | {
+        getattr(each, "name", "") for each in world.reports
+    }
+    assert not about & {
+        "n",
+        "empty",
+        "c",
+        "void",
+        "PodGroup ns/n",
+        "PodGroup ns/c",
+        "Pod ns/theirs-0",
+    }
 
 
 def test_a_group_that_was_ours_is_brought_up_to_date_after_its_last_pod() -> None:
@@ -126,11 +153,15 @@ def test_a_member_that_is_lost_and_not_replaced_is_told() -> None:
     world.told()
     (scheduled,) = [each for each in world.status("g")["conditions"] if each["type"] == "Scheduled"]
     assert (scheduled["status"], scheduled["reason"]) == ("False", "WaitingForMembers")
-    assert scheduled["message"].startswith("1 of 2 members are bound; 1 member lost and not replaced yet")
+    assert scheduled["message"].startswith(
+        "1 of 2 members are bound; 1 member lost and not replaced yet"
+    )
 
 
 def test_a_native_group_counts_only_where_it_is_named() -> None:
-    """I2: an annotation gang neither takes its minimum from a native PodGroup of its name nor writes to it."""
+    """I2: an annotation gang neither takes its minimum from a native PodGroup of its name nor
+    writes to it.
+    """
     world = World(node("a"))
     world.declare(native("g", 9))
     world.create(members("g", 2))
@@ -138,9 +169,13 @@ def test_a_native_group_counts_only_where_it_is_named() -> None:
     assert not [each for each in world.reports if getattr(each, "api_group", "") == keys.NATIVE]
 
 
-# --- gangs that started and lose members (B5, E3, I6) -----------------------------------------------------------------
+# --- gangs that started and lose members (B5, E3, I6) -------------------------------------------
 
-JOB: dict[str, Any] = {"owner": "train", "controller_kind": "Job", "controller_uid": "uid-of-the-job"}
+JOB: dict[str, Any] = {
+    "owner": "train",
+    "controller_kind": "Job",
+    "controller_uid": "uid-of-the-job",
+}
 
 
 def started(number: int, gpus: int = 8, **controller: Any) -> tuple[World, list[Pod]]:
@@ -170,11 +205,15 @@ def test_a_gang_without_a_controller_says_who_must_replace_its_members() -> None
     world.delete(lost)
     world.told()
     ((_, _, text),) = world.events("Degraded")
-    assert text == "1 of 2 members are bound; no controller replaces the missing members: create them"
+    assert (
+        text == "1 of 2 members are bound; no controller replaces the missing members: create them"
+    )
 
 
 def test_a_terminating_member_counts_for_nothing() -> None:
-    """E3: the status counts what the rules count, also where a dead node keeps its pods terminating."""
+    """E3: the status counts what the rules count, also where a dead node keeps its pods
+    terminating.
+    """
     world, (first, second) = started(2)
     for each in (first, second):
         world.update(each, deleting=True)
@@ -187,7 +226,9 @@ def test_a_terminating_member_counts_for_nothing() -> None:
 
 
 def test_the_rest_of_a_job_starts() -> None:
-    """I6: three indexes have succeeded and the fourth fails: its replacement starts alone, under the same stamp."""
+    """I6: three indexes have succeeded and the fourth fails: its replacement starts alone, under
+    the same stamp.
+    """
     world, pods = started(4)
     for each in pods[:3]:
         world.update(each, phase=Phase.SUCCEEDED)
@@ -208,7 +249,9 @@ def test_a_job_of_more_completions_than_run_at_once_ends() -> None:
     assert "g-4" in world.settle().bound()
 
 
-@pytest.mark.parametrize("again", [{"controller_uid": "uid-of-another-job"}, {"controller_uid": ""}])
+@pytest.mark.parametrize(
+    "again", [{"controller_uid": "uid-of-another-job"}, {"controller_uid": ""}]
+)
 def test_a_job_recreated_under_its_name_starts_whole(again: dict[str, str]) -> None:
     """I6: the controller's uid tells, not its name; pods without a controller prove nothing."""
     world, pods = started(4)

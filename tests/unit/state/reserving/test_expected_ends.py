@@ -34,12 +34,22 @@ def ends_of(world: World, default_s: float | None = None) -> ExpectedEnds:
 
 def by_name(ends: ExpectedEnds, wall_s: float = WALL_S) -> dict[str, float]:
     """Seconds from now to each pod's end."""
-    return {each.pod.name: each.ends_s - wall_s for there in ends.occupants(wall_s).values() for each in there}
+    return {
+        each.pod.name: each.ends_s - wall_s
+        for there in ends.occupants(wall_s).values()
+        for each in there
+    }
 
 
-def bound(name: str, text: str = "", *, ago_s: float = 0, deadline_s: int | None = None, **fields: Any) -> Pod:
+def bound(
+    name: str, text: str = "", *, ago_s: float = 0, deadline_s: int | None = None, **fields: Any
+) -> Pod:
     """A pod of another scheduler on node `a` that started so long ago."""
-    given = {"scheduler_name": "default-scheduler", "node_name": "a", "start_s": int(WALL_S - ago_s)}
+    given = {
+        "scheduler_name": "default-scheduler",
+        "node_name": "a",
+        "start_s": int(WALL_S - ago_s),
+    }
     return pod(name, run_time_metadata=stating(text, deadline_s), **{**given, **fields})
 
 
@@ -52,11 +62,18 @@ def test_an_end_is_start_and_run_time() -> None:
         bound("capped", "1h", deadline_s=30),
         bound("unknown"),
     )
-    assert by_name(ends_of(world)) == {"theirs": 3000, "ours": 7200, "capped": 30, "unknown": math.inf}
+    assert by_name(ends_of(world)) == {
+        "theirs": 3000,
+        "ours": 7200,
+        "capped": 30,
+        "unknown": math.inf,
+    }
 
 
 def test_an_end_that_has_passed_moves_again_and_again() -> None:
-    """H2: to twice the time run, at least 10 minutes; between, it stays, and nothing is looked at."""
+    """H2: to twice the time run, at least 10 minutes; between, it stays, and nothing is
+    looked at.
+    """
     world = World(node("a"))
     world.create(bound("p", "1h"), bound("short", "1s"))
     ends = ends_of(world)
@@ -69,7 +86,9 @@ def test_an_end_that_has_passed_moves_again_and_again() -> None:
 
 
 def test_a_terminating_pod_ends_when_it_is_to_be_gone() -> None:
-    """H2: whatever it states; one that does not go is looked for ten minutes later, not in a day."""
+    """H2: whatever it states; one that does not go is looked for ten minutes later, not in
+    a day.
+    """
     world = World(node("a"))
     world.create(bound("p", "48h", ago_s=86_400, deleting=True, deletion_s=int(WALL_S) + 30))
     ends = ends_of(world)
@@ -94,7 +113,11 @@ def test_until_a_pod_starts_its_bind_is_its_start() -> None:
 def test_held_pods_have_no_end() -> None:
     """H2, R3: a hold has not started; it has an end as soon as its bind is sent."""
     world = World(node("a", 2), node("b", 1))
-    stated: dict[str, Any] = {"mode": "NonStrict", "min_member": 3, "run_time_metadata": stating("1h")}
+    stated: dict[str, Any] = {
+        "mode": "NonStrict",
+        "min_member": 3,
+        "run_time_metadata": stating("1h"),
+    }
     world.create(members("g", 1, gpus=2, **stated), members("g", 2, first=1, **stated))
     world.settle()
     ends = ends_of(world)
@@ -114,7 +137,14 @@ def test_a_pod_group_states_it_for_its_members() -> None:
     ends = ends_of(world)
     assert set(by_name(ends).values()) == {3600}
     assert {each.group for each in ends.occupants(WALL_S)["a"]} == {"ns/g"}
-    world.declare(pod_group("g", 2, generation=2, gang_metadata=keys.pod_group_metadata({keys.EXPECTED_RUNTIME: "2h"})))
+    world.declare(
+        pod_group(
+            "g",
+            2,
+            generation=2,
+            gang_metadata=keys.pod_group_metadata({keys.EXPECTED_RUNTIME: "2h"}),
+        )
+    )
     assert set(by_name(ends).values()) == {7200}
     world.withdraw(pod_group("g", 2))
     assert set(by_name(ends).values()) == {math.inf}
@@ -127,7 +157,9 @@ def test_the_default_is_for_pods_of_ours() -> None:
     assert by_name(ends_of(world, 60)) == {"theirs": math.inf, "ours": 60}
 
 
-@pytest.mark.parametrize("fields", [{"controller_kind": "DaemonSet"}, {"controller_kind": "Node"}, {"mirror": True}])
+@pytest.mark.parametrize(
+    "fields", [{"controller_kind": "DaemonSet"}, {"controller_kind": "Node"}, {"mirror": True}]
+)
 def test_pods_that_end_with_their_node_are_left_out(fields: dict[str, Any]) -> None:
     """H2: their room is never for others, and they do not make a node look used."""
     world = World(node("a"))
@@ -136,7 +168,9 @@ def test_pods_that_end_with_their_node_are_left_out(fields: dict[str, Any]) -> N
 
 
 def test_clocks_that_are_wrong_do_no_lasting_harm() -> None:
-    """H2: a start in the future counts as now; a clock that went far ahead and came back is forgiven."""
+    """H2: a start in the future counts as now; a clock that went far ahead and came back is
+    forgiven.
+    """
     world = World(node("a"))
     world.create(bound("p", "1h", start_s=2**40), bound("q", "1h"))
     ends = ends_of(world)
@@ -146,7 +180,9 @@ def test_clocks_that_are_wrong_do_no_lasting_harm() -> None:
 
 
 def test_nodes_and_pods_that_come_and_go_are_followed() -> None:
-    """H2: a pod may be known before its node, a node may go and come back, and pods vanish from a list."""
+    """H2: a pod may be known before its node, a node may go and come back, and pods vanish from a
+    list.
+    """
     world = World(node("b"))
     world.create(bound("p", "1h"))
     ends = ends_of(world)
@@ -163,7 +199,9 @@ def test_nodes_and_pods_that_come_and_go_are_followed() -> None:
 
 
 def test_the_last_end_of_a_node_is_that_of_its_accelerators() -> None:
-    """H10: pods without accelerators do not keep a node from others; one unknown end is the last."""
+    """H10: pods without accelerators do not keep a node from others; one unknown end is
+    the last.
+    """
     world = World(*(node(name) for name in "abcd"))
     world.create(
         bound("p", "1h"),
@@ -183,10 +221,14 @@ def test_the_last_end_of_a_node_is_that_of_its_accelerators() -> None:
 
 
 def test_pods_that_are_gone_are_kept_no_longer_than_anybody_wants_news() -> None:
-    """H2: what is told afterwards is the same, the first sight of a pod that has not started included."""
+    """H2: what is told afterwards is the same, the first sight of a pod that has not started
+    included.
+    """
     world = World(node("a"), node("b"))
     pods = world.create(
-        *(bound(f"p{n}", "1h") for n in range(3)), bound("waits", "1h", start_s=0), bound("on-b", "1h", node_name="b")
+        *(bound(f"p{n}", "1h") for n in range(3)),
+        bound("waits", "1h", start_s=0),
+        bound("on-b", "1h", node_name="b"),
     )
     ends = ends_of(world)
     assert by_name(ends).keys() == {each.name for each in pods}

@@ -1,4 +1,6 @@
-"""Fences end by themselves: for gangs that can never start, that are too old, or that idle too much (H3, H6, H14)."""
+"""Fences end by themselves: for gangs that can never start, that are too old, or that idle too much
+(H3, H6, H14).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ TEAMS = 8
 
 def with_agents(nodes: int, **limits: Any) -> World:
     """Nodes of 8 GPUs and 64 CPUs, on each of which a DaemonSet's pod takes a tenth of a CPU."""
-    there = world(0, fence_after_s=20.0, small_head_after_s=20.0, small_head_latest_s=20.0, **limits)
+    there = world(
+        0, fence_after_s=20.0, small_head_after_s=20.0, small_head_latest_s=20.0, **limits
+    )
     there.add_nodes(*(node(f"n{n:02}", cpu_milli=CPU_MILLI) for n in range(nodes)))
     for n in range(nodes):
         there.create(agent(n))
@@ -44,7 +48,11 @@ def agent(number: int, **fields: Any) -> Pod:
 
 def idle(there: World, nodes: int) -> int:
     """GPUs that no pod uses."""
-    used = [dict(each.shape.requests).get("nvidia.com/gpu", 0) for each in there.pods.values() if each.node_name]
+    used = [
+        dict(each.shape.requests).get("nvidia.com/gpu", 0)
+        for each in there.pods.values()
+        if each.node_name
+    ]
     return 8 * nodes - sum(used)
 
 
@@ -65,7 +73,14 @@ def test_teams_that_ask_for_a_whole_node_each_keep_none_idle() -> None:
     there = with_agents(8)
     for team in range(TEAMS):
         since_s = int(EPOCH_S + there.now_s)
-        there.create(pod(f"greedy-{team}", of=shape(0, CPU_MILLI), namespace=f"team-{team}", creation_s=since_s))
+        there.create(
+            pod(
+                f"greedy-{team}",
+                of=shape(0, CPU_MILLI),
+                namespace=f"team-{team}",
+                creation_s=since_s,
+            )
+        )
     there.advance(60)
     assert standing(there) == []
     for n in range(64):
@@ -100,7 +115,9 @@ def fenced(**limits: Any) -> tuple[World, list[Pod]]:
 
 def why_not(there: World, group: str = "ns/g") -> NotEntitled:
     """Why a group has no reservation, as the last plan that said anything of it said."""
-    answers = [each.reservations.not_reserved for each in there.plans if each.reservations is not None]
+    answers = [
+        each.reservations.not_reserved for each in there.plans if each.reservations is not None
+    ]
     return next(each[group].why for each in reversed(answers) if group in each)
 
 
@@ -108,12 +125,21 @@ def refuse(there: World) -> None:
     """Both nodes are promised to a pod of another scheduler, whose pod never comes (F1)."""
     for n in range(2):
         there.create(
-            pod(f"foreign-{n}", gpus=8, priority=1_000, scheduler_name="other", nominated_node=f"n{n:02}", uid=f"f{n}")
+            pod(
+                f"foreign-{n}",
+                gpus=8,
+                priority=1_000,
+                scheduler_name="other",
+                nominated_node=f"n{n:02}",
+                uid=f"f{n}",
+            )
         )
 
 
 def test_an_empty_fence_on_which_its_gang_does_not_start_ends() -> None:
-    """H6: until a node changes its group has no reservation, whatever its owner edits; others are let in."""
+    """H6: until a node changes its group has no reservation, whatever its owner edits; others are
+    let in.
+    """
     there, taken = fenced()
     refuse(there)
     there.delete(*taken)
@@ -146,7 +172,9 @@ def test_a_fence_ends_with_its_age() -> None:
 
 
 def test_a_fence_ends_once_it_idled_too_much() -> None:
-    """H6: half of its GPUs idle for 100 s, so all of them for 50 s on average, which is what they may."""
+    """H6: half of its GPUs idle for 100 s, so all of them for 50 s on average, which is what they
+    may.
+    """
     there, taken = fenced(fence_idle_s=50.0)
     there.advance(200)
     assert standing(there) != []
@@ -159,20 +187,27 @@ def test_a_fence_ends_once_it_idled_too_much() -> None:
 
 
 def test_others_are_told_why_room_is_kept() -> None:
-    """H14: nodes that are reserved have a count of their own, where the list of reasons was empty."""
+    """H14: nodes that are reserved have a count of their own, where the list of reasons
+    was empty.
+    """
     there, taken = fenced()
     there.delete(taken[0])
     there.settle()
     late = plain(there, "late", 1)
     there.told()
     _, message = there.condition(late)
-    said = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) are reserved for a gang that has waited"
+    said = (
+        "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) are reserved for a gang"
+        " that has waited"
+    )
     assert message.startswith(said)
 
 
 @pytest.mark.long
 def test_days_of_jobs_behind_a_gang_that_can_never_start() -> None:
-    """H3: a job of 1 to 8 GPUs for two hours comes each half hour; before, 132 of 144 waited after three days."""
+    """H3: a job of 1 to 8 GPUs for two hours comes each half hour; before, 132 of 144 waited after
+    three days.
+    """
     there = with_agents(4)
     gang_since_s = int(EPOCH_S + there.now_s)
     there.create(members("g", 4, of=shape(8, CPU_MILLI), creation_s=gang_since_s))
@@ -180,7 +215,9 @@ def test_days_of_jobs_behind_a_gang_that_can_never_start() -> None:
     for number in range(of_size(20, 144)):
         jobs.append((there.now_s + 7_200.0, plain(there, f"job-{number:03}", 1 + number % 8)))
         there.advance(1_800.0)
-        due = [each for each in jobs if there.pods[each[1].uid].node_name and each[0] <= there.now_s]
+        due = [
+            each for each in jobs if there.pods[each[1].uid].node_name and each[0] <= there.now_s
+        ]
         there.delete(*(each for _, each in due))
         jobs = [each for each in jobs if each not in due]
     there.settle()

@@ -1,4 +1,6 @@
-"""Groups that the empty cluster has no room for: when nodes that changed make them heads again (H3)."""
+"""Groups that the empty cluster has no room for: when nodes that changed make them heads again
+(H3).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from tests.world import EPOCH_S, World
 
 
 def test_a_node_that_offers_more_makes_possible_what_was_not() -> None:
-    """A device plugin that starts late: the group has a reservation, though the grown node is taken."""
+    """A device plugin that starts late: the group has a reservation, though the grown node is
+    taken.
+    """
     there, _ = full(2)
     gang_of(there, "big", 2, 16)
     there.settle()
@@ -21,7 +25,9 @@ def test_a_node_that_offers_more_makes_possible_what_was_not() -> None:
 
 def looked_at(there: World) -> int:
     """How many groups plans have said of that they can never start."""
-    answers = [each.reservations.not_reserved for each in there.plans if each.reservations is not None]
+    answers = [
+        each.reservations.not_reserved for each in there.plans if each.reservations is not None
+    ]
     return sum(why.why is NotEntitled.IMPOSSIBLE for each in answers for why in each.values())
 
 
@@ -33,7 +39,9 @@ def flap(there: World) -> None:
 
 
 def test_a_node_that_offers_more_and_less_all_day_costs_nothing() -> None:
-    """A device plugin or koordlet writes allocatable again and again; none of their pods fits on such a node."""
+    """A device plugin or koordlet writes allocatable again and again; none of their pods fits on
+    such a node.
+    """
     there, _ = full(2)
     for n in range(50):
         gang_of(there, f"big-{n:02}", 2, 16)
@@ -45,7 +53,9 @@ def test_a_node_that_offers_more_and_less_all_day_costs_nothing() -> None:
 
 
 def test_groups_are_compared_with_nodes_that_change_twice_a_minute() -> None:
-    """Their pods would fit on the node that flaps; and what is possible after a change is found out in the end."""
+    """Their pods would fit on the node that flaps; and what is possible after a change is found out
+    in the end.
+    """
     there, _ = full(2)
     for n in range(50):
         gang_of(there, f"wide-{n:02}", 4)
@@ -54,7 +64,9 @@ def test_groups_are_compared_with_nodes_that_change_twice_a_minute() -> None:
     flap(there)
     assert 50 <= looked_at(there) - before <= 100
     there.add_nodes(node("n02"), node("n03"))
-    there.create(*(running(pod(f"late-{n}", gpus=8, scheduler_name="other"), f"n{n:02}") for n in (2, 3)))
+    there.create(
+        *(running(pod(f"late-{n}", gpus=8, scheduler_name="other"), f"n{n:02}") for n in (2, 3))
+    )
     there.settle()
     assert not there.state.reservations.waiting, "they were compared a moment ago"
     there.advance(31)
@@ -62,11 +74,20 @@ def test_groups_are_compared_with_nodes_that_change_twice_a_minute() -> None:
 
 
 def test_facts_that_are_counted_are_kept_of_candidates_only() -> None:
-    """That a namespace has its number of reservations is forgotten at each event: once for thousands of groups."""
+    """That a namespace has its number of reservations is forgotten at each event: once for
+    thousands of groups.
+    """
     there, _ = full(2)
-    there.create(pod(f"w{number:02}", of=shape(8, 100 + number), creation_s=int(EPOCH_S)) for number in range(60))
+    there.create(
+        pod(f"w{number:02}", of=shape(8, 100 + number), creation_s=int(EPOCH_S))
+        for number in range(60)
+    )
     there.settle()
-    told = set().union(*(each.reservations.not_reserved for each in there.plans if each.reservations is not None))
+    told = set().union(
+        *(each.reservations.not_reserved for each in there.plans if each.reservations is not None)
+    )
     assert len(told) > LIMITS.reservations
-    kept = [each.id for each in there.state.registry.groups.values() if each.not_reserved is not None]
+    kept = [
+        each.id for each in there.state.registry.groups.values() if each.not_reserved is not None
+    ]
     assert len(kept) <= LIMITS.reservations, kept

@@ -1,4 +1,6 @@
-"""What pods that go have to do with reservations: which are made anew, and which are not (H5, H6, H12, H17)."""
+"""What pods that go have to do with reservations: which are made anew, and which are not (H5, H6,
+H12, H17).
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,17 @@ from tests.world import EPOCH_S, World
 
 
 def full(nodes: int, run_s: float | None, fence_after_s: float = 1e9) -> World:
-    """A world of nodes with 8 GPUs, each taken by a pod that started a second after the one before it."""
+    """A world of nodes with 8 GPUs, each taken by a pod that started a second after the one before
+    it.
+    """
     limits = ReservationLimits(share=1.0, fence_after_s=fence_after_s)
     there = World(*(node(f"n{n:02}") for n in range(nodes)), rules=Rules(reservations=limits))
     for n in range(nodes):
         states = ((keys.EXPECTED_RUNTIME, f"{run_s + n}s"),) if run_s else ()
         start_s = wall_s(there) if run_s else wall_s(there) - 9 + n
-        there.create(running(pod(f"r{n}", gpus=8, run_time_metadata=states, start_s=start_s), f"n{n:02}"))
+        there.create(
+            running(pod(f"r{n}", gpus=8, run_time_metadata=states, start_s=start_s), f"n{n:02}")
+        )
     return there
 
 
@@ -34,7 +40,9 @@ def standing(there: World) -> list[tuple[str, float, str]]:
 
 
 def test_what_goes_where_no_gpu_will_be_free_makes_no_plan() -> None:
-    """H5, H17: CPU is nothing to a gang of whole nodes on a node whose GPUs nobody knows the end of."""
+    """H5, H17: CPU is nothing to a gang of whole nodes on a node whose GPUs nobody knows the end
+    of.
+    """
     there = full(3, run_s=100.0)
     there.add_nodes(node("n03"))
     there.create(running(pod("for-ever", gpus=8), "n03"))
@@ -55,7 +63,9 @@ def test_what_goes_where_no_gpu_will_be_free_makes_no_plan() -> None:
 
 
 def test_a_fence_leaves_the_nodes_of_one_before_it() -> None:
-    """H12: the older gang's fence is made anew in its own turn, after the younger one's, on a node of that."""
+    """H12: the older gang's fence is made anew in its own turn, after the younger one's, on a node
+    of that.
+    """
     there = full(4, run_s=None, fence_after_s=5.0)
     older = there.create(members("a", 2, gpus=8, creation_s=wall_s(there)))
     there.advance(1)

@@ -37,7 +37,9 @@ def start(world: World, *pods: Pod) -> None:
 
 
 def passed(rules: Rules = RULES, *, run_s: int = 1) -> tuple[World, list[Pod]]:
-    """A head waits for two nodes, one of which is free; meanwhile two pods that state `run_s` got onto it."""
+    """A head waits for two nodes, one of which is free; meanwhile two pods that state `run_s` got
+    onto it.
+    """
     world = World(node("a"), node("b"), rules=rules)
     world.say(Replaced(PodDisruptionBudget, ()))
     (long,) = world.create(pod("long", gpus=8, creation_s=EPOCH_S + 1, **stated(100)))
@@ -76,7 +78,10 @@ def test_a_tenant_that_states_a_second_for_everything_is_evicted() -> None:
 
 @pytest.mark.parametrize(
     "rules",
-    [replace(RULES, evict_overrun_after_s=None), replace(RULES, preemption=PreemptionSettings(scope=VictimScope.OFF))],
+    [
+        replace(RULES, evict_overrun_after_s=None),
+        replace(RULES, preemption=PreemptionSettings(scope=VictimScope.OFF)),
+    ],
     ids=["told", "no preemption"],
 )
 def test_without_the_settings_nobody_is_evicted(rules: Rules) -> None:
@@ -100,7 +105,9 @@ def test_who_passed_by_other_means_stays(priority: int) -> None:
     """H11: a pod that was there before the head, however late it is."""
     world = World(node("a"), rules=RULES)
     world.say(Replaced(PodDisruptionBudget, ()))
-    (first,) = world.create(pod("first", gpus=8, priority=priority, creation_s=EPOCH_S + 1, **stated(1)))
+    (first,) = world.create(
+        pod("first", gpus=8, priority=priority, creation_s=EPOCH_S + 1, **stated(1))
+    )
     world.settle()
     start(world, world.pods[first.uid])
     world.create(members("head", 1, gpus=8, priority=priority, creation_s=EPOCH_S + 2))

@@ -33,7 +33,11 @@ def stating(text: str, deadline_s: int | None = None) -> tuple[tuple[str, str], 
 
 def overruns(world: World) -> list[RecordEvent]:
     """What was told so far."""
-    return [each for each in world.reports if isinstance(each, RecordEvent) and each.reason == EventReason.OVERRUN]
+    return [
+        each
+        for each in world.reports
+        if isinstance(each, RecordEvent) and each.reason == EventReason.OVERRUN
+    ]
 
 
 def start(world: World, *names: str, **fields: Any) -> None:
@@ -50,7 +54,9 @@ def wait(world: World, seconds: float) -> World:
 
 
 def test_a_gang_is_told_once() -> None:
-    """H11: when its first member is over its run time, and not by every member, nor when its end passes again."""
+    """H11: when its first member is over its run time, and not by every member, nor when its end
+    passes again.
+    """
     world = World(node("a"))
     world.create(members("g", 3, run_time_metadata=stating("1h")))
     world.settle()
@@ -64,7 +70,8 @@ def test_a_gang_is_told_once() -> None:
     (event,) = overruns(world)
     assert event.regarding.name == "g-0"
     assert event.message.startswith(
-        "pod ns/g-0 has exceeded its run time of 3600 s (gangsched.dev/expected-runtime); it is now "
+        "pod ns/g-0 has exceeded its run time of 3600 s (gangsched.dev/expected-runtime); it is"
+        " now "
     )
     assert event.message.endswith("it is now expected to end by 2030-01-01T02:00Z")
     wait(world, 100_000)
@@ -72,14 +79,25 @@ def test_a_gang_is_told_once() -> None:
 
 
 def test_a_pod_group_is_told_of_what_it_states() -> None:
-    """H1, H11: an edit that extends the run time of pods that run is in time until it has passed."""
+    """H1, H11: an edit that extends the run time of pods that run is in time until it
+    has passed.
+    """
     world = World(node("a"))
-    world.declare(pod_group("g", 2, gang_metadata=keys.pod_group_metadata({keys.EXPECTED_RUNTIME: "1h"})))
+    world.declare(
+        pod_group("g", 2, gang_metadata=keys.pod_group_metadata({keys.EXPECTED_RUNTIME: "1h"}))
+    )
     world.create(members("g", 2, pod_group=True))
     world.settle()
     start(world, "g-0", "g-1")
     wait(world, 3599)
-    world.declare(pod_group("g", 2, generation=2, gang_metadata=keys.pod_group_metadata({keys.EXPECTED_RUNTIME: "2h"})))
+    world.declare(
+        pod_group(
+            "g",
+            2,
+            generation=2,
+            gang_metadata=keys.pod_group_metadata({keys.EXPECTED_RUNTIME: "2h"}),
+        )
+    )
     wait(world, 3599 + LATE_S)
     assert overruns(world) == []
     wait(world, 2)
@@ -88,13 +106,21 @@ def test_a_pod_group_is_told_of_what_it_states() -> None:
 
 
 def test_who_ends_in_time_is_told_nothing() -> None:
-    """H11: nor is a pod that is being deleted, one of another scheduler, one that never started, or one unknown."""
+    """H11: nor is a pod that is being deleted, one of another scheduler, one that never started, or
+    one unknown.
+    """
     world = World(node("a"))
     stated: dict[str, Any] = {"run_time_metadata": stating("1m")}
     world.create(
-        pod("ended", **stated), pod("going", **stated), pod("waits", **stated), pod("unknown"), pod("gone", **stated)
+        pod("ended", **stated),
+        pod("going", **stated),
+        pod("waits", **stated),
+        pod("unknown"),
+        pod("gone", **stated),
     )
-    world.create(pod("theirs", scheduler_name="other", node_name="a", start_s=world.wall_s(), **stated))
+    world.create(
+        pod("theirs", scheduler_name="other", node_name="a", start_s=world.wall_s(), **stated)
+    )
     world.settle()
     start(world, "ended", "going", "unknown", "gone")
     by_name = {each.name: each for each in world.pods.values()}
@@ -106,7 +132,9 @@ def test_who_ends_in_time_is_told_nothing() -> None:
 
 
 def test_a_plain_pod_is_told_itself() -> None:
-    """H11: by the administrator's default where it states nothing; in its grace period a deadline is kept."""
+    """H11: by the administrator's default where it states nothing; in its grace period a deadline
+    is kept.
+    """
     world = World(node("a"), rules=Rules(defaults=GangDefaults(expected_runtime_s=60)))
     world.create(pod("p"), pod("d", run_time_metadata=stating("", 30)))
     world.settle()
@@ -120,7 +148,9 @@ def test_a_plain_pod_is_told_itself() -> None:
 def test_a_restart_tells_nobody_again() -> None:
     """H11: what had passed is old, what passes later is news."""
     world = World(node("a"))
-    world.create(pod("p", run_time_metadata=stating("1m")), pod("q", run_time_metadata=stating("2m")))
+    world.create(
+        pod("p", run_time_metadata=stating("1m")), pod("q", run_time_metadata=stating("2m"))
+    )
     world.settle()
     start(world, "p", "q")
     wait(world, 60 + LATE_S)
@@ -159,7 +189,9 @@ def test_pods_that_come_and_go_leave_nothing_behind(pods: int) -> None:
 
 
 def waiting(rules: Rules, *, long_s: float) -> World:
-    """A node is in use for `long_s`; a gang waits for it and for a free one, which a pod got that states 10 min."""
+    """A node is in use for `long_s`; a gang waits for it and for a free one, which a pod got that
+    states 10 min.
+    """
     there = World(node("a"), node("b"), rules=rules)
     arrives(there, "long", run_s=long_s, namespace="honest")
     gang_of(there, "head", 2, namespace="head")
@@ -192,7 +224,9 @@ def ignored(there: World) -> list[RecordEvent]:
 
 
 def test_nobody_enters_room_whose_time_was_missed() -> None:
-    """H8: the room of the head was to be free by now; no statement lets another one onto it, whoever makes it."""
+    """H8: the room of the head was to be free by now; no statement lets another one onto it,
+    whoever makes it.
+    """
     there = waiting(TRUST, long_s=HOUR_S)
     there.advance(HOUR_S)
     ends(there, "long")
@@ -205,7 +239,9 @@ def test_nobody_enters_room_whose_time_was_missed() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_statements_of_a_namespace_that_overran_count_for_nothing(restarts: bool) -> None:
-    """H11: for a time after the pod was last seen to run on; those of others count. A restart finds the same."""
+    """H11: for a time after the pod was last seen to run on; those of others count. A restart finds
+    the same.
+    """
     there = waiting(IGNORE, long_s=10 * HOUR_S)
     there.advance(1_204)
     assert ignored(there) == []

@@ -1,4 +1,6 @@
-"""Reservations over several plans: what stands, who passes, what wakes whom (H3-H9, H12, H16, H17)."""
+"""Reservations over several plans: what stands, who passes, what wakes whom (H3-H9, H12,
+H16, H17).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def states(run_s: float) -> tuple[tuple[str, str], ...]:
     return ((keys.EXPECTED_RUNTIME, f"{run_s}s"),)
 
 
-def plain(there: World, name: str, gpus: int = 8, *, run_s: float | None = None, **fields: Any) -> Pod:
+def plain(
+    there: World, name: str, gpus: int = 8, *, run_s: float | None = None, **fields: Any
+) -> Pod:
     """A plain pod is created now."""
     fields.setdefault("creation_s", int(EPOCH_S + there.now_s))
     made = pod(name, gpus=gpus, run_time_metadata=states(run_s) if run_s else (), **fields)
@@ -42,11 +46,19 @@ def plain(there: World, name: str, gpus: int = 8, *, run_s: float | None = None,
 
 
 def gang_of(
-    there: World, name: str, number: int, gpus: int = 8, *, run_s: float | None = None, **fields: Any
+    there: World,
+    name: str,
+    number: int,
+    gpus: int = 8,
+    *,
+    run_s: float | None = None,
+    **fields: Any,
 ) -> list[Pod]:
     """A gang is created now."""
     fields.setdefault("creation_s", int(EPOCH_S + there.now_s))
-    return there.create(members(name, number, gpus=gpus, run_time_metadata=states(run_s) if run_s else (), **fields))
+    return there.create(
+        members(name, number, gpus=gpus, run_time_metadata=states(run_s) if run_s else (), **fields)
+    )
 
 
 def full(nodes: int = 4, run_s: float | None = 100.0, **limits: Any) -> tuple[World, list[Pod]]:
@@ -75,7 +87,9 @@ def test_a_gang_that_does_not_fit_has_a_reservation_at_once() -> None:
 
 
 def test_a_plan_without_the_head_keeps_off_its_room() -> None:
-    """H12: the pod ends early, and nobody who comes later gets its node, but who is over in time does."""
+    """H12: the pod ends early, and nobody who comes later gets its node, but who is over in time
+    does.
+    """
     there, taken = full()
     gang_of(there, "g", 2)
     there.settle()
@@ -102,12 +116,16 @@ def test_it_starts_when_its_room_is_free() -> None:
 
 
 def test_nobody_knows_an_end_so_nodes_are_fenced_after_a_while() -> None:
-    """H6: nothing enters the fence; a node that empties elsewhere replaces an occupied one of it."""
+    """H6: nothing enters the fence; a node that empties elsewhere replaces an occupied one
+    of it.
+    """
     there, taken = full(4, run_s=None, fence_after_s=50.0)
     gang_of(there, "g", 2)
     there.advance(49)
     assert standing(there) == []
-    assert there.state.reservations.given((), there.now_s, EPOCH_S + there.now_s) is None, "nothing to do until then"
+    assert there.state.reservations.given((), there.now_s, EPOCH_S + there.now_s) is None, (
+        "nothing to do until then"
+    )
     there.advance(1)
     ((_, _, fenced),) = standing(there)
     outside = next(each for each in taken if there.pods[each.uid].node_name[-1] not in fenced)
@@ -122,7 +140,8 @@ def test_nobody_knows_an_end_so_nodes_are_fenced_after_a_while() -> None:
         *(
             each
             for each in taken
-            if each.uid in there.pods and there.pods[each.uid].node_name[-1] in standing(there)[0][2]
+            if each.uid in there.pods
+            and there.pods[each.uid].node_name[-1] in standing(there)[0][2]
         )
     )
     there.settle()
@@ -130,7 +149,9 @@ def test_nobody_knows_an_end_so_nodes_are_fenced_after_a_while() -> None:
 
 
 def test_a_namespace_has_two() -> None:
-    """H7, scenario 9: hundreds of gangs of one namespace have two reservations, and one of another has the third."""
+    """H7, scenario 9: hundreds of gangs of one namespace have two reservations, and one of another
+    has the third.
+    """
     there, _ = full(8)
     for n in range(300):
         gang_of(there, f"many-{n:03}", 2, namespace="many")
@@ -149,7 +170,9 @@ def test_what_can_never_start_has_none_and_takes_no_place() -> None:
     gang_of(there, "g", 1)
     there.settle()
     assert [each.group for each in there.state.reservations.standing] == ["ns/g"]
-    answers = [each.reservations.not_reserved for each in there.plans if each.reservations is not None]
+    answers = [
+        each.reservations.not_reserved for each in there.plans if each.reservations is not None
+    ]
     why = next(each["ns/giant-0"] for each in answers if "ns/giant-0" in each)
     assert (why.why, why.needs, why.offers) == (NotEntitled.IMPOSSIBLE, 5, 4)
 
@@ -213,7 +236,9 @@ def test_a_head_that_is_deleted_leaves_its_room() -> None:
 
 
 def test_a_head_whose_pods_are_deleted_leaves_its_room_at_once() -> None:
-    """H12: its PodGroup stays, so its group is still known, and no plan looks at a group without pods."""
+    """H12: its PodGroup stays, so its group is still known, and no plan looks at a group without
+    pods.
+    """
     there, taken = full(2)
     there.say(Applied(pod_group("g", min_member=2)))
     pods = gang_of(there, "g", 2)
@@ -229,7 +254,9 @@ def test_a_head_whose_pods_are_deleted_leaves_its_room_at_once() -> None:
 
 
 def test_the_shorter_class_goes_first_among_equals() -> None:
-    """H9, scenario 18: of two that may pass, the younger one of 5 minutes before the older one of a day."""
+    """H9, scenario 18: of two that may pass, the younger one of 5 minutes before the older one of a
+    day.
+    """
     there, taken = full(3, run_s=5_000.0)
     gang_of(there, "g", 3)
     there.settle()
@@ -259,7 +286,9 @@ def test_a_restart_comes_to_the_same() -> None:
     there.restart()
     there.settle()
     assert "late" not in there.bound()
-    assert [(each.group, each.at_s, each.nodes) for each in there.state.reservations.standing] == before
+    assert [
+        (each.group, each.at_s, each.nodes) for each in there.state.reservations.standing
+    ] == before
 
 
 def test_off_is_off() -> None:
@@ -285,7 +314,9 @@ def test_a_closed_node_is_left_at_once() -> None:
 
 
 def test_a_head_in_vain_of_a_fence_makes_no_plans() -> None:
-    """H6, H17: a group that has waited for long and can have no fence does not keep the scheduler busy."""
+    """H6, H17: a group that has waited for long and can have no fence does not keep the scheduler
+    busy.
+    """
     there = world(4, fence_after_s=5.0, share=0.0)
     for number in range(4):
         plain(there, f"r{number}")
@@ -300,7 +331,9 @@ def test_a_head_in_vain_of_a_fence_makes_no_plans() -> None:
 
 @pytest.mark.long
 def test_thousands_of_one_namespace_leave_room_for_another() -> None:
-    """H7: they get two reservations, and a gang of another namespace that comes after them the next, within a plan."""
+    """H7: they get two reservations, and a gang of another namespace that comes after them the
+    next, within a plan.
+    """
     there, _ = full()
     number = of_size(1_000, 10_000)
     there.limits = Limits(groups=number // 5)
@@ -312,7 +345,11 @@ def test_thousands_of_one_namespace_leave_room_for_another() -> None:
     plain(there, "o", namespace="other", creation_s=since_s + 1)
     there.turn()
     assert len(there.plans) == before + 1
-    assert [group for group, *_ in standing(there)] == ["pod:ns/m00000", "pod:ns/m00001", "pod:other/o"]
+    assert [group for group, *_ in standing(there)] == [
+        "pod:ns/m00000",
+        "pod:ns/m00001",
+        "pod:other/o",
+    ]
 
 
 def test_an_end_costs_a_few_looks_however_many_are_kept_out() -> None:
@@ -343,7 +380,9 @@ def test_room_beside_a_reservation_is_used_to_the_last() -> None:
     there.delete(taken[0])
     there.settle()
     assert sum(name.startswith("small") for name in there.bound()) == 2
-    there.delete(*(each for each in there.pods.values() if each.name.startswith("small") and each.node_name))
+    there.delete(
+        *(each for each in there.pods.values() if each.name.startswith("small") and each.node_name)
+    )
     there.settle()
     assert sum(name.startswith("small") for name in there.bound()) == 2
 
@@ -366,7 +405,9 @@ def test_holds_keep_off_reserved_room() -> None:
 
 
 def test_a_gang_that_holds_keeps_its_reservation_in_the_plans_of_others() -> None:
-    """H12: what holds is part of each plan, and only decided about in its own; else two reservations take turns."""
+    """H12: what holds is part of each plan, and only decided about in its own; else two
+    reservations take turns.
+    """
     there, taken = full(2)
     there.delete(taken[0])
     gang_of(there, "slow", 2, mode="NonStrict")
@@ -399,7 +440,9 @@ def test_gangs_that_are_kept_out_alike_are_not_all_looked_at() -> None:
 
 
 def test_a_node_that_a_group_may_not_use_is_nothing_to_it() -> None:
-    """Q3: a gang of more nodes than there are is not looked at for every node that comes, and by and by for its own."""
+    """Q3: a gang of more nodes than there are is not looked at for every node that comes, and by
+    and by for its own.
+    """
     there, _ = full(2)
     plenty = shape(8, node_selector=(("size", "plenty"),))
     waiting = there.create(members("w", 2, of=plenty, creation_s=int(EPOCH_S + there.now_s)))
@@ -416,20 +459,26 @@ def test_a_node_that_a_group_may_not_use_is_nothing_to_it() -> None:
 
 
 def test_a_node_that_makes_a_group_possible_lets_it_be_a_head() -> None:
-    """H3: a gang of three nodes where there were two has its reservation as soon as there is a third, full as it is."""
+    """H3: a gang of three nodes where there were two has its reservation as soon as there is a
+    third, full as it is.
+    """
     there, _ = full(2)
     gang_of(there, "three", 3)
     there.settle()
     assert standing(there) == []
     there.add_nodes(node("n02"))
-    taken = pod("first", gpus=4, run_time_metadata=states(300.0), start_s=int(EPOCH_S + there.now_s))
+    taken = pod(
+        "first", gpus=4, run_time_metadata=states(300.0), start_s=int(EPOCH_S + there.now_s)
+    )
     there.create(running(taken, "n02"))
     there.settle()
     assert [group for group, *_ in standing(there)] == ["ns/three"]
 
 
 def test_what_plans_remember_is_forgotten_once_nothing_stands() -> None:
-    """H17: pods that are gone are kept for nobody; a reservation that is made later is as the first one was."""
+    """H17: pods that are gone are kept for nobody; a reservation that is made later is as the first
+    one was.
+    """
     there, taken = full()
     waits = gang_of(there, "g", 2)
     there.settle()

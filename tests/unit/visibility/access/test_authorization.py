@@ -56,7 +56,12 @@ async def test_the_review_says_who_wants_what() -> None:
     await cluster.authorizer.check(ALICE, LIST)
     await cluster.authorizer.check(ALICE, Attributes("get", path="/apis"))
     who = {"user": "alice", "groups": ["team"], "uid": "7", "extra": {"scope": ["a"]}}
-    what = {"verb": "list", "resource": "gangs", "namespace": "ns", "group": "visibility.gangsched.dev"}
+    what = {
+        "verb": "list",
+        "resource": "gangs",
+        "namespace": "ns",
+        "group": "visibility.gangsched.dev",
+    }
     assert cluster.asked == [
         {**who, "resourceAttributes": {**what, "version": "v1alpha1"}},
         {**who, "nonResourceAttributes": {"path": "/apis", "verb": "get"}},
@@ -67,13 +72,17 @@ async def test_a_refusal_is_worded_as_by_the_api_server() -> None:
     """403, reason Forbidden."""
     with pytest.raises(RequestRefused) as refused:
         await Cluster(answered(allowed=False)).authorizer.check(ALICE, LIST)
-    text = 'User "alice" cannot list resource "gangs" in API group "visibility.gangsched.dev" in the namespace "ns"'
+    text = (
+        'User "alice" cannot list resource "gangs" in API group "visibility.gangsched.dev" in the'
+        ' namespace "ns"'
+    )
     assert str(refused.value) == f"gangs.visibility.gangsched.dev is forbidden: {text}"
     assert refused.value.body()["reason"] == "Forbidden"
 
 
 @pytest.mark.parametrize(
-    "answer", [ApiAnswer(0), ApiAnswer(403), ApiAnswer(500, "x"), ApiAnswer(201, {}), ApiAnswer(201, [])]
+    "answer",
+    [ApiAnswer(0), ApiAnswer(403), ApiAnswer(500, "x"), ApiAnswer(201, {}), ApiAnswer(201, [])],
 )
 async def test_what_cannot_be_asked_is_refused_and_asked_again(answer: ApiAnswer) -> None:
     """500; and the failure is not remembered."""
@@ -92,7 +101,9 @@ async def test_an_explicit_denial_and_odd_values_deny() -> None:
 
 
 async def test_masters_are_not_asked_about_and_memory_is_bounded() -> None:
-    """The API server comes as system:masters; thousands of questions are forgotten, the oldest first."""
+    """The API server comes as system:masters; thousands of questions are forgotten, the oldest
+    first.
+    """
     cluster = Cluster(answered(allowed=True))
     assert await cluster.authorizer.allows(User("proxy", groups=("system:masters",)), LIST)
     assert cluster.asked == []
@@ -124,7 +135,9 @@ class Slow(Cluster):
 
 
 async def test_one_question_is_asked_once_and_not_broken_off() -> None:
-    """Of many who want to know the same one asks, and who gives up leaves the answer to the others, and to be known."""
+    """Of many who want to know the same one asks, and who gives up leaves the answer to the others,
+    and to be known.
+    """
     cluster = Slow()
     same = [asyncio.create_task(cluster.authorizer.allows(ALICE, LIST)) for _ in range(20)]
     await asyncio.sleep(0)
@@ -139,7 +152,8 @@ async def test_few_questions_are_asked_at_once() -> None:
     """However many names somebody thinks of."""
     cluster = Slow()
     many = [
-        asyncio.create_task(cluster.authorizer.allows(ALICE, LIST._replace(name=str(number)))) for number in range(100)
+        asyncio.create_task(cluster.authorizer.allows(ALICE, LIST._replace(name=str(number))))
+        for number in range(100)
     ]
     for _ in range(5):  # each begins, and asks if it may
         await asyncio.sleep(0)

@@ -17,7 +17,9 @@ HEADERS = {"X-Remote-User": "alice", "X-Remote-Group": "team"}
 def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The ConfigMap's data, as kube-apiserver writes it."""
     return {
-        "requestheader-client-ca-file": make_pki(tmp_path_factory.mktemp("pki")).proxy_ca.read_text(),
+        "requestheader-client-ca-file": (
+            make_pki(tmp_path_factory.mktemp("pki")).proxy_ca.read_text()
+        ),
         "requestheader-allowed-names": '["front-proxy-client"]',
         "requestheader-username-headers": '["X-Remote-User"]',
         "requestheader-group-headers": '["X-Remote-Group"]',
@@ -32,14 +34,18 @@ def certificate(name: str) -> dict[str, Any]:
 
 
 def test_user_groups_uid_and_extra_come_from_the_headers(data: dict[str, str]) -> None:
-    """As the API server's requestheader authenticator reads them, the group of all that are known added."""
+    """As the API server's requestheader authenticator reads them, the group of all that are known
+    added.
+    """
     headers = CIMultiDict(HEADERS)
     headers.add("x-remote-group", "other")
     headers.add("X-Remote-Uid", "7")
     headers.add("X-Remote-Extra-Acme.com%2FScope", "a")
     headers.add("X-Remote-Extra-Acme.com%2FScope", "b")
     user = FrontProxy.of({"data": data}).user(certificate("front-proxy-client"), headers)
-    assert user == User("alice", "7", ("team", "other", "system:authenticated"), (("acme.com/scope", ("a", "b")),))
+    assert user == User(
+        "alice", "7", ("team", "other", "system:authenticated"), (("acme.com/scope", ("a", "b")),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +61,9 @@ def test_user_groups_uid_and_extra_come_from_the_headers(data: dict[str, str]) -
         ({"requestheader-username-headers": "[]"}, certificate("front-proxy-client")),
     ],
 )
-def test_nobody_else_is_believed(data: dict[str, str], change: dict[str, str], peer: dict[str, Any] | None) -> None:
+def test_nobody_else_is_believed(
+    data: dict[str, str], change: dict[str, str], peer: dict[str, Any] | None
+) -> None:
     """No certificate, another name, or a ConfigMap that cannot be understood: nobody."""
     assert FrontProxy.of({"data": data | change}).user(peer, CIMultiDict(HEADERS)) is None
 

@@ -18,7 +18,10 @@ class Cluster:
     """A Secret and an APIService; `writes` are methods and paths, in order."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, Json] = {SECRET: {"metadata": {"resourceVersion": "1"}}, API_SERVICE: {"spec": {}}}
+        self.objects: dict[str, Json] = {
+            SECRET: {"metadata": {"resourceVersion": "1"}},
+            API_SERVICE: {"spec": {}},
+        }
         self.writes: list[tuple[str, str]] = []
         self.refuses: set[str] = set()
         self.warnings: list[str] = []
@@ -109,7 +112,9 @@ async def test_it_is_renewed_in_time_and_the_authority_before_stays_trusted() ->
 
 
 async def test_what_somebody_spoilt_is_made_anew() -> None:
-    """A key that is not the certificate's, other names, an authority that did not sign, and no certificates at all."""
+    """A key that is not the certificate's, other names, an authority that did not sign, and no
+    certificates at all.
+    """
     both = [*NAMES, f"{NAMES[0]}.cluster.local"]
     other, ours = (make_serving(names, utc(1_800_000_000.0)) for names in (["other.svc"], both))
     assert lasts(ours, both, utc(1_800_000_000.0))

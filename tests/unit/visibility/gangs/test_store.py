@@ -25,7 +25,9 @@ class Store:
     def __init__(self, world: World) -> None:
         self.world = world
         clocks = Clocks(now_s=lambda: world.now_s, wall_s=lambda: 2_000_000_000 + world.now_s)
-        self.store = GangStore(world.state, clocks, served_by=lambda: {"role": "leader"}, history=History(lambda: 0.0))
+        self.store = GangStore(
+            world.state, clocks, served_by=lambda: {"role": "leader"}, history=History(lambda: 0.0)
+        )
 
     async def read(self, namespace: str = "") -> list[dict[str, Any]]:
         """All gangs, a moment later."""
@@ -38,7 +40,9 @@ async def test_every_gang_of_ours_is_shown_and_no_plain_pod() -> None:
     """By annotation and by PodGroup; pods of other schedulers and plain pods are left out."""
     world = World(node("a", 4))
     world.declare(pod_group("declared", 2))
-    world.create(members("declared", 2, gpus=3, pod_group=True), members("Odd name/1", 1), [pod("plain")])
+    world.create(
+        members("declared", 2, gpus=3, pod_group=True), members("Odd name/1", 1), [pod("plain")]
+    )
     world.create(members("foreign", 2, scheduler_name="other"))
     gangs = await Store(world.settle()).read()
     assert [each["metadata"]["name"] for each in gangs] == ["Odd name/1", "declared"]
@@ -57,10 +61,16 @@ async def test_every_gang_of_ours_is_shown_and_no_plain_pod() -> None:
 
 
 async def test_a_gang_that_waits_says_where_and_what_it_lacks() -> None:
-    """Position among all groups, plain pods among them; two pods of three GPUs where one node has four."""
+    """Position among all groups, plain pods among them; two pods of three GPUs where one node has
+    four.
+    """
     world = World(node("a", 4), node("b", 2))
-    world.create([pod("first", gpus=8, creation_s=10)], members("g", 2, gpus=3), members("later", 1, gpus=8))
-    gangs = {each["metadata"]["name"]: each["status"] for each in await Store(world.settle()).read()}
+    world.create(
+        [pod("first", gpus=8, creation_s=10)], members("g", 2, gpus=3), members("later", 1, gpus=8)
+    )
+    gangs = {
+        each["metadata"]["name"]: each["status"] for each in await Store(world.settle()).read()
+    }
     assert (gangs["g"]["position"], gangs["g"]["before"], gangs["later"]["position"]) == (2, 1, 3)
     assert gangs["g"]["reason"] == "Unschedulable"
     assert gangs["g"]["lacks"] == {"resource": "nvidia.com/gpu", "amount": "3", "largestHole": "4"}
@@ -112,7 +122,9 @@ async def test_a_gang_that_was_asked_for_by_name_is_still_news_for_who_lists() -
     assert await store.store.entry(("ns", "nosuch"), no_pause) is None
 
 
-async def test_a_version_of_another_replica_or_of_long_ago_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_version_of_another_replica_or_of_long_ago_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Then a watch is answered 410, and what is remembered of changes is bounded."""
     monkeypatch.setattr(store_module, "MOST_CHANGES", 256)
     world = World(node("a", 4))
@@ -125,7 +137,9 @@ async def test_a_version_of_another_replica_or_of_long_ago_is_not_known(monkeypa
         assert not other.store.knows(first)
     assert not store.store.knows(first + 1024)
     for _ in range(2):  # they come, and go
-        many = [each for number in range(256 // 4 + 1) for each in members(f"h{number}", 1, gpus=99)]
+        many = [
+            each for number in range(256 // 4 + 1) for each in members(f"h{number}", 1, gpus=99)
+        ]
         world.create(many)
         world.settle()
         await store.read()

@@ -48,7 +48,8 @@ async def test_suggestions_that_come_too_late_are_left_out(monkeypatch: pytest.M
         yield "a node more"
         sleeps()
 
-    monkeypatch.setattr(processes, "WITHIN_S", 3.0)  # the plan itself is in time on a machine that does other things
+    # the plan itself is in time on a machine that does other things
+    monkeypatch.setattr(processes, "WITHIN_S", 3.0)
     monkeypatch.setattr(answering, "suggestions", slow)
     assert (await answered())["suggestions"] == ["a node more", MORE]
 
@@ -64,7 +65,8 @@ def refuses(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "code", "words"), [(sleeps, 504, "no plan of it was made within"), (refuses, 503, "others come first")]
+    ("attempt", "code", "words"),
+    [(sleeps, 504, "no plan of it was made within"), (refuses, 503, "others come first")],
 )
 async def test_without_a_plan_there_is_a_refusal(
     monkeypatch: pytest.MonkeyPatch, attempt: Callable[..., Any], code: int, words: str

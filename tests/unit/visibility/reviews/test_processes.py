@@ -1,4 +1,6 @@
-"""Processes of reviews: what they hold, how they end, and that the daemon's loop goes on meanwhile (0044)."""
+"""Processes of reviews: what they hold, how they end, and that the daemon's loop goes on meanwhile
+(0044).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ SOON_S = 5.0
 
 def children() -> set[str]:
     """Processes of this one, those that ended and are not looked after included."""
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    return {
+        pid
+        for task in Path("/proc/self/task").iterdir()
+        for pid in (task / "children").read_text().split()
+    }
 
 
 async def gone(others: set[str]) -> None:
@@ -37,10 +43,16 @@ async def told(work: processes.Lines) -> list[bytes]:
 
 
 async def test_it_gives_way_and_holds_nothing_open() -> None:
-    """Nothing of the daemon's sockets, or their peers would wait for their ends until it is gone."""
+    """Nothing of the daemon's sockets, or their peers would wait for their ends until it
+    is gone.
+    """
 
     def looks() -> Iterator[bytes]:
-        mine = [fd for fd in os.listdir("/proc/self/fd") if int(fd) > 2 and Path(f"/proc/self/fd/{fd}").exists()]
+        mine = [
+            fd
+            for fd in os.listdir("/proc/self/fd")
+            if int(fd) > 2 and Path(f"/proc/self/fd/{fd}").exists()
+        ]
         yield str(len(mine)).encode()
         yield str(os.nice(0)).encode()
         yield str(resource.getrlimit(resource.RLIMIT_CPU)[0]).encode()
@@ -48,7 +60,12 @@ async def test_it_gives_way_and_holds_nothing_open() -> None:
 
     one, other = os.pipe()
     try:
-        assert await told(looks) == [b"1", str(min(19, os.nice(0) + NICE)).encode(), str(CPU_S).encode(), b"1000"]
+        assert await told(looks) == [
+            b"1",
+            str(min(19, os.nice(0) + NICE)).encode(),
+            str(CPU_S).encode(),
+            b"1000",
+        ]
     finally:
         os.close(one)
         os.close(other)
@@ -62,7 +79,9 @@ def for_ever() -> Iterator[bytes]:
 
 
 async def test_it_ends_with_who_waits_and_the_loop_goes_on() -> None:
-    """Other requests have their turn within a moment; cancelled, the process is killed and looked after."""
+    """Other requests have their turn within a moment; cancelled, the process is killed and looked
+    after.
+    """
     before, running = children(), asyncio.Event()
 
     async def wait() -> None:
@@ -93,7 +112,8 @@ async def test_it_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     await gone(before)
     monkeypatch.setattr(processes, "WITHIN_S", 20.0)
     monkeypatch.setattr(processes, "CPU_S", 1)
-    monkeypatch.setattr(processes, "NICE", 0)  # else others may leave it too little of a processor until then
+    # else others may leave it too little of a processor until then
+    monkeypatch.setattr(processes, "NICE", 0)
     assert await told(for_ever) == [b"begun"]
     await gone(before)
 

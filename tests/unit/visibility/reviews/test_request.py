@@ -1,4 +1,6 @@
-"""Bodies of reviews that nobody should send: each is answered or refused, none is an error of ours (0044)."""
+"""Bodies of reviews that nobody should send: each is answered or refused, none is an error of ours
+(0044).
+"""
 
 from __future__ import annotations
 
@@ -50,33 +52,74 @@ ODD: list[Any] = [
         "\x00",
         "\ud800",
     ),
-    *([], [[]], [None], [1], [{}], {}, {"": ""}, {"x": 1}, {"key": {"key": []}}, "x" * 5_000, ["x"] * 100, nested(90)),
+    *(
+        [],
+        [[]],
+        [None],
+        [1],
+        [{}],
+        {},
+        {"": ""},
+        {"x": 1},
+        {"key": {"key": []}},
+        "x" * 5_000,
+        ["x"] * 100,
+        nested(90),
+    ),
 ]
 
 
 def whole() -> Json:
     """A review that states everything."""
-    selector = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}
-    term = {"topologyKey": "zone", "labelSelector": selector, "namespaces": ["ns"], "namespaceSelector": selector}
-    node_term = {"matchExpressions": [{"key": "k", "operator": "Gt", "values": ["1"]}], "matchFields": []}
+    selector = {
+        "matchLabels": {"a": "b"},
+        "matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}],
+    }
+    term = {
+        "topologyKey": "zone",
+        "labelSelector": selector,
+        "namespaces": ["ns"],
+        "namespaceSelector": selector,
+    }
+    node_term = {
+        "matchExpressions": [{"key": "k", "operator": "Gt", "values": ["1"]}],
+        "matchFields": [],
+    }
     resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "1", "nvidia.com/gpu": "1"}}
-    container = {"name": "c", "image": "i", "resources": resources, "ports": [{"hostPort": 1, "protocol": "TCP"}]}
+    container = {
+        "name": "c",
+        "image": "i",
+        "resources": resources,
+        "ports": [{"hostPort": 1, "protocol": "TCP"}],
+    }
     spec = {
         "schedulerName": "gangsched",
         "containers": [container],
         "initContainers": [{**container, "restartPolicy": "Always"}],
         "nodeSelector": {"a": "b"},
         "tolerations": [
-            {"key": "k", "operator": "Exists", "value": "", "effect": "NoSchedule", "tolerationSeconds": 1}
+            {
+                "key": "k",
+                "operator": "Exists",
+                "value": "",
+                "effect": "NoSchedule",
+                "tolerationSeconds": 1,
+            }
         ],
         "affinity": {
             "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [node_term]},
-                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": node_term}],
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [node_term]
+                },
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 1, "preference": node_term}
+                ],
             },
             "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
             "podAntiAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 1, "podAffinityTerm": term}
+                ]
             },
         },
         "topologySpreadConstraints": [
@@ -98,10 +141,17 @@ def whole() -> Json:
         "preemptionPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
     }
-    metadata = {"labels": {"a": "b"}, "annotations": {"gang.scheduling.koordinator.sh/min-available": "1"}}
+    metadata = {
+        "labels": {"a": "b"},
+        "annotations": {"gang.scheduling.koordinator.sh/min-available": "1"},
+    }
     gang = {"name": "g", "min": 1, "mode": "Strict", "priority": 0, "priorityClassName": ""}
     sets = [{"name": "w", "count": 2, "template": {"metadata": metadata, "spec": spec}}]
-    kind = {"apiVersion": "visibility.gangsched.dev/v1alpha1", "kind": "PlacementReview", "metadata": {"name": "r"}}
+    kind = {
+        "apiVersion": "visibility.gangsched.dev/v1alpha1",
+        "kind": "PlacementReview",
+        "metadata": {"name": "r"},
+    }
     return {**kind, "spec": {"gang": gang, "podSets": sets}}
 
 
@@ -148,7 +198,10 @@ async def test_a_changed_review_is_answered_or_refused(first: int) -> None:
             code, words = await refusal(asked, body)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error!r}: {body[:2_000]!r}") from error
-        assert (code in {201, 400, 403, 422}, len(words) <= LONG_CHARACTERS) == (True, True), f"seed {seed}: {words}"
+        assert (code in {201, 400, 403, 422}, len(words) <= LONG_CHARACTERS) == (
+            True,
+            True,
+        ), f"seed {seed}: {words}"
 
 
 DEEP = '{"a": [' * 600 + "]}" * 600
@@ -174,6 +227,8 @@ async def test_what_was_an_error_once_has_an_answer(changed: str, into: str, exp
     """In few words."""
     body = json.dumps(whole())
     assert changed in body
-    code, words = await refusal(Asked(World(node("a")).settle()), body.replace(changed, into).encode())
+    code, words = await refusal(
+        Asked(World(node("a")).settle()), body.replace(changed, into).encode()
+    )
     assert code == expected, words
     assert len(words) <= LONG_CHARACTERS

@@ -41,7 +41,8 @@ from tests.builders import members, node, pod, pod_group
 from tests.sizes import of_size
 from tests.world import EPOCH_S, World
 
-SEEDS = (*range(of_size(60, 400)), 453, 498, 834)  # the last three once found reservations that took turns
+# the last three once found reservations that took turns
+SEEDS = (*range(of_size(60, 400)), 453, 498, 834)
 
 
 def body(*sets: Json, **gang: Any) -> bytes:
@@ -55,7 +56,11 @@ def pod_set(count: int, gpus: int = 1, name: str = "worker", **spec: Any) -> Jso
     """A set of like pods."""
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}
     containers = [{"name": "c", "image": "i", "resources": {"limits": limits}}]
-    return {"name": name, "count": count, "template": {"spec": {"containers": containers, **OURS, **spec}}}
+    return {
+        "name": name,
+        "count": count,
+        "template": {"spec": {"containers": containers, **OURS, **spec}},
+    }
 
 
 OURS: Json = {"schedulerName": "gangsched"}
@@ -69,7 +74,9 @@ class Asked:
         self.classes = list(classes)
         limits = world.limits or Limits()
         clocks = Clocks(now_s=lambda: world.now_s, wall_s=lambda: EPOCH_S + world.now_s)
-        self.reviewer = Reviewer(world.state, self._call, clocks, partial(template_pod, shapes=ShapeTable()), limits)
+        self.reviewer = Reviewer(
+            world.state, self._call, clocks, partial(template_pod, shapes=ShapeTable()), limits
+        )
         self.pods: tuple[Pod, ...] = ()
 
     async def _call(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
@@ -104,15 +111,26 @@ def of_part(part: str, count: int, gpus: int = 1) -> Json:
 REPLICAS: list[Json] = [
     {"name": "svc", "minChildren": 1},
     *({"name": name, "parent": "svc", "topology": "rack"} for name in "ab"),
-    *({"name": f"{name}-{role}", "parent": name} for name in "ab" for role in ("leader", "workers")),
+    *(
+        {"name": f"{name}-{role}", "parent": name}
+        for name in "ab"
+        for role in ("leader", "workers")
+    ),
 ]
 
 
 async def test_a_tree_is_shown_part_by_part() -> None:
-    """M4: which child fits and where, and what each other one lacks; another one may not start in its place."""
+    """M4: which child fits and where, and what each other one lacks; another one may not start in
+    its place.
+    """
     racks = [node(f"r{rack}", 4, labels={"rack": f"r{rack}"}) for rack in range(2)]
     world = World(*racks)
-    sets = [of_part("a-leader", 1), of_part("a-workers", 2), of_part("b-leader", 1), of_part("b-workers", 4)]
+    sets = [
+        of_part("a-leader", 1),
+        of_part("a-workers", 2),
+        of_part("b-leader", 1),
+        of_part("b-workers", 4),
+    ]
     asked = Asked(world)
     status = await asked.review(tree(*REPLICAS, sets=sets))
     found = {each["name"]: each for each in status["parts"]}
@@ -130,7 +148,10 @@ async def test_a_tree_is_shown_part_by_part() -> None:
     }
     assert found["a"]["domain"] in {"rack=r0", "rack=r1"}
     assert found["b"]["fits"] is False
-    assert "4 more pods" in found["b-workers"]["message"] or "5 more pods" in found["b-workers"]["message"]
+    assert (
+        "4 more pods" in found["b-workers"]["message"]
+        or "5 more pods" in found["b-workers"]["message"]
+    )
     hidden = await asked.review(tree(*REPLICAS, sets=sets), sees_nodes=False)
     assert not any("domain" in each for each in hidden["parts"])
     assert not validate(world.state)
@@ -141,9 +162,15 @@ async def test_a_tree_that_does_not_fit_says_what_each_part_lacks() -> None:
     """M4: the refusal is that of the tree, and no suggestion is made for one of its gangs alone."""
     world = World(node("n", 2))
     sets = [of_part("a", 2), of_part("b", 2)]
-    status = await Asked(world).review(tree({"name": "a", "parent": "p"}, {"name": "b", "parent": "p"}, sets=sets))
+    status = await Asked(world).review(
+        tree({"name": "a", "parent": "p"}, {"name": "b", "parent": "p"}, sets=sets)
+    )
     assert (status["fits"], status["reason"], status["suggestions"]) == (False, "Unschedulable", [])
-    assert [(each["name"], each["fits"]) for each in status["parts"]] == [("p", False), ("a", False), ("b", False)]
+    assert [(each["name"], each["fits"]) for each in status["parts"]] == [
+        ("p", False),
+        ("a", False),
+        ("b", False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -151,15 +178,24 @@ async def test_a_tree_that_does_not_fit_says_what_each_part_lacks() -> None:
     [
         ([{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}], "has pods itself"),
         (
-            [{"name": "a", "parent": "c"}, {"name": "b"}, {"name": "c", "parent": "d"}, {"name": "d", "parent": "c"}],
+            [
+                {"name": "a", "parent": "c"},
+                {"name": "b"},
+                {"name": "c", "parent": "d"},
+                {"name": "d", "parent": "c"},
+            ],
             "circle",
         ),
         ([{"name": "a"}, {"name": "b"}], "the parts form 2 trees"),
     ],
 )
-async def test_parts_that_form_no_tree_are_refused_as_existing_ones_are(parts: list[Json], said: str) -> None:
+async def test_parts_that_form_no_tree_are_refused_as_existing_ones_are(
+    parts: list[Json], said: str
+) -> None:
     """I9: with the same sentence."""
-    status = await Asked(World(node("n", 8))).review(tree(*parts, sets=[of_part("a", 1), of_part("b", 1)]))
+    status = await Asked(World(node("n", 8))).review(
+        tree(*parts, sets=[of_part("a", 1), of_part("b", 1)])
+    )
     assert not status["fits"]
     assert status["reason"] in {"InvalidGang", "WaitingForGang"}
     assert said in status["message"]
@@ -175,8 +211,14 @@ async def test_parts_that_form_no_tree_are_refused_as_existing_ones_are(parts: l
         (tree({"name": "a"}, sets=[pod_set(1)]), "with spec.parts each set names one"),
         (body(of_part("a", 1)), "with spec.parts each set names one"),
         (tree({"name": "a"}, sets=[of_part("a", 1)], min=1), "each part has its own"),
-        (tree({"name": "a", "minChildren": -1}, sets=[of_part("a", 1)]), "min and minChildren are 0 to"),
-        (tree(*({"name": f"p{n}"} for n in range(65)), sets=[of_part("p0", 1)]), "at most 64 are possible"),
+        (
+            tree({"name": "a", "minChildren": -1}, sets=[of_part("a", 1)]),
+            "min and minChildren are 0 to",
+        ),
+        (
+            tree(*({"name": f"p{n}"} for n in range(65)), sets=[of_part("p0", 1)]),
+            "at most 64 are possible",
+        ),
     ],
 )
 def test_parts_that_cannot_be_read_are_refused(asked: bytes, said: str) -> None:
@@ -187,7 +229,9 @@ def test_parts_that_cannot_be_read_are_refused(asked: bytes, said: str) -> None:
 
 async def test_a_gang_that_fits() -> None:
     """On which nodes of which kinds; names of nodes only for those who may list them."""
-    world = World(node("a", labels={"nvidia.com/gpu.product": "A100"}), node("b"), node("c", 0)).settle()
+    world = World(
+        node("a", labels={"nvidia.com/gpu.product": "A100"}), node("b"), node("c", 0)
+    ).settle()
     asked = Asked(world)
     status = await asked.review(body(pod_set(2, 8), pod_set(1, 0, "driver")))
     assert status["fits"] is True
@@ -199,17 +243,27 @@ async def test_a_gang_that_fits() -> None:
 
 @pytest.mark.parametrize("used", [0, 1])
 async def test_extended_resources_that_devices_serve(used: int) -> None:
-    """A6, A25: devices decide, which other claims may have; before any pod of the cluster requests the resource."""
+    """A6, A25: devices decide, which other claims may have; before any pod of the cluster requests
+    the resource.
+    """
     model = ("string", "gpu")
     parts = tuple(Device(name=f"g{number}", attributes={"model": model}) for number in range(3))
     other = Device(name="x", attributes={"model": ("string", "other")})
     world = World(node("a", 0), rules=Rules(allocates=True))
     served = DeviceClass("gpu", ('device.attributes["d"].model == "gpu"',), "nvidia.com/gpu")
-    slices = ResourceSlice(name="a", driver="d", pool="a", scope=NodeScope("a"), devices=(*parts, other))
+    slices = ResourceSlice(
+        name="a", driver="d", pool="a", scope=NodeScope("a"), devices=(*parts, other)
+    )
     held = tuple(DeviceResult("r", ("d", "a", f"g{number}")) for number in range(used))
     asks = DeviceClaim(namespace="ns", name="held", results=held or None)
-    claim = ResourceClaim(namespace="ns", name="held", uid="h", allocated=bool(held), reserved=("x",), asks=asks)
-    world.say(Replaced(DeviceClass, (served,)), Replaced(ResourceSlice, (slices,)), Replaced(DeviceTaintRule, ()))
+    claim = ResourceClaim(
+        namespace="ns", name="held", uid="h", allocated=bool(held), reserved=("x",), asks=asks
+    )
+    world.say(
+        Replaced(DeviceClass, (served,)),
+        Replaced(ResourceSlice, (slices,)),
+        Replaced(DeviceTaintRule, ()),
+    )
     world.say(Replaced(ResourceClaim, (claim,)))
     asked = Asked(world.settle())
     status = await asked.review(body(pod_set(3)))
@@ -220,8 +274,8 @@ async def test_extended_resources_that_devices_serve(used: int) -> None:
 
 
 async def test_extended_resources_before_classes_are_read() -> None:
-    """A25: until a pod of the cluster requests an extended resource, nothing is known of classes, and the review says
-    so; nothing is said where no class is ever read, or when it was.
+    """A25: until a pod of the cluster requests an extended resource, nothing is known of classes,
+    and the review says so; nothing is said where no class is ever read, or when it was.
     """
     for rules, is_read, is_said in (
         (Rules(allocates=True), False, True),
@@ -231,41 +285,61 @@ async def test_extended_resources_before_classes_are_read() -> None:
         world = World(node("a", 0), rules=rules)
         world.say(*((Replaced(DeviceClass, ()),) if is_read else ()))
         status = await Asked(world.settle()).review(body(pod_set(1)))
-        told = "devices that serve nvidia.com/gpu are not counted: DeviceClasses are read once a pod requests"
+        told = (
+            "devices that serve nvidia.com/gpu are not counted: DeviceClasses are read once a pod"
+            " requests"
+        )
         assert any(each.startswith(told) for each in status["suggestions"]) is is_said
 
 
 async def test_slices_of_a_template() -> None:
-    """L6: the annotation of the template counts as on pods; pods of several sets have no index, and no problem."""
+    """L6: the annotation of the template counts as on pods; pods of several sets have no index, and
+    no problem.
+    """
     racks = [node(f"n{number}", 3, labels={"rack": f"r{number}"}) for number in range(2)]
     asked = Asked(World(*racks).settle())
     of_two = pod_set(4)
-    of_two["template"]["metadata"] = {"annotations": {keys.SLICES[0]: '[{"size": 2, "topology": "rack"}]'}}
+    of_two["template"]["metadata"] = {
+        "annotations": {keys.SLICES[0]: '[{"size": 2, "topology": "rack"}]'}
+    }
     status = await asked.review(body(of_two))
     assert sorted(each["count"] for each in status["assignments"]) == [2, 2]
-    several = await asked.review(body({**of_two, "count": 3}, {**of_two, "name": "driver", "count": 1}))
+    several = await asked.review(
+        body({**of_two, "count": 3}, {**of_two, "name": "driver", "count": 1})
+    )
     assert (several["fits"], several["problems"]) == (True, [])
     refused = await asked.review(body({**of_two, "count": 6}))
     assert "have room for 2 of 3 slices of 2 pods" in refused["message"]
 
 
 async def test_the_best_domains_of_a_required_level() -> None:
-    """M4: how many pods each holds and lacks, by sums of free room; only for users who may list nodes."""
+    """M4: how many pods each holds and lacks, by sums of free room; only for users who may list
+    nodes.
+    """
     racks = [node(f"n{number}", number, labels={"rack": f"r{number}"}) for number in range(1, 13)]
     asked = Asked(World(*racks).settle())
     of_one = pod_set(14)
     of_one["template"]["metadata"] = {"annotations": {keys.TOPOLOGY[0]: "rack"}}
     status = await asked.review(body(of_one))
     assert len(status["domains"]) == 10
-    assert status["domains"][0] == {"domain": "rack=r12", "holds": 12, "lacks": 2, "refutedBy": "sums"}
+    assert status["domains"][0] == {
+        "domain": "rack=r12",
+        "holds": 12,
+        "lacks": 2,
+        "refutedBy": "sums",
+    }
     assert "domains" not in await asked.review(body(of_one), sees_nodes=False)
     assert "domains" not in await asked.review(body({**of_one, "count": 3}))
     assert "domains" not in await asked.review(body(pod_set(99)))
 
 
 async def test_the_culprit_and_the_smallest_changes() -> None:
-    """GPUs to be free on so many nodes, a smaller minimum, a toleration, the node selector: each was tried."""
-    world = World(node("a", 8), node("b", 8), node("c", 8, taints=[Taint("team", "x", "NoSchedule")]))
+    """GPUs to be free on so many nodes, a smaller minimum, a toleration, the node selector: each
+    was tried.
+    """
+    world = World(
+        node("a", 8), node("b", 8), node("c", 8, taints=[Taint("team", "x", "NoSchedule")])
+    )
     world.create([pod("busy", gpus=2, node_name="a", scheduler_name="other")])
     asked = Asked(world.settle())
     status = await asked.review(body(pod_set(2, 8)))
@@ -277,7 +351,9 @@ async def test_the_culprit_and_the_smallest_changes() -> None:
         "a minimum of 1 instead of 2 would start now",
     ]
     selective = await asked.review(body(pod_set(1, 8, nodeSelector={"zone": "nowhere"})))
-    assert selective["suggestions"] == ["without its node selector and required node affinity it would start now"]
+    assert selective["suggestions"] == [
+        "without its node selector and required node affinity it would start now"
+    ]
     never = await asked.review(body(pod_set(1, 9)))
     assert never["suggestions"] == []
     other = await asked.review(body(pod_set(1, 1, schedulerName="gangshed")))
@@ -285,9 +361,14 @@ async def test_the_culprit_and_the_smallest_changes() -> None:
 
 
 async def test_what_it_would_preempt() -> None:
-    """Gangs of its namespace by name, of others by number; who may not list nodes learns no name of any."""
+    """Gangs of its namespace by name, of others by number; who may not list nodes learns no name of
+    any.
+    """
     world = World(node("a", 4), node("b", 4), preempts=True)
-    world.create(members("mine", 2, gpus=2, priority=1), members("theirs", 1, gpus=4, priority=1, namespace="other"))
+    world.create(
+        members("mine", 2, gpus=2, priority=1),
+        members("theirs", 1, gpus=4, priority=1, namespace="other"),
+    )
     world.settle()
     high = {"metadata": {"name": "high"}, "value": 100}
     asked = Asked(world, high)
@@ -306,7 +387,9 @@ async def test_what_it_would_preempt() -> None:
 
 
 async def test_what_several_plans_find_out_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """V25: where one plan does not come to an end with what may be preempted, the next ones go on for the answer."""
+    """V25: where one plan does not come to an end with what may be preempted, the next ones go on
+    for the answer.
+    """
     monkeypatch.setattr(running, "LOOKS_A_PLAN", 2)
     world = World(node("a", 8), preempts=True)
     world.create(members("low", 8, priority=1))
@@ -348,25 +431,47 @@ async def test_bad_requests_are_refused(text: bytes) -> None:
 
 
 def case(seed: int) -> tuple[World, bytes, str]:
-    """A cluster on which work runs, waits and holds, and a review that may or may not fit; its mode."""
+    """A cluster on which work runs, waits and holds, and a review that may or may not fit; its
+    mode.
+    """
     rng = random.Random(seed)
-    rules = Rules(reservations=ReservationLimits(small_head_after_s=0.0)) if rng.random() < 0.5 else Rules()
+    rules = (
+        Rules(reservations=ReservationLimits(small_head_after_s=0.0))
+        if rng.random() < 0.5
+        else Rules()
+    )
     taints = [Taint("team", "x", "NoSchedule")]
     sizes = [rng.choice((2, 4, 8)) for _ in range(rng.randint(1, 6))]
-    nodes = [node(f"n{n}", size, taints=taints if rng.random() < 0.2 else ()) for n, size in enumerate(sizes)]
+    nodes = [
+        node(f"n{n}", size, taints=taints if rng.random() < 0.2 else ())
+        for n, size in enumerate(sizes)
+    ]
     world = World(*nodes, rules=rules, preempts=rng.random() < 0.5)
     for number in range(rng.randint(0, 6)):
         size, gpus = rng.randint(1, 4), rng.choice((1, 2, 4))
         mode = rng.choice(("Strict", "NonStrict"))
-        expected = (("gangsched.dev/expected-runtime", rng.choice(("60s", "1h"))),) if rng.random() < 0.5 else ()
+        expected = (
+            (("gangsched.dev/expected-runtime", rng.choice(("60s", "1h"))),)
+            if rng.random() < 0.5
+            else ()
+        )
         many = members(f"g{number}", size, gpus=gpus, mode=mode, priority=rng.choice((0, 5)))
         world.create([msgspec.structs.replace(each, run_time_metadata=expected) for each in many])
         world.settle()
     world.advance(rng.choice((0.0, 1.5, 70.0))).settle()
     mode = rng.choice(("Strict", "NonStrict"))
-    sets = [pod_set(rng.randint(1, 4), rng.choice((0, 1, 2, 4, 8)), f"s{n}") for n in range(rng.randint(1, 2))]
+    sets = [
+        pod_set(rng.randint(1, 4), rng.choice((0, 1, 2, 4, 8)), f"s{n}")
+        for n in range(rng.randint(1, 2))
+    ]
     total = sum(each["count"] for each in sets)
-    return world, body(*sets, name="new", min=rng.randint(1, total), mode=mode, priority=rng.choice((0, 0, 9))), mode
+    return (
+        world,
+        body(
+            *sets, name="new", min=rng.randint(1, total), mode=mode, priority=rng.choice((0, 0, 9))
+        ),
+        mode,
+    )
 
 
 def remembered(world: World) -> object:
@@ -375,9 +480,12 @@ def remembered(world: World) -> object:
     reservations = state.reservations
     return (
         sorted(
-            (group.id, group.generation, group.rounds, group.yielded_to) for group in state.registry.groups.values()
+            (group.id, group.generation, group.rounds, group.yielded_to)
+            for group in state.registry.groups.values()
         ),
-        sorted((uid, state.members[uid].state, state.members[uid].node) for uid in state.members.uids()),
+        sorted(
+            (uid, state.members[uid].state, state.members[uid].node) for uid in state.members.uids()
+        ),
         {part: state.queue.part(part) for part in state.registry.groups},
         state.queue.next_deadline_s(),
         reservations.standing,
@@ -403,11 +511,17 @@ async def test_yes_means_that_it_starts_and_no_that_it_does_not(seed: int) -> No
     assert await asked.review(text) == status
     assert remembered(world) == before
     minimum = json.loads(text)["spec"]["gang"]["min"]
-    label = (("gang.scheduling.koordinator.sh/mode", mode), ("scheduling.x-k8s.io/pod-group", "new"))
+    label = (
+        ("gang.scheduling.koordinator.sh/mode", mode),
+        ("scheduling.x-k8s.io/pod-group", "new"),
+    )
     created_s = int(EPOCH_S + world.now_s)
     world.declare(pod_group("new", minimum, creation_s=created_s))
     made = world.create(
-        [msgspec.structs.replace(each, gang_metadata=label, uid=f"new-{each.uid}") for each in asked.pods]
+        [
+            msgspec.structs.replace(each, gang_metadata=label, uid=f"new-{each.uid}")
+            for each in asked.pods
+        ]
     )
     world.turn()
     group = world.state.registry.groups["ns/new"]

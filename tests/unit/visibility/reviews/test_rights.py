@@ -28,7 +28,9 @@ def quota(operator: str, *values: str, **hard: str) -> Json:
     expression: Json = {"scopeName": "PriorityClass", "operator": operator}
     if values:
         expression["values"] = list(values)
-    return {"spec": {"hard": hard or {"pods": "0"}, "scopeSelector": {"matchExpressions": [expression]}}}
+    return {
+        "spec": {"hard": hard or {"pods": "0"}, "scopeSelector": {"matchExpressions": [expression]}}
+    }
 
 
 def code_of(priorities: Priorities, name: str) -> int:
@@ -55,15 +57,23 @@ def code_of(priorities: Priorities, name: str) -> int:
 def test_priorities_are_those_that_the_namespace_may_use(
     quotas: list[Json], highest: int, codes: tuple[int, int, int]
 ) -> None:
-    """A quota of its scope with no pods keeps a class out, and a number is no way around; system- is kube-system's."""
+    """A quota of its scope with no pods keeps a class out, and a number is no way around; system-
+    is kube-system's.
+    """
     priorities = Priorities(CLASSES, quotas, "ns", is_master=False)
-    assert tuple(code_of(priorities, name) for name in ("high", "low", "system-node-critical")) == codes
+    assert (
+        tuple(code_of(priorities, name) for name in ("high", "low", "system-node-critical"))
+        == codes
+    )
     assert priorities.of_number(highest) == highest
     with pytest.raises(RequestRefused) as refused:
         priorities.of_number(highest + 1)
     assert refused.value.code == 403
     assert Priorities(CLASSES, quotas, "ns", is_master=True).of_number(2**31 - 1) == 2**31 - 1
-    assert code_of(Priorities(CLASSES, [], "kube-system", is_master=False), "system-node-critical") == 200
+    assert (
+        code_of(Priorities(CLASSES, [], "kube-system", is_master=False), "system-node-critical")
+        == 200
+    )
     assert code_of(priorities, "no-such") == 422
 
 
@@ -90,13 +100,22 @@ class Rights(Api):
 def review(gang: Json | None = None, **spec: Any) -> bytes:
     """A review of a pod that asks for a GPU."""
     limits = {"nvidia.com/gpu": "1"}
-    template = {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}], **spec}}
+    template = {
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}],
+            **spec,
+        }
+    }
     return json.dumps({"spec": {"gang": gang or {}, "podSets": [{"template": template}]}}).encode()
 
 
 def affinity(**term: Any) -> Json:
     """Required affinity to some pods."""
-    whole = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"secret": "merger"}}, **term}
+    whole = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"secret": "merger"}},
+        **term,
+    }
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [whole]}}
 
 
@@ -112,8 +131,14 @@ async def test_pods_of_other_namespaces_count_for_who_may_list_them(pki: Pki) ->
         (("list", "pods", ""),): (201, 403, 201),
     }
     for rights, codes in expected.items():
-        async with served(World(node("a")).settle(), Rights(pki, *rights), pki) as url, proxy(pki) as itself:
-            found = [(await itself.post(url + REVIEWS, headers=headers, data=each)).status for each in (own, theirs)]
+        async with (
+            served(World(node("a")).settle(), Rights(pki, *rights), pki) as url,
+            proxy(pki) as itself,
+        ):
+            found = [
+                (await itself.post(url + REVIEWS, headers=headers, data=each)).status
+                for each in (own, theirs)
+            ]
             found.append((await itself.post(url + REVIEWS, headers=headers, data=everybody)).status)
             assert tuple(found) == codes, rights
             assert (await itself.post(url + REVIEWS, headers=headers, data=many)).status == 422
@@ -123,12 +148,19 @@ async def test_a_priority_above_all_is_refused(pki: Pki) -> None:
     """How much any priority would preempt is not told."""
     headers = {"Content-Type": "application/json", **ALICE}
     async with served(World(node("a")).settle(), Rights(pki), pki) as url, proxy(pki) as itself:
-        status, body = await told(await itself.post(url + REVIEWS, headers=headers, data=review({"priority": 1_001})))
+        status, body = await told(
+            await itself.post(url + REVIEWS, headers=headers, data=review({"priority": 1_001}))
+        )
         assert (status, body["message"]) == (
             403,
-            "spec.gang.priority: it is above 1000, the highest that may be used in the namespace ns",
+            (
+                "spec.gang.priority: it is above 1000, the highest that may be used in the"
+                " namespace ns"
+            ),
         )
-        assert (await itself.post(url + REVIEWS, headers=headers, data=review({"priority": 1_000}))).status == 201
+        assert (
+            await itself.post(url + REVIEWS, headers=headers, data=review({"priority": 1_000}))
+        ).status == 201
 
 
 async def test_values_of_taints_are_told_to_who_may_list_nodes(pki: Pki) -> None:

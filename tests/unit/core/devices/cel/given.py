@@ -17,9 +17,16 @@ def seen(device: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in device.get("attributes", {}).items():
         domain, _, key = name.rpartition("/")
         ((kind, content),) = value.items()
-        attributes.setdefault(domain or DRIVER, {})[key] = version(content) if kind == "version" else content
+        attributes.setdefault(domain or DRIVER, {})[key] = (
+            version(content) if kind == "version" else content
+        )
     for name, value in device.get("capacity", {}).items():
         domain, _, key = name.rpartition("/")
         capacity.setdefault(domain or DRIVER, {})[key] = quantity(value["value"])
     shared = device.get("allowMultipleAllocations", False)
-    return {"driver": DRIVER, "allowMultipleAllocations": shared, "attributes": attributes, "capacity": capacity}
+    return {
+        "driver": DRIVER,
+        "allowMultipleAllocations": shared,
+        "attributes": attributes,
+        "capacity": capacity,
+    }

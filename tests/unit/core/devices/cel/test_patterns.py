@@ -14,7 +14,9 @@ from gangsched.core.devices.cel.patterns import Pattern
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", "\\d", "(?:a|b)", "(a|)", "1"])
 PLACES = st.sampled_from(["^", "$", "\\b"])
 PARTS = PLACES | st.builds(
-    str.__add__, ATOMS, st.sampled_from(["", "", "*", "+", "?", "{2}", "{1,2}", "{0}", "{1,}", "*?"])
+    str.__add__,
+    ATOMS,
+    st.sampled_from(["", "", "*", "+", "?", "{2}", "{1,2}", "{0}", "{1,}", "*?"]),
 )
 PATTERNS = st.lists(st.lists(PARTS, max_size=4).map("".join), min_size=1, max_size=3).map("|".join)
 
@@ -26,7 +28,9 @@ def found(source: str, text: str) -> bool:
 @given(PATTERNS, st.text(alphabet="ab1 ", max_size=6))
 def test_matches_are_those_of_a_backtracking_matcher(source: str, text: str) -> None:
     """A5: where Python reads a pattern as RE2 does, both find the same."""
-    assert found(source, text) == (re.search(source.replace("$", r"\Z"), text, re.ASCII) is not None)
+    assert found(source, text) == (
+        re.search(source.replace("$", r"\Z"), text, re.ASCII) is not None
+    )
 
 
 @pytest.mark.parametrize(

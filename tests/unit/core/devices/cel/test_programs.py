@@ -1,4 +1,6 @@
-"""Selectors: kube-scheduler's answers, CEL's rules of errors, what is read, and bounds against hostile text."""
+"""Selectors: kube-scheduler's answers, CEL's rules of errors, what is read, and bounds against
+hostile text.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from gangsched.core.devices.cel.programs import Program
 from tests.unit.core.devices.cel.given import seen
 
 KUBE_ANSWERS = Path(__file__).with_name("kube_answers.jsonl")
-"""Random expressions and devices, with the answers of the Go module k8s.io/dynamic-resource-allocation 0.37.2."""
+"""Random expressions and devices, with the answers of the Go module
+k8s.io/dynamic-resource-allocation 0.37.2.
+"""
 GPU = seen(
     {
         "attributes": {
@@ -37,7 +41,9 @@ def answer(source: str) -> bool | str:
 
 
 def test_answers_are_those_of_kube_scheduler() -> None:
-    """A4: random expressions of all operators, functions and macros have kube-scheduler's answer or are its errors."""
+    """A4: random expressions of all operators, functions and macros have kube-scheduler's answer or
+    are its errors.
+    """
     rows = [json.loads(line) for line in KUBE_ANSWERS.read_text(encoding="utf-8").splitlines()]
     assert len(rows) > 300
     wrong = []
@@ -136,7 +142,10 @@ def test_what_is_not_known_is_named(source: str, told: str) -> None:
         (f"cel.bind(gpu, {A}, 'a' in gpu)", (("attributes", "gpu.x"),)),
         (f"{A}.exists(id, {A}[id] == 1) && {A}.model == 'a'", (("attributes", "gpu.x"),)),
         ("device.attributes.exists(domain, domain == 'a')", (("attributes",),)),
-        (f"has({A}.model) && device.driver == 'a'", (("attributes", "gpu.x", "model"), ("driver",))),
+        (
+            f"has({A}.model) && device.driver == 'a'",
+            (("attributes", "gpu.x", "model"), ("driver",)),
+        ),
         (f"{A}.?model.orValue('') == ''", (("attributes", "gpu.x", "model"),)),
         ("cel.bind(all, device, all == all)", (("device",),)),
     ],
@@ -157,23 +166,41 @@ MANY = "[" + ",".join(map(str, range(1500))) + "]"
 HOSTILE = {
     "a macro in a macro": f"{MANY}.all(x, [{','.join('0' * 100)}].all(y, x == y || true))",
     "a text that doubles": nested("'xxxxxxxx'", "a + a", "size(a) > 0"),
-    "a pattern with many states": '"' + "a" * 150 + '!".matches("' + "(a?a?a?a?a?a?a?a?a?a?){45}x" + '")',
+    "a pattern with many states": (
+        '"' + "a" * 150 + '!".matches("' + "(a?a?a?a?a?a?a?a?a?a?){45}x" + '")'
+    ),
     "a catastrophic pattern": '"' + "a" * 9000 + '!".matches("(a+)+(a+)+(a+)+$")',
     "patterns that are made": f'{MANY}.all(x, !"b".matches("a{{990}}" + string(x)))',
-    "a text between characters": f'"a".replace("", "{"b" * 4000}").replace("", "{"c" * 4000}") == ""',
-    "lists in themselves": nested("[1]", "[a, a]", "cel.bind(b, [a, 1], cel.bind(c, [a, 1], b != c || true))"),
-    "long lists": nested("[1]", "a + a", f"cel.bind(b, a + [1], {MANY}.all(x, b in [a + [1]]))", 12),
-    "long texts": nested("'xxxxxxxx'", "a + a", f"cel.bind(b, a + 'a', {MANY}.all(x, b <= a + 'a'))", 14),
-    "values that are made": f'{MANY}.all(x, [0,1,2,3,4,5,6,7].all(y, isSemver("1.2." + string(x * 8 + y))))',
-    "quantities that are made": f'{MANY}.all(x, [0,1,2,3,4,5,6,7].all(y, isQuantity(string(x * 8 + y) + "m")))',
+    "a text between characters": (
+        f'"a".replace("", "{"b" * 4000}").replace("", "{"c" * 4000}") == ""'
+    ),
+    "lists in themselves": nested(
+        "[1]", "[a, a]", "cel.bind(b, [a, 1], cel.bind(c, [a, 1], b != c || true))"
+    ),
+    "long lists": nested(
+        "[1]", "a + a", f"cel.bind(b, a + [1], {MANY}.all(x, b in [a + [1]]))", 12
+    ),
+    "long texts": nested(
+        "'xxxxxxxx'", "a + a", f"cel.bind(b, a + 'a', {MANY}.all(x, b <= a + 'a'))", 14
+    ),
+    "values that are made": (
+        f'{MANY}.all(x, [0,1,2,3,4,5,6,7].all(y, isSemver("1.2." + string(x * 8 + y))))'
+    ),
+    "quantities that are made": (
+        f'{MANY}.all(x, [0,1,2,3,4,5,6,7].all(y, isQuantity(string(x * 8 + y) + "m")))'
+    ),
     "letters": nested("'xxxxxxxx'", "a + a", f"{MANY}.all(x, a.lowerAscii() != '')", 14),
 }
-"""Selectors of at most 10,240 characters that would take from a tenth of a second to the age of the universe."""
+"""Selectors of at most 10,240 characters that would take from a tenth of a second to the age of the
+universe.
+"""
 
 
 @pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE)
 def test_an_evaluation_has_bounded_steps(source: str) -> None:
-    """A5: hostile text ends with a runtime error after as many steps, also where the error could be absorbed."""
+    """A5: hostile text ends with a runtime error after as many steps, also where the error could be
+    absorbed.
+    """
     assert answer(source) == f"takes more than {MOST_STEPS:,} steps"
     assert answer(f"{source} || true") == f"takes more than {MOST_STEPS:,} steps"
 
@@ -199,5 +226,9 @@ def test_a_tree_has_bounded_height(source: str) -> None:
 def test_a_long_chain_is_not_deep() -> None:
     """A4: the chain of all models that are allowed may be long."""
     assert (
-        answer(" || ".join(f'{A}.model == "m{number}"' for number in range(200)) + f' || {A}.model == "a100"') is True
+        answer(
+            " || ".join(f'{A}.model == "m{number}"' for number in range(200))
+            + f' || {A}.model == "a100"'
+        )
+        is True
     )

@@ -11,13 +11,19 @@ MODEL = 'device.attributes["gpu.x"].model == "a100"'
 
 def gpu(**attributes: object) -> dict[str, object]:
     kinds = {bool: "bool", int: "int", str: "string"}
-    return seen({"attributes": {name: {kinds[type(value)]: value} for name, value in attributes.items()}})
+    return seen(
+        {"attributes": {name: {kinds[type(value)]: value} for name, value in attributes.items()}}
+    )
 
 
 def test_equal_devices_are_one_evaluation() -> None:
-    """A5: thousands of devices that differ in what the selector does not read are evaluated once."""
+    """A5: thousands of devices that differ in what the selector does not read are
+    evaluated once.
+    """
     answers = SelectorAnswers()
-    assert all(answers.answer(MODEL, gpu(model="a100", uuid=str(number))) is True for number in range(1000))
+    assert all(
+        answers.answer(MODEL, gpu(model="a100", uuid=str(number))) is True for number in range(1000)
+    )
     assert answers.evaluations == 1
     assert answers.answer(MODEL, gpu(model="h100")) is False
     assert answers.evaluations == 2
@@ -27,14 +33,20 @@ def test_values_of_different_types_are_not_equal() -> None:
     """A5: 1 and true are equal in Python, and not in CEL."""
     answers = SelectorAnswers()
     one = 'device.attributes["gpu.x"].model == 1'
-    assert [answers.answer(one, gpu(model=value)) for value in (1, True, "1")] == [True, False, False]
+    assert [answers.answer(one, gpu(model=value)) for value in (1, True, "1")] == [
+        True,
+        False,
+        False,
+    ]
     assert answers.answer("device == device", gpu(model=1)) is True
 
 
 def test_an_error_is_an_answer() -> None:
     """A5: a runtime error is remembered as well, and names what is missing."""
     answers = SelectorAnswers()
-    assert [answers.answer(MODEL, gpu(index=number)) for number in range(3)] == ["no such key: model"] * 3
+    assert [answers.answer(MODEL, gpu(index=number)) for number in range(3)] == [
+        "no such key: model"
+    ] * 3
     assert answers.evaluations == 1
 
 

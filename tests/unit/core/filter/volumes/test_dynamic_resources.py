@@ -1,4 +1,6 @@
-"""ResourceClaims in the core: members run where allocated devices are; what is not allocated is not supported."""
+"""ResourceClaims in the core: members run where allocated devices are; what is not allocated is not
+supported.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from gangsched.model.reasons import Reason
 from gangsched.model.storage import Claim, ResourceClaim, Storage
 from tests.builders import NAMESPACE, gang, group, node, pod, snapshot, verdict_on, where
 
-NODES = [node("n0", labels={"rack": "a"}), node("n1", labels={"rack": "b"}), node("n2", labels={"rack": "b"})]
+NODES = [
+    node("n0", labels={"rack": "a"}),
+    node("n1", labels={"rack": "b"}),
+    node("n2", labels={"rack": "b"}),
+]
 
 
 def on_node(*names: str) -> tuple[NodeSelectorTerm, ...]:
@@ -25,15 +31,23 @@ def on_node(*names: str) -> tuple[NodeSelectorTerm, ...]:
 
 def claim(name: str, **fields: Any) -> ResourceClaim:
     """An allocated claim whose devices can be used anywhere."""
-    return ResourceClaim(**{"namespace": NAMESPACE, "name": name, "uid": f"uid-{name}", "allocated": True, **fields})
+    return ResourceClaim(
+        **{"namespace": NAMESPACE, "name": name, "uid": f"uid-{name}", "allocated": True, **fields}
+    )
 
 
 def using(name: str, *claims: str, made: bool = False, **fields: Any) -> Pod:
-    """A pod with these ResourceClaims, which were `made` for it by a template or are there by name."""
-    return pod(name, claims=tuple(ClaimUse(each, ephemeral=made, device=True) for each in claims), **fields)
+    """A pod with these ResourceClaims, which were `made` for it by a template or are there
+    by name.
+    """
+    return pod(
+        name, claims=tuple(ClaimUse(each, ephemeral=made, device=True) for each in claims), **fields
+    )
 
 
-def decide(*pods: Pod, claims: tuple[ResourceClaim, ...], unread: frozenset[Any] = frozenset()) -> Verdict:
+def decide(
+    *pods: Pod, claims: tuple[ResourceClaim, ...], unread: frozenset[Any] = frozenset()
+) -> Verdict:
     """The verdict on a Strict gang of these pods."""
     store = Storage(devices={each.key: each for each in claims}, unread=unread)
     seen = dataclasses.replace(snapshot(NODES), storage=store)
@@ -41,7 +55,9 @@ def decide(*pods: Pod, claims: tuple[ResourceClaim, ...], unread: frozenset[Any]
 
 
 def test_members_run_where_their_devices_are() -> None:
-    """The allocation's node selector counts, node names and labels alike; the pod is to be entered in each claim."""
+    """The allocation's node selector counts, node names and labels alike; the pod is to be entered
+    in each claim.
+    """
     rack = (NodeSelectorTerm(labels=(Requirement("rack", "In", ("a",)),)),)
     verdict = decide(
         using("p0", "d0"),
@@ -49,10 +65,15 @@ def test_members_run_where_their_devices_are() -> None:
         claims=(claim("d0", required=on_node("n2")), claim("d1", required=rack), claim("any")),
     )
     assert where(verdict) == {"p0": "n2", "p1": "n0"}
-    entered = {each.pod.name: [(c.key, c.uid, c.reserve) for c in each.claims] for each in verdict.binds}
+    entered = {
+        each.pod.name: [(c.key, c.uid, c.reserve) for c in each.claims] for each in verdict.binds
+    }
     assert entered == {
         "p0": [("resourceclaims/ns/d0", "uid-d0", True)],
-        "p1": [("resourceclaims/ns/d1", "uid-d1", True), ("resourceclaims/ns/any", "uid-any", True)],
+        "p1": [
+            ("resourceclaims/ns/d1", "uid-d1", True),
+            ("resourceclaims/ns/any", "uid-any", True),
+        ],
     }
 
 
@@ -74,7 +95,13 @@ def test_devices_out_of_reach() -> None:
 
 MANY = tuple(f"uid-{index}" for index in range(256))
 PROBLEMS: dict[str, tuple[str, bool, tuple[ResourceClaim, ...], Reason, str]] = {
-    "not made": ("", True, (), Reason.WAITING_FOR_VOLUMES, 'pod "ns/p": ResourceClaim not created yet'),
+    "not made": (
+        "",
+        True,
+        (),
+        Reason.WAITING_FOR_VOLUMES,
+        'pod "ns/p": ResourceClaim not created yet',
+    ),
     "missing": ("d", False, (), Reason.WAITING_FOR_VOLUMES, 'could not find ResourceClaim "ns/d"'),
     "deleting": (
         "d",
@@ -117,14 +144,20 @@ def test_claims_that_cannot_be_used(case: str) -> None:
 
 
 def test_unread_kinds_matter_to_those_who_use_them() -> None:
-    """Without ResourceClaims only pods with such wait; without PersistentVolumeClaims those with devices do not."""
+    """Without ResourceClaims only pods with such wait; without PersistentVolumeClaims those with
+    devices do not.
+    """
     verdict = decide(using("p", "d"), claims=(claim("d"),), unread=frozenset({ResourceClaim}))
     assert "gangsched has no permission to read resourceclaims" in verdict.told.text
     assert where(decide(using("p", "d"), claims=(claim("d"),), unread=frozenset({Claim}))) != {}
 
 
 def test_members_that_share_a_claim_share_its_place() -> None:
-    """All members with one claim go where it is, and what does not fit there keeps the gang from starting."""
+    """All members with one claim go where it is, and what does not fit there keeps the gang from
+    starting.
+    """
     claims = (claim("d", required=on_node("n1")),)
-    assert set(where(decide(*(using(f"p{i}", "d", gpus=4) for i in range(2)), claims=claims)).values()) == {"n1"}
+    assert set(
+        where(decide(*(using(f"p{i}", "d", gpus=4) for i in range(2)), claims=claims)).values()
+    ) == {"n1"}
     assert where(decide(*(using(f"p{i}", "d", gpus=4) for i in range(3)), claims=claims)) == {}
