@@ -141,8 +141,15 @@ def _frame(figure: Any, place: Any, title: str, *, bold: bool = False) -> Any:
     for spine in frame.spines.values():
         spine.set_visible(not bold)
         spine.set_color("#d0d7de")
-    frame.text(0.012, 0.97 if not bold else 0.2, title, transform=frame.transAxes, va="bottom" if bold else "top",
-               fontsize=12 if bold else 9, fontweight="bold")  # fmt: skip
+    frame.text(
+        0.012,
+        0.2 if bold else 0.97,
+        title,
+        transform=frame.transAxes,
+        va="bottom" if bold else "top",
+        fontsize=12 if bold else 9,
+        fontweight="bold",
+    )
     return frame
 
 
@@ -197,8 +204,17 @@ def _lines(frame: Any, panel: Panel, series: Sequence[Series]) -> None:
         axis.set_ylim(top=1)
     axis.set_ylim(bottom=0)
     names = [name for name, _ in series[:MOST_NAMES]] + (["…"] if len(series) > MOST_NAMES else [])
-    frame.legend(axis.get_lines()[: MOST_NAMES + 1], names, loc="lower left", ncols=3, fontsize=6.5, frameon=False,
-                 handlelength=1.0, columnspacing=0.8, borderaxespad=0.1)  # fmt: skip
+    frame.legend(
+        axis.get_lines()[: MOST_NAMES + 1],
+        names,
+        loc="lower left",
+        ncols=3,
+        fontsize=6.5,
+        frameon=False,
+        handlelength=1.0,
+        columnspacing=0.8,
+        borderaxespad=0.1,
+    )
 
 
 def _unit(panel: Panel) -> Formatter:

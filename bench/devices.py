@@ -158,8 +158,8 @@ def decided(seen: Snapshot, pods: Sequence[Pod]) -> tuple[int, list[float]]:
         made: list[Plan] = []
         before = unfinished
         took.append(
-            timed_ms(lambda: made.append(plan(seen, [group], now_s=0.0, unfinished=before)))[1]
-        )  # noqa: B023
+            timed_ms(lambda: made.append(plan(seen, [group], now_s=0.0, unfinished=before)))[1]  # noqa: B023
+        )
         if made[0].verdicts:
             return len(made[0].verdicts[0].binds), took
         unfinished = made[0].unfinished

@@ -267,9 +267,9 @@ def until_decided(snapshot: Snapshot, group: Group) -> tuple[bool, list[float]]:
     while len(times) < MOST_PLANS:
         made: list[Plan] = []
         now, before = again(snapshot), unfinished
-        work: Callable[[], None] = lambda: made.append(
-            plan(now, [group], now_s=0.0, unfinished=before)
-        )  # noqa: B023, E731
+        work: Callable[[], None] = lambda: made.append(  # noqa: B023, E731
+            plan(now, [group], now_s=0.0, unfinished=before)  # noqa: B023
+        )
         times.append(timed_ms(work)[1])
         if made[0].verdicts:
             return made[0].verdicts[0].reason is Reason.SCHEDULED, times

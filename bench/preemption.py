@@ -116,12 +116,12 @@ def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
         running = _changed(running, dice)
         turns = [_again(first) for _ in range(2)]
         without.append(
-            timed_ms(lambda turns=turns: plan(turns[0], [crowd.group], now_s=0.0, cache=cache))
-        )  # type: ignore[misc]
+            timed_ms(lambda turns=turns: plan(turns[0], [crowd.group], now_s=0.0, cache=cache))  # type: ignore[misc]
+        )
         with_it.append(_decided(first, crowd, running, cache))
         equal.append(
-            timed_ms(lambda turns=turns, now=running: _plan(turns[1], crowd.equal, now, cache))
-        )  # type: ignore[misc]
+            timed_ms(lambda turns=turns, now=running: _plan(turns[1], crowd.equal, now, cache))  # type: ignore[misc]
+        )
     median = statistics.median
     return {
         "case": crowd.name,

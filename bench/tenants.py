@@ -129,10 +129,10 @@ def waits(case: str, api: Api, pods: Following, samples: int) -> Waits:
         make.create_all(api, make.gang(name, QUIET, members=2, gpus=1))
         began_s = time.monotonic()
         pods.wait_for(
-            lambda items, name=name: len(nodes_of(items, f"{name}-")) == 2,
+            lambda items, name=name: len(nodes_of(items, f"{name}-")) == 2,  # type: ignore[misc]
             within_s=WITHIN_S,
             what=name,
-        )  # type: ignore[misc]
+        )
         took.append(time.monotonic() - began_s)
         for index in range(2):
             api.delete(f"/api/v1/namespaces/{QUIET}/pods/{name}-{index}")

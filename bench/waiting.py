@@ -211,11 +211,11 @@ def _gang(number: int, of: Sequence[object], required: str = "") -> list[Pod]:
     return [
         builders.pod(
             f"{name}-{index}",
-            of=each,
+            of=each,  # type: ignore[arg-type]
             namespace="crowd",
             gang_metadata=notes,
             creation_s=1_000 + number,
-        )  # type: ignore[arg-type]
+        )
         for index, each in enumerate(of)
     ]
 

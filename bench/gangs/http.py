@@ -87,8 +87,11 @@ class Pool:
         loop = asyncio.get_running_loop()
         for connection in self._connections:
             await loop.create_connection(
-                lambda made=connection: made, self._host, self._port, ssl=self._context
-            )  # type: ignore[misc]
+                lambda made=connection: made,  # type: ignore[misc]
+                self._host,
+                self._port,
+                ssl=self._context,
+            )
             self._idle.put_nowait(connection)
         return self
 

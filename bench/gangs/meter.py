@@ -106,7 +106,8 @@ class Meter:
     async def _follow(self) -> None:
         while True:
             self.resumed += 1
-            url = f"{self._path}&watch=true&allowWatchBookmarks=true&timeoutSeconds={SERVER_CLOSES_AFTER_S}"
+            url = f"{self._path}&watch=true&allowWatchBookmarks=true"
+            url += f"&timeoutSeconds={SERVER_CLOSES_AFTER_S}"
             with suppress(aiohttp.ClientPayloadError):
                 timeout = aiohttp.ClientTimeout(total=None)
                 async with self._session.get(

@@ -274,9 +274,8 @@ def _pod_group(
 
     paths = []
     for version in versions:
-        paths.append(
-            f"/apis/{version}/namespaces/{quote(namespace, safe='')}/podgroups/{quote(name, safe='')}"
-        )
+        path = f"/apis/{version}/namespaces/{quote(namespace, safe='')}"
+        paths.append(f"{path}/podgroups/{quote(name, safe='')}")
 
     if paths:
         return next((get for get in client.gets(paths) if not isinstance(get, Fault)), None)

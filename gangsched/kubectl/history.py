@@ -44,7 +44,8 @@ def history(session: Session, name: str, output: Output) -> int:
 
 def _of_api(session: Session, name: str) -> HistoryOutput | str:
     """The leader's answer, else why there is none."""
-    path = f"{GANGS}/namespaces/{quote(session.namespace, safe='')}/gangs/{quote(name, safe='')}/history"
+    path = f"{GANGS}/namespaces/{quote(session.namespace, safe='')}"
+    path += f"/gangs/{quote(name, safe='')}/history"
     try:
         answer = session.client.get(path)
     except ApiFault as fault:

@@ -179,7 +179,8 @@ class Snapshot:
         if self.overhead is None:
             return self.allocatable
 
-        return np.maximum(self.allocatable - self.overhead, 0)
+        left: Ints = np.maximum(self.allocatable - self.overhead, 0)
+        return left
 
     @property
     def layout(self) -> ColumnLayout:

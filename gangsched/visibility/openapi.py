@@ -352,7 +352,8 @@ def _operation(action: str, of: str, *parameters: str) -> Json:
     found: Json = {
         "get" if action in {"get", "list"} else "post": {
             "operationId": (
-                f"{action}{of}{'In' if parameters else ''}{'And'.join(parameter.title() for parameter in parameters)}"
+                f"{action}{of}{'In' if parameters else ''}"
+                + "And".join(parameter.title() for parameter in parameters)
             ),
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": {"group": GROUP, "kind": of, "version": VERSION},

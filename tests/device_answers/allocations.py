@@ -309,16 +309,22 @@ def theirs(answer: Json) -> list[Any] | str:
     """The module's answer in the same form."""
     if answer.get("error"):
         return "error"
-    return [
-        [
-            [
-                each["request"], each["driver"], each["pool"], each["device"], each.get("adminAccess", False),
-                {name: parse_nanos(amount) for name, amount in each.get("consumedCapacity", {}).items()},
-            ]
-            for each in result["devices"]["results"]
+
+    def of_device(result: Json) -> list[Any]:
+        consumed = result.get("consumedCapacity", {})
+        return [
+            result["request"],
+            result["driver"],
+            result["pool"],
+            result["device"],
+            result.get("adminAccess", False),
+            {name: parse_nanos(amount) for name, amount in consumed.items()},
         ]
-        for result in answer["results"] or ()
-    ]  # fmt: skip
+
+    return [
+        [of_device(result) for result in claim["devices"]["results"]]
+        for claim in answer["results"] or ()
+    ]
 
 
 def compared(seed: int, number: int) -> tuple[Counter[str], list[list[Any]], list[str]]:

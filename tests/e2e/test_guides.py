@@ -1,8 +1,9 @@
 """The guides and the README run: every command is typed in the playground, and says what the page
 shows.
 
-Invariant: a line `$ …` is a command, `> …` after it goes on with it, and what follows is its output. `…` stands for
-anything, and amounts of space are all alike. Commands that only look are repeated until they show it.
+Invariant: a line `$ …` is a command, `> …` after it goes on with it, and what follows is its
+output. `…` stands for anything, and amounts of space are all alike. Commands that only look are
+repeated until they show it.
 """
 
 from __future__ import annotations

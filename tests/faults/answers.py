@@ -65,5 +65,6 @@ def etcd_timeout(applied_after_s: float | None) -> Answer:
 
 def gateway_page(code: int, applied_after_s: float | None) -> Answer:
     """What a load balancer says when the server behind it takes too long or goes away."""
-    page = f"<html><head><title>{code}</title></head><body><center><h1>{code}</h1></center></body></html>"
+    head = f"<head><title>{code}</title></head>"
+    page = f"<html>{head}<body><center><h1>{code}</h1></center></body></html>"
     return Answer(code, page, "text/html", applied_after_s)

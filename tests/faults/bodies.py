@@ -112,7 +112,10 @@ class Watch:
             case End.GARBLED:
                 yield b'{"type":"MODIFIED","object":{"meta\xff\x00data":\n'
             case End.MISSHAPEN:
-                yield b'{"type":"MODIFIED","object":{"metadata":{"name":["not","a","name"]},"spec":7}}\n'
+                yield (
+                    b'{"type":"MODIFIED","object":'
+                    b'{"metadata":{"name":["not","a","name"]},"spec":7}}\n'
+                )
 
 
 @dataclass(frozen=True, slots=True)

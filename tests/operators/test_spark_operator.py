@@ -51,7 +51,9 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: spark-pod-groups}
 rules:
-  - {apiGroups: [scheduling.x-k8s.io], resources: [podgroups], verbs: [get, list, watch, create, update, delete]}
+  - apiGroups: [scheduling.x-k8s.io]
+    resources: [podgroups]
+    verbs: [get, list, watch, create, update, delete]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

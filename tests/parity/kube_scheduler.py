@@ -131,7 +131,9 @@ class KubeScheduler:
         self._set_pods([(node, node["status"]["allocatable"].get("pods")) for node in others])
 
     def _path_of(self, item: Object) -> str:
-        return f"{self.api.path_of(item, namespace=item['metadata'].get('namespace', ''))}/{item['metadata']['name']}"
+        metadata = item["metadata"]
+        folder = self.api.path_of(item, namespace=metadata.get("namespace", ""))
+        return f"{folder}/{metadata['name']}"
 
     def _set_pods(self, changes: Sequence[tuple[Object, str | None]]) -> None:
         def change(pair: tuple[Object, str | None]) -> None:

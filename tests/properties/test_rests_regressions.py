@@ -478,9 +478,7 @@ def test_a_gang_whose_reservation_comes_before_the_one_that_kept_it_out_is_looke
     assert len(world.plans) <= 4
 
 
-def test_a_pod_preempts_on_one_node_where_the_cheapest_victim_is_the_one_that_it_must_run_beside() -> (
-    None
-):
+def test_a_pod_preempts_where_the_cheapest_victim_is_the_one_it_must_run_beside() -> None:
     """V3, V9: no number of the cheapest victims helps, since the first of them is the one beside
     whom it may run.
     """

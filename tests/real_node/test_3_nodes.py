@@ -62,9 +62,9 @@ def test_gangs_on_a_node_that_dies(stage: Stage) -> None:
         )
         for name in ("train", "serve"):
             stage.until(
-                lambda name=name: counts(stage, name) == (2, 2),
+                lambda name=name: counts(stage, name) == (2, 2),  # type: ignore[misc]
                 f"two members in the status of {name}",
-            )  # type: ignore[misc]
+            )
     with step(f"{lost} is back"):
         stage.cluster.revive_node(lost)
         stage.until(

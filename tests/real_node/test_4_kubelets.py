@@ -163,9 +163,9 @@ def test_a_token_that_is_renewed(stage: Stage) -> None:
             began_s = time.monotonic()
             stage.apply(*gang(f"minute-{minute}", 2, cpu="10m"))
             stage.until(
-                lambda minute=minute: len(stage.running(f"minute-{minute}-")) == 2,
+                lambda minute=minute: len(stage.running(f"minute-{minute}-")) == 2,  # type: ignore[misc]
                 f"minute {minute}",
-            )  # type: ignore[misc]
+            )
             say(f"minute {minute}: {time.monotonic() - began_s:.1f} s")
             time.sleep(max(0.0, began_s + 60.0 - time.monotonic()))
     assert {pod["metadata"]["name"] for pod in stage.replicas()} == restarts

@@ -107,9 +107,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             future.set_exception(error)
         return future
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Context | None = None
-    ) -> Any:  # type: ignore[override]
+    ) -> Any:
         return self.call_soon(callback, *args, context=context)
 
     def _make_task(

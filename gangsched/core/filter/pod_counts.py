@@ -129,7 +129,7 @@ class PodCounts:
     def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
         """Add `pods[i]`, of any shapes, to the counts of node `nodes[i]`."""
         self._moves.append((pods, nodes, 1))
-        owners = {}
+        owners: dict[tuple[Shape, str], None] = {}
 
         for pod in pods:
             if pod.shape.constraints.has_terms:

@@ -45,8 +45,8 @@ def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
 
         if left:
             return (
-                f"{kept}; {more} must become empty, but {'its' if left == 1 else 'their'} pods declare"
-                " no run time"
+                f"{kept}; {more} must become empty, but {'its' if left == 1 else 'their'} pods"
+                " declare no run time"
             )
 
         return kept

@@ -357,7 +357,8 @@ class Elector:
 
     async def _watch(self) -> None:
         """Follow the lease."""
-        path = f"{self._leases}?watch=true&fieldSelector=metadata.name%3D{self._lease.name}&timeoutSeconds={WATCH_S}"
+        selector = f"metadata.name%3D{self._lease.name}"
+        path = f"{self._leases}?watch=true&fieldSelector={selector}&timeoutSeconds={WATCH_S}"
         backoff = Backoff(0.5, 10.0, rng=self._runtime.rng)
 
         while True:

@@ -336,7 +336,8 @@ class _ApiGroup:
         token = ""
 
         while True:
-            path = f"/apis/{self._dialect.api_group}/{version}/{self._dialect.plural}?limit={PAGE_LIMIT}"
+            path = f"/apis/{self._dialect.api_group}/{version}/{self._dialect.plural}"
+            path += f"?limit={PAGE_LIMIT}"
             page = await self._client.request_json(
                 "GET",
                 f"{path}&continue={token}" if token else path,
@@ -406,7 +407,8 @@ class _ApiGroup:
         """Follow one stream to its end; the resourceVersion to resume from. Raises Fault or
         DecodeError.
         """
-        query = f"watch=true&allowWatchBookmarks=true&resourceVersion={resource_version}&timeoutSeconds={WATCH_S}"
+        query = f"watch=true&allowWatchBookmarks=true&resourceVersion={resource_version}"
+        query += f"&timeoutSeconds={WATCH_S}"
         path = f"/apis/{self._dialect.api_group}/{version}/{self._dialect.plural}?{query}"
         splitter = LineSplitter()
         self.is_watching = True

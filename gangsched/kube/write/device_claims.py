@@ -270,7 +270,8 @@ class DeviceClaimWriter:
         subresource: str = "",
     ) -> bytes:
         """Send a request about the claim. Raises Fault."""
-        path = f"/apis/resource.k8s.io/v1/namespaces/{selection.namespace}/resourceclaims/{selection.name}"
+        path = f"/apis/resource.k8s.io/v1/namespaces/{selection.namespace}"
+        path += f"/resourceclaims/{selection.name}"
         path += f"/{subresource}" if subresource else ""
 
         if body is None:

@@ -42,7 +42,8 @@ class LeaseSeen(NamedTuple):
 
 def read(client: BlockingClient, namespace: str, name: str) -> LeaseSeen | None:
     """The Lease; None if there is none. Raises Fault."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{quote(name, safe='')}"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}"
+    path += f"/leases/{quote(name, safe='')}"
     try:
         body = client.named(path)
     except ApiFault as fault:

@@ -135,11 +135,8 @@ def _settings(client: BlockingClient, namespace: str, spec: Mapping[str, Any]) -
 
     for volume in spec.get("volumes") or ():
         if name := (volume.get("configMap") or {}).get("name"):
-            (found,) = client.gets(
-                [
-                    f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
-                ]
-            )
+            path = f"/api/v1/namespaces/{quote(namespace, safe='')}"
+            (found,) = client.gets([f"{path}/configmaps/{quote(name, safe='')}"])
             for text in (found.get("data") or {}).values() if isinstance(found, dict) else ():
                 stated = yaml.safe_load(text)
                 settings |= stated if isinstance(stated, dict) else {}

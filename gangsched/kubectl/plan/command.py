@@ -135,8 +135,8 @@ def _notes(gang: ManifestGang) -> list[str]:
     notes: list[str] = []
     for name in sorted(names - {OURS}):
         notes.append(
-            f'pods of {gang.name} have schedulerName "{name}": gangsched schedules them only under one'
-            f' of its own names, usually "{OURS}".'
+            f'pods of {gang.name} have schedulerName "{name}": gangsched schedules them only under'
+            f' one of its own names, usually "{OURS}".'
         )
 
     return notes

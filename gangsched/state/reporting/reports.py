@@ -505,11 +505,10 @@ def _stored(pod: Pod, wanted: PodCondition) -> PodCondition | None:
 
 def _told_in(namespace: str, faults: Mapping[str, Sequence[str]]) -> list[str]:
     """The failures of binds of a group, by gang, as they are told in one namespace."""
-    near = []
+    near: list[str] = []
     for gang_id, texts in faults.items():
         if namespace_of(gang_id) == namespace:
-            for text in texts:
-                near.append(text)
+            near.extend(texts)
 
     if near or not any(faults.values()):
         return near

@@ -18,10 +18,14 @@ FAKE_GO = """#!/bin/sh
 if [ "$1" = version ]; then echo "go version go${FAKE_GO_VERSION:-1.26.1} linux/amd64"; exit 0; fi
 while [ "$1" != -o ]; do shift; done
 out=$2; shift 2
-if [ -n "$FAKE_GO_HANGS" ] && [ "$1" != "$FAKE_GO_FAILS" ]; then echo $$ >> "$FAKE_GO_HANGS"; exec sleep 60; fi
+if [ -n "$FAKE_GO_HANGS" ] && [ "$1" != "$FAKE_GO_FAILS" ]; then
+  echo $$ >> "$FAKE_GO_HANGS"; exec sleep 60
+fi
 for package; do
   case $out in */) file=$out${package##*/};; *) file=$out;; esac
-  if [ "$package" = "$FAKE_GO_FAILS" ]; then echo half > "$file"; echo "main.go:1:2: it does not compile"; exit 1; fi
+  if [ "$package" = "$FAKE_GO_FAILS" ]; then
+    echo half > "$file"; echo "main.go:1:2: it does not compile"; exit 1
+  fi
   echo "$package" > "$file"
 done
 """

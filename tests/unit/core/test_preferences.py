@@ -45,8 +45,9 @@ def likes_disk(weight: int, shape: Shape | None = None) -> Shape:
 def tied(cpu: int = 1000, gpu: int = 0, **inter_pod: object) -> Shape:
     """A shape with these fields of `Ties`."""
     return replace(
-        builders.shape(cpu_milli=cpu, gpus=gpu), inter_pod=InterPodConstraints(**inter_pod)
-    )  # type: ignore[arg-type]
+        builders.shape(cpu_milli=cpu, gpus=gpu),
+        inter_pod=InterPodConstraints(**inter_pod),  # type: ignore[arg-type]
+    )
 
 
 def web(name: str, shape: Shape, count: int = 1) -> list[Pod]:

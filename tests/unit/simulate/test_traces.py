@@ -98,7 +98,8 @@ def test_openb_jobs(file: Path) -> None:
     """Run time is deletion minus start; what never ran is left out; a GPU model is a required node
     label.
     """
-    head = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time,scheduled_time\n"
+    head = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,"
+    head += "creation_time,deletion_time,scheduled_time\n"
     write(file, head + "a,4000,1024,1,460,T4|P100,0,110,10\nb,4000,1024,1,1000,,0,110,\n")
     (job,) = read_jobs(file, EIGHT)
     assert (job.name, job.run_s, job.gpus) == ("a", 100.0, 1)

@@ -472,8 +472,9 @@ def test_update_that_changes_nothing_wakes_nobody() -> None:
     world.told()
     plans = len(world.plans)
     world.update(
-        waiting, condition=msgspec.structs.replace(world.pods[waiting.uid].condition, message="x")
-    )  # type: ignore[type-var]
+        waiting,
+        condition=msgspec.structs.replace(world.pods[waiting.uid].condition, message="x"),  # type: ignore[type-var]
+    )
     world.settle()
     assert len(world.plans) == plans
 

@@ -199,10 +199,11 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
 
 
 def _kind(claims: Sequence[ResourceClaim], storage: Storage) -> DeviceKind | None:
-    if claims:
-        return storage.allocator.kind(claim.asks for claim in claims)
+    if not claims:
+        return None
 
-    return None
+    kind: DeviceKind | None = storage.allocator.kind(claim.asks for claim in claims)
+    return kind
 
 
 def disk_of(claim: Claim, storage: Storage) -> Disk | None:

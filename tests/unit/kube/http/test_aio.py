@@ -16,7 +16,8 @@ import json, os
 from gangsched.kube.http import client
 from aiohttp import connector
 from gangsched.kube.http.aio import VARIABLE
-print(json.dumps([connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509"], os.environ.get(VARIABLE)]))
+number = connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509"]
+print(json.dumps([number, os.environ.get(VARIABLE)]))
 """
 
 

@@ -72,8 +72,8 @@ class Desk:
 
 @asynccontextmanager
 async def at_work(
-    limits: WriteLimits = WriteLimits(),
-    **kind: int | frozenset[int],  # noqa: B008  (frozen)
+    limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
+    **kind: int | frozenset[int],
 ) -> AsyncIterator[Desk]:
     desk = Desk(limits, **kind)  # type: ignore[arg-type]
     async with running(desk.outbox.run()):

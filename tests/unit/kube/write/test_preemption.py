@@ -214,9 +214,7 @@ async def test_the_condition_waits_for_the_end_of_a_wave() -> None:
             assert kinds(desk) == ["evict low-0", *(() if gone else ("mark low-0",))]
 
 
-async def test_the_condition_of_a_pod_that_is_there_is_written_at_once_when_the_nomination_is_over() -> (
-    None
-):
+async def test_the_condition_of_a_pod_is_written_at_once_when_the_nomination_is_over() -> None:
     """V13 (5): a cancellation and a shutdown wait for nothing but the write."""
     async with at_work() as desk:
         desk.writer.order(EVICT)

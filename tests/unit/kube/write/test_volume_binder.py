@@ -246,8 +246,8 @@ async def test_a_conflict_that_changes_nothing_is_written_again() -> None:
         assert made.outcomes == [ClaimsWritten("p", {"ns/c": "7"})]
     known["metadata"] = {
         **known["metadata"],
-        "annotations": {"volume.kubernetes.io/selected-node": "n9"},
-    }  # type: ignore[dict-item]
+        "annotations": {"volume.kubernetes.io/selected-node": "n9"},  # type: ignore[dict-item]
+    }
     async with stage(answer) as made:
         await made.write(SELECTED)
         assert made.outcomes == [BindFailed("p", "n0", "binding volumes: claim ns/c has changed")]

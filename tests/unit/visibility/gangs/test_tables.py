@@ -7,7 +7,10 @@ import pytest
 from gangsched.visibility.gangs.tables import Form, age, form_of
 from gangsched.visibility.statuses import RequestRefused
 
-KUBECTL = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+KUBECTL = (
+    "application/json;as=Table;v=v1;g=meta.k8s.io,"
+    "application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+)
 
 
 @pytest.mark.parametrize(
