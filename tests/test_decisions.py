@@ -8,15 +8,30 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "decisions"
-CHAPTERS = {page.name: page.read_text(encoding="utf-8") for page in FOLDER.glob("*.md") if page.name != "README.md"}
+CHAPTERS = {
+    page.name: page.read_text(encoding="utf-8")
+    for page in FOLDER.glob("*.md")
+    if page.name != "README.md"
+}
 ANCHOR = re.compile(r'^<a id="(\d{4})"></a>\*\*', re.MULTILINE)
 ROW = re.compile(r"^\| \[(\d{4})\]\(([a-z]+\.md)#(\d{4})\) \|", re.MULTILINE)
 CHANGE = re.compile(r"^- \d{4}-\d{2}-\d{2}, (\d{4}): ", re.MULTILINE)
 CITED = re.compile(r"\bdecisions?\s+\[?(\d{1,4})\b(?:\s+and\s+(\d{1,4})\b)?", re.IGNORECASE)
-# The numbers that had a file of their own before there were chapters; gaps are numbers that were never used.
+# The numbers that had a file of their own before there were chapters; gaps are numbers that were
+# never used.
 OLD_RANGES = [
-    (1, 28), (35, 36), (40, 41), (44, 51), (53, 53), (55, 55), (57, 65), (67, 85), (87, 111), (115, 118), (121, 122),
-]  # fmt: skip
+    (1, 28),
+    (35, 36),
+    (40, 41),
+    (44, 51),
+    (53, 53),
+    (55, 55),
+    (57, 65),
+    (67, 85),
+    (87, 111),
+    (115, 118),
+    (121, 122),
+]
 OLD = {f"{number:04}" for first, last in OLD_RANGES for number in range(first, last + 1)}
 
 
@@ -56,7 +71,11 @@ def test_the_readme_lists_every_chapter() -> None:
 def test_cited_decisions_exist() -> None:
     """A number in a comment or on a page is that of a decision."""
     tracked = subprocess.run(
-        ["git", "ls-files", "*.py", "*.md", "*.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "*.py", "*.md", "*.yaml"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     named = {
         (name, f"{int(number):04}")

@@ -48,7 +48,8 @@ PACKAGE = [name for name in TRACKED if name.startswith("gangsched/") and name.en
 PAGES = [
     name
     for name in (*TRACKED, "--help")
-    if name in {"README.md", "SECURITY.md", "--help"} or (name.startswith("docs/") and name.endswith(".md"))
+    if name in {"README.md", "SECURITY.md", "--help"}
+    or (name.startswith("docs/") and name.endswith(".md"))
 ]
 
 

@@ -22,11 +22,15 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page: those of its headings, as GitHub makes them, and those that it names itself."""
+    """The anchors of a page: those of its headings, as GitHub makes them, and those that it names
+    itself.
+    """
     text = page.read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     named = re.findall(r'<a id="([^"]+)"></a>', text)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings} | set(named)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+    } | set(named)
 
 
 @pytest.mark.parametrize("name", PAGES)
