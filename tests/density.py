@@ -1,8 +1,9 @@
-"""How much is on one line of the package: `python -m tests.density` prints it by package, beside other projects.
+"""How much is on one line of the package: `python -m tests.density` prints it by package, beside
+other projects.
 
-A limit on the lines of a file, without one on what a line holds, made the lines of this project twice as dense as those
-of its peers. So this is measured: tokens for each line of code, blank lines inside functions, parallel assignments,
-comprehensions, and the length of local names.
+A limit on the lines of a file, without one on what a line holds, made the lines of this project
+twice as dense as those of its peers. So this is measured: tokens for each line of code, blank lines
+inside functions, parallel assignments, comprehensions, and the length of local names.
 """
 
 from __future__ import annotations

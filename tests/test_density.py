@@ -10,13 +10,17 @@ import pytest
 from tests.density import PACKAGE, density_of, packages
 
 TOKENS_A_LINE = 9.0
-"""The most that a file may have on average; structlog, attrs, aiohttp, kopf and asyncio have 5.1 to 7.1."""
+"""The most that a file may have on average; structlog, attrs, aiohttp, kopf and asyncio have 5.1 to
+7.1.
+"""
 SMALL = 20
 """Lines of code below which one long table or import says nothing about a file."""
 PARALLEL_SHARE = 0.01
 BLANK_SHARE = 0.04
 STILL_DENSE = Path(__file__).with_name("still_dense.txt")
-"""Files that were above the limit when it was set, each with its figure then: none may become denser."""
+"""Files that were above the limit when it was set, each with its figure then: none may become
+denser.
+"""
 
 
 def still_dense() -> dict[str, float]:
