@@ -99,7 +99,7 @@ def test_a_node_that_changes_its_pool_keeps_its_pods(pools: dict[str, Daemon], a
         assert set(before.values()) == {"a0", "a1"}
         with Following(api, GROUPS) as groups:
             groups.wait_for(
-                lambda items: conditions(items, "runs") or None,
+                lambda items: conditions(items, "runs") == {"Scheduled": "True"},
                 within_s=WITHIN_S,
                 what="what runs is told",
             )
