@@ -87,7 +87,8 @@ def plan_and_commit(
     limits: Limits | None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Decided | None:
-    """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics.
+    """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics
+    and back-offs.
 
     The work that this turn has spent on nominations and on ordering groups reduces the plan's limit
     of work, unless the plan continues an unfinished group, which may need the whole limit.
@@ -110,7 +111,7 @@ def plan_and_commit(
         )
 
     began_s = clock()
-    made = _Planning(state, now_s, limits).plan(given)
+    made = _Planning(state, now_s, limits, clock=clock, began_s=began_s).plan(given)
     if made is None:
         return None
 
@@ -134,6 +135,9 @@ class _Planning:
     state: SchedulingState
     now_s: float
     limits: Limits
+    clock: Callable[[], float]
+    #: What `clock` said when the first attempt began.
+    began_s: float
     #: By namespace, the groups that raised in this turn.
     _failed: Counter[str] = field(default_factory=Counter)
 
@@ -149,15 +153,29 @@ class _Planning:
                 self.state.plan_failed()
 
                 if not culprit:
-                    self.state.bulkhead.shared(error, FaultPlace.PLAN, self.now_s)
+                    self.state.bulkhead.shared(error, FaultPlace.PLAN, self._failed_s())
                     return None
 
-                self.state.bulkhead.set_aside(culprit, error, FaultPlace.PLAN, self.now_s)
+                self.state.bulkhead.set_aside(
+                    culprit,
+                    error,
+                    FaultPlace.PLAN,
+                    self.now_s,
+                    failed_s=self._failed_s(),
+                )
 
             given = self._without(given, culprit)
             if self._failed.total() > MOST_FAULTS or all(group.unchanged for group in given.queue):
                 self.state.bulkhead.is_behind = True
                 return None
+
+    def _failed_s(self) -> float:
+        """The time now, on the clock of the turn's `now_s`.
+
+        A plan may run for seconds before it is stopped: a back-off from the start of the turn would
+        be over by then.
+        """
+        return self.now_s + self.clock() - self.began_s
 
     def _attempt(self, given: PlanInput) -> Plan:
         # Nothing that raised is rolled back: the next attempt has a ledger of its own, and no

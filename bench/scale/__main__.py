@@ -141,7 +141,7 @@ def measure(*, nodes: int, pods: int, seconds: float) -> Result:
             round(start_cpu_s, 2),
             round(rss_mib, 1),
             round(float(next(stalls).split()[1]) * 1e3, 1),
-            max(each["ms"] for each in planned if each["binds"]),
+            max(each["ms"] for each in planned if each["binds_ordered"]),
             round(busy * 100, 2),
             round(idle * 100, 2),
         )

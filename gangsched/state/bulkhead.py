@@ -112,12 +112,15 @@ class Bulkhead:
         fault: BaseException | str,
         place: FaultPlace,
         now_s: float,
+        *,
+        failed_s: float | None = None,
     ) -> None:
         """Set a group aside because of an exception, or of a text that says what is wrong with its
         verdict.
 
         Its verdict must not be committed, or must have been rolled back. Never raises, unless
-        `hears` does.
+        `hears` does. `now_s` is the time of the turn; the back-off begins at `failed_s`, if it
+        failed much later.
         """
         error = fault if isinstance(fault, BaseException) else UnverifiedError(fault)
         found = fault_of(error, place, group_id)
@@ -128,12 +131,13 @@ class Bulkhead:
             return
 
         # A process ended at a suspect, and the next attempt may end this one.
-        delay_s = (
-            LONGEST_RETRY_S if place is FaultPlace.SUSPECT else self._next_delay_s(group_id, now_s)
-        )
         is_suspect = place is FaultPlace.SUSPECT
-        group.aside = Aside(found.reference, now_s, now_s + delay_s, is_suspect=is_suspect)
-        self._retries.set(group_id, now_s + delay_s)
+        if failed_s is None:
+            failed_s = now_s
+
+        delay_s = LONGEST_RETRY_S if is_suspect else self._next_delay_s(group_id, failed_s)
+        group.aside = Aside(found.reference, failed_s, failed_s + delay_s, is_suspect=is_suspect)
+        self._retries.set(group_id, failed_s + delay_s)
 
         # One after the other: a step that raises must not keep the group in the plans.
         for step in (self._leave_queue, self._give_up, self._tell):

@@ -18,13 +18,21 @@ JSON = "application/json"
 
 
 def extended_claim(
-    name: str = "made", *, uid: str = "some", annotations: Object | None = None, **request: Any
+    pod: Object, name: str = "made", *, annotations: Object | None = None, **request: Any
 ) -> Object:
-    """The claim for extended resources of a pod; `request` is what it asks for beyond two devices
-    of a class.
+    """The claim for extended resources of a pod, with `request` beyond two devices of a class.
+
+    The pod must exist: the garbage collector deletes objects whose owners are all gone.
     """
     exactly = {"deviceClassName": "gpu.test", "allocationMode": "ExactCount", "count": 2, **request}
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
+    told = pod["metadata"]
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": told["name"],
+        "uid": told["uid"],
+        "controller": True,
+    }
     notes = (
         {"resource.kubernetes.io/extended-resource-claim": "true"}
         if annotations is None
@@ -43,19 +51,21 @@ def extended_claim(
     }
 
 
-def test_only_claims_for_extended_resources_may_be_created(thief: Api, api: Api) -> None:
+def test_only_claims_for_extended_resources_may_be_created(
+    thief: Api, api: Api, pod: Object
+) -> None:
     """A27: with the annotation, a pod as the controller, and nothing but a number of devices of a
     class.
     """
     denied = [
-        extended_claim(annotations={}),
+        extended_claim(pod, annotations={}),
         extended_claim(
-            annotations={"resource.kubernetes.io/extended-resource-claim": "true", "a": "b"}
+            pod, annotations={"resource.kubernetes.io/extended-resource-claim": "true", "a": "b"}
         ),
-        extended_claim(selectors=[{"cel": {"expression": "true"}}]),
-        extended_claim(tolerations=[{"operator": "Exists"}]),
+        extended_claim(pod, selectors=[{"cel": {"expression": "true"}}]),
+        extended_claim(pod, tolerations=[{"operator": "Exists"}]),
     ]
-    owner = extended_claim()["metadata"]["ownerReferences"][0]
+    owner = extended_claim(pod)["metadata"]["ownerReferences"][0]
     others: list[Object] = [
         {**owner, "controller": False},
         {**owner, "kind": "Job", "apiVersion": "batch/v1"},
@@ -67,11 +77,12 @@ def test_only_claims_for_extended_resources_may_be_created(thief: Api, api: Api)
     ]
     changes += [{"ownerReferences": [other]} for other in others]
     denied += [
-        {**(made := extended_claim()), "metadata": made["metadata"] | change} for change in changes
+        {**(made := extended_claim(pod)), "metadata": made["metadata"] | change}
+        for change in changes
     ]
     config = {"config": [{"opaque": {"driver": "gpu.test", "parameters": {}}}]}
     denied.append(
-        {**(made := extended_claim()), "spec": {"devices": made["spec"]["devices"] | config}}
+        {**(made := extended_claim(pod)), "spec": {"devices": made["spec"]["devices"] | config}}
     )
     for body in denied:
         code, message = answered(thief, "POST", DEVICES, body)
@@ -80,7 +91,7 @@ def test_only_claims_for_extended_resources_may_be_created(thief: Api, api: Api)
             message,
             body,
         )
-    assert answered(thief, "POST", DEVICES, extended_claim()) == (OK, "")
+    assert answered(thief, "POST", DEVICES, extended_claim(pod)) == (OK, "")
     api.patch(f"{DEVICES}/made", {"metadata": {"finalizers": None}})
     api.delete(f"{DEVICES}/made")
 
@@ -91,14 +102,14 @@ def test_only_claims_for_extended_resources_may_be_deleted(
     """A27: and only without devices, which would be free while a pod uses them."""
     ours = "resource.kubernetes.io/delete-protection"
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.test"}}
-    theirs = {**extended_claim("theirs"), "metadata": {"name": "theirs", "finalizers": [ours]}}
+    theirs = {**extended_claim(pod, "theirs"), "metadata": {"name": "theirs", "finalizers": [ours]}}
     api.post(DEVICES, {**theirs, "spec": {"devices": {"requests": [request]}}})
     assert answered(thief, "DELETE", f"{DEVICES}/theirs", {}, JSON)[0] == DENIED
     assert (
         answered(thief, "PATCH", f"{DEVICES}/theirs", {"metadata": {"finalizers": None}})[0]
         == DENIED
     )
-    assert thief.post(DEVICES, extended_claim(uid=pod["metadata"]["uid"]))
+    assert thief.post(DEVICES, extended_claim(pod))
     result = {"request": "gpu", "driver": "gpu.test", "pool": "p", "device": "d"}
     api.patch(
         f"{DEVICES}/made/status", {"status": {"allocation": {"devices": {"results": [result]}}}}

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from control_plane.errors import ControlPlaneError
 from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
 
+from gangsched.telemetry.watched_work import PLAN_CPU_S
 from tests.e2e.conftest import PODS
 
 pytestmark = pytest.mark.e2e
@@ -25,6 +27,7 @@ PLANE = {"kwok": True}
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"
 SITE = Path(__file__).parent / "planted"
 WITHIN_S = 20.0
+AT_ONCE_S = 1.0
 PLACES = {
     "read": ("state.groups:gang_view", "raise"),
     "decide": ("core.decision:decide", "raise"),
@@ -65,6 +68,12 @@ def bound_after(api: Api, pods: Following, name: str) -> float:
     return time.monotonic() - began_s
 
 
+def cpu_s(daemon: Daemon) -> float:
+    """CPU seconds that the daemon has used so far."""
+    fields = Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def run_until_it_ends(daemon: Daemon) -> None:
     """Run a daemon that dies. Raises ControlPlaneError once it has."""
     daemon.start()
@@ -91,6 +100,10 @@ def test_others_are_bound_while_one_gang_raises(
 ) -> None:
     """I10: within a second; the gang is told, the error is logged and counted, and a file is kept
     that replay plays.
+
+    Beside a gang at which plans hang, it is a second of the daemon's CPU: a starved one takes
+    longer for the 2 s of CPU after which a plan is stopped. Of three gangs, one arrives while the
+    bad one is set aside.
     """
     target, does = PLACES[place]
     kept = tmp_path / "state"
@@ -100,9 +113,15 @@ def test_others_are_bound_while_one_gang_raises(
     with Daemon(plane, environment=environment) as daemon, Following(spare, PODS) as pods:
         if place != "report":
             is_told(pods)
-        took_s = min(bound_after(spare, pods, f"fast-{number}") for number in range(3))
-        assert took_s < 1.0
-        print(f"another gang was bound after {took_s:.2f} s")
+        took_s = []
+        used_s = []
+        for number in range(3):
+            before_s = cpu_s(daemon)
+            took_s.append(bound_after(spare, pods, f"fast-{number}"))
+            used_s.append(cpu_s(daemon) - before_s)
+        print(f"another gang was bound after {min(took_s):.2f} s, {min(used_s):.2f} s of CPU")
+        assert min(used_s) < AT_ONCE_S
+        assert min(took_s) < (AT_ONCE_S + PLAN_CPU_S if does == "hang" else AT_ONCE_S)
         counted = {
             name: value
             for name, value in daemon.metrics().items()

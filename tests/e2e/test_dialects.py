@@ -215,7 +215,7 @@ def test_a_pod_gang_starts_whole(plane: ControlPlane, api: Api) -> None:
 def test_without_the_right_its_gangs_wait_and_nothing_else_does(
     plane: ControlPlane, api: Api
 ) -> None:
-    """A1: said once in the log; with the right they start, without a restart."""
+    """A1: said once in the log; with the right they start, without a restart, as the log says."""
     api.delete(BINDING)
     definitions.install(api, definitions.VOLCANO)
     make.create_all(api, [volcano_group("train", minMember=2)])
@@ -234,8 +234,11 @@ def test_without_the_right_its_gangs_wait_and_nothing_else_does(
             str(line.get("event")) for line in daemon.log_lines() if line.get("level") == "warning"
         ]
         assert said == [
-            "Gangs of scheduling.volcano.sh have to wait. The scheduler may not list podgroups in "
-            "scheduling.volcano.sh: apply manifests/rbac-dialects.yaml."
+            (
+                "Gangs of scheduling.volcano.sh have to wait. The scheduler may not list podgroups"
+                " in scheduling.volcano.sh: apply manifests/rbac-dialects.yaml."
+            ),
+            "Following PodGroups of scheduling.volcano.sh again.",
         ]
 
 

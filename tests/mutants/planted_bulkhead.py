@@ -33,6 +33,11 @@ def a_back_off_never_grows(_: Any) -> Any:
     return lambda self, group_id, now_s: 1.0
 
 
+@bug("I10", "turn:_Planning._failed_s", "unit/test_turn.py")
+def a_back_off_begins_before_the_plan(_: Any) -> Any:
+    return lambda self: self.now_s
+
+
 @bug("I10", "state.bulkhead:Bulkhead.changed", WALL)
 def its_own_changes_have_a_group_tried_again(_: Any) -> Any:
     def always(self: Any, group: Any, now_s: float) -> bool:

@@ -45,3 +45,54 @@ def test_a_plan_has_less_by_what_nominations_and_the_order_took(
     monkeypatch.setattr(turn, "plan", plan)
     turn.plan_and_commit(world.state, world.now_s, 0.0, limits=LIMITS)
     assert [each.work for each in given if each is not None] == [work]
+
+
+class Hanging:
+    """A clock of the plan on which each attempt that raises takes this many seconds."""
+
+    def __init__(self, world: World, takes_s: float) -> None:
+        self.world = world
+        self.takes_s = takes_s
+        self.spent_s = 0.0
+        #: The time at which each attempt began.
+        self.began_s: list[float] = []
+
+    def now_s(self) -> float:
+        """The time of the world, and what attempts have taken since the turn began."""
+        return self.world.now_s + self.spent_s
+
+    def decide(self, *_: object, **__: object) -> None:
+        """Use up the time, and raise as the alarm does."""
+        self.began_s.append(self.now_s())
+        self.spent_s += self.takes_s
+        raise TimeoutError
+
+    def turn(self) -> None:
+        """A turn; the time that it took has passed afterwards."""
+        turn.prepare(self.world.state, self.world.now_s, 0.0)
+        turn.plan_and_commit(
+            self.world.state, self.world.now_s, 0.0, limits=LIMITS, clock=self.now_s
+        )
+        self.world.now_s = self.now_s()
+        self.spent_s = 0.0
+
+
+@pytest.mark.parametrize("target", ["core.decision.decide", "core.cycle.Ledger"])
+def test_a_back_off_begins_when_a_long_plan_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """I10: else it is over by then, and stopped plans follow each other without time for others."""
+    world = World(builders.node("n"))
+    hanging = Hanging(world, takes_s=10.0)
+    failed_s: list[float] = []
+    world.state.bulkhead.hears = lambda *_: failed_s.append(hanging.now_s())
+    monkeypatch.setattr(f"gangsched.{target}", hanging.decide)
+    world.create(builders.pod("p"))
+    while len(failed_s) < 4:
+        hanging.turn()
+        world.now_s += 0.25
+    pauses_s = []
+    for end_s in failed_s[:3]:
+        next_s = min(at_s for at_s in hanging.began_s if at_s >= end_s)
+        pauses_s.append(next_s - end_s)
+    assert pauses_s == [1.0, 2.0, 4.0]
