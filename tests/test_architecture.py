@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gangsched"
 LONGEST_FILE = 700
 STILL_LONG = {"gangsched/core/trees.py": 760, "gangsched/state/groups.py": 820}
-"""Files that reformatting made longer than that, and how long they may be until they are divided."""
+"""Files that became longer than that when they were reformatted: how long each may be at most."""
 LEAST_COMMENTED = 0.038
 """Share of the package's lines, without blank ones, that have a comment."""
 SOURCES = [
