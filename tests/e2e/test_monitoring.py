@@ -38,7 +38,7 @@ PRIORITY = {
     "value": 1000,
 }
 RUN_TIME = {"gangsched.dev/expected-runtime": "1h"}
-NEED_A_FAULT = {"Faults of the API server": 1}
+NEED_A_FAULT = {"API server errors": 1}
 """Of these panels, how many queries are empty where nothing fails."""
 FIRE = {"GangschedGangBroken", "GangschedTimeouts"}
 """What the cluster of this test has; nothing else is wrong with it."""
