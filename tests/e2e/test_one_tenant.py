@@ -178,3 +178,113 @@ def test_members_to_come_take_little_memory(plane: ControlPlane, api: Api, tenan
             used_mib = int(statm.read().split()[1]) * 4 // 1_024
         print(f"{used_mib} MiB with {GANGS} gangs")
         assert used_mib <= MOST_MIB
+
+
+RACK = "example.com/rack"
+RACKS = ((1, "r0"), (4, "r1"), (2, "r0"), (2, "r1"))
+"""GPUs and racks of nodes where the first choice of members does not fit: all are packed."""
+
+
+def composite(name: str, *, parent: str = "", least: int, topology: str = "") -> Object:
+    """A PodGroup that is a parent, and perhaps a child."""
+    stated = {
+        "gangsched.dev/parent": parent,
+        "gangsched.dev/min-children": str(least),
+        "gangsched.dev/topology": topology,
+    }
+    annotations = {key: value for key, value in stated.items() if value}
+    return make.pod_group(name, TENANT, annotations=annotations)
+
+
+def child(
+    name: str, parent: str, gpus: Sequence[int], *, topology: str = "", policy: str = ""
+) -> list[Object]:
+    """A gang with a minimum of two, and its pods, with so many GPUs each."""
+    stated = {
+        "gangsched.dev/parent": parent,
+        "gangsched.dev/topology": topology,
+        "gang.scheduling.koordinator.sh/match-policy": policy,
+    }
+    annotations = {key: value for key, value in stated.items() if value}
+    pods = [
+        make.pod(f"{name}-{index}", TENANT, gang=name, gpus=number)
+        for index, number in enumerate(gpus)
+    ]
+    return [make.pod_group(name, TENANT, 2, annotations=annotations), *pods]
+
+
+def two_shapes() -> list[Object]:
+    """A child whose minimum of two can be reached by pods of 1 and 2 GPUs, beside another one."""
+    return [
+        composite("svc", least=2),
+        *child("x", "svc", [1, 1, 2], topology=RACK),
+        *child("y", "svc", [3, 1], topology=RACK),
+    ]
+
+
+def nothing_needed() -> list[Object]:
+    """A part with a minimum of 0 inside others that need one child."""
+    return [
+        composite("svc", least=1),
+        composite("in", parent="svc", least=1),
+        composite("zero", parent="in", least=0),
+        *child("x", "zero", [1, 1]),
+    ]
+
+
+def nothing_needed_in_a_rack() -> list[Object]:
+    """A part with a minimum of 0 and a required rack, beside children that are packed."""
+    return [
+        composite("svc", least=3),
+        composite("zero", parent="svc", least=0, topology=RACK),
+        *child("x", "svc", [1, 1, 2], topology=RACK),
+        *child("y", "svc", [3, 1], topology=RACK),
+        *child("z", "zero", [1, 1]),
+    ]
+
+
+def only_waiting() -> list[Object]:
+    """Members that all have nodes, and count only while they wait."""
+    return [
+        composite("svc", least=1),
+        *child("x", "svc", [1, 1], policy="only-waiting"),
+    ]
+
+
+def internal_errors(daemon: Daemon) -> float:
+    """The number of times that a gang was set aside."""
+    name = "gangsched_internal_errors_total"
+    return sum(value for key, value in daemon.metrics().items() if key.startswith(name))
+
+
+@pytest.mark.parametrize(
+    "objects", [two_shapes, nothing_needed, nothing_needed_in_a_rack, only_waiting]
+)
+def test_a_tree_ends_no_process(
+    plane: ControlPlane, api: Api, tenant: Api, objects: Callable[[], Sequence[Object]]
+) -> None:
+    """I9, I10: each once ended every replica, again at each restart; the tree starts as well."""
+    nodes = [
+        make.node(f"rack-{index}", gpus=gpus, labels={RACK: rack})
+        for index, (gpus, rack) in enumerate(RACKS)
+    ]
+    api.delete("/api/v1/nodes/n0")
+    make.create_all(api, nodes)
+
+    with Daemon(plane) as daemon, Following(api, PODS) as pods:
+        make.create_all(tenant, objects())
+        assert bound_within(api, pods, "first") < BOUND_S
+        pods.wait_for(
+            lambda items: len(nodes_of(items, "x-")) >= 2, within_s=TOLD_S, what="the child x"
+        )
+
+        # A further child, which makes the whole tree be decided again.
+        make.create_all(tenant, child("late", "svc", [1, 1]))
+        assert bound_within(api, pods, "second") < BOUND_S
+
+        assert internal_errors(daemon) == 0
+
+        daemon.kill()
+        daemon.start()
+        assert bound_within(api, pods, "third") < BOUND_S
+        assert internal_errors(daemon) == 0
