@@ -218,7 +218,7 @@ def two_shapes() -> list[Object]:
     return [
         composite("svc", least=2),
         *child("x", "svc", [1, 1, 2], topology=RACK),
-        *child("y", "svc", [3, 1], topology=RACK),
+        *child("y", "svc", [3, 1]),
     ]
 
 
