@@ -108,15 +108,18 @@ def plan(
     # What is promised to a group is kept from all others until it is looked at, so that it is not
     # put off.
     nominated = preempting.nominated.keys() if preempting is not None else frozenset[str]()
+    # Whatever their turn: a group that is decided early may take the room that a later one holds.
+    holders = [group for group in ordered if group.holds]
     pipeline = Pipeline(
-        ordered,
-        ready,
-        decider,
-        room_maker_of(preempting, decider, ordered, cache.running),
-        extensions,
-        limits,
-        looked_at - nominated if looked_at else None,
-        unfinished,
+        ordered=ordered,
+        holders=holders,
+        ready=ready,
+        decider=decider,
+        room_maker=room_maker_of(preempting, decider, holders, cache.running),
+        extensions=extensions,
+        limits=limits,
+        served=looked_at - nominated if looked_at else None,
+        unfinished=unfinished,
     )
     return pipeline.run()
 

@@ -41,6 +41,8 @@ class Pipeline:
 
     #: All groups, in the order of the queue (Q1).
     ordered: Sequence[Group]
+    #: Those of them that hold room, in the same order.
+    holders: Sequence[Group]
     #: Those to be decided, in the same order; of trees, the gangs that their minimum needs.
     ready: list[Group]
     decider: Decider
@@ -156,14 +158,10 @@ class Pipeline:
         If no group yields, room is made for those that hold some.
         """
         again = post_filter.unsettled(self.ordered, self.verdicts, self.ledger.table)
-        # Whatever their turn: a group that is decided early may take the room that a later one
-        # holds.
-        holders = [group for group in self.ordered if group.holds]
-
         find = partial(
             post_filter.yield_holds,
             self.ordered,
-            holders,
+            self.holders,
             self.verdicts,
             self.ledger,
             self.decider,

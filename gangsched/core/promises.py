@@ -1,8 +1,8 @@
 """Room of a ledger that is promised to others, so that a group may not use it: reservations and
 hold-backs.
 
-Invariant: every question about the room that a group may use on a node is answered here, for both
-kinds. Nominations need no question, because the ledger already subtracts their room
+Invariant: what is promised is only known here; `core.group_rules` derives from it what a group may
+use on a node. Nominations need no question, because the ledger already subtracts their room
 (`Ledger.respect_nominations`).
 """
 

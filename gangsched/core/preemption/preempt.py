@@ -23,17 +23,17 @@ from gangsched.model.preemption import Obstacle, PreemptionInput
 def room_maker_of(
     preempting: PreemptionInput | None,
     decider: Decider,
-    ordered: Sequence[Group],
+    holders: Sequence[Group],
     cache: PodTableCache,
 ) -> RoomMaker:
-    """The preemption of one plan; `ordered` are all of its groups. One that never preempts if
-    preemption is off.
+    """The preemption of one plan; `holders` are its groups that hold room. One that never preempts
+    if preemption is off.
     """
     preemptions = PlanPreemptions.of(preempting, decider.ledger, decider.now_s, decider, cache)
     if preemptions is None:
         return RoomMaker()
 
-    return Preempt(preemptions, decider, ordered)
+    return Preempt(preemptions, decider, holders)
 
 
 class Preempt(RoomMaker):
@@ -43,14 +43,11 @@ class Preempt(RoomMaker):
         self,
         preemptions: PlanPreemptions,
         decider: Decider,
-        ordered: Sequence[Group],
+        holders: Sequence[Group],
     ) -> None:
         self._preemptions = preemptions
         self._decider = decider
-
-        # Whatever their turn: a group that is decided early may take the room that a later one
-        # holds.
-        self._holders = [group for group in ordered if group.holds]
+        self._holders = holders
 
     @property
     def is_full(self) -> bool:
