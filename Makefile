@@ -250,6 +250,10 @@ bench-waiting: install ## Count what an event costs the loop while 10,000 gangs 
 bench-scale: .cache/bench/.installed ## Start on 15,000 nodes and 150,000 pods of a server that only speaks lists and watches
 	@$(BENCH)python -m bench.scale
 
+.PHONY: bench-sizing
+bench-sizing: .cache/bench/.installed ## Memory and CPU of a replica by nodes and pods, as the table in the chart's README
+	@$(BENCH)python -m bench.sizing
+
 bench-wakeup: .cache/bench/.installed control-plane ## Measure from a pod's deletion to the last bind of the gang that waited for its room
 	@$(BENCH)python -m bench.wakeup
 

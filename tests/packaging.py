@@ -9,10 +9,12 @@ its value `settings` is that of `Settings`.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import yaml
 from control_plane.components import KUBECTL
 
 from gangsched.removed import REMOVED, was_removed
@@ -22,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 INSTALL = ROOT / "manifests" / "install.yaml"
 CHART = ROOT / "charts" / "gangsched"
 SCHEMA = CHART / "values.schema.json"
+VALUES = CHART / "values.yaml"
+CHART_README = CHART / "README.md"
 
 COPIES = {
     "crds/scheduling.x-k8s.io_podgroups.yaml": "crds/scheduling.x-k8s.io_podgroups.yaml",
@@ -138,11 +142,60 @@ def values_schema() -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
+# --- the chart's values -------------------------------------------------------------------------
+
+HEAD_OF_VALUES = "| value | default | for |\n|---|---|---|\n"
+LONGEST_DEFAULT = 40
+"""Characters; longer ones are looked up in values.yaml."""
+
+
+def described_values(text: str) -> dict[str, str]:
+    """The path of each value that a comment `# -- …` describes, with the comment."""
+    found: dict[str, str] = {}
+    words: list[str] = []
+    parent = ""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped.startswith("# -- ") or (words and stripped.startswith("# ")):
+            words.append(stripped.removeprefix("# ").removeprefix("-- "))
+            continue
+        key = re.match(r"( *)(\w+):", line)
+        if key and not key[1]:
+            parent = key[2]
+        if key and words:
+            found[f"{parent}.{key[2]}" if key[1] else key[2]] = " ".join(words)
+        words = []
+    return found
+
+
+def values_table() -> str:
+    """The values of the chart as Markdown."""
+    text = VALUES.read_text()
+    values = yaml.safe_load(text)
+    lines = []
+    for path, description in described_values(text).items():
+        default = values
+        for key in path.split("."):
+            default = default[key]
+        shown = json.dumps(default, ensure_ascii=False)
+        cell = f"`{shown}`" if len(shown) <= LONGEST_DEFAULT else "values.yaml"
+        lines.append(f"| `{path}` | {cell} | {description} |\n")
+    return HEAD_OF_VALUES + "".join(lines)
+
+
+def chart_readme() -> str:
+    """The chart's README with the table of its values as they are now."""
+    head = re.escape(HEAD_OF_VALUES)
+    made = values_table()
+    return re.sub(rf"{head}(?:\|.*\n)*", lambda _: made, CHART_README.read_text())
+
+
 def main() -> None:
     """Write what is made."""
     for copy, original in COPIES.items():
         (CHART / copy).write_text((ROOT / original).read_text())
     SCHEMA.write_text(values_schema())
+    CHART_README.write_text(chart_readme())
     INSTALL.write_text(install_yaml())
 
 

@@ -17,7 +17,17 @@ from control_plane.applying import load_yaml
 from gangsched.api import keys
 from gangsched.settings import Settings
 from tests.docs_tables import FILES, ROOT, TABLES, marked, with_tables
-from tests.packaging import CHART, COPIES, INSTALL, SCHEMA, values_schema
+from tests.packaging import (
+    CHART,
+    CHART_README,
+    COPIES,
+    INSTALL,
+    SCHEMA,
+    VALUES,
+    chart_readme,
+    described_values,
+    values_schema,
+)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -130,6 +140,19 @@ def test_no_copy_is_left_over() -> None:
 def test_the_schema_of_the_chart_has_every_setting() -> None:
     """After a change of a setting: run `make packages`."""
     assert SCHEMA.read_text() == values_schema()
+
+
+def test_the_charts_readme_describes_each_value() -> None:
+    """After a change of values.yaml: run `make packages`."""
+    assert CHART_README.read_text() == chart_readme()
+    described = described_values(VALUES.read_text())
+    properties = json.loads(SCHEMA.read_text())["properties"]
+    sections = {path.partition(".")[0] for path in described if "." in path}
+    for name in properties.keys() - sections - {"global"}:
+        assert described[name]
+    for name in sections:
+        for key in properties[name]["properties"]:
+            assert described[f"{name}.{key}"]
 
 
 def sent(folder: Path) -> Iterator[Any]:

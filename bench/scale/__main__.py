@@ -96,16 +96,17 @@ def until_ok(port: int, path: str) -> None:
     raise TimeoutError(f"{path} was not there within {READY_WITHIN_S:g} s")
 
 
-def measure(*, nodes: int, pods: int, seconds: float) -> Result:
-    """One start and what follows it."""
+def measure(*, nodes: int, pods: int, seconds: float, gang_size: int = 0) -> Result:
+    """One start and what follows it. The running pods are gangs of `gang_size`; 0: of another
+    scheduler.
+    """
     api_port, health_port = free_ports(2)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gangsched-scale-")))
         log = folder / "gangsched.log"
-        size = ("--port", str(api_port), "--nodes", str(nodes), "--pods", str(pods))
-        stack.enter_context(
-            running((sys.executable, "-m", "bench.scale.server", *size), folder / "server.log")
-        )
+        size = ("--nodes", str(nodes), "--pods", str(pods), "--gang-size", str(gang_size))
+        server = (sys.executable, "-m", "bench.scale.server", "--port", str(api_port), *size)
+        stack.enter_context(running(server, folder / "server.log"))
         until_ok(api_port, "/version")
         config = folder / "kubeconfig"
         config.write_text(_kubeconfig(api_port))

@@ -64,8 +64,9 @@ def node(index: int, version: int) -> dict[str, Any]:
 def pod(
     name: str, version: int, *, on: str = "", phase: str = "Pending", gang: str = "", size: int = 0
 ) -> dict[str, Any]:
-    """A pod of another scheduler, or a member of a gang of ours."""
-    requests = {"cpu": "1", "memory": "4Gi", **({"nvidia.com/gpu": "1"} if gang else {})}
+    """A pod of another scheduler, or a member of a gang of ours, which has a GPU until it runs."""
+    gpus = {"nvidia.com/gpu": "1"} if gang and not on else {}
+    requests = {"cpu": "1", "memory": "4Gi", **gpus}
     notes = {
         "gang.scheduling.koordinator.sh/name": gang,
         "gang.scheduling.koordinator.sh/min-available": str(size),
@@ -122,10 +123,13 @@ def _metadata(name: str, namespace: str, version: int, labels: dict[str, str]) -
 
 
 class Server:
-    """The cluster of `nodes` and `pods`, and the watches that are open."""
+    """The cluster of `nodes` and `pods`, and the watches that are open. The running pods are gangs
+    of `gang_size`, or of another scheduler if that is 0.
+    """
 
-    def __init__(self, nodes: int, pods: int) -> None:
+    def __init__(self, nodes: int, pods: int, gang_size: int = 0) -> None:
         self._nodes, self._pods = nodes, pods
+        self._gang_size = gang_size
         self._version = 1_000_000
         self._watches: dict[str, set[asyncio.Queue[bytes]]] = {}
         self._made = 0
@@ -163,16 +167,20 @@ class Server:
         size = {"nodes": self._nodes, "pods": self._pods}.get(kind, 0)
         end = min(begin + limit, size)
         if kind == "pods":
-            items = [
-                pod(f"pod-{n}", n + 1, on=f"node-{n % self._nodes:05}", phase="Running")
-                for n in range(begin, end)
-            ]
+            items = [self._running_pod(n) for n in range(begin, end)]
         else:
             items = [node(n, n + 1) for n in range(begin, end)]
         token = {"continue": str(end)} if end < size else {}
         return web.json_response(
             {"metadata": {"resourceVersion": str(self._version), **token}, "items": items}
         )
+
+    def _running_pod(self, number: int) -> dict[str, Any]:
+        """One of the pods that are there from the start."""
+        size = self._gang_size
+        gang = f"gang-{number // size}" if size else ""
+        on = f"node-{number % self._nodes:05}"
+        return pod(f"pod-{number}", number + 1, on=on, phase="Running", gang=gang, size=size)
 
     async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         lines: asyncio.Queue[bytes] = asyncio.Queue()
@@ -236,9 +244,10 @@ class Server:
         self._say("pods", change, pod(f"brief-{number}", self._next(), on=on, phase=phase))
 
 
-async def serve(port: int, nodes: int, pods: int) -> None:
+async def serve(port: int, nodes: int, pods: int, gang_size: int) -> None:
     """Serve on 127.0.0.1 until cancelled."""
-    runner = web.ServerRunner(web.Server(Server(nodes, pods).handle))  # type: ignore[arg-type]
+    server = Server(nodes, pods, gang_size)
+    runner = web.ServerRunner(web.Server(server.handle))  # type: ignore[arg-type]
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     await asyncio.Event().wait()
@@ -248,5 +257,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     for option in ("--port", "--nodes", "--pods"):
         parser.add_argument(option, type=int, required=True)
+    parser.add_argument("--gang-size", type=int, default=0, help="of the running pods; 0: no gangs")
     asked = parser.parse_args()
-    asyncio.run(serve(asked.port, asked.nodes, asked.pods))
+    asyncio.run(serve(asked.port, asked.nodes, asked.pods, asked.gang_size))

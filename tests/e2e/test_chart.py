@@ -91,6 +91,7 @@ def test_the_defaults_are_the_manifests() -> None:
         "lease_namespace": "gangsched-system"
     }
     del manifests[settings]
+    del chart["Job", "gangsched-test"]  # of `helm test`
     assert chart.keys() == manifests.keys()
     for name, body in manifests.items():
         assert chart[name] == body, name
@@ -193,6 +194,45 @@ def test_the_settings_are_those_of_the_daemon(tmp_path: Path) -> None:
         for each in (objects, rendered())
     ]
     assert sums[0] != sums[1]
+
+
+def test_labels_and_annotations_of_the_owner_are_added() -> None:
+    """Common labels are on every object and pod, whatever file it is from, and replace none of the
+    chart's own; the ServiceAccount, and only it, has the annotations.
+    """
+    words = ("--set", "commonLabels.team=ml", "--set", r"commonLabels.app\.kubernetes\.io/name=x")
+    role = ("--set", r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:1")
+    monitoring = ("--set", "monitoring.rules=true", "--set", "monitoring.dashboard=true")
+    plain = rendered(*monitoring)
+    objects = rendered(*words, *role, *monitoring)
+    assert objects.keys() == plain.keys()
+
+    for name, body in objects.items():
+        labels = plain[name]["metadata"]["labels"]
+        assert body["metadata"]["labels"] == labels | {"team": "ml"}, name
+        assert labels.keys() >= OF_HELM, name
+        annotations = body["metadata"].get("annotations", {})
+        assert ("eks.amazonaws.com/role-arn" in annotations) == (name[0] == "ServiceAccount"), name
+
+    for name in (("Deployment", "gangsched"), ("Job", "gangsched-test")):
+        pod = objects[name]["spec"]["template"]["metadata"]
+        assert pod["labels"] == {OF_OURS: name[1], "team": "ml"}
+    selector = objects["Deployment", "gangsched"]["spec"]["selector"]
+    assert selector == {"matchLabels": {OF_OURS: "gangsched"}}
+
+
+def test_helm_test_is_a_gang_of_the_image() -> None:
+    """It asks the first scheduler name that is served, and may run where the replicas may."""
+    words = ("--set", r"settings.scheduler_names=a\, b", "--set", "nodeSelector.pool=system")
+    objects = rendered(*words)
+    job = objects["Job", "gangsched-test"]
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    tested = job["spec"]["template"]["spec"]
+    ours = objects["Deployment", "gangsched"]["spec"]["template"]["spec"]
+    assert (tested["schedulerName"], tested["nodeSelector"]) == ("a", {"pool": "system"})
+    for key in ("affinity", "tolerations", "securityContext", "nodeSelector"):
+        assert tested[key] == ours[key]
+    assert tested["containers"][0]["image"] == ours["containers"][0]["image"]
 
 
 def policy(objects: dict[NAMED, Object], name: str) -> Object:

@@ -9,7 +9,9 @@ repeated until they show it.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+import textwrap
 import time
 import tomllib
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api
 from control_plane.applying import ROOT, load_yaml
+from control_plane.components import HELM
 
 from demo.playground import lines_to_paste, playground
 from tests.e2e.conftest import PODS, delete_all
@@ -158,6 +161,41 @@ def test_doctor_finds_nothing_in_the_playground(place: ControlPlane) -> None:
             )
             time.sleep(0.5)
     assert said.startswith("Nothing is found.")
+
+
+def test_what_the_chart_prints_and_tests_starts(cluster: ControlPlane, tmp_path: Path) -> None:
+    """The commands of NOTES.txt start the first gang, and the pods of `helm test` start as one."""
+    chart = tmp_path / "gangsched"
+    shutil.copytree(ROOT / "charts" / "gangsched", chart)
+    notes = (chart / "templates" / "NOTES.txt").read_text()
+    document = "kind: Notes\nmetadata: {name: notes}\ntext: |\n" + textwrap.indent(notes, "  ")
+    (chart / "templates" / "notes.yaml").write_text(document)
+    rendered = run(cluster, HELM, "template", "gangsched", chart, "--namespace", "default")
+    (text,) = (body["text"] for body in load_yaml(rendered) if body["kind"] == "Notes")
+    assert "\nhelm test gangsched --namespace default\n" in text
+
+    apply, rest = text[text.index("kubectl apply") :].split("\nEOF\n")
+    look, delete = rest.splitlines()
+    type_into(cluster, f"{apply}\nEOF")
+    until_shows(cluster, look, "NAME MIN PHASE REASON BOUND AGE first 2 Running Scheduled 2 …")
+    type_into(cluster, delete)
+
+    (job,) = (body for body in load_yaml(rendered) if body["kind"] == "Job")
+    # kwok ends pods that say when; the image would end at once.
+    job["spec"]["template"]["metadata"]["annotations"]["gangsched.dev/run-seconds"] = "0"
+    api = Api.of(cluster)
+    make.create_all(api, [job])
+    api.close()
+    done = "custom-columns=DONE:.status.succeeded"
+    until_shows(cluster, f"kubectl get job gangsched-test -o {done}", "DONE 2")
+
+
+def until_shows(plane: ControlPlane, command: str, wanted: str) -> None:
+    """Repeat a command until it shows this."""
+    deadline_s = time.monotonic() + WITHIN_S
+    while not shows(output := type_into(plane, command), wanted):
+        assert time.monotonic() < deadline_s, output
+        time.sleep(0.2)
 
 
 def test_the_readme_installs() -> None:

@@ -38,6 +38,8 @@ def test_helm(stage: Stage) -> None:
     with step("helm upgrade --install --wait"):
         helm(stage, *INSTALL, *WAIT)
         stage.until(lambda: len(stage.running("between-")) == 2, "the gang that waited")
+    with step("helm test"):
+        helm(stage, "test", "gangsched", "--namespace", NAMESPACE, "--timeout", "60s")
     with step("helm upgrade with another setting and without the API of gangs"):
         other = ("--set", "settings.log_format=console", "--set", "visibility.enabled=false")
         helm(stage, *INSTALL, *WAIT, *other)
