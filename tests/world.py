@@ -194,6 +194,22 @@ class World:
         self.say(StampsGuarded(guarded_since_s), *self.known())
         self._list_budgets()
 
+    def store_statuses(self) -> World:
+        """The API server stores the statuses of PodGroups that were reported so far, and the watch
+        shows them.
+        """
+        newest: dict[tuple[str, str], SetPodGroupStatus] = {}
+        for report in self.reports:
+            if isinstance(report, SetPodGroupStatus):
+                newest[report.api_group, f"{report.namespace}/{report.name}"] = report
+
+        for key, report in newest.items():
+            if key in self.pod_groups:
+                status = {**self.pod_groups[key].status, **report.status}
+                self.declare(msgspec.structs.replace(self.pod_groups[key], status=status))
+
+        return self
+
     def known(self) -> list[Message]:
         """What the API server lists."""
         lists: list[Message] = []

@@ -20,6 +20,8 @@ GangMetadata: TypeAlias = tuple[tuple[str, str], ...]
 
 X_K8S: Final = "scheduling.x-k8s.io"
 SIGS: Final = "scheduling.sigs.k8s.io"
+STORES_STARTS: Final = frozenset({X_K8S, SIGS})
+"""The API groups whose PodGroups have a status of ours, with room for the last start (I6)."""
 NATIVE: Final = "scheduling.k8s.io"
 COMPOSITE: Final = f"compositepodgroups.{NATIVE}"
 """The second kind of this API group, under a name of its own."""

@@ -89,6 +89,8 @@ class PodGroupStatus(_WrittenModel):
     succeeded: Count | None = None
     failed: Count | None = None
     schedule_start_time: str | None = None
+    #: `starts.start_status`.
+    start: dict[str, object] | None = None
     observed_generation: StrictInt | None = None
     conditions: tuple[Condition, ...] | None = None
 

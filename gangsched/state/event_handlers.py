@@ -14,6 +14,7 @@ from gangsched.api import keys
 from gangsched.api.dialects.leader_worker_set import owner_problem
 from gangsched.api.gang_spec import gang_id, preemption_delay
 from gangsched.api.run_time import run_time
+from gangsched.api.starts import parse_start
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.gang import PLAIN
 from gangsched.model.objects import Namespace, Node, Pod, PodGroup, Service, stand_in
@@ -459,6 +460,9 @@ class EventHandlers:
         record.pod_groups[pod_group.api_group] = pod_group
         if pod_group.api_group == keys.NATIVE:
             self._helped(self._cluster.storage_cache.declare(pod_group.id, pod_group))
+
+        if not record.start.is_recalled and pod_group.api_group in keys.STORES_STARTS:
+            record.start.recall(parse_start(pod_group.status))
 
         if old is None:
             self._touch(self._registry.pod_group_names.add(pod_group.id, pod_group.api_group))

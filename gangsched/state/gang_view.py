@@ -18,7 +18,7 @@ from gangsched.core.messages.failing import UNKNOWN, internal_error
 from gangsched.core.queue_sort import in_member_order
 from gangsched.model.gang import Disruption, Gang, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.objects import JointStart, PermitStamp, Phase, Pod, PodGroup
+from gangsched.model.objects import JointStart, PermitStamp, Pod, PodGroup
 from gangsched.model.reasons import Reason
 from gangsched.state.gangs import WAITING, GangRecord, newest
 from gangsched.state.members import STARTED, Member, State
@@ -48,6 +48,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
     # Here, since a view is built after each change of a member: a roster that missed one would
     # count a replacement as new.
     record.roster.observe(record.members.values())
+    record.start.learn(record.members.values())
     by_state: defaultdict[State, list[Member]] = defaultdict(list)
 
     for member in record.members.values():
@@ -81,7 +82,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         terminating=sum(len(by_state[state]) for state in GOING),
         foreign=tuple(sorted(member.pod.key for member in by_state[State.FOREIGN])),
         # A failed member is no part of what the gang has: its controller makes another one.
-        succeeded=sum(member.pod.phase is Phase.SUCCEEDED for member in by_state[State.ENDED]),
+        succeeded=record.start.succeeded,
         timed_out=tuple(
             sorted(
                 member.pod.key

@@ -14,10 +14,11 @@ from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec, 
 from gangsched.api.problem import Problem
 from gangsched.api.run_time import UNKNOWN, RunTime, enforced, longest, run_time
 from gangsched.model.gang import MatchPolicy, namespace_of
-from gangsched.model.objects import TERMINAL, PermitStamp, Phase, Pod, PodGroup, PromisedRoom, Shape
-from gangsched.state.members import KEEPS_STAMP, STARTED, Member, State
+from gangsched.model.objects import TERMINAL, PermitStamp, Pod, PodGroup, PromisedRoom, Shape
+from gangsched.state.members import STARTED, Member, State
 from gangsched.state.reporting.reported import Reported
 from gangsched.state.roster import Roster
+from gangsched.state.start_memory import StartMemory
 
 WAITING = (State.GATED, State.PENDING, State.HELD, State.KEPT, State.RETRY)
 """The states of members that wait to be placed or bound."""
@@ -45,6 +46,8 @@ class GangRecord:
     members: dict[str, Member] = field(default_factory=dict)
     #: Current and former places of members.
     roster: Roster = field(default_factory=Roster)
+    #: What is remembered of its last start (I6).
+    start: StartMemory = field(default_factory=StartMemory)
     pod_groups: dict[str, PodGroup] = field(default_factory=dict)
     spec: GangSpec | None = None
     #: The input that `spec` was derived from.
@@ -205,34 +208,24 @@ class GangRecord:
         return not self.plain and not (is_once and self.permit is not None)
 
     def continued(self) -> PermitStamp | None:
-        """Stamp of a start whose first members have succeeded and whose controller still creates
-        the others (semantics I6).
+        """Stamp of a start that goes on although none of its members is left: one has succeeded,
+        and its controllers create the others (semantics I6).
 
         The controller's uid distinguishes a Job from another with the same name, whose pods start
         as a whole.
         """
-        # Without a waiting member nothing continues, and the next pod begins a start of its own.
-        waiting = self.of(*WAITING)
-        stamp = newest(self.of(*KEEPS_STAMP)) if waiting else None
-        if stamp is None or (
-            self.spec is not None and self.spec.match_policy is MatchPolicy.ONLY_WAITING
-        ):
+        if self.spec is not None and self.spec.match_policy is MatchPolicy.ONLY_WAITING:
             return None
 
-        kept = self.of(*KEEPS_STAMP)
-        # Of the latest start only: pods of earlier ones may lie around for as long as their Job
-        # keeps them.
-        started = [
-            member
-            for member in kept
-            if member.permit is not None and member.permit.epoch == stamp.epoch
-        ]
-        controllers = {member.pod.controller_uid for member in started} - {""}
+        # If all have failed, the job restarts as a whole.
+        start = self.start
+        if not start.goes_on:
+            return None
 
-        # If all have failed, the job restarts as a whole (I6).
-        goes_on = any(member.pod.phase is Phase.SUCCEEDED for member in started)
-        if goes_on and all(member.pod.controller_uid in controllers for member in waiting):
-            return stamp
+        # Without a waiting member nothing continues, and the next pod begins a start of its own.
+        waiting = self.of(*WAITING)
+        if waiting and all(member.pod.controller_uid in start.controllers for member in waiting):
+            return start.stamp
 
         return None
 
@@ -244,8 +237,7 @@ class GangRecord:
         if not self.plain and self.passed is None:
             return 0
 
-        succeeded = sum(member.pod.phase is Phase.SUCCEEDED for member in self.of(State.ENDED))
-        return len(self.of(*STARTED)) + succeeded
+        return len(self.of(*STARTED)) + self.start.succeeded
 
     @property
     def least(self) -> int:
@@ -285,10 +277,11 @@ class GangRecord:
         # Ended members count here: a number that was used must not be used again, or two starts
         # would look like one.
         before = newest(self.members.values())
+        last = max(self.start.epoch, before.epoch if before is not None else 0)
         spec = self.spec
         least = (spec.first or spec.min_member or 0) if spec is not None else 0
 
-        return PermitStamp(least, before.epoch + 1 if before else 1)
+        return PermitStamp(least, last + 1)
 
     def shape_to_come(self, key: object, make: Callable[[], Shape]) -> Shape:
         """The shape of members to come; the same object while `key` is the same, since shapes are

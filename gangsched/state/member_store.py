@@ -175,13 +175,15 @@ class MemberStore:
         state = SEEN[seen(pod, self._names)]
         self._members[pod.uid] = member = Member(pod, state)
 
-        if state in TAKES_ROOM:
-            member.node = pod.node_name
+        # Also of a pod that has ended: it tells which start it was part of (I6).
+        if state in KEEPS_STAMP:
             member.permit = pod.permitted
-
             # Nobody saw this stamp come with the node: only the admission policy can tell that it
             # is not the owner's.
             member.is_proven = self.stamps.guard(pod)
+
+        if state in TAKES_ROOM:
+            member.node = pod.node_name
             self._cluster.occupy(pod, pod.node_name)
             _count(self._priorities, pod.priority, +1)
         elif state in WAITS:
@@ -360,6 +362,8 @@ class MemberStore:
         if gang is None:
             return
 
+        # Before it is no member any more: nothing else knows how a pod that is gone ended.
+        gang.start.left(member)
         del gang.members[member.pod.uid]
         self._registry.touch(gang.id)
 

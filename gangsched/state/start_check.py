@@ -70,7 +70,7 @@ class StartCheck:
         records = [self._registry.gangs[gang] for gang in gangs_of(root.part)]
 
         # Once a part runs, each of its further members goes wherever it fits.
-        begun = {each.id: _sent_before(each) for each in records}
+        begun = {each.id: int(_has_begun(each)) for each in records}
         able = {each.id: sum(map(self._still_fits, each.of(State.BINDING))) for each in records}
         counts = {each.id: able[each.id] + each.running for each in records}
         left = without_broken(root, counts, begun)
@@ -89,11 +89,14 @@ class StartCheck:
         }
 
 
-def _sent_before(record: GangRecord) -> int:
-    """The number of members of the gang's last start whose bind is known to have succeeded."""
+def _has_begun(record: GangRecord) -> bool:
+    """Whether the bind of a member of the gang's last start is known to have succeeded."""
     permit = record.passed
     if permit is None:
-        return 0
+        return False
 
-    had_node = (member.permit for member in record.of(*LEFT))
-    return sum(stamp is not None and stamp.epoch == permit.epoch for stamp in had_node)
+    # The pods of those members may be gone, and the memory learns of new ones at the next look.
+    had_node = [member.permit for member in record.of(*LEFT)]
+    return record.start.epoch == permit.epoch or any(
+        stamp is not None and stamp.epoch == permit.epoch for stamp in had_node
+    )

@@ -199,6 +199,7 @@ def _whole(
         succeeded=count.succeeded,
         failed=count.failed,
         schedule_start_time=started,
+        start=record.start.to_dict(),
         conditions=conditions,
     ).to_dict()
 

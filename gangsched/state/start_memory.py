@@ -1,0 +1,214 @@
+"""The memory of a gang's last start: its number, the controllers of its members, and what became of
+members whose pods are gone (semantics I6).
+
+Invariant: the memory only grows until another start of the gang begins. It is fed from stamps of
+pods that exist, from members that leave, and once from the stored status of the PodGroup, in any
+order. A stamp or a status that a user forges affects only the user's own gang: nothing here gives a
+gang precedence over others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gangsched.api.starts import start_status
+from gangsched.model.objects import PermitStamp, Phase
+from gangsched.model.start import GoneMembers, StoredStart
+from gangsched.state.members import STARTED, Member, State
+
+HAD_NODE = frozenset({State.BOUND, State.TERMINATING, State.ENDED})
+"""The states of members that are known to have had a node: a refused bind starts nothing."""
+
+
+class StartMemory:
+    """What is remembered of the last start of one gang.
+
+    Members that another scheduler bound have no stamp: they are counted like members of the last
+    start, and do not tell whether it goes on.
+    """
+
+    __slots__ = (
+        "_failed",
+        "_going",
+        "_here",
+        "_left",
+        "_replaced",
+        "_stored",
+        "_succeeded",
+        "_unstamped",
+        "controllers",
+        "is_recalled",
+        "stamp",
+    )
+
+    def __init__(self) -> None:
+        #: The stamp of the start, without the room that it promised; None before the first start.
+        self.stamp: PermitStamp | None = None
+        #: The uids of the controllers that had a member in it.
+        self.controllers: frozenset[str] = frozenset()
+        #: The stored status was read: it is read once, since later ones are our own writes.
+        self.is_recalled = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self.controllers = frozenset()
+        #: What an earlier process stored.
+        self._stored = StoredStart()
+        #: By uid, the members of the start that exist, and those that were asked to go.
+        self._here: set[str] = set()
+        self._going: set[str] = set()
+        #: By uid, the members that have succeeded or failed, whether or not their pods exist.
+        self._succeeded: set[str] = set()
+        self._failed: set[str] = set()
+        self._unstamped: set[str] = set()
+        #: Members that left before they ended, and members that came in the place of one that went.
+        self._left = 0
+        self._replaced = 0
+
+    @property
+    def epoch(self) -> int:
+        """The number of the start; 0 before the first one."""
+        return self.stamp.epoch if self.stamp is not None else 0
+
+    @property
+    def succeeded(self) -> int:
+        """Members that have succeeded, pods that are gone among them.
+
+        After a restart it is at least the stored number: of pods that succeeded and went while no
+        gangsched ran, nothing is known.
+        """
+        known = self._stored.gone.succeeded + len(self._succeeded)
+        return max(known, self._stored.succeeded)
+
+    @property
+    def failed(self) -> int:
+        """Members that have failed, replaced ones and pods that are gone among them."""
+        known = self._stored.gone.failed + len(self._failed)
+        return max(known, self._stored.failed)
+
+    @property
+    def deleted(self) -> int:
+        """Members that went, or were asked to go, before they ended, and were not replaced."""
+        return max(0, self._left + len(self._going) - self._replaced)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a member with the stamp of the start has succeeded, so that its controllers may
+        still create the others.
+        """
+        if self.stamp is None:
+            return False
+
+        stored = max(self._stored.gone.succeeded, self._stored.succeeded)
+        return stored > 0 or not self._succeeded <= self._unstamped
+
+    def learn(self, members: Iterable[Member]) -> None:
+        """Update the memory from the members that exist."""
+        had_node = [member for member in members if member.state in HAD_NODE]
+        for member in had_node:
+            if member.permit is not None and member.permit.epoch > self.epoch:
+                self._begin(member.permit, had_node)
+
+        # After a restart nobody has come in the place of another: who was first is not known.
+        if not self._here:
+            for member in had_node:
+                self._enter(member, is_new=False)
+
+        for member in had_node:
+            self._note(member)
+
+    def left(self, member: Member) -> None:
+        """Record that a member's pod is gone, or is of another gang now."""
+        uid = member.pod.uid
+        self._note(member)
+        if uid not in self._here:
+            return
+
+        self._here.discard(uid)
+        self._going.discard(uid)
+        if uid not in self._succeeded and uid not in self._failed:
+            self._left += 1
+
+    def recall(self, stored: StoredStart | None) -> None:
+        """Add what the PodGroup's status has of the start, if it has any."""
+        self.is_recalled = True
+        if stored is None or stored.epoch < self.epoch:
+            return
+
+        if stored.epoch > self.epoch:
+            self._forget()
+            self.stamp = PermitStamp(stored.min_member, stored.epoch)
+
+        self.controllers |= frozenset(stored.controllers)
+        self._stored = stored
+        self._left += stored.gone.deleted
+
+    def to_dict(self) -> dict[str, object] | None:
+        """`status.start` of the PodGroup, from which another process recalls the start; None before
+        the first start.
+        """
+        if self.stamp is None:
+            return None
+
+        gone = self._stored.gone
+        start = StoredStart(
+            epoch=self.epoch,
+            min_member=self.stamp.min_member,
+            controllers=tuple(sorted(self.controllers)),
+            gone=GoneMembers(
+                succeeded=gone.succeeded + len(self._succeeded - self._here),
+                failed=gone.failed + len(self._failed - self._here),
+                deleted=max(0, self._left - self._replaced),
+            ),
+        )
+        return start_status(start)
+
+    def _begin(self, stamp: PermitStamp, members: Iterable[Member]) -> None:
+        """Another start of the gang has begun.
+
+        Runs that share a gang may overlap: the controllers of members that live on are remembered.
+        """
+        self._forget()
+        self.stamp = stamp._replace(room=None)
+        self.controllers = frozenset(
+            member.pod.controller_uid
+            for member in members
+            if member.state in STARTED and member.permit is not None
+        ) - {""}
+
+    def _note(self, member: Member) -> None:
+        """Record a member of the start, and how it ended."""
+        if not self._is_of_it(member):
+            return
+
+        self._enter(member)
+        uid = member.pod.uid
+        if member.state is State.TERMINATING:
+            self._going.add(uid)
+        elif member.state is State.ENDED and member.pod.phase is Phase.SUCCEEDED:
+            self._succeeded.add(uid)
+            self._going.discard(uid)
+        elif member.state is State.ENDED and uid not in self._failed:
+            # A pod that was asked to go ends as Failed, too, and its controller counts no failure.
+            ended = self._going if member.pod.deleting else self._failed
+            ended.add(uid)
+
+    def _enter(self, member: Member, *, is_new: bool = True) -> None:
+        """Record a member of the start that was not known as one."""
+        pod = member.pod
+        if pod.uid in self._here or not self._is_of_it(member):
+            return
+
+        if is_new and self.deleted:
+            self._replaced += 1
+
+        self._here.add(pod.uid)
+        if member.permit is None:
+            self._unstamped.add(pod.uid)
+        elif pod.controller_uid:
+            self.controllers |= {pod.controller_uid}
+
+    def _is_of_it(self, member: Member) -> bool:
+        """Whether a member had a node in this start, as far as stamps tell."""
+        is_of_another = member.permit is not None and member.permit.epoch != self.epoch
+        return member.state in HAD_NODE and not is_of_another
