@@ -7,8 +7,8 @@ round never waits for a pod that does not exist yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import inf
 
@@ -18,10 +18,11 @@ from gangsched.core import preferences, score
 from gangsched.core.filter import cause, narrow, serial
 from gangsched.core.filter.inter_pod_affinity import room_for_followers
 from gangsched.core.filter.volumes.dynamic_resources import places_left, room_for_sharers
+from gangsched.core.homes import has_room, is_inside, scopes_from_home
 from gangsched.core.messages import placing
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
-from gangsched.core.scope import EVERYWHERE
+from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.scopes import usable
 from gangsched.core.search.domains import pinned
 from gangsched.core.search.find import STEPS, Found, find, find_slices, reserved
@@ -97,6 +98,36 @@ class Trial:
         self.failed.extend(failed)
 
         return failed
+
+    def attempt_closer(
+        self,
+        gang_id: str,
+        run: Sequence[Pod],
+        group: Group,
+        ledger: Ledger,
+    ) -> Sequence[Pod]:
+        """Place as many of a run of identical members as fit into a scope after which a wider one
+        is tried; return the others, which have no refusal yet.
+        """
+        ledger.work.charge(10)
+        progress = ledger.progress
+        found = progress.again(run, ledger) if progress is not None else []
+        if len(found) < len(run):
+            found += place_run(run[len(found) :], group, ledger)
+
+        self.placed.setdefault(gang_id, []).extend(found)
+        self.attempted += len(found)
+
+        return run[len(found) :]
+
+    def tell_outside(self, home: Scope, uids: Set[str], ledger: Ledger) -> None:
+        """Note on the placements of these members which of them are outside of their home."""
+        # By node, since an earlier plan may have chosen it.
+        for placements in self.placed.values():
+            for number, placement in enumerate(placements):
+                pod = placement.pod
+                if pod.uid in uids and not is_inside(placement.node, pod.shape, home, ledger):
+                    placements[number] = replace(placement, outside=home.name)
 
 
 def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, Round]:
@@ -192,33 +223,71 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
 def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
     """Place pods that may start alone, one by one; each pod that does not fit gets its own refusal
     (P3).
+
+    Those of a gang that runs are tried at its home first (L3).
     """
     trial = Trial()
-    apart = [gang for gang in group.gangs if gang.constraints.slices or gang.promised]
-    of_apart = {pod.uid for gang in apart for pod in (*gang.retry, *gang.pending)}
+    waiting = {pod.uid for pod in pods} if len(group.gangs) > 1 else frozenset[str]()
+    outermost = pinned(group, ledger) or EVERYWHERE
 
-    with ledger.within(pinned(group, ledger) or EVERYWHERE):
+    with ledger.within(outermost):
         if ledger.progress is not None:
             ledger.progress.resume(pods, ledger)
 
-        for run in _runs(
-            [pod for pod in pods if pod.uid not in of_apart] if apart else pods,
-            ledger,
-        ):
-            trial.attempt("", run, group, ledger)
+        for gang in group.gangs:
+            own = pods
+            if len(group.gangs) > 1:
+                own = [pod for pod in (*gang.retry, *gang.pending) if pod.uid in waiting]
 
-        waiting = {pod.uid for pod in pods} if apart else frozenset[str]()
-        for gang in apart:
-            own = [pod for pod in (*gang.retry, *gang.pending) if pod.uid in waiting]
             with own_room(gang, ledger):
                 if gang.constraints.slices:
                     _join(gang, own, "", trial, group, ledger)
-                    continue
-
-                for run in _runs(own, ledger):
-                    trial.attempt("", run, group, ledger)
+                else:
+                    _place_near_home(gang, own, outermost, trial, group, ledger)
 
     return trial
+
+
+def _place_near_home(
+    gang: Gang,
+    pods: Sequence[Pod],
+    outermost: Scope,
+    trial: Trial,
+    group: Group,
+    ledger: Ledger,
+) -> None:
+    """Place members of a gang one by one: at its home, then wider and wider (L3)."""
+    *closer, last = scopes_from_home(gang, pods, outermost, ledger)
+    waiting = list(pods)
+
+    for scope in closer:
+        with ledger.within(scope):
+            waiting = _placed_in(scope, waiting, trial, group, ledger)
+
+    with ledger.within(last):
+        for run in _runs(waiting, ledger):
+            trial.attempt("", run, group, ledger)
+
+    if closer:
+        trial.tell_outside(closer[0], {pod.uid for pod in pods}, ledger)
+
+
+def _placed_in(
+    scope: Scope,
+    pods: Sequence[Pod],
+    trial: Trial,
+    group: Group,
+    ledger: Ledger,
+) -> list[Pod]:
+    """Place as many of the pods as fit into a scope that is not the last one; return the others."""
+    others: list[Pod] = []
+    for run in _runs(pods, ledger):
+        if has_room(run[0].shape, scope, ledger):
+            others += trial.attempt_closer("", run, group, ledger)
+        else:
+            others += run
+
+    return others
 
 
 def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:

@@ -70,6 +70,8 @@ class Placement:
     pod: Pod
     node: str
     claims: tuple[Selection, ...] = ()
+    #: The home of its gang, which had no room, so that the node is outside of it (L3).
+    outside: str = ""
 
 
 @dataclass(frozen=True, slots=True)

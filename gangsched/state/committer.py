@@ -264,6 +264,7 @@ class Committer:
 
     def _place(self, member: Member, placement: Placement, change: Change) -> None:
         """Give a member its room, unless it has it already."""
+        member.outside = placement.outside
         self.members.change(member, change, node=placement.node, selections=placement.claims)
 
     def _mark_timed_out(self, group: GroupRecord) -> Iterator[MarkTimedOut]:

@@ -555,6 +555,9 @@ class EventHandlers:
         if isinstance(outcome, Bound):
             self._queue.succeeded(group_id)
             text = f"Successfully assigned {pod.key} to {outcome.node}"
+            if member.outside:
+                text += f", outside {member.outside}, which had no room"
+
             return (RecordEvent(pod_ref(pod), EventReason.SCHEDULED, text, action="Binding"),)
 
         if gang is None or member.state is before:

@@ -236,6 +236,8 @@ class Member(msgspec.Struct, eq=False, gc=False):
     #: The stamp is no text of the pod's owner: we wrote it, a Binding carried it, or a policy
     #: guards it (B4).
     is_proven: bool = False
+    #: The home of its gang, if its node was chosen outside of it (L3).
+    outside: str = ""
 
 
 def seen(pod: Pod, names: Set[str]) -> Change:

@@ -7,6 +7,7 @@ from tests.mutants import (  # noqa: F401
     planted_bulkhead,
     planted_devices,
     planted_gangs,
+    planted_healing,
     planted_histories,
     planted_members_to_come,
     planted_plans,

@@ -103,7 +103,7 @@ def _levels(group: Group, present: Demand) -> Iterator[Domains]:
         product = product if any(map(ledger.accelerated, shapes)) else ()
         sets = [(*keys, *more) for keys in known for more in dict.fromkeys((product, ()))]
     else:
-        wanted = () if any(map(_prefers_spreading, shapes)) else ledger.policy.topology_keys
+        wanted = () if any(map(prefers_spreading, shapes)) else ledger.policy.topology_keys
         known = [_apart(key, ledger) for key in wanted if table.label_column(key).values]
         sets = [*((*keys, *product) for keys in known), product, *known]
 
@@ -180,7 +180,7 @@ def _on_one_node(present: Demand) -> bool:
     )
 
 
-def _prefers_spreading(shape: Shape) -> bool:
+def prefers_spreading(shape: Shape) -> bool:
     """Whether pods of `shape` prefer nodes away from some others."""
     return bool(
         shape.constraints.soft_spread

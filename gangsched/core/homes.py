@@ -1,0 +1,169 @@
+"""Homes: the part of the cluster in which a started gang lives, and where its waiting members are
+tried one after the other (semantics L3).
+
+Invariant: nothing is stored: a home follows from the nodes of bound members. Levels and domains are
+looked up once a node table and label, and a scope is made once a plan and domain, so that gangs of
+one domain share what a plan finds out about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gangsched.core.reserve import Ledger
+from gangsched.core.scope import Scope
+from gangsched.core.search.preferred import prefers_spreading
+from gangsched.core.topology import TopologyLevel, climb, level, told_apart
+from gangsched.model.gang import Gang
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.snapshot import Bools, Ints
+
+
+def scopes_from_home(
+    gang: Gang,
+    pods: Sequence[Pod],
+    outermost: Scope,
+    ledger: Ledger,
+) -> list[Scope]:
+    """Where waiting `pods` of a gang are tried: at its home, then one level up at a time, and last
+    in `outermost`, the required domain or everywhere.
+
+    A level at which bound members are in several domains is skipped, and so is one that is no finer
+    than `outermost`. Slices are not asked: each has its home in the domain that it requires.
+    """
+    if not gang.nodes or gang.constraints.slices:
+        return [outermost]
+    if _is_spread(gang, pods):
+        return [outermost]
+
+    found: list[Scope] = []
+    nodes = _nodes_of(gang, ledger)
+
+    for each in _levels(gang, ledger):
+        domain = _shared(each, nodes)
+        if domain is None:
+            continue
+
+        scope = _scope_of(each, domain, outermost, ledger)
+        if not _is_all_of(scope, outermost):
+            found.append(scope)
+
+    found.append(outermost)
+    return found
+
+
+def has_room(shape: Shape, scope: Scope, ledger: Ledger) -> bool:
+    """Whether a node of the scope has free room for a pod of `shape`; its filters are not asked."""
+    room = ledger.room(shape)
+    inside = _inside(shape, scope, ledger)
+    if inside is not None:
+        room = room[inside]
+
+    return bool(room.any())
+
+
+def is_inside(
+    node: str,
+    shape: Shape,
+    scope: Scope,
+    ledger: Ledger,
+) -> bool:
+    """Whether pods of `shape` may use the node in this scope."""
+    inside = _inside(shape, scope, ledger)
+    if inside is None:
+        return True
+
+    number = ledger.table.index[node]
+    return bool(inside[number])
+
+
+def _inside(shape: Shape, scope: Scope, ledger: Ledger) -> Bools | None:
+    accelerated = ledger.accelerated(shape)
+    return scope.of(accelerated=accelerated)
+
+
+def _is_spread(gang: Gang, pods: Sequence[Pod]) -> bool:
+    """Whether the pods would rather be away from each other, and no level is stated against
+    that.
+    """
+    if gang.constraints.preferred:
+        return False
+
+    shapes = {pod.shape for pod in pods}
+    return any(map(prefers_spreading, shapes))
+
+
+def _nodes_of(gang: Gang, ledger: Ledger) -> Ints:
+    """Indices of the nodes of bound members; a node that is gone counts no more."""
+    index = ledger.table.index
+    known = [index[name] for name in gang.nodes if name in index]
+    return np.array(known, dtype=np.int64)
+
+
+def _levels(gang: Gang, ledger: Ledger) -> list[TopologyLevel]:
+    """The known levels, the closest first; one that the gang states, if the setting lacks it."""
+    table = ledger.table
+    labels = known = ledger.policy.topology_keys
+    stated = gang.constraints.preferred
+
+    if stated and stated not in known:
+        labels = climb(stated, known, table)
+
+    found = []
+    for label in labels:
+        if table.label_column(label).values:
+            keys = told_apart(label, known, table)
+            found.append(level(keys, table))
+
+    return found
+
+
+def _shared(of: TopologyLevel, nodes: Ints) -> int | None:
+    """The domain in which all of these nodes are; None if they are in several, or one in none."""
+    domains = of.codes[nodes]
+    if not domains.size:
+        return None
+
+    first = int(domains[0])
+    if first < 0 or (domains != first).any():
+        return None
+
+    return first
+
+
+def _scope_of(
+    of: TopologyLevel,
+    domain: int,
+    outermost: Scope,
+    ledger: Ledger,
+) -> Scope:
+    """The part of `outermost` in a domain."""
+
+    def make() -> Scope:
+        name = of.name(domain)
+        inside = of.mask(domain)
+        scope = outermost.narrowed(inside, name)
+        return replace(scope, name=name)
+
+    key = ("home", of.keys, domain, outermost)
+    return ledger.recall(key, make, lasting=True)
+
+
+def _is_all_of(scope: Scope, outermost: Scope) -> bool:
+    """Whether the scope excludes no node of `outermost`."""
+    if not _is_all(scope.accelerated, outermost.accelerated):
+        return False
+
+    return _is_all(scope.others, outermost.others)
+
+
+def _is_all(inside: Bools | None, outside: Bools | None) -> bool:
+    if inside is None:
+        return True
+    if outside is None:
+        return bool(inside.all())
+
+    return bool(np.array_equal(inside, outside))
