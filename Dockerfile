@@ -13,13 +13,15 @@ ENV UV_PROJECT_ENVIRONMENT=/opt/gangsched \
     UV_LINK_MODE=copy \
     UV_NO_CACHE=1
 WORKDIR /src
-# Dependencies first, so that an edit of the source does not fetch them again. The development group's path dependency
-# (hack/control-plane) is not looked at: --frozen trusts the lock and --no-dev leaves the group out.
+# Dependencies first, so that an edit of the source does not fetch them again. Packages of the workspace that the image
+# leaves out are not looked at: --frozen trusts the lock and --no-dev leaves the development group out.
 COPY pyproject.toml uv.lock ./
-RUN uv sync --frozen --no-dev --extra uvloop --no-install-project
+COPY packages/kubernetes-cel/pyproject.toml packages/kubernetes-cel/
+RUN uv sync --frozen --no-dev --extra scheduler --extra uvloop --no-install-workspace
 COPY README.md LICENSE ./
+COPY packages/kubernetes-cel packages/kubernetes-cel
 COPY gangsched gangsched
-RUN uv sync --frozen --no-dev --extra uvloop --no-editable
+RUN uv sync --frozen --no-dev --extra scheduler --extra uvloop --no-editable
 # What is never loaded: more than half of the environment's size. What is left must start.
 COPY hack/image/trim.py ./
 RUN python trim.py /opt/gangsched && /opt/gangsched/bin/gangsched version

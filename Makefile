@@ -31,11 +31,13 @@ $(UV):
 	@hack/ensure-python.sh $(PYTHON)
 	@$(PYTHON) -m venv .cache/uv && .cache/uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
 
-.venv/.installed: uv.lock pyproject.toml hack/control-plane/pyproject.toml | $(UV)
+PROJECTS := pyproject.toml hack/control-plane/pyproject.toml packages/kubectl-gangsched/pyproject.toml packages/kubernetes-cel/pyproject.toml
+
+.venv/.installed: uv.lock $(PROJECTS) | $(UV)
 	@UV_PROJECT_ENVIRONMENT=.venv $(UV) sync --quiet --locked --python $(PYTHON)
 	@touch $@
 
-.cache/bench/.installed: uv.lock pyproject.toml hack/control-plane/pyproject.toml | $(UV)
+.cache/bench/.installed: uv.lock $(PROJECTS) | $(UV)
 	@UV_PROJECT_ENVIRONMENT=.cache/bench $(UV) sync --quiet --locked --group bench --python $(BENCH_PYTHON)
 	@touch $@
 
@@ -79,7 +81,7 @@ unit: install ## Run the tests that need no control plane; less than a minute on
 	@export PYTHONDONTWRITEBYTECODE=; status=0; \
 	$(RUN)pytest -q $(STATE_TESTS) & state=$$!; \
 	$(RUN)pytest -q $(CORE_TESTS) & core=$$!; \
-	$(RUN)pytest -q -m 'not e2e and not real_node and not histories' $(patsubst %,--ignore %,$(STATE_TESTS) $(CORE_TESTS) tests/sim) tests || \
+	$(RUN)pytest -q -m 'not e2e and not real_node and not histories' $(patsubst %,--ignore %,$(STATE_TESTS) $(CORE_TESTS) tests/sim) tests packages || \
 		status=$$?; \
 	wait $$state || status=$$?; wait $$core || status=$$?; exit $$status
 
@@ -124,7 +126,7 @@ conformance: install control-plane ## Kubernetes' own specs of scheduling, with 
 	@$(RUN)python -m tests.conformance $(if $(SIDE),--side '$(SIDE)') $(if $(FOCUS),--focus '$(FOCUS)') $(if $(TABLE),--table)
 
 e2e: install control-plane prometheus ## Run the tests on a real etcd and kube-apiserver
-	@$(RUN)pytest -q -m e2e
+	@$(RUN)pytest -q -m e2e --numprocesses 2 --dist loadfile
 
 DEVICE_CRASHES := tests/e2e/test_device_crash.py tests/e2e/test_device_pools.py tests/e2e/test_group_claims.py
 
@@ -347,7 +349,7 @@ bench-fgd: install ## The packing experiment of FGD (ATC'23) on the trace in OPE
 
 sbom: $(UV) ## Write what is in the image as CycloneDX 1.5; SBOM=dist/gangsched.cdx.json
 	@mkdir -p '$(dir $(SBOM))'
-	@$(UV) export --quiet --frozen --no-dev --extra uvloop --format cyclonedx1.5 --output-file '$(SBOM)' \
+	@$(UV) export --quiet --frozen --no-dev --extra scheduler --extra uvloop --format cyclonedx1.5 --output-file '$(SBOM)' \
 		--no-emit-package pygments --no-emit-package markdown-it-py --no-emit-package mdurl >/dev/null
 
 audit: $(UV) ## Look the dependencies of the image up among known vulnerabilities (asks pypi.org)
@@ -376,8 +378,8 @@ release-files: install ## Write install.yaml and the chart for IMAGE=repository@
 release-notes: install ## Print the section of the changelog for TAG=vX.Y.Z
 	@$(RUN)python -m tests.release notes '$(TAG)'
 
-release-packages: $(UV) ## Write wheel and sdist into dist
-	@$(UV) build --quiet --out-dir dist
+release-packages: $(UV) ## Write wheels and sdists of gangsched, its plugin and kubernetes-cel into dist
+	@for package in gangsched kubectl-gangsched kubernetes-cel; do $(UV) build --quiet --package $$package --out-dir dist; done
 
 release: install $(UV) ## Write wheel, sdist, image, chart, install.yaml, SBOM and checksums into dist, and install from each; as root
 	@$(PYTHON) hack/control-plane/build.py etcd kube-apiserver kube-scheduler kube-controller-manager kwok kubectl helm

@@ -297,7 +297,7 @@ def _leadership(
 
 def _keep(settings: Settings, fault: InternalFault, known: Sequence[Message]) -> None:
     """Keep a file about an internal error. Raises OSError."""
-    from gangsched.kubectl.snapshot import kept  # not before one happens
+    from gangsched.snapshots import kept  # not before one happens
 
     assert settings.state_dir is not None
     moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

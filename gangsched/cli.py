@@ -20,7 +20,7 @@ import typer
 
 from gangsched import __version__
 from gangsched.configuration import load
-from gangsched.console import CANNOT, CommandLine, ended
+from gangsched.console import CANNOT, CommandLine, ended, lacks_scheduler
 from gangsched.options import ConfigFormat, effective, with_settings
 from gangsched.settings import SettingsError
 
@@ -185,6 +185,9 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 def _explained(error: Exception) -> tuple[str, int]:
+    if lacks := lacks_scheduler(error, "gangsched[scheduler]"):
+        return lacks, CANNOT
+
     mend = _mendable(error)
     if mend is not None:
         return str(mend), CANNOT

@@ -25,6 +25,11 @@ INTERRUPTED = 130
 
 UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
+SCHEDULER_LIBRARIES = frozenset(
+    {"aiohttp", "kopf", "kubernetes_asyncio", "numpy", "prometheus_client", "structlog"}
+)
+"""What the extra `scheduler` of gangsched installs, by the name that is imported."""
+
 Explain = Callable[[Exception], tuple[str, int] | None]
 """Maps an exception to (sentence, exit code), "" for one that is told already; None for an
 exception of others.
@@ -56,6 +61,18 @@ def ended(name: str, work: Callable[[], int], explain: Explain) -> int:
             say(f"{name}: {text}")
 
     return code
+
+
+def lacks_scheduler(error: Exception, extra: str) -> str | None:
+    """What to install where the scheduler's libraries are missing; None for any other error."""
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+
+    library = (error.name or "").partition(".")[0]
+    if library not in SCHEDULER_LIBRARIES:
+        return None
+
+    return f"This command runs the scheduler, whose libraries are not installed: install {extra}."
 
 
 def say(sentence: str) -> None:

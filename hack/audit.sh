@@ -8,7 +8,7 @@ uv=$1
 pip_audit=2.10.1
 locked=$(mktemp) found=$(mktemp)
 trap 'rm -f "$locked" "$found"' EXIT
-"$uv" export --quiet --frozen --no-dev --extra uvloop --no-emit-project --output-file "$locked" >/dev/null
+"$uv" export --quiet --frozen --no-dev --extra scheduler --extra uvloop --no-emit-workspace --output-file "$locked" >/dev/null
 if "$uv" tool run --quiet --from "pip-audit==$pip_audit" pip-audit --strict --disable-pip --require-hashes \
   --progress-spinner off --timeout 15 --requirement "$locked" >"$found" 2>&1; then
   cat "$found"

@@ -21,6 +21,12 @@ from rich.table import Table
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gangsched"
+PACKAGES = (
+    PACKAGE,
+    ROOT / "packages" / "kubernetes-cel" / "kubernetes_cel",
+    ROOT / "packages" / "kubectl-gangsched" / "kubectl_gangsched",
+)
+"""All code that is installed; a file is named below the folder of its package."""
 COUNTED = frozenset({tokenize.NAME, tokenize.OP, tokenize.NUMBER})
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -129,8 +135,10 @@ def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 
 
 def packages() -> Iterator[tuple[str, list[Path]]]:
-    """The whole package first, then each folder of it, with their files."""
-    yield "gangsched", sorted(PACKAGE.rglob("*.py"))
+    """Each package, and each folder of gangsched, with their files."""
+    for package in PACKAGES:
+        yield package.name, sorted(package.rglob("*.py"))
+
     for folder in sorted(PACKAGE.iterdir()):
         files = sorted(folder.rglob("*.py"))
         if folder.is_dir() and files:

@@ -41,13 +41,18 @@ UV = ROOT / ".cache" / "uv" / "bin" / "uv"
 SUMS = "SHA256SUMS"
 WHEEL = f"gangsched-{__version__}-py3-none-any.whl"
 SDIST = f"gangsched-{__version__}.tar.gz"
+PLUGIN_WHEEL = f"kubectl_gangsched-{__version__}-py3-none-any.whl"
+PLUGIN_SDIST = f"kubectl_gangsched-{__version__}.tar.gz"
+CEL_WHEEL = f"kubernetes_cel-{__version__}-py3-none-any.whl"
+CEL_SDIST = f"kubernetes_cel-{__version__}.tar.gz"
 ARCHIVE = f"gangsched-{__version__}.image.tar"
 CHART_ARCHIVE = f"gangsched-{__version__}.tgz"
 SBOM = "gangsched.cdx.json"
 INSTALL = "install.yaml"
 PLUGIN_ARCHIVE = f"kubectl-gangsched-{__version__}.tar.gz"
 KREW = "krew.yaml"
-PARTS = (WHEEL, SDIST, ARCHIVE, CHART_ARCHIVE, SBOM, INSTALL, PLUGIN_ARCHIVE, KREW)
+PACKAGES = (WHEEL, SDIST, PLUGIN_WHEEL, PLUGIN_SDIST, CEL_WHEEL, CEL_SDIST)
+PARTS = (*PACKAGES, ARCHIVE, CHART_ARCHIVE, SBOM, INSTALL, PLUGIN_ARCHIVE, KREW)
 
 
 def say(text: str) -> None:
@@ -79,8 +84,10 @@ def build_all(folder: Path) -> None:
     """Write everything into an empty folder. Raises ReleaseError."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    say("wheel and sdist")
-    run(UV, "build", "--quiet", "--out-dir", folder)  # the wheel is built from the sdist
+    say("wheels and sdists")
+    for project in ("gangsched", "kubectl-gangsched", "kubernetes-cel"):
+        # Each wheel is built from its sdist.
+        run(UV, "build", "--quiet", "--package", project, "--out-dir", folder)
     (folder / ".gitignore").unlink(missing_ok=True)
     say("image")
     digest = build_image(folder / ARCHIVE)
@@ -127,7 +134,12 @@ def check_all(folder: Path) -> None:
     check_image(folder)
     check_sbom(folder)
     for name in (WHEEL, SDIST):
-        check_package(folder / name)
+        check_package(folder, f"gangsched[scheduler] @ {(folder / name).as_uri()}", "gangsched")
+
+    for name in (PLUGIN_WHEEL, PLUGIN_SDIST):
+        check_package(
+            folder, f"kubectl-gangsched @ {(folder / name).as_uri()}", "kubectl-gangsched"
+        )
     check_installation(folder)
 
 
@@ -180,20 +192,23 @@ def check_sbom(folder: Path) -> None:
         raise ReleaseError(f"{SBOM} lacks {', '.join(sorted(asked - named))}.")
 
 
-def check_package(package: Path) -> None:
-    """Install a wheel or sdist alone into an environment of its own, and run its commands."""
-    say(f"installing {package.name}")
+def check_package(folder: Path, requirement: str, command: str) -> None:
+    """Install a wheel or sdist into an environment of its own, with the packages beside it, and run
+    its command.
+    """
+    say(f"installing {requirement.rpartition('/')[2]}")
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary) / "venv"
         venv.create(place)
         python = place / "bin" / "python"
-        run(UV, "pip", "install", "--quiet", "--python", python, package)
-        for command in ("gangsched", "kubectl-gangsched"):
-            said = run(place / "bin" / command, "version", cwd=Path(temporary))
-            if __version__ not in said:
-                raise ReleaseError(
-                    f"{command} of {package.name} prints {said.strip()!r}, not {__version__}."
-                )
+        found = ("--quiet", "--find-links", folder, "--python", python)
+        run(UV, "pip", "install", *found, requirement)
+
+        said = run(place / "bin" / command, "version", cwd=Path(temporary))
+        if __version__ not in said:
+            raise ReleaseError(
+                f"{command} of {requirement} prints {said.strip()!r}, not {__version__}."
+            )
 
 
 def check_installation(folder: Path) -> None:

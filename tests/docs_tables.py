@@ -27,9 +27,9 @@ from gangsched.kube.lease.candidate import Timing
 from gangsched.kube.lease.leadership import lead_by_lease
 from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
-from gangsched.kubectl.outputs import schema
 from gangsched.options import written
 from gangsched.settings import LIVE, Settings
+from kubectl_gangsched.outputs import schema
 from tests.properties.sized_objects import RESOURCES, places
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,7 +15,8 @@ from typing import Final
 from typer.main import get_command
 
 from gangsched.cli import cli
-from gangsched.kubectl.main import cli as kubectl
+from kubectl_gangsched.main import cli as kubectl
+from tests.density import PACKAGES
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "gangsched"
@@ -44,7 +45,7 @@ def documents() -> Iterator[tuple[str, str]]:
 
 def docstrings() -> Iterator[tuple[str, str]]:
     """Those of modules, public classes and public functions."""
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted(path for package in PACKAGES for path in package.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node)

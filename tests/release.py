@@ -45,10 +45,28 @@ def versions() -> dict[str, str]:
     (image,) = kustomization["images"]
     return {
         "gangsched/__init__.py": __version__,
+        **_of_projects(),
         "charts/gangsched/Chart.yaml (version)": chart["version"],
         "charts/gangsched/Chart.yaml (appVersion)": chart["appVersion"],
         "manifests/kustomization.yaml": image["newTag"],
     }
+
+
+def _of_projects() -> dict[str, str]:
+    """The versions of the packages beside gangsched, and those that one asks of another."""
+    stated = {}
+    for path in (ROOT / "pyproject.toml", *sorted(ROOT.glob("packages/*/pyproject.toml"))):
+        project = tomllib.loads(path.read_text())["project"]
+        file = str(path.relative_to(ROOT))
+        if "version" in project:
+            stated[file] = project["version"]
+
+        for dependency in project["dependencies"]:
+            name, _, version = dependency.partition("==")
+            if version:
+                stated[f"{file} ({name})"] = version
+
+    return stated
 
 
 def check(tag: str, *, changelog: str) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gangsched"
+CEL = ROOT / "packages" / "kubernetes-cel" / "kubernetes_cel"
+PLUGIN = ROOT / "packages" / "kubectl-gangsched" / "kubectl_gangsched"
 LONGEST_FILE = 700
 STILL_LONG = {"gangsched/core/trees.py": 760, "gangsched/state/groups.py": 820}
 """Files that became longer than that when they were reformatted: how long each may be at most."""
@@ -26,7 +28,7 @@ LEAST_COMMENTED = 0.038
 """Share of the package's lines, without blank ones, that have a comment."""
 SOURCES = [
     path
-    for folder in ("gangsched", "tests", "bench", "demo", "hack")
+    for folder in ("gangsched", "packages", "tests", "bench", "demo", "hack")
     for path in sorted((ROOT / folder).rglob("*.py"))
     if "__pycache__" not in path.parts
 ]
@@ -112,8 +114,8 @@ PLANTS = (
     ("telemetry/logs.py", "from gangsched.kube.http import faults", "gangsched.kube.http.faults"),
     ("app.py", "import gangsched.cli", "gangsched.cli"),
     ("daemon.py", "import gangsched.app", "gangsched.app"),
-    ("daemon.py", "from gangsched.kubectl import session", "gangsched.kubectl.session"),
-    ("kubectl/why.py", "from gangsched import daemon", "gangsched.daemon"),
+    ("daemon.py", "from gangsched.snapshots import kept", "gangsched.snapshots.kept"),
+    ("daemon.py", "from kubectl_gangsched import session", "kubectl_gangsched.session"),
     ("kube/read/informers.py", "import gangsched.daemon", "gangsched.daemon"),
     ("helpers.py", '"""A module without a layer."""', ""),
 )
@@ -124,7 +126,10 @@ def test_each_forbidden_import_breaks_a_contract(tmp_path: Path) -> None:
     """The check names each kind of import that the architecture rules out, and a module without a
     layer.
     """
-    shutil.copytree(PACKAGE, tmp_path / "gangsched", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in (PACKAGE, CEL, PLUGIN):
+        shutil.copytree(
+            package, tmp_path / package.name, ignore=shutil.ignore_patterns("__pycache__")
+        )
     shutil.copy(ROOT / ".importlinter", tmp_path)
     sound = lint_imports(tmp_path)
     assert sound.returncode == 0, (
@@ -184,21 +189,26 @@ NAMED_OTHERWISE = {
 
 
 def test_every_unit_test_stands_where_its_module_stands() -> None:
-    """tests/unit/<package>/test_<module>.py tests gangsched/<package>/<module>.py; bench and
-    control_plane likewise.
+    """tests/unit/<package>/test_<module>.py tests gangsched/<package>/<module>.py; bench,
+    control_plane and what is in packages/ likewise.
     """
-    homes = (PACKAGE, ROOT, ROOT / "hack" / "control-plane")
-    unit = ROOT / "tests" / "unit"
-    tests = {path.relative_to(unit) for path in unit.rglob("test_*.py")}
+    homes = {
+        ROOT / "tests" / "unit": (PACKAGE, ROOT, ROOT / "hack" / "control-plane"),
+        CEL.parent / "tests": (CEL,),
+        PLUGIN.parent / "tests": (PLUGIN,),
+    }
     homeless = {
-        str(test)
-        for test in tests
-        if not any(
-            (home / test.parent / f"{test.stem.removeprefix('test_')}.py").is_file()
-            for home in homes
-        )
+        str(test.relative_to(folder))
+        for folder, packages in homes.items()
+        for test in folder.rglob("test_*.py")
+        if not any(_tested_by(test.relative_to(folder), package) for package in packages)
     }
     assert homeless == NAMED_OTHERWISE
+
+
+def _tested_by(test: Path, package: Path) -> bool:
+    """Whether the package has the module that the path of a test names."""
+    return (package / test.parent / f"{test.stem.removeprefix('test_')}.py").is_file()
 
 
 def test_what_tries_less_in_the_gate_is_part_of_make_properties() -> None:
@@ -217,7 +227,12 @@ def test_every_folder_with_code_is_a_package() -> None:
     """import-linter sees packages only: a folder without `__init__.py` would escape
     the contracts.
     """
-    folders = {path.parent for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts}
+    folders = {
+        path.parent
+        for package in (PACKAGE, CEL, PLUGIN)
+        for path in package.rglob("*.py")
+        if "__pycache__" not in path.parts
+    }
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
 
 
@@ -305,7 +320,9 @@ def test_the_picture_names_every_file() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     picture = page.split("```\ngangsched/\n")[1].split("```")[0]
     named = set(re.findall(r"\b(\w+\.py)\b", picture))
-    modules = {path.name for path in PACKAGE.rglob("*.py")} - {"__init__.py"}
+    modules = {
+        path.name for package in (PACKAGE, CEL, PLUGIN) for path in package.rglob("*.py")
+    } - {"__init__.py"}
     assert modules - named == set()
     assert named - modules == {path.name for path in (ROOT / "tests").glob("*.py")} & named
 

@@ -15,9 +15,9 @@ import yaml
 from typer.testing import CliRunner
 
 from gangsched import __version__
-from gangsched.kubectl.main import cli
-from gangsched.kubectl.session import GANGS
-from tests.unit.kubectl.fake_api import FakeApi, forbidden, listed, node, pod, pod_group, served
+from kubectl_gangsched.main import cli
+from kubectl_gangsched.session import GANGS
+from tests.fake_api import FakeApi, forbidden, listed, node, pod, pod_group, served
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "kubectl.md"
 LACKS = (

@@ -44,7 +44,8 @@ FOR_USERS = IN_THE_PACKAGE | {
 TRACKED = subprocess.run(
     ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
 ).stdout.splitlines()
-PACKAGE = [name for name in TRACKED if name.startswith("gangsched/") and name.endswith(".py")]
+CODE = re.compile(r"(gangsched|packages/[\w-]+/\w+_\w+)/.*\.py")
+PACKAGE = [name for name in TRACKED if CODE.fullmatch(name)]
 PAGES = [
     name
     for name in (*TRACKED, "--help")

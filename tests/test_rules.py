@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.density import PACKAGES
 from tests.rules import cited, table, unproven
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +48,7 @@ def test_the_package_cites_rules_that_exist() -> None:
         rule for page in pages for rule in re.findall(r"\*\*([A-Z]\d{1,2})\.", page.read_text())
     }
     assert {"Q1", "V28", "A5"} <= rules
-    sources = {path: path.read_text() for path in (ROOT / "gangsched").rglob("*.py")}
+    sources = {path: path.read_text() for package in PACKAGES for path in package.rglob("*.py")}
     named = {
         (str(path.relative_to(ROOT)), rule)
         for path, text in sources.items()

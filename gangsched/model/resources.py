@@ -1,5 +1,4 @@
-"""Exact amounts of resources: the Kubernetes quantity grammar, resource vectors, and what a pod
-requests.
+"""Exact amounts of resources: resource vectors, and what a pod requests.
 
 Invariant: an amount is a Python int, never a float: milli-CPU for `cpu`, base units (bytes, counts)
 for all other resources. A fraction of a unit is rounded away from zero, as in the API server's
@@ -9,10 +8,17 @@ compare equal. This module does *not* compare requests with nodes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
+
+from kubernetes_cel.amounts import (
+    BINARY_FACTOR,
+    DECIMAL_EXPONENT,
+    NANOS,
+    QuantityError,
+    parse_quantity,
+)
 
 ResourceVector: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -22,10 +28,6 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
 HUGEPAGES_PREFIX: Final = "hugepages-"
 
-QUANTITY_LIMIT: Final = 2**63 - 1
-"""Quantities saturate here, as in Kubernetes."""
-NANOS: Final = 10**9
-"""Billionths in one unit: the finest fraction of a quantity."""
 AMOUNT_LIMIT: Final = 2**48
 """Entries of a vector saturate here (256 TiB): 32,767 nodes that offer as much still sum up within
 int64.
@@ -82,107 +84,10 @@ _ACCELERATOR_PREFIXES: Final = (
     "furiosa.ai/",
 )
 
-_NUMBER: Final = re.compile(
-    r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]+))?"
-)
-_DECIMAL_EXPONENT: Final = {
-    "n": -9,
-    "u": -6,
-    "m": -3,
-    "k": 3,
-    "M": 6,
-    "G": 9,
-    "T": 12,
-    "P": 15,
-    "E": 18,
-}
-_BINARY_FACTOR: Final = {
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-    "Ti": 2**40,
-    "Pi": 2**50,
-    "Ei": 2**60,
-}
-_LONGEST_QUANTITY: Final = 256
-# 10**40 saturates in every unit, and 10**-40 of the largest unit rounds up to one
-_BEYOND_ANY_LIMIT: Final = 40
-
-
-class QuantityError(ValueError):
-    """A text is not a Kubernetes quantity; `str()` is one sentence."""
-
 
 def is_accelerator(name: str) -> bool:
     """Whether `name` is a GPU, a slice of one, a TPU or an NPU."""
     return "/" in name and (name in _ACCELERATOR_NAMES or name.startswith(_ACCELERATOR_PREFIXES))
-
-
-def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
-    """The amount that `text` denotes, in units or (`milli`) thousandths; fractions are rounded away
-    from zero.
-
-    The grammar includes negative quantities, which callers replace by 0. Raises `QuantityError` for
-    any other text.
-    """
-    if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise QuantityError(f"{_shown(text)} is not a quantity.")
-
-    if isinstance(text, int):
-        text = max(-QUANTITY_LIMIT, min(text, QUANTITY_LIMIT))
-
-    if isinstance(text, str) and len(text) > _LONGEST_QUANTITY:
-        raise QuantityError(f"{_shown(text)} is not a quantity.")
-
-    # Texts, not numbers, key the cache: 1 and 1.0 would otherwise share an entry.
-    return _parse(text if isinstance(text, str) else repr(text), 3 if milli else 0)
-
-
-def parse_nanos(text: str) -> int:
-    """The amount that `text` denotes, in billionths, the smallest fraction of a quantity. Raises
-    `QuantityError`.
-    """
-    return _parse(text, 9)
-
-
-@lru_cache(maxsize=16_384)
-def _parse(text: str, decimals: int) -> int:
-    # The common case without a regular expression; with 15 digits and three or nine decimals no
-    # limit is near.
-    if text.isascii() and text.isdigit() and len(text) <= 15:
-        return int(text) * int(10**decimals)
-
-    text = text.strip()
-    match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_QUANTITY else None
-    if match is None:
-        raise QuantityError(f'{_shown(text)} is not a quantity (examples: "500m", "2", "16Gi").')
-
-    sign, whole, fraction, bare_fraction, suffix, exponent_text = match.groups()
-    fraction = fraction or bare_fraction or ""
-    exponent = int(exponent_text) if exponent_text else _DECIMAL_EXPONENT.get(suffix or "", 0)
-    amount = _scaled(
-        int((whole or "") + fraction),
-        factor=_BINARY_FACTOR.get(suffix or "", 1),
-        exponent=exponent - len(fraction) + decimals,
-        limit=QUANTITY_LIMIT * (NANOS if decimals == 9 else 1),
-    )
-
-    return -amount if sign == "-" else amount
-
-
-def _scaled(digits: int, *, factor: int, exponent: int, limit: int) -> int:
-    """`digits * factor * 10**exponent` rounded up and capped, without computing huge powers."""
-    # Before the exponents, as 0e99 is zero and must not saturate.
-    if digits == 0:
-        return 0
-    if exponent >= _BEYOND_ANY_LIMIT:
-        return limit
-    if exponent >= 0:
-        return min(digits * factor * int(10**exponent), limit)
-    if exponent < -_LONGEST_QUANTITY - _BEYOND_ANY_LIMIT:
-        return 1
-
-    return min(-(-digits * factor // int(10**-exponent)), limit)
 
 
 def parse_resources(raw: Mapping[str, object] | None) -> ResourceVector:
@@ -315,12 +220,12 @@ def format_quantity(name: str, amount: int) -> str:
     if amount:
         candidates += [
             f"{amount // factor}{unit}"
-            for unit, factor in _BINARY_FACTOR.items()
+            for unit, factor in BINARY_FACTOR.items()
             if amount % factor == 0
         ]
         candidates += [
             f"{amount // 10**exponent}{unit}"
-            for unit, exponent in _DECIMAL_EXPONENT.items()
+            for unit, exponent in DECIMAL_EXPONENT.items()
             if exponent > 0 and amount % 10**exponent == 0
         ]
 
@@ -334,8 +239,3 @@ def format_nanos(amount: int) -> str:
             return f"{amount // factor}{unit}"
 
     return f"{amount}n"
-
-
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'

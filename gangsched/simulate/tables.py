@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gangsched.model.resources import QuantityError, ResourceVector, parse_resources
+from gangsched.model.resources import ResourceVector, parse_resources
+from kubernetes_cel.amounts import QuantityError
 
 
 class InputError(Exception):

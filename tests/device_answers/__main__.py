@@ -10,7 +10,10 @@ import json
 from tests.device_answers import allocations, selectors
 from tests.device_answers.module import ROOT
 
-UNIT = ROOT / "tests/unit/core/devices"
+KEPT = (
+    "packages/kubernetes-cel/tests/kube_answers.jsonl",
+    "tests/unit/core/devices/kube_allocations.jsonl",
+)
 
 
 def main() -> int:
@@ -31,12 +34,9 @@ def main() -> int:
     counts, cases, more = allocations.compared(asked.seed, asked.number)
     print(f"{len(cases)} allocations: {dict(counts)}; {len(more)} differ", *more[:20], sep="\n")
     if asked.write:
-        for path, kept in (
-            ("cel/kube_answers.jsonl", rows[::40]),
-            ("kube_allocations.jsonl", cases[::40]),
-        ):
+        for path, kept in zip(KEPT, (rows[::40], cases[::40]), strict=True):
             lines = (json.dumps(row, separators=(",", ":")) + "\n" for row in kept)
-            (UNIT / path).write_text("".join(lines), encoding="utf-8")
+            (ROOT / path).write_text("".join(lines), encoding="utf-8")
     return 1 if differences or more else 0
 
 

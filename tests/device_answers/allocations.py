@@ -8,7 +8,6 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from gangsched.core.devices.cel.selectors import SelectorAnswers
 from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
 from gangsched.core.devices.held import Held, Use
 from gangsched.core.devices.pools import SliceIndex
@@ -17,7 +16,8 @@ from gangsched.core.devices.search import DeviceSearch, SearchEnded
 from gangsched.core.devices.states import States
 from gangsched.kube.read.devices import decode_device_claim, decode_device_class, decode_slice
 from gangsched.model.objects import Node
-from gangsched.model.resources import parse_nanos
+from kubernetes_cel.amounts import parse_nanos
+from kubernetes_cel.selectors import SelectorAnswers
 from tests.device_answers.module import answers
 
 Json = dict[str, Any]

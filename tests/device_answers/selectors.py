@@ -12,11 +12,12 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from gangsched.core.devices.cel.faults import SelectorError, UnknownToSelectors
-from gangsched.core.devices.cel.programs import Program
+from kubernetes_cel.devices import device_variable
+from kubernetes_cel.faults import SelectorError, UnknownToSelectors
+from kubernetes_cel.programs import Program
 from tests.device_answers.module import answers
-from tests.unit.core.devices.cel.given import DRIVER, seen
 
+DRIVER = "gpu.x"
 GRAMMAR = {
     "D": (
         """device.attributes["gpu.x"].{n} device.attributes["gpu.x"].{n} device.attributes["other.y"].{n}
@@ -149,7 +150,7 @@ def compared(seed: int, number: int) -> tuple[Counter[str], list[list[Any]], lis
         expected: bool | str = "error" if "error" in answer else answer["matches"]
         got: bool | str
         try:
-            got = Program(source).matches(seen(each))
+            got = Program(source).matches(device_variable(each, DRIVER))
         except UnknownToSelectors as unknown:
             counts[f"unknown: {unknown}"] += 1
             continue

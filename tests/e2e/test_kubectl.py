@@ -25,8 +25,8 @@ from control_plane.following import Following
 from control_plane.ports import free_ports
 from typer.testing import CliRunner
 
-from gangsched.kubectl.connection import FLAGS, LEFT_OUT
-from gangsched.kubectl.main import cli
+from kubectl_gangsched.connection import FLAGS, LEFT_OUT
+from kubectl_gangsched.main import cli
 from tests.e2e.kube_parts import ROOT
 from tests.e2e.visibility.conftest import API_SERVICE, await_available, serving
 

@@ -17,6 +17,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 Make = Callable[[Any], Any]
+OURS = ("gangsched.", "kubectl_gangsched.", "kubernetes_cel.")
 MUTANTS: list[Mutant] = []
 """All planted bugs, in the order in which their modules are imported."""
 
@@ -25,9 +26,9 @@ MUTANTS: list[Mutant] = []
 class Mutant:
     """One planted bug.
 
-    `target` is "module:function", "module:Class.method" or "module:CONSTANT" below `gangsched`.
-    `make` takes what is there and returns what is put there. In `tests`, a path below the folder of
-    tests, some test must fail then.
+    `target` is "module:function", "module:Class.method" or "module:CONSTANT" below `gangsched`, or
+    of another package of ours. `make` takes what is there and returns what is put there. In
+    `tests`, a path from the folder of tests on, some test must fail then.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Mutant:
         """
         module, _, path = self.target.partition(":")
         *owners, name = path.split(".")
-        owner: Any = importlib.import_module(f"gangsched.{module}")
+        owner: Any = importlib.import_module(_module_name(module))
         for each in owners:
             owner = getattr(owner, each)
         inspect.getattr_static(owner, name)
@@ -62,9 +63,17 @@ class Mutant:
             found, (int, float, str)
         ):
             return
-        for module in [each for key, each in sys.modules.items() if key.startswith("gangsched.")]:
+        for module in [each for key, each in sys.modules.items() if key.startswith(OURS)]:
             for key in [key for key, value in vars(module).items() if value is found]:
                 setattr(module, key, planted)
+
+
+def _module_name(module: str) -> str:
+    """The full name of a target's module."""
+    if module.startswith(OURS):
+        return module
+
+    return f"gangsched.{module}"
 
 
 def bug(rule: str, target: str, tests: str) -> Callable[[Make], Make]:

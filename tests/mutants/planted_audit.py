@@ -9,7 +9,8 @@ from gangsched.telemetry.history import Happening
 from tests.mutants.mutant import bug
 
 AUDIT, HISTORY = "unit/telemetry/test_audit.py", "unit/telemetry/test_history.py"
-MAP, DOCTOR = "unit/kubectl/test_gpu_map.py", "unit/kubectl/doctor/test_command.py"
+PLUGIN = "../packages/kubectl-gangsched/tests"
+MAP, DOCTOR = f"{PLUGIN}/test_gpu_map.py", f"{PLUGIN}/doctor/test_command.py"
 
 
 @bug("E2", "telemetry.audit:Audit.ordered", AUDIT)
@@ -34,11 +35,11 @@ def each_refused_bind_is_a_line(_: Any) -> Any:
     return frozenset()
 
 
-@bug("E2", "kubectl.gpu_map:unready_nodes", MAP)
+@bug("E2", "kubectl_gangsched.gpu_map:unready_nodes", MAP)
 def a_node_that_is_not_ready_is_free(_: Any) -> Any:
     return lambda page: {}
 
 
-@bug("E2", "kubectl.doctor.leader:_is_stale", DOCTOR)
+@bug("E2", "kubectl_gangsched.doctor.leader:_is_stale", DOCTOR)
 def a_lease_that_nobody_renews_is_led(_: Any) -> Any:
     return lambda lease: False

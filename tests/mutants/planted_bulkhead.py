@@ -89,7 +89,7 @@ def one_namespace_takes_all_attempts(_: Any) -> Any:
     return 10**9
 
 
-@bug("I10", "kubectl.snapshot.kept:_reduced", WALL)
+@bug("I10", "snapshots.kept:_reduced", WALL)
 def a_kept_file_has_everything(_: Any) -> Any:
     return lambda item, named: item
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from gangsched.core.devices.cel.faults import SelectorError
 from gangsched.core.devices.search import Status
 from gangsched.core.filter.volumes.claim_devices import WantedDevices
+from kubernetes_cel.faults import SelectorError
 from tests.mutants.mutant import bug, swapped
 
-PROGRAMS = "unit/core/devices/cel/test_programs.py"
-PATTERNS = "unit/core/devices/cel/test_patterns.py"
-ANSWERS = "unit/core/devices/cel/test_selectors.py"
+PROGRAMS = "../packages/kubernetes-cel/tests/test_programs.py"
+PATTERNS = "../packages/kubernetes-cel/tests/test_patterns.py"
+ANSWERS = "../packages/kubernetes-cel/tests/test_selectors.py"
 ROOM = "unit/core/devices/test_device_room.py"
 SEARCH = "unit/core/devices/test_search.py"
-CEL = "core.devices.cel"
+CEL = "kubernetes_cel"
 
 
 @bug("B7", "core.pre_filter:_claims_full", "properties/test_half_starts.py")

@@ -38,7 +38,7 @@ from gangsched.core.devices.pools import Pool, SliceIndex
 from gangsched.kube.read.devices import decode_slice
 from gangsched.model.devices import ResourceSlice
 from gangsched.model.objects import Node
-from gangsched.model.resources import parse_nanos
+from kubernetes_cel.amounts import parse_nanos
 from tests.device_answers.allocations import ZONE
 from tests.device_answers.allocations import Case as Drawn
 from tests.parity.device_figures import Figures

@@ -14,7 +14,7 @@ READING = "from gangsched.app import run_daemon"
 DECIDING = "from gangsched.daemon import Daemon"
 NEVER = (
     "cryptography",  # certificates of the gangs API, which is off by default
-    "gangsched.kubectl",
+    "kubectl_gangsched",
     "gangsched.simulate",
     "gangsched.visibility",
     "kopf",  # once what was waiting at the start is bound

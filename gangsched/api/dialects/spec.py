@@ -17,7 +17,8 @@ from pydantic.alias_generators import to_camel
 from gangsched.api.problem import quoted
 from gangsched.api.values import INT32_MAX
 from gangsched.model.objects import PodGroup
-from gangsched.model.resources import QuantityError, from_dict, parse_resources
+from gangsched.model.resources import from_dict, parse_resources
+from kubernetes_cel.amounts import QuantityError
 
 PROBLEMS_TOLD: Final = 20
 KEY_SHOWN: Final = 320

@@ -11,7 +11,7 @@ from typing import Final
 
 from gangsched.core.devices.device_faults import DeviceFault
 from gangsched.model.devices import Capacity, Device, DeviceRequest, RequestPolicy
-from gangsched.model.resources import NANOS
+from kubernetes_cel.amounts import NANOS
 
 _LARGEST: Final = 2**63 - 1
 _MILLI: Final = NANOS // 1000

@@ -15,7 +15,6 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from gangsched.core.devices.cel.selectors import SelectorAnswers
 from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
 from gangsched.core.devices.device_room import DeviceRooms
 from gangsched.core.devices.extended import served_by
@@ -46,6 +45,7 @@ from gangsched.model.devices import (
 )
 from gangsched.model.objects import NodeSelectorTerm
 from gangsched.model.snapshot import Bools, Ints, NodeTable
+from kubernetes_cel.selectors import SelectorAnswers
 
 UNKNOWN: Final = -1
 """In a column: the node has not been searched."""

@@ -11,13 +11,13 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from gangsched.core.devices.cel.selectors import SelectorAnswers
 from gangsched.core.devices.device_faults import DeviceFault
 from gangsched.core.devices.pools import Pool, PoolDevice
 from gangsched.core.devices.questions import Questions
 from gangsched.core.devices.views import ClaimPlace, merged
 from gangsched.model.devices import ALL, DeviceClaim, DeviceClass
 from gangsched.model.snapshot import Bools, Ints, NodeTable
+from kubernetes_cel.selectors import SelectorAnswers
 
 EVERY_NODE: Final = ""
 """In place of a node: devices that several nodes reach."""

@@ -14,9 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
-from gangsched.core.devices.cel.faults import SelectorError
-from gangsched.core.devices.cel.operators import DomainMap
-from gangsched.core.devices.cel.versions import Quantity, version
 from gangsched.core.node_terms import any_term_met
 from gangsched.model.devices import (
     Attribute,
@@ -28,6 +25,9 @@ from gangsched.model.devices import (
     ResourceSlice,
 )
 from gangsched.model.objects import Node, Taint, Toleration
+from kubernetes_cel.devices import by_domain
+from kubernetes_cel.faults import SelectorError
+from kubernetes_cel.versions import Quantity, version
 
 PoolId: TypeAlias = tuple[str, str]
 # Large enough to never limit anything, small enough that sums over nodes stay far below 2^63.
@@ -70,8 +70,8 @@ class PoolDevice:
         return {
             "driver": driver,
             "allowMultipleAllocations": device.shared,
-            "attributes": _by_domain(driver, attributes),
-            "capacity": _by_domain(driver, capacity),
+            "attributes": by_domain(attributes, driver),
+            "capacity": by_domain(capacity, driver),
         }
 
 
@@ -482,15 +482,6 @@ def prevents(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
         )
         for toleration in tolerations
     )
-
-
-def _by_domain(driver: str, values: Mapping[str, Any]) -> DomainMap:
-    found = DomainMap()
-    for name, value in values.items():
-        domain, _, key = name.rpartition("/")
-        found.setdefault(domain or driver, {})[key] = value
-
-    return found
 
 
 def _value(attribute: Attribute) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangsched.core.devices.capacities import has_left, taken_amounts
-from gangsched.core.devices.cel.selectors import SelectorAnswers
 from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
 from gangsched.core.devices.pools import Pool, PoolDevice
 from gangsched.model.devices import (
@@ -17,6 +16,7 @@ from gangsched.model.devices import (
     DeviceId,
     DeviceRequest,
 )
+from kubernetes_cel.selectors import SelectorAnswers
 
 
 @dataclass(slots=True, eq=False)

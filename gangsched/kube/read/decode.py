@@ -64,7 +64,8 @@ from gangsched.model.objects import (
     Shape,
     stand_in,
 )
-from gangsched.model.resources import PODS, QuantityError, parse_resources
+from gangsched.model.resources import PODS, parse_resources
+from kubernetes_cel.amounts import QuantityError
 
 MIRROR = "kubernetes.io/config.mirror"
 NEVER = "Never"

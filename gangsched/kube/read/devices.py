@@ -30,7 +30,7 @@ from gangsched.model.devices import (
     ResourceSlice,
 )
 from gangsched.model.objects import Taint, Toleration
-from gangsched.model.resources import QuantityError, parse_nanos
+from kubernetes_cel.amounts import QuantityError, parse_nanos
 
 Wired: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from gangsched.kube.read.wire import Amounts, Container, PodSpec
 from gangsched.model.bounds import MANY, at_most
 from gangsched.model.devices import CLASS_PREFIX
 from gangsched.model.objects import ExtendedResource
-from gangsched.model.resources import parse_quantity
+from kubernetes_cel.amounts import parse_quantity
 
 
 def extended_names(spec: PodSpec) -> tuple[str, ...]:

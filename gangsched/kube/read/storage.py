@@ -23,8 +23,8 @@ from gangsched.kube.read.storage_wire import (
 from gangsched.kube.read.wire import Amounts, Identified, Meta, NodeSelector
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NOTHING
-from gangsched.model.resources import QuantityError, parse_quantity
 from gangsched.model.storage import Claim, ClaimRef, CsiNode, ResourceClaim, StorageClass, Volume
+from kubernetes_cel.amounts import QuantityError, parse_quantity
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Without it controller-manager never deallocates a claim whose consumers are gone."""

@@ -10,18 +10,16 @@ from hypothesis import strategies as st
 
 from gangsched.model.resources import (
     AMOUNT_LIMIT,
-    QUANTITY_LIMIT,
-    QuantityError,
     ResourceVector,
     add,
     format_quantity,
     from_dict,
     is_accelerator,
-    parse_quantity,
     parse_resources,
     pod_requests,
     to_dict,
 )
+from kubernetes_cel.amounts import QUANTITY_LIMIT, QuantityError, parse_quantity
 
 FACTORS = {
     "n": Fraction(1, 10**9),

@@ -16,8 +16,6 @@ from msgspec import structs
 
 from gangsched.api import keys
 from gangsched.core import cycle
-from gangsched.kubectl.snapshot import file, kept
-from gangsched.kubectl.snapshot.replay import ReplayedVerdict, decide
 from gangsched.model.devices import (
     DeviceClaim,
     DeviceClass,
@@ -31,6 +29,8 @@ from gangsched.model.protocol import Replaced
 from gangsched.model.reservation import ReservationLimits
 from gangsched.model.storage import ResourceClaim
 from gangsched.settings import Settings
+from gangsched.snapshots import file, kept
+from gangsched.snapshots.playing import ReplayedVerdict, decide
 from gangsched.state.bulkhead import LONGEST_PAUSE_S, LONGEST_RETRY_S
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry

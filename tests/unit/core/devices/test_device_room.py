@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from gangsched.core.devices.cel.selectors import SelectorAnswers
 from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
 from gangsched.core.devices.device_room import DeviceRooms
 from gangsched.core.devices.held import Held, Use
@@ -30,6 +29,7 @@ from gangsched.model.devices import (
     ResourceSlice,
 )
 from gangsched.model.objects import Node
+from kubernetes_cel.selectors import SelectorAnswers
 from tests.sizes import of_size
 
 MEMORY, SHARE = 80, 30

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gangsched.core.devices.cel.selectors import SelectorAnswers
 from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
 from gangsched.core.devices.held import Held, Use
 from gangsched.core.devices.pools import SliceIndex
@@ -28,6 +27,7 @@ from gangsched.model.devices import (
     ResourceSlice,
 )
 from gangsched.model.objects import Node, Taint
+from kubernetes_cel.selectors import SelectorAnswers
 from tests.device_answers.allocations import Case
 
 KUBE_ALLOCATIONS = Path(__file__).with_name("kube_allocations.jsonl")

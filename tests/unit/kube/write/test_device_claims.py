@@ -19,8 +19,8 @@ from gangsched.kube.write.device_claims import ClaimWriteRefused, DeviceClaimWri
 from gangsched.model.devices import DeviceAllocation, DeviceResult
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm
-from gangsched.model.resources import NANOS, parse_nanos
 from gangsched.model.storage import GroupConsumer, Selection
+from kubernetes_cel.amounts import NANOS, parse_nanos
 from tests.unit.kube.fakes import FakeTime
 
 PATH = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c"

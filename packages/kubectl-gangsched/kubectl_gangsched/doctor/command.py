@@ -1,0 +1,172 @@
+"""`doctor`: runs the checks and reports findings and skipped checks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from gangsched import __version__
+from gangsched.api.keys import SIGS, VOLCANO, X_K8S
+from gangsched.console import DONE
+from gangsched.kube.http.blocking import BlockingClient
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.objects import Pod
+from gangsched.model.text import counted
+from kubectl_gangsched.doctor import leader, rights, services
+from kubectl_gangsched.doctor import pods as of_pods
+from kubectl_gangsched.doctor.finding import Finding
+from kubectl_gangsched.from_pods import pods_at
+from kubectl_gangsched.outputs import DoctorOutput, PrintedFinding
+from kubectl_gangsched.session import FOUND, Session, lacking
+from kubectl_gangsched.terminal import Cell, Line, Output, facts, write, write_value
+
+FACTS = {
+    "API server": "apiServer",
+    "kubectl gangsched": "kubectlGangsched",
+    "Scheduler": "scheduler",
+    "Scheduler names": "schedulerNames",
+    "Leader": "leader",
+}
+"""Titles of facts, and their names in JSON."""
+
+
+@dataclass(slots=True)
+class Report:
+    """Findings of the checks. `unchecked` maps each skipped check to the reason, `facts` each title
+    to a value.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    unchecked: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+
+    def look(self, what: str, check: Callable[[], Iterable[Finding]]) -> None:
+        """Run a check and add its findings; if a permission is missing, the check counts as
+        skipped.
+        """
+        try:
+            self.findings += check()
+        except ApiFault as fault:
+            if fault.status not in {FORBIDDEN, NOT_FOUND}:
+                raise
+
+            self.unchecked[what] = lacking(fault) if fault.status == FORBIDDEN else str(fault)
+
+
+def doctor(session: Session, system: str, account: str, output: Output) -> int:
+    """Run all checks that permissions allow; return the exit code. Raises Fault."""
+    report = examine(session.client, system, account)
+    if output is not Output.TEXT:
+        findings = [PrintedFinding(**finding._asdict()) for finding in report.findings]
+        facts_of = {FACTS[title]: value for title, value in report.facts.items()}
+        write_value(
+            DoctorOutput(facts=facts_of, findings=findings, not_checked=report.unchecked),
+            output,
+        )
+    else:
+        write(_told(report))
+
+    return FOUND if report.findings else DONE
+
+
+def examine(client: BlockingClient, system: str, account: str) -> Report:
+    """Run all checks. Raises Fault if the API server does not answer or rejects the credentials."""
+    report = Report()
+    version = client.get("/version")
+    report.facts["API server"] = str(version.get("gitVersion"))
+    report.facts["kubectl gangsched"] = __version__
+
+    # The defaults, for a user who may not read the Deployment.
+    ours = {"gangsched"}
+    policies = [GpuPolicy()]
+    elected = [("gangsched", False)]
+
+    def scheduler() -> tuple[Finding, ...]:
+        found = services.scheduler(client)
+        if found.where:
+            report.facts["Scheduler"] = (
+                f"{', '.join(found.where)} ({', '.join(filter(None, found.versions)) or 'no tag'})"
+            )
+            report.facts["Scheduler names"] = ", ".join(found.names)
+
+        ours.update(found.names)
+        policies.append(found.policy)
+        elected.append(found.lease)
+
+        return found.findings
+
+    report.look("the scheduler's Deployment", scheduler)
+    lease_name, is_expected = elected[-1]
+    report.look(
+        "the Lease",
+        lambda: leader.unled(client, system, lease_name, is_expected=is_expected),
+    )
+    report.look("Events of all namespaces", lambda: leader.rivals(client))
+    serving: list[str] = []
+
+    def definitions() -> Iterator[Finding]:
+        serving.extend(services.serving_gangs(client))
+        return services.definitions(serving)
+
+    report.look("definitions of PodGroups", definitions)
+    report.look("the scheduler's rights", lambda: rights.lacking(client, system, account, serving))
+    report.look("owners of definitions", lambda: services.without_status(client, serving))
+    report.look("APIServices", lambda: services.unavailable(client.items(services.API_SERVICES)))
+    everything: list[Pod] = []
+
+    def read_pods() -> tuple[Finding, ...]:
+        everything.extend(pods_at(client, "/api/v1/pods"))
+        return ()
+
+    report.look("pods of all namespaces", read_pods)
+    if everything:
+        # Without a Deployment (a daemon outside the cluster), the stamps of its binds show which
+        # names it serves.
+        ours |= {pod.scheduler_name for pod in everything if pod.permitted is not None}
+        report.findings += of_pods.unserved(everything, ours, time.time())
+        report.findings += of_pods.shared_nodes(everything, ours, policies[-1])
+        report.look("PodGroups of all namespaces", lambda: _missing(client, everything, serving))
+
+    return report
+
+
+def _missing(client: BlockingClient, pods: list[Pod], serving: list[str]) -> Iterator[Finding]:
+    existing = {X_K8S: set[str](), SIGS: set[str]()}
+    for api_group, version in ((X_K8S, "v1alpha1"), (SIGS, "v1alpha1"), (VOLCANO, "v1beta1")):
+        if api_group in serving:
+            found = (
+                item["metadata"] for item in client.items(f"/apis/{api_group}/{version}/podgroups")
+            )
+            existing[api_group] = {
+                f"{metadata['namespace']}/{metadata['name']}" for metadata in found
+            }
+
+    return of_pods.missing_pod_groups(pods, existing)
+
+
+def _told(report: Report) -> list[Line | str]:
+    number = len(report.findings)
+    first = f"{counted(number, 'finding')}." if number else "Nothing is found."
+    lines: list[Line | str] = [
+        [Cell(first, "bold red" if number else "bold green")],
+        "",
+        *facts(report.facts),
+    ]
+
+    for finding in report.findings:
+        lines += [
+            "",
+            [Cell(f"{finding.check}: ", "bold yellow"), finding.sentence],
+            f"  To do: {finding.todo}",
+        ]
+
+    if report.unchecked:
+        lines += [
+            "",
+            "Not checked:",
+            *(f"  {what}: {why}" for what, why in report.unchecked.items()),
+        ]
+
+    return lines

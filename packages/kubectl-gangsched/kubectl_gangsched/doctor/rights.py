@@ -1,0 +1,123 @@
+"""Checks which permissions of `kube.http.permissions` the scheduler's ServiceAccount lacks.
+
+Invariant: one SubjectAccessReview per permission; nothing is stored. If the user may not create
+SubjectAccessReviews, the check counts as skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
+from gangsched.kube.http.permissions import (
+    ALLOCATION,
+    DIALECT_KINDS,
+    EXTENDED_RESOURCES,
+    LEASES,
+    PERMISSIONS,
+    PREEMPTION,
+    SERVICES,
+    VOLUMES,
+    Lease,
+    Permission,
+)
+from gangsched.model.text import named
+from kubectl_gangsched.doctor.finding import Finding
+
+PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+LEASE = "gangsched"
+
+
+def lacking(
+    client: BlockingClient,
+    namespace: str,
+    account: str,
+    serving: Collection[str],
+) -> Iterator[Finding]:
+    """Missing permissions of the ServiceAccount; `serving` are API groups of PodGroups. Raises
+    Fault.
+    """
+    lease = Lease(namespace, LEASE)
+    dialects = [permission for permission in DIALECT_KINDS if permission.api_group in serving]
+    asked: list[tuple[Permission, Lease | None]] = [
+        *(
+            (permission, None)
+            for permission in (
+                *PERMISSIONS,
+                *VOLUMES,
+                *SERVICES,
+                *PREEMPTION,
+                *dialects,
+                *ALLOCATION,
+                *EXTENDED_RESOURCES,
+            )
+        ),
+        *((permission, lease) for permission in LEASES),
+    ]
+
+    # Alone first: if the user may not ask at all, one request shows it instead of fifty.
+    allowed = _allowed(client, namespace, account, asked[0])
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        granted = [
+            allowed,
+            *pool.map(lambda each: _allowed(client, namespace, account, each), asked[1:]),
+        ]
+
+    missing = {each for (each, _), yes in zip(asked, granted, strict=True) if not yes}
+    # Without any of them devices are not to be allocated, as by default (`devices: auto`).
+    some_devices = () if missing.issuperset(ALLOCATION) else ALLOCATION
+    some_claims = EXTENDED_RESOURCES if some_devices else ()
+    who = f"The scheduler's ServiceAccount {namespace}/{account}"
+
+    for table, file, means in (
+        (PERMISSIONS, "rbac.yaml", "it cannot work without that"),
+        (VOLUMES, "rbac.yaml", "pods with persistent volume claims have to wait"),
+        (
+            SERVICES,
+            "rbac.yaml",
+            "pods behind Services are packed unless a controller replicates them",
+        ),
+        (PREEMPTION, "rbac-preemption.yaml", "preemption is off"),
+        (dialects, "rbac-dialects.yaml", "gangs of these kinds have to wait"),
+        (
+            some_devices,
+            "rbac-devices.yaml",
+            "pods whose resource claims have no devices have to wait",
+        ),
+        (
+            some_claims,
+            "rbac-extended-resources.yaml",
+            "devices that serve extended resources are not used for pods without resource claims",
+        ),
+        (LEASES, "rbac.yaml", "with --leader-elect it cannot start"),
+    ):
+        if lacks := [str(permission) for permission in table if permission in missing]:
+            yield Finding(
+                "rights",
+                f"{who} may not {named(lacks)}: {means}.",
+                f"Apply manifests/{file}.",
+            )
+
+
+def _allowed(
+    client: BlockingClient,
+    namespace: str,
+    account: str,
+    asked: tuple[Permission, Lease | None],
+) -> bool:
+    permission, lease = asked
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{namespace}:{account}",
+            "groups": _groups(namespace),
+            "resourceAttributes": permission.attributes(lease),
+        },
+    }
+    return bool(client.json("POST", PATH, review)["status"].get("allowed"))
+
+
+def _groups(namespace: str) -> Sequence[str]:
+    return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")

@@ -1,0 +1,138 @@
+"""`history`: what was decided about a gang, oldest first.
+
+Invariant: the leader's audit trail is asked through the gangs API. Where that is not served, or a
+standby answers, the gang's Events are shown instead, which Kubernetes keeps for an hour, and the
+output says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from gangsched.console import DONE
+from gangsched.kube.http.answers import understood
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
+from kubectl_gangsched import from_pods
+from kubectl_gangsched.outputs import HistoryOutput, PrintedHappening
+from kubectl_gangsched.session import GANGS, CannotAnswer, Session, is_unserved, serves_gangs
+from kubectl_gangsched.terminal import Cell, Line, Output, columns, write, write_value
+from kubectl_gangsched.why import is_name, not_there
+
+STYLES = {"Started": "green", "Waits": "dim", "Reserved": "cyan"}
+
+
+def history(session: Session, name: str, output: Output) -> int:
+    """Print the history; return the exit code. Raises Fault and CannotAnswer."""
+    name = name.removeprefix("gang/")
+    if not is_name(name):
+        raise CannotAnswer(f'"{name}" cannot be the name of a gang.')
+
+    found = _of_api(session, name)
+    printed = found if isinstance(found, HistoryOutput) else _of_events(session, name, found)
+
+    if output is Output.TEXT:
+        write(_told(printed))
+    else:
+        write_value(printed, output)
+
+    return DONE
+
+
+def _of_api(session: Session, name: str) -> HistoryOutput | str:
+    """The leader's answer, else why there is none."""
+    path = f"{GANGS}/namespaces/{quote(session.namespace, safe='')}"
+    path += f"/gangs/{quote(name, safe='')}/history"
+    try:
+        answer = session.client.get(path)
+    except ApiFault as fault:
+        if fault.status == NOT_FOUND and not is_unserved(fault):
+            raise CannotAnswer(not_there(session, name, "gang")) from fault
+
+        if is_unserved(fault):
+            if fault.status != NOT_FOUND:
+                return "the gangs API does not answer"
+
+            return "the gangs API is not served"
+
+        if fault.status == FORBIDDEN and not serves_gangs(session):
+            return "the gangs API is not served"
+
+        raise
+
+    with understood("The history"):
+        if answer["servedBy"].get("role") == "standby":
+            return "a standby answered, and only the leader knows what it has decided"
+
+        return HistoryOutput(
+            namespace=session.namespace,
+            name=name,
+            complete_since=str(answer["completeSince"]),
+            entries=msgspec.convert(answer["entries"], list[PrintedHappening]),
+            instead="",
+        )
+
+
+def _of_events(session: Session, name: str, instead: str) -> HistoryOutput:
+    found = from_pods.gang_named(session.client, session.namespace, name)
+    if found is None:
+        raise CannotAnswer(not_there(session, name, "gang"))
+
+    entries = []
+    for each in from_pods.events_of(session.client, session.namespace, found):
+        entries.append(_happening(each))
+
+    return HistoryOutput(
+        namespace=session.namespace,
+        name=name,
+        complete_since="",
+        entries=entries,
+        instead=instead,
+    )
+
+
+def _happening(event: Mapping[str, Any]) -> PrintedHappening:
+    last = from_pods.last_seen(event)
+    first = str(event.get("eventTime") or event.get("firstTimestamp") or "")
+    times = (event.get("series") or {}).get("count") or event.get("count") or 1
+    reason = str(event.get("reason") or "")
+
+    return PrintedHappening(
+        what=reason,
+        first_time=f"{first[:19]}Z" if first else last,
+        last_time=last,
+        times=int(times),
+        reason=reason,
+        message=str(event.get("message") or ""),
+    )
+
+
+def _told(of: HistoryOutput) -> list[Line | str]:
+    gang = f"{of.namespace}/{of.name}"
+    rows = []
+
+    for printed_happening in of.entries:
+        rows.append(
+            (
+                printed_happening.last_time,
+                str(printed_happening.times),
+                Cell(printed_happening.what, STYLES.get(printed_happening.what, "yellow")),
+                str(printed_happening.plan or "-"),
+                printed_happening.message,
+            )
+        )
+
+    head = f"History of gang {gang}" if rows else f"Nothing has been decided about gang {gang}"
+    since = f", complete since {of.complete_since}" if of.complete_since else ""
+    lines: list[Line | str] = [[Cell(f"{head}{since}.", "bold")]]
+
+    if rows:
+        lines += ["", *columns(("LAST", "TIMES", "WHAT", "PLAN", "MESSAGE"), rows)]
+
+    if of.instead:
+        lines += ["", f"These are Events of the last hour: {of.instead}."]
+
+    return lines

@@ -1,0 +1,117 @@
+"""Whether a gang would start now, from the API or from a local plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gangsched.model.reasons import Reason
+from gangsched.model.text import counted
+from kubectl_gangsched.from_api import domains
+from kubectl_gangsched.outputs import PrintedAssignment, PrintedKind, PrintedPlan
+from kubectl_gangsched.plan.manifests import ManifestGang
+from kubectl_gangsched.story import DomainStory, in_domains, printed_domains
+from kubectl_gangsched.terminal import Cell, Line, columns, sentence
+
+
+@dataclass(slots=True)
+class PlanAnswer:
+    """The answer for one gang. `nodes` are kinds of nodes with their number, `assignments` (pod
+    set, node, pods), and `domains` the best domains of required levels.
+
+    `fits` is also true if other pods would be evicted first; the message then says so.
+    """
+
+    fits: bool
+    reason: str
+    message: str
+    nodes: list[tuple[str, int]] = field(default_factory=list)
+    assignments: list[tuple[str, str, int]] = field(default_factory=list)
+    preempts: list[str] = field(default_factory=list)
+    suggestions: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    domains: list[DomainStory] = field(default_factory=list)
+
+
+def of_review(status: Mapping[str, Any]) -> PlanAnswer:
+    """Result of a PlacementReview."""
+    return PlanAnswer(
+        fits=bool(status.get("fits")),
+        reason=str(status.get("reason") or ""),
+        message=str(status.get("message") or ""),
+        nodes=[
+            (str(each.get("kind")), int(each.get("count") or 0))
+            for each in status.get("nodes") or ()
+        ],
+        assignments=[
+            (str(each.get("podSet")), str(each.get("node")), int(each.get("count") or 0))
+            for each in status.get("assignments") or ()
+        ],
+        preempts=[_preempted(each) for each in status.get("preempts") or ()],
+        suggestions=[str(each) for each in status.get("suggestions") or ()],
+        problems=[str(each) for each in status.get("problems") or ()],
+        domains=domains(status),
+    )
+
+
+def printed_plan(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> PrintedPlan:
+    """The answer for `-o json`."""
+    return PrintedPlan(
+        gang=wanted.name,
+        namespace=namespace,
+        pods=wanted.pods,
+        fits=answer.fits,
+        reason=answer.reason,
+        message=answer.message,
+        nodes=[PrintedKind(kind=kind, count=number) for kind, number in answer.nodes],
+        assignments=[
+            PrintedAssignment(pod_set=pod_set, node=node, count=number)
+            for pod_set, node, number in answer.assignments
+        ],
+        preempts=answer.preempts,
+        suggestions=answer.suggestions,
+        problems=answer.problems,
+        domains=printed_domains(answer.domains),
+    )
+
+
+def lines(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> list[Line | str]:
+    """The answer as text; its first line is yes or no."""
+    of = counted(wanted.pods, "pod")
+    name = (
+        f"Gang {namespace}/{wanted.name}"
+        if wanted.declared
+        else f"{namespace}/{wanted.name}, as one gang of {of},"
+    )
+
+    if answer.fits:
+        many = sum(number for _, number in answer.nodes) or len(
+            {node for _, node, _ in answer.assignments}
+        )
+        where = f", its {of} on {counted(many, 'node')}" if many else ""
+        when = "once others are evicted for it" if answer.reason == Reason.PREEMPTING else "now"
+        said = sentence(f"Yes: {name} would start {when}{where}")
+    else:
+        said = sentence(f"No: {name} would not start now: {answer.message}")
+
+    told: list[Line | str] = [[Cell(said, "bold green" if answer.fits else "bold yellow")]]
+    told += [f"  {number} × {kind}" for kind, number in answer.nodes]
+    told += [f"  It would have {victim} evicted." for victim in answer.preempts]
+    told += [f"  What would help: {sentence(suggestion)}" for suggestion in answer.suggestions]
+    told += [f"  Problem: {sentence(problem)}" for problem in answer.problems]
+
+    if answer.fits and answer.message and answer.reason == Reason.PREEMPTING:
+        told.append(f"  {sentence(answer.message)}")
+
+    told += in_domains(answer.domains)
+    if answer.assignments:
+        rows = [(pod_set, node, str(number)) for pod_set, node, number in answer.assignments]
+        told += ["", *columns(("PODS OF", "NODE", "NUMBER"), rows)]
+
+    return told
+
+
+def _preempted(each: Mapping[str, Any]) -> str:
+    name = f" {each.get('namespace')}/{each['name']}" if each.get("name") else ""
+    return f"{each.get('kind')}{name} ({counted(int(each.get('count') or 1), 'pod')})"

@@ -1,0 +1,136 @@
+"""A command's view of the cluster: client, namespace, and errors as one sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from gangsched.console import CANNOT, ended, lacks_scheduler
+from gangsched.kube.http.blocking import BlockingClient
+from gangsched.kube.http.faults import (
+    FORBIDDEN,
+    NOT_FOUND,
+    SERVER_ERROR,
+    UNAUTHORIZED,
+    ApiFault,
+    Fault,
+)
+from gangsched.kube.http.plain_credentials import NO_OVERRIDES, Overrides, access
+from gangsched.snapshots.file import SnapshotError
+from kubectl_gangsched.terminal import clean, sentence
+
+FOUND = 1
+BUG = 3
+"""Exit codes beside those of `console`: the answer is no, or something was found; a bug."""
+
+GANGS = "/apis/visibility.gangsched.dev/v1alpha1"
+TRACEBACK = "GANGSCHED_TRACEBACK"
+
+_namespace = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_cannot = re.compile(
+    r'User "(?P<user>.*?)" cannot (?P<verb>[\w:-]+) resource "(?P<resource>[^"]*)" in API group'
+    r' "(?P<group>[^"]*)"'
+)
+
+
+class CannotAnswer(Exception):  # noqa: N818  (a sentence for the user, no error of ours)
+    """The command cannot answer; `str()` is one sentence that says why."""
+
+
+class Session:
+    """One API server, as the kubeconfig's user; `namespace` is the one that the
+    command inspects.
+    """
+
+    def __init__(
+        self,
+        namespace: str | None = None,
+        kubeconfig: Path | None = None,
+        overrides: Overrides = NO_OVERRIDES,
+        *,
+        within_s: float | None = None,
+    ) -> None:
+        """Sends no request; `within_s` limits each one (`BlockingClient`). Raises Misconfigured and
+        CannotAnswer.
+        """
+        self.client = BlockingClient(access(kubeconfig, overrides), within_s=within_s)
+        self.namespace = namespace or self.client.access.namespace
+        if not _namespace.fullmatch(self.namespace):
+            raise CannotAnswer(f'"{self.namespace}" cannot be the name of a namespace.')
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """The exit code of `work`; exceptions become one sentence on stderr."""
+    return ended("kubectl-gangsched", work, _explained)
+
+
+def _explained(error: Exception) -> tuple[str, int] | None:
+    """The sentence and exit code of an exception; None for a bug that is to be seen as
+    a traceback.
+    """
+    if isinstance(error, CannotAnswer | SnapshotError | Fault):
+        return clean(told(error) if isinstance(error, Fault) else str(error)), CANNOT
+    if isinstance(error, msgspec.MsgspecError):
+        return clean(f"An answer of the API server is not understood: {error}."), CANNOT
+    if lacks := lacks_scheduler(error, "kubectl-gangsched[local]"):
+        return lacks, CANNOT
+    if os.environ.get(TRACEBACK):
+        return None
+
+    text = (
+        f"a bug: {type(error).__name__}: {error}; please report it with what {TRACEBACK}=1 prints"
+    )
+    return clean(text), BUG
+
+
+def told(fault: Fault) -> str:
+    """Describe a fault in one sentence, which names the missing permission if the API server
+    refused the request.
+    """
+    if not isinstance(fault, ApiFault):
+        return str(fault)
+    if fault.status == UNAUTHORIZED:
+        return "The API server does not accept the credentials of your kubeconfig: log in again."
+    if fault.status == FORBIDDEN:
+        return f"{lacking(fault)}."
+
+    return sentence(f"The API server refused: {fault}")
+
+
+def lacking(fault: ApiFault) -> str:
+    """The permission that is missing according to a refusal, without a full stop."""
+    found = _cannot.search(fault.message)
+    if found is None:
+        return f"You may not do this: {str(fault).rstrip('.')}"
+
+    group = f" in {found['group']}" if found["group"] else ""
+    scope = re.search(r'in the namespace "([^"]*)"', fault.message)
+    where = f" in namespace {scope[1]}" if scope else " in the whole cluster"
+
+    return f"You (user {found['user']}) may not {found['verb']} {found['resource']}{group}{where}"
+
+
+def is_unserved(fault: Fault) -> bool:
+    """Whether the fault means that the gangs API itself, and not an object, is missing or
+    unreachable.
+    """
+    if not isinstance(fault, ApiFault):
+        return False
+
+    return fault.status >= SERVER_ERROR or (
+        # A missing object is named in quotes; a missing API is "the server could not find the
+        # requested resource".
+        fault.status == NOT_FOUND and not (fault.is_status and '"' in fault.message)
+    )
+
+
+def serves_gangs(session: Session) -> bool:
+    """Whether the gangs API exists. An answer 403 does not prove it, because the API server checks
+    permissions first.
+    """
+    (found,) = session.client.gets([GANGS])
+    return not (isinstance(found, ApiFault) and found.status == NOT_FOUND)

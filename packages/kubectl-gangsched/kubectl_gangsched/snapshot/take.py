@@ -1,0 +1,222 @@
+"""`snapshot`: reads what the daemon reads, and writes it to one file.
+
+Invariant: the resources are those of `kube.read.resources`. Nodes, pods and namespaces must be
+readable. Other resources that the user may not read count as unread, as for a daemon without the
+permission.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gangsched import __version__
+from gangsched.api import keys
+from gangsched.api.dialects import DIALECTS, api_version
+from gangsched.api.timestamps import format_timestamp
+from gangsched.console import DONE
+from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
+from gangsched.kube.read import resources
+from gangsched.kube.read.storage_wire import WireDeviceObject, WireResourceClaim
+from gangsched.kube.read.wire import ContainerStatus, WireCondition, WirePod
+from gangsched.snapshots import file
+from gangsched.snapshots.kinds import all_resources
+from gangsched.snapshots.redaction import Pseudonyms, selected, without_the_rest
+from kubectl_gangsched.doctor.services import scheduler_settings
+from kubectl_gangsched.session import CannotAnswer, Session, lacking
+from kubectl_gangsched.terminal import Cell, Line, facts, write
+
+NULL = msgspec.Raw(b"null")
+
+_conditions = msgspec.json.Decoder(list[WireCondition] | None)
+_containers = msgspec.json.Decoder(list[ContainerStatus] | None)
+
+
+def snapshot(session: Session, path: Path, *, redact_names: bool) -> int:
+    """Take a snapshot and write it; return the exit code. Raises Fault and CannotAnswer."""
+    taken = take(session.client, redact_names=redact_names)
+    file.write(path, taken)
+    numbers = {name: len(items) for name, items in taken.resources.items()}
+    numbers["podgroups"] = sum(len(pod_groups.items) for pod_groups in taken.pod_groups.values())
+    lines: list[Line | str] = [
+        [Cell(f"{path} has everything that a plan is made from.", "bold"), ""]
+    ]
+    lines += facts({name: str(number) for name, number in sorted(numbers.items())})
+    write([*lines, *(f"Not read: {name}: {why}." for name, why in taken.unread.items())])
+
+    return DONE
+
+
+def take(client: BlockingClient, *, redact_names: bool = False) -> file.SnapshotFile:
+    """Read everything. Raises Fault and CannotAnswer."""
+    settings = _settings(client)
+    wanted = all_resources()
+
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        reading = {
+            name: pool.submit(_read, client, each, settings) for name, each in wanted.items()
+        }
+        reading_groups = {
+            api_group: pool.submit(_pod_groups, client, api_group) for api_group in DIALECTS
+        }
+        answers = {name: future.result() for name, future in reading.items()}
+        groups = {api_group: future.result() for api_group, future in reading_groups.items()}
+
+    found = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
+    unread = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+    pod_groups = {api_group: each for api_group, each in groups.items() if each is not None}
+    everything = [body for bodies in found.values() for body in bodies]
+    named = selected(everything)
+
+    for body in everything:
+        without_the_rest(body, named)
+
+    if redact_names:
+        names = Pseudonyms(
+            (*everything, *(body for each in pod_groups.values() for body in each.items))
+        )
+        found = {name: [names.rename(body) for body in bodies] for name, bodies in found.items()}
+
+        for each in pod_groups.values():
+            each.items = [names.rename(body) for body in each.items]
+
+    return file.SnapshotFile(
+        kind=file.KIND,
+        format=file.FORMAT,
+        gangsched=__version__,
+        api_server=str(client.get("/version").get("gitVersion")),
+        taken_at=format_timestamp(int(time.time())),
+        settings=settings,
+        resources={
+            name: [msgspec.Raw(msgspec.json.encode(body)) for body in bodies]
+            for name, bodies in found.items()
+        },
+        unread=unread,
+        pod_groups=pod_groups,
+    )
+
+
+def _settings(client: BlockingClient) -> dict[str, Any]:
+    try:
+        return scheduler_settings(client)
+    except ApiFault as fault:
+        if fault.status in {FORBIDDEN, NOT_FOUND}:
+            return {}
+
+        raise
+
+
+def _read(
+    client: BlockingClient,
+    resource: resources.Resource[Any, Any],
+    settings: Mapping[str, Any],
+) -> list[dict[str, Any]] | str:
+    """The objects as far as they are read, or why there are none."""
+    chosen = (
+        {"labelSelector": str(settings["node_selector"])}
+        if resource.name == "nodes" and settings.get("node_selector")
+        else {}
+    )
+    bodies: list[dict[str, Any]] = []
+
+    try:
+        for page in client.pages(resource.path, **chosen):
+            bodies += (
+                # Through the wire structs, so that fields that are not read never reach the file.
+                msgspec.json.decode(msgspec.json.encode(_pruned(wire)))
+                for wire in resource.page.decode(page).items or ()
+            )
+    except ApiFault as fault:
+        if fault.status == NOT_FOUND and resource.optional:
+            return "it is not served"
+        if fault.status != FORBIDDEN:
+            raise
+        if resource.optional:
+            return lacking(fault)
+
+        raise CannotAnswer(f"{lacking(fault)}, and a snapshot is made of that.") from fault
+
+    return bodies
+
+
+def _pruned(wire: Any) -> Any:
+    """Without what stays undecoded: images and messages of containers are in there, and parameters
+    of drivers.
+    """
+    if isinstance(wire, WireDeviceObject):
+        wire.spec.pop("config", None)
+
+    if isinstance(wire, WireResourceClaim):
+        shown = wire.status or {}
+        shown.pop("devices", None)
+
+        for part in (wire.spec, shown.get("allocation") or {}):
+            (part.get("devices") or {}).pop("config", None)
+
+    if isinstance(wire, WirePod):
+        status = wire.status
+        status.conditions = _again(status.conditions, _conditions)
+        status.container_statuses = _again(status.container_statuses, _containers)
+        status.init_container_statuses = _again(status.init_container_statuses, _containers)
+
+    return wire
+
+
+def _again(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> msgspec.Raw:
+    if bytes(raw):
+        return msgspec.Raw(msgspec.json.encode(decoder.decode(raw)))
+
+    return NULL
+
+
+def _pod_groups(client: BlockingClient, api_group: str) -> file.PodGroups | None:
+    """Those of the API server's preferred version; None where they are not served or may not be
+    read.
+    """
+    (served,) = client.gets([f"/apis/{DIALECTS[api_group].api_group}"])
+    versions = (
+        [each["version"] for each in served.get("versions", ())] if isinstance(served, dict) else []
+    )
+    for version in versions:
+        try:
+            bodies = client.items(
+                f"/apis/{api_version(api_group, version)}/{DIALECTS[api_group].plural}"
+            )
+        except ApiFault as fault:
+            if fault.status == NOT_FOUND:
+                continue
+            if fault.status == FORBIDDEN and DIALECTS[api_group].optional:
+                return None  # as for the daemon
+            if fault.status == FORBIDDEN:
+                raise CannotAnswer(f"{lacking(fault)}, and a snapshot is made of that.") from fault
+
+            raise
+
+        return file.PodGroups(version, [_of_pod_group(body) for body in bodies])
+
+    return None
+
+
+KEPT = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "generation",
+    "resourceVersion",
+)
+
+
+def _of_pod_group(body: dict[str, Any]) -> dict[str, Any]:
+    metadata = body["metadata"]
+    kept = {key: metadata[key] for key in KEPT if metadata.get(key) is not None}
+    kept["annotations"] = dict(keys.pod_group_metadata(metadata.get("annotations") or {}))
+
+    return {"metadata": kept, "spec": body.get("spec") or {}}

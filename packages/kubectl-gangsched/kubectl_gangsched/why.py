@@ -1,0 +1,216 @@
+"""`why` explains why a gang or pod has no node; its first line is one sentence.
+
+Invariant: it uses the gangs API if that is served and readable, otherwise conditions and Events,
+and says so. If a gang and a pod have the same name, the user must write `gang/NAME` or `pod/NAME`.
+"""
+
+from __future__ import annotations
+
+from gangsched.console import DONE
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
+from gangsched.model.text import counted
+from kubectl_gangsched import from_api, from_pods
+from kubectl_gangsched.outputs import WhyOutput
+from kubectl_gangsched.session import CannotAnswer, Session, is_unserved, lacking, serves_gangs
+from kubectl_gangsched.story import (
+    GangStory,
+    PodStory,
+    in_domains,
+    of_gang,
+    of_pod,
+    printed_gang,
+    printed_pod,
+)
+from kubectl_gangsched.terminal import Cell, Line, Output, columns, facts, write, write_value
+
+GANG_WORDS = frozenset({"gang", "gangs", "podgroup", "podgroups", "pg"})
+POD_WORDS = frozenset({"pod", "pods", "po"})
+MEMBERS_SHOWN = 20
+STYLES = {"bound": "green", "succeeded": "green", "failed": "red", "terminating": "dim"}
+
+
+def why(session: Session, target: str, output: Output) -> int:
+    """Print why; return the exit code. Raises Fault and CannotAnswer."""
+    kind, name = _target(target)
+    pod = None
+    gang: GangStory | None = None
+    instead = ""
+
+    if kind != "gang":
+        pod = _pod(session, name, must=kind == "pod")
+
+    if kind == "pod":
+        assert pod is not None
+        if pod.gang and not pod.node:
+            gang, instead = _gang(session, pod.gang.partition("/")[2])
+    else:
+        gang, instead = _gang(session, name)
+        if gang is None and pod is not None and pod.gang:
+            gang, instead = _gang(session, pod.gang.partition("/")[2])
+        elif gang is not None:
+            pod = None
+
+    if gang is None and pod is None:
+        raise CannotAnswer(not_there(session, name, kind))
+
+    _tell(gang, pod, instead, output)
+    return DONE
+
+
+def _target(target: str) -> tuple[str, str]:
+    """("gang", "pod" or "", name)."""
+    word, slash, name = target.partition("/")
+    if not slash and is_name(target):
+        return "", target
+    if not is_name(name) or word.lower() not in GANG_WORDS | POD_WORDS:
+        raise CannotAnswer(
+            f'"{target}" is not understood: give NAME, pod/NAME or gang/NAME, and the namespace'
+            " with -n."
+        )
+
+    return ("gang" if word.lower() in GANG_WORDS else "pod"), name
+
+
+def is_name(text: str) -> bool:
+    """Whether a request can name it: the others would ask for a list, or for another path."""
+    return text not in {"", ".", ".."} and text.isprintable()
+
+
+def _pod(session: Session, name: str, *, must: bool) -> PodStory | None:
+    try:
+        pod = from_pods.pod_named(session.client, session.namespace, name)
+    except ApiFault as fault:
+        if must or fault.status != FORBIDDEN:
+            raise
+
+        return None
+
+    if pod is None and must:
+        raise CannotAnswer(not_there(session, name, "pod"))
+
+    return pod
+
+
+def _gang(session: Session, name: str) -> tuple[GangStory | None, str]:
+    """The gang, and why it does not come from the gangs API; "" if it does."""
+    try:
+        return from_api.gang_named(session.client, session.namespace, name), ""
+    except ApiFault as fault:
+        if fault.status == NOT_FOUND and not is_unserved(fault):
+            return None, ""
+
+        instead = _why_not_the_api(session, fault)
+
+    return from_pods.gang_named(session.client, session.namespace, name), instead
+
+
+def _why_not_the_api(session: Session, fault: ApiFault) -> str:
+    if fault.status == NOT_FOUND or (fault.status == FORBIDDEN and not serves_gangs(session)):
+        return "this cluster does not serve the gangs API (visibility.gangsched.dev)"
+    if fault.status == FORBIDDEN:
+        return lacking(fault)[:1].lower() + lacking(fault)[1:]
+
+    return f"the gangs API does not answer ({str(fault).rstrip('.')})"
+
+
+def not_there(session: Session, name: str, kind: str) -> str:
+    """The sentence for a name that does not exist, with similar ones."""
+    what = {"gang": f"gang {name}", "pod": f"pod {name}", "": f"gang or pod {name}"}[kind]
+    try:
+        near = from_pods.similar(session.client, session.namespace, name)
+    except Fault:
+        near = []
+
+    ask = (
+        f"; did you mean {' or '.join(near)}?" if near else "; another namespace is asked with -n."
+    )
+    return f"There is no {what} in namespace {session.namespace}{ask}"
+
+
+def _tell(gang: GangStory | None, pod: PodStory | None, instead: str, output: Output) -> None:
+    story = pod if pod is not None else gang
+    assert story is not None
+    said = of_pod(story) if isinstance(story, PodStory) else of_gang(story)
+
+    if output is not Output.TEXT:
+        printed = WhyOutput(
+            sentence=said,
+            pod=printed_pod(pod) if pod is not None else None,
+            gang=printed_gang(gang, instead) if gang is not None else None,
+        )
+        write_value(printed, output)
+        return
+
+    lines: list[Line | str] = [[Cell(said, "bold")]]
+    if pod is not None and gang is not None:
+        lines += ["", of_gang(gang)]
+
+    if gang is not None:
+        lines += ["", *_details(gang)]
+
+    if instead:
+        lines += [
+            "",
+            f"This comes from {gang.source if gang is not None else 'the pod'}: {instead}.",
+        ]
+
+    write(lines)
+
+
+def _details(gang: GangStory) -> list[Line | str]:
+    states = ", ".join(f"{number} {state}" for state, number in gang.by_state.items() if number)
+    lines: list[Line | str] = [
+        *facts(
+            {
+                "Minimum": (
+                    f"{gang.min_member} of {counted(gang.total, 'pod')}"
+                    if gang.min_member is not None
+                    else "none"
+                ),
+                "Pods": states,
+                "Phase": gang.phase,
+                "Reason": gang.reason,
+                "Nodes": ", ".join(gang.nodes),
+                **gang.extra,
+            }
+        )
+    ]
+    lines += [line for problem in gang.problems for line in ("", f"Problem: {problem}")]
+    lines += in_domains(gang.domains)
+
+    if gang.members:
+        rows = []
+        for member in gang.members[:MEMBERS_SHOWN]:
+            rows.append(
+                (
+                    member.name,
+                    Cell(member.state, STYLES.get(member.state, "yellow")),
+                    member.node or "-",
+                    member.reason or "-",
+                )
+            )
+
+        lines += ["", *columns(("POD", "STATE", "NODE", "REASON"), rows)]
+        if len(gang.members) > MEMBERS_SHOWN:
+            lines.append(f"… and {len(gang.members) - MEMBERS_SHOWN} more")
+
+    others = [
+        story_line
+        for story_line in gang.conditions
+        if story_line.message and story_line.message != gang.message
+    ]
+    if others:
+        told = [
+            (story_line.type, story_line.status, story_line.reason, story_line.message)
+            for story_line in others
+        ]
+        lines += ["", *columns(("CONDITION", "STATUS", "REASON", "MESSAGE"), told)]
+
+    if gang.events:
+        events = [
+            (story_line.status, story_line.type, story_line.reason, story_line.message)
+            for story_line in gang.events
+        ]
+        lines += ["", *columns(("LAST SEEN", "TYPE", "EVENT", "MESSAGE"), events)]
+
+    return lines

@@ -1,0 +1,370 @@
+"""`doctor`: each thing that is wrong is one sentence with what to do, and what may not be read is
+not checked.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from gangsched import __version__
+from gangsched.api.timestamps import format_timestamp
+from kubectl_gangsched.doctor.rights import PATH as REVIEWS
+from kubectl_gangsched.main import cli
+from tests.fake_api import FakeApi, forbidden, listed, pod, pod_group, served, status
+
+X, SIGS, VOLCANO = "scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.volcano.sh"
+DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.{X}"
+
+
+def deployment(
+    *args: str, image: str = f"gangsched:{__version__}", ready: int = 2
+) -> dict[str, Any]:
+    container = {"name": "gangsched", "image": image, "args": ["run", *args]}
+    return {
+        "metadata": {
+            "namespace": "gangsched-system",
+            "name": "gangsched",
+            "labels": {"app.kubernetes.io/name": "gangsched"},
+        },
+        "spec": {"template": {"spec": {"containers": [container]}}},
+        "status": {"readyReplicas": ready},
+    }
+
+
+def api_group(name: str, version: str = "v1alpha1") -> dict[str, Any]:
+    return {"name": name, "preferredVersion": {"groupVersion": f"{name}/{version}"}}
+
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"
+
+
+def lease(holder: str, ago_s: float = 1.0) -> dict[str, Any]:
+    """A Lease of 15 s that was renewed so long ago."""
+    renewed = f"{format_timestamp(int(time.time() - ago_s))[:-1]}.000000Z"
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": 15,
+        "renewTime": renewed,
+        "acquireTime": renewed,
+    }
+    return {"metadata": {"name": "gangsched"}, "spec": spec}
+
+
+def event(instance: str, first: int, last: int) -> dict[str, Any]:
+    """An Event of a daemon, first and last seen at these seconds of a minute."""
+    minute = "2026-01-01T00:00"
+    return {
+        "metadata": {"name": f"{instance}-{first}"},
+        "reportingInstance": instance,
+        "eventTime": f"{minute}:{first:02}.000001Z",
+        "series": {"lastObservedTime": f"{minute}:{last:02}.000001Z"},
+    }
+
+
+def sound() -> dict[str, Any]:
+    """A cluster in which nothing is wrong."""
+    resources = {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]}
+    return {
+        "/version": {"gitVersion": "v1.36.0"},
+        "/apis/apps/v1/deployments": listed(deployment()),
+        LEASE: lease("one"),
+        "/api/v1/events": listed(event("one", 1, 5), event("two", 6, 9)),
+        REVIEWS: {"status": {"allowed": True}},
+        "/apis": {
+            "groups": [
+                api_group(X),
+                {"name": "apps", "preferredVersion": {"groupVersion": "apps/v1"}},
+            ]
+        },
+        f"/apis/{X}/v1alpha1": resources,
+        f"/apis/{SIGS}/v1alpha1": resources,
+        f"/apis/{VOLCANO}/v1beta1": resources,
+        DEFINITION: {"metadata": {}, "spec": {"versions": [{"subresources": {"status": {}}}]}},
+        "/apis/apiregistration.k8s.io/v1/apiservices": listed(
+            {
+                "metadata": {"name": "v1."},
+                "status": {"conditions": [{"type": "Available", "status": "True"}]},
+            }
+        ),
+        "/api/v1/pods": listed(
+            pod("train-0", gang="train", message="no room"), pod("web", node="n1")
+        ),
+        f"/apis/{X}/v1alpha1/podgroups": listed(pod_group("train", 1)),
+        f"/apis/{SIGS}/v1alpha1/podgroups": listed(),
+        f"/apis/{VOLCANO}/v1beta1/podgroups": listed(pod_group("mpi", 1)),
+    }
+
+
+def examine(tmp_path: Path, answers: dict[str, Any]) -> tuple[int, dict[str, Any], FakeApi]:
+    with served(tmp_path, answers) as (fake, kubeconfig):
+        answer = CliRunner().invoke(cli, ["doctor", "-o", "json", "--kubeconfig", str(kubeconfig)])
+    return answer.exit_code, json.loads(answer.stdout), fake
+
+
+def test_a_sound_cluster_has_no_findings(tmp_path: Path) -> None:
+    """Exit code 0, with the versions and the scheduler's names."""
+    code, told, fake = examine(tmp_path, sound())
+    assert (code, told["findings"], told["notChecked"]) == (0, [], {})
+    assert told["facts"] == {
+        "apiServer": "v1.36.0",
+        "kubectlGangsched": __version__,
+        "scheduler": f"gangsched-system/gangsched ({__version__})",
+        "schedulerNames": "gangsched",
+    }
+    assert {body["spec"]["user"] for body in fake.bodies} == {
+        "system:serviceaccount:gangsched-system:gangsched"
+    }
+
+
+WRONG = [
+    (
+        {"/apis/apps/v1/deployments": listed()},
+        "There is no Deployment with the label app.kubernetes.io/name=gangsched.",
+        "manifests/",
+    ),
+    (
+        {"/apis/apps/v1/deployments": listed(deployment(ready=0))},
+        "No replica of Deployment gangsched-system/gangsched is ready",
+        "describe deployment/gangsched",
+    ),
+    (
+        {"/apis/apps/v1/deployments": listed(deployment(image="r/gangsched:0.0.1"))},
+        "The scheduler is 0.0.1",
+        "version",
+    ),
+    (
+        {REVIEWS: {"status": {"allowed": False}}},
+        "may not get pods, list pods",
+        "Apply manifests/rbac.yaml.",
+    ),
+    (
+        {REVIEWS: {"status": {"allowed": False}}},
+        "may not list services, watch services: pods behind Services are packed",
+        "Apply manifests/rbac.yaml.",
+    ),
+    (
+        {REVIEWS: {"status": {"allowed": False}}},
+        "preemption is off",
+        "Apply manifests/rbac-preemption.yaml.",
+    ),
+    (
+        {"/apis": {"groups": [api_group(SIGS), api_group(X)]}},
+        f"`kubectl get podgroup` shows those of {SIGS}, and not those of {X}.",
+        f"kubectl get podgroups.{X}",
+    ),
+    (
+        {
+            "/apis": {"groups": [api_group(VOLCANO, "v1beta1")]},
+            REVIEWS: {"status": {"allowed": False}},
+        },
+        f"may not list podgroups in {VOLCANO}, watch podgroups in {VOLCANO}, ",
+        "Apply manifests/rbac-dialects.yaml.",
+    ),
+    (
+        {LEASE: lease("one", 90.0)},
+        "Lease gangsched-system/gangsched is held by one, which renewed it last at",
+        "logs",
+    ),
+    ({LEASE: lease("", 90.0)}, "Lease gangsched-system/gangsched has no holder since ", "get pods"),
+    (
+        {
+            LEASE: status(404, "NotFound", "x"),
+            "/apis/apps/v1/deployments": listed(deployment("--leader-elect")),
+        },
+        "Lease gangsched-system/gangsched does not exist: no replica has ever led",
+        "get pods",
+    ),
+    (
+        {"/api/v1/events": listed(event("one", 1, 7), event("two", 6, 9), event("three", 10, 11))},
+        (
+            "2 daemons schedule at the same time: one, two wrote Events by turns, the last one at"
+            " 2026-01-01T00:00:09."
+        ),
+        "scheduler name",
+    ),
+    ({"/apis": {"groups": []}}, "No API group that gangsched reads serves PodGroups", "crds/"),
+    (
+        {
+            DEFINITION: {
+                "metadata": {"managedFields": [{"manager": "volcano"}]},
+                "spec": {"versions": [{}]},
+            }
+        },
+        f"podgroups.{X} has no status subresource, and is not ours (written by volcano).",
+        "crds/",
+    ),
+    (
+        {"/api/v1/pods": listed(pod("a", scheduler="gangshed"), pod("b", scheduler="gangshed"))},
+        (
+            '2 pods wait for the scheduler "gangshed", which has neither bound nor reported any'
+            " pod: team/a, team/b."
+        ),
+        'set it to "gangsched" if it is misspelt',
+    ),
+    (
+        {
+            "/api/v1/pods": listed(
+                pod("a-0", gang="tran", message="PodGroup team/tran does not exist")
+            )
+        },
+        (
+            "PodGroup team/tran does not exist, and 1 pod of that gang cannot start without it:"
+            " team/a-0."
+        ),
+        'Name "train" in the label of the pods',
+    ),
+    (
+        {
+            "/apis": {"groups": [api_group(X), api_group(VOLCANO, "v1beta1")]},
+            "/api/v1/pods": listed(pod("a-0", gang="mpi", message="-")),
+        },
+        "PodGroup team/mpi does not exist",
+        (
+            "Create it in scheduling.x-k8s.io, which the pods name: there is one in"
+            " scheduling.volcano.sh."
+        ),
+    ),
+    (
+        {"/api/v1/pods": listed(pod("a", node="n1"), pod("b", node="n1", scheduler="other"))},
+        '1 node with accelerators has pods of several schedulers ("gangsched" and "other"): n1.',
+        "taint",
+    ),
+    (
+        {
+            "/apis/apiregistration.k8s.io/v1/apiservices": listed(
+                {
+                    "metadata": {"name": "v1alpha1.visibility.gangsched.dev"},
+                    "status": {
+                        "conditions": [
+                            {
+                                "type": "Available",
+                                "status": "False",
+                                "reason": "MissingEndpoints",
+                                "message": "none",
+                            }
+                        ]
+                    },
+                }
+            )
+        },
+        "APIService v1alpha1.visibility.gangsched.dev is not available (MissingEndpoints: none)",
+        "kubectl delete apiservice v1alpha1.visibility.gangsched.dev",
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second look at a stale Lease comes at once."""
+    monkeypatch.setattr("kubectl_gangsched.doctor.leader.LOOK_AGAIN_S", 0.0)
+
+
+def test_a_lease_that_only_looks_stale_is_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A computer whose clock is wrong sees that it is renewed between two looks."""
+    answers = {**sound(), LEASE: lease("one", 90.0)}
+    with served(tmp_path, answers) as (fake, kubeconfig):
+        monkeypatch.setattr(
+            "kubectl_gangsched.doctor.leader.time.sleep",
+            lambda _: fake.answers.update({LEASE: lease("one", 80.0)}),
+        )
+        answer = CliRunner().invoke(cli, ["doctor", "-o", "json", "--kubeconfig", str(kubeconfig)])
+    assert (answer.exit_code, json.loads(answer.stdout)["findings"]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence", "todo"), WRONG, ids=[wrong[1][:40] for wrong in WRONG]
+)
+def test_what_is_wrong_is_found(
+    tmp_path: Path, changed: dict[str, Any], sentence: str, todo: str
+) -> None:
+    """Exit code 1; the sentence names it and says what to do."""
+    code, told, _ = examine(tmp_path, {**sound(), **changed})
+    assert code == 1
+    found = [finding for finding in told["findings"] if sentence in finding["sentence"]]
+    assert len(found) == 1, told["findings"]
+    assert todo in found[0]["todo"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("--scheduler-name", "gangshed"), ("--scheduler-name=gangshed",)],
+    ids=["two words", "one word"],
+)
+def test_names_of_the_deployment_are_served(tmp_path: Path, args: tuple[str, ...]) -> None:
+    """A pod that the scheduler has not looked at yet is not one that nobody serves; its names are
+    one scheduler.
+    """
+    pods = listed(pod("a", scheduler="gangshed"), pod("b", node="n1", scheduler="gangshed"))
+    code, told, _ = examine(
+        tmp_path,
+        {**sound(), "/api/v1/pods": pods, "/apis/apps/v1/deployments": listed(deployment(*args))},
+    )
+    assert (code, told["findings"], told["facts"]["schedulerNames"]) == (0, [], "gangshed")
+
+
+def test_names_that_stamped_binds_show_are_served(tmp_path: Path) -> None:
+    """A daemon outside the cluster has no Deployment; the stamps of its binds prove which names it
+    serves.
+    """
+    stamped = pod(
+        "a", node="n1", scheduler="mine", annotations={"gangsched.dev/permitted": "1/1 uid-a"}
+    )
+    pods = listed(stamped, pod("b", node="n1"))
+    _, told, _ = examine(
+        tmp_path, {**sound(), "/api/v1/pods": pods, "/apis/apps/v1/deployments": listed()}
+    )
+    assert not [
+        finding for finding in told["findings"] if "several schedulers" in finding["sentence"]
+    ]
+
+
+def test_names_of_the_config_map_are_served(tmp_path: Path) -> None:
+    """The Deployment mounts its settings."""
+    mounted = deployment()
+    mounted["spec"]["template"]["spec"]["volumes"] = [
+        {"name": "config", "configMap": {"name": "settings"}}
+    ]
+    settings = {"data": {"config.yaml": "scheduler_names: [one, two]"}}
+    where = "/api/v1/namespaces/gangsched-system/configmaps/settings"
+    _, told, _ = examine(
+        tmp_path, {**sound(), "/apis/apps/v1/deployments": listed(mounted), where: settings}
+    )
+    assert told["facts"]["schedulerNames"] == "one, two"
+
+
+def test_what_may_not_be_read_is_not_checked(tmp_path: Path) -> None:
+    """A user without rights gets what discovery shows, and a list of what is missing, and no
+    findings made up.
+    """
+    refused = {
+        "/apis/apps/v1/deployments": forbidden("list", "deployments"),
+        REVIEWS: forbidden("create", "subjectaccessreviews"),
+        DEFINITION: forbidden("get", "customresourcedefinitions"),
+        "/apis/apiregistration.k8s.io/v1/apiservices": forbidden("list", "apiservices"),
+        "/api/v1/pods": forbidden("list", "pods"),
+        "/api/v1/events": forbidden("list", "events"),
+        LEASE: forbidden("get", "leases"),
+    }
+    code, told, _ = examine(tmp_path, {**sound(), **refused})
+    assert (code, told["findings"]) == (0, [])
+    assert set(told["notChecked"]) == {
+        "the scheduler's Deployment",
+        "the scheduler's rights",
+        "owners of definitions",
+        "APIServices",
+        "pods of all namespaces",
+        "the Lease",
+        "Events of all namespaces",
+    }
+    assert (
+        told["notChecked"]["pods of all namespaces"]
+        == "You (user alice) may not list pods in the whole cluster"
+    )
