@@ -21,7 +21,7 @@ from control_plane.pods import nodes_of, refusal
 from gangsched.telemetry.watched_work import PLAN_CPU_S
 from tests.e2e.conftest import PODS
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 PLANE = {"kwok": True}
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"

@@ -14,7 +14,7 @@ from control_plane.applying import apply_manifests
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 PODS = "/api/v1/pods"
 DEFAULT = "/api/v1/namespaces/default"

@@ -22,7 +22,7 @@ from control_plane.pods import nodes_of, refusal
 
 from tests.e2e.conftest import PODS
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 TENANT = "tenant"
 BOUND_S = 1.0

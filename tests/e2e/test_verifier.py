@@ -20,7 +20,7 @@ from tests.e2e.conftest import PODS
 from tests.mutants.run import ROOT, SITE
 from tests.wrong_core import FAULTS
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 RACK = "example.com/rack"
 WITHIN_S = 15.0

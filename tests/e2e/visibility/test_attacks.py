@@ -24,7 +24,7 @@ from tests.e2e.visibility.attackers import KINDS, Target
 from tests.e2e.visibility.bystanders import Bystanders
 from tests.e2e.visibility.conftest import Served, plane_that_serves
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 LONG_S = float(os.environ.get("ATTACK_S", "0"))
 ATTACK_S, QUIET_S, AFTER_S, SLACK, NODES = (
