@@ -12,6 +12,7 @@ from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final, TypeAlias
 
+from kubernetes_cel.amounts import NANOS
 from kubernetes_cel.faults import NO_OVERLOAD, SelectorError, UnknownToSelectors
 from kubernetes_cel.operators import NONE, Charge, Optional, Value, contains, less
 from kubernetes_cel.patterns import MOST_STATES, Pattern, pattern
@@ -25,6 +26,12 @@ _STEPS_A_STATE: Final = 8
 """Cost of making one state of a pattern."""
 _STEPS_A_VALUE: Final = 16
 """Cost of parsing a quantity or version."""
+_LONGEST_NUMBER: Final = 64
+_LARGEST_INT: Final = 2**63 - 1
+_LEAST_INT: Final = -(2**63)
+_BEYOND_INT: Final = 2.0**63
+_HAVE_ZEROS: Final = frozenset({bool, int, float, str, tuple})
+"""Types of which a value may be zero or empty, beside maps."""
 
 
 def _need(value: Value, *types: type) -> None:
@@ -40,7 +47,8 @@ def _length(value: Value) -> int:
 
 
 def _charge(charge: Charge, *values: Value) -> None:
-    charge(1 + sum(map(_length, values)) // _CHARACTERS_A_STEP)
+    characters = sum(map(_length, values))
+    charge(1 + characters // _CHARACTERS_A_STEP)
 
 
 def _size(charge: Charge, value: Value) -> int:
@@ -102,8 +110,7 @@ def _position(charge: Charge, text: Value, part: Value, start: Value, *, last: b
             raise SelectorError(NO_OVERLOAD)
 
         charge(1 + len(text))
-        places = [at for at, item in enumerate(text) if contains((item,), part, charge)]
-        return -1 if not places else places[-1 if last else 0]
+        return _place(charge, text, part, last=last)
 
     _need(text, str)
     _need(part, str)
@@ -118,11 +125,25 @@ def _position(charge: Charge, text: Value, part: Value, start: Value, *, last: b
         if start >= len(text):
             return -1
 
-    if last:
-        # The match may begin at `start` and extend beyond it.
-        return int(text.rfind(part) if start is None else text.rfind(part, 0, start + len(part)))
+    if not last:
+        return int(text.find(part, start or 0))
 
-    return int(text.find(part, start or 0))
+    if start is None:
+        return int(text.rfind(part))
+
+    # The match may begin at `start` and extend beyond it.
+    return int(text.rfind(part, 0, start + len(part)))
+
+
+def _place(charge: Charge, items: tuple[Value, ...], wanted: Value, *, last: bool) -> int:
+    """The first or last place of an item, -1 if there is none; each comparison is charged."""
+    place = -1
+    for at, item in enumerate(items):
+        is_equal = contains((item,), wanted, charge)
+        if is_equal and (last or place < 0):
+            place = at
+
+    return place
 
 
 def _index_of(charge: Charge, text: Value, part: Value, start: Value = None) -> int:
@@ -138,10 +159,14 @@ def _replace(charge: Charge, text: Value, old: Value, new: Value, most: Value = 
         _need(value, str)
 
     _need(most, int)
+    _charge(charge, text)
+
     # Go replaces "" before each character and at the end, as Python does.
     count = text.count(old) if old else len(text) + 1
-    _charge(charge, text)
-    charge(1 + min(count, most if most >= 0 else count) * len(new) // _CHARACTERS_A_STEP)
+    if most >= 0:
+        count = min(count, most)
+
+    charge(1 + count * len(new) // _CHARACTERS_A_STEP)
 
     return str(text.replace(old, new, most))
 
@@ -153,14 +178,18 @@ def _split(charge: Charge, text: Value, separator: Value, most: Value = -1) -> t
     charge(1 + len(text))
 
     # Go's SplitN: 0 gives nothing, 1 the whole text; Python's maxsplit counts cuts instead.
-    if most in {0, 1}:
-        return (text,) if most else ()
+    if most == 0:
+        return ()
+    if most == 1:
+        return (text,)
+
+    cuts = most - 1
     if separator:
-        return tuple(text.split(separator, most - 1 if most > 0 else -1))
+        return tuple(text.split(separator, cuts if most > 0 else -1))
     if most < 0 or most >= len(text):
         return tuple(text)
 
-    return (*text[: most - 1], text[most - 1 :])
+    return (*text[:cuts], text[cuts:])
 
 
 def _substring(charge: Charge, text: Value, start: Value, end: Value = None) -> str:
@@ -169,8 +198,10 @@ def _substring(charge: Charge, text: Value, start: Value, end: Value = None) -> 
     end = len(text) if end is None else end
     _need(end, int)
 
-    if not 0 <= start <= len(text) or not 0 <= end <= len(text):
-        raise SelectorError(f"index out of range: {end if 0 <= start <= len(text) else start}")
+    for place in (start, end):
+        if not 0 <= place <= len(text):
+            raise SelectorError(f"index out of range: {place}")
+
     if start > end:
         raise SelectorError(f"invalid substring range. start: {start}, end: {end}")
 
@@ -196,17 +227,23 @@ def _join(charge: Charge, items: Value, separator: Value = "") -> str:
     for item in items:
         _need(item, str)
 
-    charge(
-        1 + len(items) + (sum(map(len, items)) + len(items) * len(separator)) // _CHARACTERS_A_STEP
-    )
+    characters = sum(map(len, items))
+    separators = len(items) * len(separator)
+    charge(1 + len(items) + (characters + separators) // _CHARACTERS_A_STEP)
+
     return str(separator.join(items))
 
 
 def _compare(charge: Charge, left: Value, right: Value) -> int:
-    if type(left) is not type(right) or not isinstance(left, Quantity | SemanticVersion):
+    if type(left) is not type(right):
+        raise SelectorError(NO_OVERLOAD)
+    if not isinstance(left, Quantity | SemanticVersion):
         raise SelectorError(NO_OVERLOAD)
 
-    return int(left > right) - int(left < right)
+    if left == right:
+        return 0
+
+    return 1 if left > right else -1
 
 
 def _semver(charge: Charge, text: Value, normalize: Value = False) -> SemanticVersion:
@@ -215,7 +252,10 @@ def _semver(charge: Charge, text: Value, normalize: Value = False) -> SemanticVe
     charge(_STEPS_A_VALUE)
     _charge(charge, text)
 
-    return version(normalized(text) if normalize else text)
+    if normalize:
+        text = normalized(text)
+
+    return version(text)
 
 
 def _quantity(charge: Charge, text: Value) -> Quantity:
@@ -243,10 +283,11 @@ def _succeeds(function: Function) -> Function:
 def _part(at: int) -> Function:
     def called(charge: Charge, value: Value) -> int:
         _need(value, SemanticVersion)
-        if value.release[at] > 2**63 - 1:
+        number = int(value.release[at])
+        if number > _LARGEST_INT:
             raise SelectorError("integer overflow")
 
-        return int(value.release[at])
+        return number
 
     return called
 
@@ -262,7 +303,8 @@ def _of_quantity(function: Callable[..., Value]) -> Function:
 def _to_int(charge: Charge, value: Value) -> int:
     if type(value) is float:
         # Open at both ends as in cel-go: 2^63 as a double is out of range, and so is -2^63.
-        if math.isnan(value) or not -(2.0**63) < value < 2.0**63:
+        is_number = not math.isnan(value)
+        if not is_number or abs(value) >= _BEYOND_INT:
             raise SelectorError("integer overflow")
 
         return int(value)
@@ -274,26 +316,32 @@ def _to_int(charge: Charge, value: Value) -> int:
     # int() also accepts underscores, blanks and digits of other scripts, which strconv.ParseInt
     # does not.
     digits = value[1:] if value[:1] in {"+", "-"} else value
-    if not (
-        digits.isascii()
-        and digits.isdigit()
-        and len(value) <= 64
-        and -(2**63) <= int(value) < 2**63
-    ):
-        raise SelectorError(f'"{value[:64]}" is not an integer')
+    is_number = digits.isascii() and digits.isdigit()
+    if is_number and len(value) <= _LONGEST_NUMBER:
+        number = int(value)
+        if _LEAST_INT <= number <= _LARGEST_INT:
+            return number
 
-    return int(value)
+    raise SelectorError(f'"{value[:64]}" is not an integer')
 
 
 def _to_float(charge: Charge, value: Value) -> float:
     _need(value, int, float, str)
-    try:
-        if type(value) is str and (len(value) > 64 or "_" in value or value.strip() != value):
-            raise ValueError
+    if type(value) is str and not _is_plain(value):
+        raise SelectorError(f'"{value[:64]}" is not a number')
 
+    try:
         return float(value)
     except ValueError as error:
         raise SelectorError(f'"{value[:64]}" is not a number') from error
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text has nothing that float() accepts and strconv.ParseFloat does not."""
+    if len(text) > _LONGEST_NUMBER or "_" in text:
+        return False
+
+    return text.strip() == text
 
 
 def _to_bool(charge: Charge, value: Value) -> bool:
@@ -311,7 +359,10 @@ def _to_bool(charge: Charge, value: Value) -> bool:
 
 def _to_text(charge: Charge, value: Value) -> str:
     _need(value, bool, int, str)
-    return ("true" if value else "false") if type(value) is bool else str(value)
+    if type(value) is bool:
+        return "true" if value else "false"
+
+    return str(value)
 
 
 def _dyn(charge: Charge, value: Value) -> Value:
@@ -323,12 +374,11 @@ def _optional_of(charge: Charge, value: Value) -> Optional:
 
 
 def _optional_of_non_zero(charge: Charge, value: Value) -> Optional:
-    zero = (
-        value is None
-        or (type(value) in {bool, int, float, str, tuple} and not value)
-        or (isinstance(value, Mapping) and not value)
-    )
-    return NONE if zero else Optional(True, value)
+    may_be_zero = value is None or type(value) in _HAVE_ZEROS or isinstance(value, Mapping)
+    if may_be_zero and not value:
+        return NONE
+
+    return Optional(True, value)
 
 
 def _optional_none(charge: Charge) -> Optional:
@@ -352,7 +402,8 @@ def _is_sorted(charge: Charge, items: Value) -> bool:
     _need(items, tuple)
     charge(1 + len(items))
     # Compared with `less` alone, so that equal neighbours count as sorted.
-    return not any(less(after, before, charge) for before, after in pairwise(items))
+    pairs = pairwise(items)
+    return not any(less(after, before, charge) for before, after in pairs)
 
 
 def _contained(charge: Charge, items: Value, others: Value) -> bool:
@@ -372,7 +423,10 @@ def _intersects(charge: Charge, items: Value, others: Value) -> bool:
 
 
 def _equivalent(charge: Charge, items: Value, others: Value) -> bool:
-    return _contained(charge, items, others) and _contained(charge, others, items)
+    if not _contained(charge, items, others):
+        return False
+
+    return _contained(charge, others, items)
 
 
 def _is_less_than(charge: Charge, left: Value, right: Value) -> bool:
@@ -400,7 +454,25 @@ def _uppered(text: str) -> str:
     return text.translate(_UPPER)
 
 
+def _float_of(amount: Quantity) -> float:
+    return amount.nanos / NANOS
+
+
+def _sum_of(amount: Quantity, other: Value) -> Quantity:
+    return amount.plus(other, 1)
+
+
+def _difference_of(amount: Quantity, other: Value) -> Quantity:
+    return amount.plus(other, -1)
+
+
 _sign: Final = _of_quantity(_sign_of)
+_as_float: Final = _of_quantity(_float_of)
+_add: Final = _of_quantity(_sum_of)
+_subtract: Final = _of_quantity(_difference_of)
+_starts_with: Final = _text_method(str.startswith, str)
+_ends_with: Final = _text_method(str.endswith, str)
+_has_part: Final = _text_method(str.__contains__, str)
 _lower: Final = _text_method(_lowered)
 _upper: Final = _text_method(_uppered)
 
@@ -428,9 +500,9 @@ FUNCTIONS: Final[Mapping[str, tuple[Function, int, int]]] = {
 METHODS: Final[Mapping[str, tuple[Function, int, int]]] = {
     "size": (_size, 1, 1),
     "matches": (_matches, 2, 2),
-    "startsWith": (_text_method(str.startswith, str), 2, 2),
-    "endsWith": (_text_method(str.endswith, str), 2, 2),
-    "contains": (_text_method(str.__contains__, str), 2, 2),
+    "startsWith": (_starts_with, 2, 2),
+    "endsWith": (_ends_with, 2, 2),
+    "contains": (_has_part, 2, 2),
     "lowerAscii": (_lower, 1, 1),
     "upperAscii": (_upper, 1, 1),
     "trim": (_text_method(str.strip), 1, 1),
@@ -450,9 +522,9 @@ METHODS: Final[Mapping[str, tuple[Function, int, int]]] = {
     "isGreaterThan": (_is_greater_than, 2, 2),
     "isInteger": (_of_quantity(lambda value: value.whole), 1, 1),
     "asInteger": (_of_quantity(Quantity.as_int), 1, 1),
-    "asApproximateFloat": (_of_quantity(lambda value: value.nanos / 10**9), 1, 1),
-    "add": (_of_quantity(lambda value, other: value.plus(other, 1)), 2, 2),
-    "sub": (_of_quantity(lambda value, other: value.plus(other, -1)), 2, 2),
+    "asApproximateFloat": (_as_float, 1, 1),
+    "add": (_add, 2, 2),
+    "sub": (_subtract, 2, 2),
     "sign": (_sign, 1, 1),
     "hasValue": (_has_value, 1, 1),
     "value": (_value, 1, 1),

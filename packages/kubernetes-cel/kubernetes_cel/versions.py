@@ -22,6 +22,7 @@ _VERSION: Final = re.compile(
 )
 _LARGEST_PART: Final = 2**64 - 1
 _LARGEST_INT: Final = 2**63 - 1
+_NO_PRE_RELEASE: Final = ((2, 0, ""),)
 
 
 @total_ordering
@@ -48,15 +49,38 @@ def version(text: str) -> SemanticVersion:
         raise SelectorError(f'"{text[:64]}" is not a semantic version')
 
     parts = match.group(1, 2, 3)
-    before = tuple(match.group(4).split(".")) if match.group(4) else ()
+    pre_release = match.group(4) or ""
+    before = pre_release.split(".") if pre_release else []
 
-    numbers = (*parts, *(part for part in before if part.isdigit()))
-    # semver 2.0.0 forbids leading zeros; blang/semver keeps each part in a uint64.
-    if any((len(part) > 1 and part[0] == "0") or int(part) > _LARGEST_PART for part in numbers):
+    numbers = [*parts]
+    for part in before:
+        if part.isdigit():
+            numbers.append(part)
+
+    if not all(map(_is_number, numbers)):
         raise SelectorError(f'"{text[:64]}" is not a semantic version')
 
-    order = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in before)
-    return SemanticVersion((int(parts[0]), int(parts[1]), int(parts[2])), order or ((2, 0, ""),))
+    major, minor, patch = map(int, parts)
+    order = tuple(map(_order, before))
+    return SemanticVersion((major, minor, patch), order or _NO_PRE_RELEASE)
+
+
+def _is_number(digits: str) -> bool:
+    """Whether digits are a number of a version: semver 2.0.0 forbids leading zeros, and
+    blang/semver keeps each part in a uint64.
+    """
+    if len(digits) > 1 and digits[0] == "0":
+        return False
+
+    return int(digits) <= _LARGEST_PART
+
+
+def _order(part: str) -> tuple[int, int, str]:
+    """The sort key of a part of a pre-release: numbers before texts."""
+    if part.isdigit():
+        return (0, int(part), "")
+
+    return (1, 0, part)
 
 
 def normalized(text: str) -> str:
@@ -68,13 +92,24 @@ def normalized(text: str) -> str:
     parts = text.removeprefix("v").split(".", 2)
     for at, part in enumerate(parts):
         if len(part) > 1:
-            rest = part.lstrip("0")
-            parts[at] = rest if rest and rest[0].isdigit() and rest[0].isascii() else "0" + rest
+            parts[at] = _without_zeros(part)
 
-    if len(parts) < 3 and set(parts[-1]) & set("+-"):
+    has_more = "+" in parts[-1] or "-" in parts[-1]
+    if len(parts) < 3 and has_more:
         raise SelectorError("short version cannot contain PreRelease/Build meta data")
 
-    return ".".join(parts + ["0"] * (3 - len(parts)))
+    missing = 3 - len(parts)
+    return ".".join(parts + ["0"] * missing)
+
+
+def _without_zeros(part: str) -> str:
+    """A part without its leading zeros, of which the last stays where no digit follows."""
+    rest = part.lstrip("0")
+    first = rest[:1]
+    if first.isdigit() and first.isascii():
+        return rest
+
+    return "0" + rest
 
 
 @total_ordering
@@ -100,7 +135,10 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
     @property
     def whole(self) -> bool:
         """Whether the quantity is an integer of 64 bits."""
-        return self.nanos % NANOS == 0 and abs(self.nanos) <= _LARGEST_INT * NANOS
+        if self.nanos % NANOS:
+            return False
+
+        return abs(self.nanos) <= _LARGEST_INT * NANOS
 
     def as_int(self) -> int:
         """The quantity as an integer. Raises SelectorError if it is not one."""
@@ -112,11 +150,13 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
     def plus(self, other: object, sign: int) -> Quantity:
         """The sum with a quantity or an integer, or with `sign` -1 the difference."""
         if isinstance(other, Quantity):
-            return Quantity(self.nanos + sign * other.nanos, computed=True)
-        if type(other) is int:
-            return Quantity(self.nanos + sign * other * NANOS, computed=True)
+            nanos = other.nanos
+        elif type(other) is int:
+            nanos = other * NANOS
+        else:
+            raise SelectorError(NO_OVERLOAD)
 
-        raise SelectorError(NO_OVERLOAD)
+        return Quantity(self.nanos + sign * nanos, computed=True)
 
 
 def quantity(text: str) -> Quantity:
