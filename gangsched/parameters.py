@@ -53,6 +53,7 @@ def gpu_policy(settings: Settings) -> GpuPolicy:
         settings.topology_keys,
         frozenset(settings.accelerators),
         settings.plain_replicas,
+        settings.heal_prefers,
     )
 
 

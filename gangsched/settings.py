@@ -20,7 +20,7 @@ from gangsched.api.values import BadValue
 from gangsched.model.backfill import BackfillOrder, OnOverrun
 from gangsched.model.devices import DeviceScope
 from gangsched.model.gang import MatchPolicy
-from gangsched.model.gpu_policy import TOPOLOGY_KEYS, PlainReplicas
+from gangsched.model.gpu_policy import TOPOLOGY_KEYS, HealPreference, PlainReplicas
 from gangsched.model.preemption import BudgetRule, VictimScope
 
 ENV_PREFIX = "GANGSCHED_"
@@ -230,6 +230,14 @@ class Settings(BaseSettings):
         description=(
             "Node labels that define topology domains, the smallest domain first. Gangs prefer to"
             " stay within one domain."
+        ),
+    )
+    heal_prefers: HealPreference = Field(
+        default=HealPreference.ROOM,
+        description=(
+            "Where a lost member is replaced if its gang only prefers the domain in which it runs"
+            " and this has no free capacity: room (on a free node further away) or home (there,"
+            " where lower-priority pods are evicted or capacity is reserved)."
         ),
     )
     accelerators: Annotated[tuple[LabelKey, ...], NoDecode] = Field(

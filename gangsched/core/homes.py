@@ -13,11 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from gangsched.core.filter import static_fit
+from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.search.preferred import prefers_spreading
 from gangsched.core.topology import TopologyLevel, climb, level, told_apart
-from gangsched.model.gang import Gang
+from gangsched.model.gang import Gang, Group
+from gangsched.model.gpu_policy import HealPreference
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import Bools, Ints
 
@@ -51,18 +54,54 @@ def scopes_from_home(
         if not _is_all_of(scope, outermost):
             found.append(scope)
 
+    if found and _stays(pods, found[0], ledger):
+        return found[:1]
+
     found.append(outermost)
     return found
 
 
+def at_home(group: Group, ledger: Ledger) -> Group:
+    """The group with the level of its home among those that it requires: what is evicted or
+    reserved for a broken group is there (L5).
+
+    Unchanged if the group is not broken, or has no home but what it requires.
+    """
+    if not group.broken or group.tree is not None or group.apart:
+        return group
+
+    keys = _home_of(group, ledger)
+    if not keys:
+        return group
+
+    return replace(group, topology=(*group.topology, *keys))
+
+
+def _home_of(group: Group, ledger: Ledger) -> tuple[str, ...]:
+    """The labels of the closest level at which all bound members of the group are in one domain."""
+    nodes: list[Ints] = []
+    for gang in group.gangs:
+        if gang.constraints.slices or _is_spread(gang, (*gang.retry, *gang.pending)):
+            return ()
+
+        nodes.append(_nodes_of(gang, ledger))
+
+    of_all = np.concatenate(nodes)
+    for each in _levels(group.gangs[0], ledger):
+        if _shared(each, of_all) is not None:
+            return each.keys
+
+    return ()
+
+
 def has_room(shape: Shape, scope: Scope, ledger: Ledger) -> bool:
     """Whether a node of the scope has free room for a pod of `shape`; its filters are not asked."""
-    room = ledger.room(shape)
+    free = ledger.room(shape)
     inside = _inside(shape, scope, ledger)
     if inside is not None:
-        room = room[inside]
+        free = free[inside]
 
-    return bool(room.any())
+    return bool(free.any())
 
 
 def is_inside(
@@ -83,6 +122,28 @@ def is_inside(
 def _inside(shape: Shape, scope: Scope, ledger: Ledger) -> Bools | None:
     accelerated = ledger.accelerated(shape)
     return scope.of(accelerated=accelerated)
+
+
+def _stays(pods: Sequence[Pod], home: Scope, ledger: Ledger) -> bool:
+    """Whether the pods wait at home although there may be free room further away."""
+    if ledger.policy.heals_at is not HealPreference.HOME:
+        return False
+
+    # No node of its home may be large enough any more.
+    shapes = {pod.shape for pod in pods}
+    return all(_takes_when_empty(shape, home, ledger) for shape in shapes)
+
+
+def _takes_when_empty(shape: Shape, scope: Scope, ledger: Ledger) -> bool:
+    """Whether a node of the scope would take a pod of `shape` if nothing ran on it."""
+    takes = room(shape, ledger.allocatable, ledger.resources) > 0
+    takes &= static_fit(shape, ledger.table).mask
+
+    inside = _inside(shape, scope, ledger)
+    if inside is not None:
+        takes &= inside
+
+    return bool(takes.any())
 
 
 def _is_spread(gang: Gang, pods: Sequence[Pod]) -> bool:

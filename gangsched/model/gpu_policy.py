@@ -39,6 +39,16 @@ class PlainReplicas(StrEnum):
     PACK = "pack"
 
 
+class HealPreference(StrEnum):
+    """The setting `heal_prefers`: where a lost member is replaced if its home is only preferred and
+    has no free room: on a free node further away (`ROOM`), or at home, where pods are evicted or
+    room is reserved (`HOME`).
+    """
+
+    ROOM = "room"
+    HOME = "home"
+
+
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
     """The administrator's settings.
@@ -51,6 +61,7 @@ class GpuPolicy:
     topology_keys: tuple[str, ...] = TOPOLOGY_KEYS
     accelerators: frozenset[str] = frozenset()
     replicas: PlainReplicas = PlainReplicas.SPREAD
+    heals_at: HealPreference = HealPreference.ROOM
 
     def is_accelerator(self, name: str) -> bool:
         """Whether `name` is an accelerator resource."""

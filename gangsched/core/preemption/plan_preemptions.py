@@ -15,6 +15,7 @@ from math import ceil, inf
 import numpy as np
 
 from gangsched.core.group_rules import rules_key
+from gangsched.core.homes import at_home
 from gangsched.core.messages import placing, preempting
 from gangsched.core.preemption.alike import MAX_TOGETHER, alike_behind, is_single, shares, together
 from gangsched.core.preemption.attempt import Attempt, Found, held
@@ -164,7 +165,9 @@ class PlanPreemptions:
         if is_alone and (made := self._with_alike(group, preemptor, verdict, behind)):
             return made
 
-        found = found or self._attempt(preemptor, holders)
+        if found is None:
+            preemptor, found = self._attempt_from_home(preemptor, holders)
+
         if isinstance(found, NotHelpful):
             found = preemptor.with_weakest(found, group.priority)
             return {group.id: _in_vain(verdict, self._held_back(preemptor, found), preemptor.group)}
@@ -294,6 +297,42 @@ class PlanPreemptions:
             return NotHelpful(why=Obstacle.LATER)
 
         return None
+
+    def _attempt_from_home(
+        self,
+        preemptor: Preemptor,
+        holders: Sequence[Group],
+    ) -> tuple[Preemptor, Found | NotHelpful]:
+        """Attempts for a broken group, until one helps: at its home for all that it lost, then for
+        one member alone (L4), then both wherever it may be. Any other group has one attempt.
+        """
+        first, *others = self._from_home(preemptor)
+        in_vain = self._attempt(first, holders)
+        if isinstance(in_vain, Found):
+            return first, in_vain
+
+        for sought in others:
+            found = self._attempt(sought, holders)
+            if isinstance(found, Found):
+                return sought, found
+
+        return first, in_vain
+
+    def _from_home(self, preemptor: Preemptor) -> list[Preemptor]:
+        group = preemptor.group
+        if not group.broken or group.tree is not None:
+            return [preemptor]
+
+        home = at_home(group, self.ledger)
+        places = [preemptor] if home is group else [replace(preemptor, group=home), preemptor]
+
+        found: list[Preemptor] = []
+        for place in places:
+            found.append(place)
+            if len(place.pods) > 1:
+                found.append(place.first_alone)
+
+        return found
 
     def _attempt(self, preemptor: Preemptor, holders: Sequence[Group]) -> Found | NotHelpful:
         """One attempt, or what one of the same kind found earlier in this plan: room has only

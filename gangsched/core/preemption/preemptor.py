@@ -43,14 +43,40 @@ class Preemptor:
     @classmethod
     def of(cls, group: Group) -> Preemptor:
         """The preemptor of a group whose pending members are all needed; there must be one."""
-        pods = [pod for gang in group.gangs for pod in gang.pending]
+        pods: list[Pod] = []
+        for gang in group.gangs:
+            pods += gang.pending
+
         right = min(pod.priority for pod in pods)
-        never = any(gang.never_preempts for gang in group.gangs) or any(
-            pod.never_preempts for pod in pods
-        )
+        never = any(gang.never_preempts for gang in group.gangs)
+        never = never or any(pod.never_preempts for pod in pods)
         below = [gang for gang in group.gangs if gang.pending]
 
         return cls(group, below, pods, Counter(pod.shape for pod in pods), right, never)
+
+    @property
+    def first_alone(self) -> Preemptor:
+        """The same for the first needed member alone."""
+        first = self.gangs[0]
+        gangs: list[Gang] = []
+
+        for gang in self.group.gangs:
+            pods = gang.pending[:1] if gang.id == first.id else ()
+            reduced = replace(
+                gang,
+                pending=pods,
+            )
+            reduced = replace(
+                reduced,
+                min_member=reduced.counted(len(pods)),
+            )
+            gangs.append(reduced)
+
+        group = replace(
+            self.group,
+            gangs=tuple(gangs),
+        )
+        return Preemptor.of(group)
 
     def with_weakest(self, found: NotHelpful, highest: int) -> NotHelpful:
         """Add to `found` the name of the member that limits the preemption priority, if other

@@ -18,6 +18,7 @@ import numpy as np
 
 from gangsched.core.devices.emptied import emptied
 from gangsched.core.group_rules import rules_key
+from gangsched.core.homes import at_home
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
@@ -28,6 +29,7 @@ from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, MatchPolicy, Mode, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
+from gangsched.model.parts import least_of
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.pods_by_node import PodsByNode
 from gangsched.model.reasons import Reason
@@ -59,6 +61,18 @@ class Head:
     run_time_s: float = math.inf
     tree: Group | None = None
     choice: frozenset[str] = frozenset()
+    #: The levels that its group requires, without that of its home.
+    beyond_home: tuple[str, ...] = ()
+
+    @property
+    def heals(self) -> bool:
+        """Whether it has started and lost members: it is entitled at once (L5)."""
+        return self.group.broken
+
+    @property
+    def own_nodes(self) -> frozenset[str]:
+        """Nodes on which members of the group run."""
+        return frozenset(name for gang in self.group.gangs for name in gang.nodes)
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -99,6 +113,15 @@ def empty_ledger(
 
     made = replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody, storage=storage)
     return Ledger(made, policy=policy, work=work)
+
+
+def at_home_of(head: Head | None, ledger: Ledger) -> Head | None:
+    """The head; of a broken group, room is reserved at its home (L5)."""
+    if head is None or not head.heals:
+        return head
+
+    beyond = head.group.topology
+    return replace(head, group=at_home(head.group, ledger), beyond_home=beyond)
 
 
 def head_of(group: Group, choice: frozenset[str] = frozenset()) -> Head | None:
@@ -193,7 +216,9 @@ def find_heads(
 
         if why is None:
             heads.append(head)
-            used.update(head.namespaces)
+            # The namespace has no part in it that its gang lost members (L5).
+            if not head.heals:
+                used.update(head.namespaces)
         else:
             others[group_id] = why
 
@@ -217,7 +242,7 @@ def _not_by_number(
     if len(heads) >= limits.reservations:
         return LATER
 
-    for namespace in sorted(head.namespaces):
+    for namespace in () if head.heals else sorted(head.namespaces):
         if used[namespace] >= limits.per_namespace:
             return NotReserved(
                 why=NotEntitled.NAMESPACE,
@@ -230,7 +255,7 @@ def _not_by_number(
 
 def needed(group: Group) -> tuple[Gang, ...]:
     """The gangs of the group that wait for room: the gangs below their minimum, or if there are
-    none, its oldest pod that starts alone, as a gang.
+    none, its oldest pod that starts alone, as a gang; of a broken group, what it has lost.
 
     Pods whose bind failed start alone (B3), so a gang in which only such pods wait is not below its
     minimum.
@@ -244,6 +269,10 @@ def needed(group: Group) -> tuple[Gang, ...]:
     if below:
         return below
 
+    lost = _lost_members(group)
+    if lost:
+        return lost
+
     alone = min(
         (pod for gang in group.gangs for pod in (*gang.retry, *gang.pending)),
         key=_age,
@@ -253,20 +282,46 @@ def needed(group: Group) -> tuple[Gang, ...]:
         return ()
 
     gang = next(gang for gang in group.gangs if alone in (*gang.retry, *gang.pending))
-    return (
-        replace(
-            gang,
-            plain=False,
-            satisfied=False,
-            mode=Mode.STRICT,
-            # So that a round needs exactly this one, whatever of its gang runs.
-            match_policy=MatchPolicy.ONLY_WAITING,
-            min_member=1,
-            total=1,
-            pending=(alone,),
-            retry=(),
-            held=(),
-        ),
+    return (_of_exactly(gang, (alone,)),)
+
+
+def _lost_members(group: Group) -> tuple[Gang, ...]:
+    """The gangs of a broken group that lost members, each of as many of its waiting ones."""
+    if not group.broken:
+        return ()
+
+    found: list[Gang] = []
+    for gang in group.gangs:
+        lack = _lack_of_started(gang)
+        waiting = (*gang.retry, *gang.pending)
+        if lack > 0 and waiting:
+            found.append(_of_exactly(gang, _oldest(waiting, lack)))
+
+    return tuple(found)
+
+
+def _lack_of_started(gang: Gang) -> int:
+    """Number of members without room that a gang which has started is below its minimum."""
+    if not gang.satisfied:
+        return 0
+
+    with_room = gang.bound + gang.succeeded + len(gang.kept) + len(gang.held)
+    return least_of(gang) - with_room
+
+
+def _of_exactly(gang: Gang, pods: Sequence[Pod]) -> Gang:
+    """The gang of which a round needs exactly these waiting members, whatever of it runs."""
+    return replace(
+        gang,
+        plain=False,
+        satisfied=False,
+        mode=Mode.STRICT,
+        match_policy=MatchPolicy.ONLY_WAITING,
+        min_member=len(pods),
+        total=len(pods),
+        pending=tuple(pods),
+        retry=(),
+        held=(),
     )
 
 
@@ -315,6 +370,9 @@ def too_young(
     """Why a head that needs less than a node is not entitled yet, and when it will be; None if it
     is entitled.
     """
+    if head.heals:
+        return None
+
     entitled_s = head.since_s + max(
         limits.small_head_after_s,
         min(head.run_time_s, limits.small_head_latest_s),
@@ -359,6 +417,9 @@ def _choices(head: Head, empty: Ledger) -> Iterator[Head]:
     tree = head.tree
     if tree is None or not has_choices(tree):
         yield head
+        if head.heals:
+            yield from _smaller(head)
+
         return
 
     known: dict[str, Refusal | None] = {}
@@ -383,6 +444,24 @@ def _choices(head: Head, empty: Ledger) -> Iterator[Head]:
         other = _head_of(group, tree, chosen if chosen != first else frozenset())
         if chosen != tried and other is not None:
             yield other
+
+
+def _smaller(head: Head) -> Iterator[Head]:
+    """Where a broken group has no room for all that it lost: its oldest lost member alone (L4), and
+    then the same beyond its home.
+    """
+    first, *others = head.gangs
+    oldest = replace(
+        head,
+        gangs=(_of_exactly(first, _oldest(first.pending, 1)),),
+    )
+    if others or len(first.pending) > 1:
+        yield oldest
+
+    anywhere = replace(head.group, topology=head.beyond_home)
+    if anywhere.topology != head.group.topology:
+        yield replace(head, group=anywhere)
+        yield replace(oldest, group=anywhere)
 
 
 def _is_too_large(gang: Gang, group: Group, empty: Ledger) -> bool:

@@ -184,13 +184,15 @@ def _anew(
         until_s = until_s if same is None else math.nextafter(old.at_s, 0)
 
     found = find_time(apart, ledger, empty, timeline, until_s=until_s) or same
-    if found is None and wall_s - head.since_s >= limits.fence_after_s:
+    if found is None and _may_fence(head, limits, wall_s):
         # A fence closes nodes to everybody behind it, and earlier heads were promised theirs.
         others = {
             ledger.table.names[node]
             for reservation in made.reservations
             for node in reservation.nodes
         }
+        # A node on which members of the group run never becomes empty for the others.
+        others |= head.own_nodes
         apart = replace(head, group=replace(head.group, avoid=head.group.avoid | others))
         kept = frozenset(
             ledger.table.names[node]
@@ -199,6 +201,15 @@ def _anew(
         found = find_fence(apart, ledger, empty, timeline, kept=kept)
 
     return found
+
+
+def _may_fence(head: Head, limits: ReservationLimits, wall_s: float) -> bool:
+    """Whether the head waits for long enough for a fence, or heals (L5)."""
+    if head.heals:
+        return True
+
+    waits_s = wall_s - head.since_s
+    return waits_s >= limits.fence_after_s
 
 
 def _within_share(

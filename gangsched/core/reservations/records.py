@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from gangsched.core.reservations.heads import Head, head_of
+from gangsched.core.reservations.heads import Head, at_home_of, head_of
 from gangsched.core.reservations.new_reservation import Reservation
 from gangsched.core.reservations.passing import Kept, add
 from gangsched.core.reservations.timeline import OccupantColumns
@@ -61,9 +61,18 @@ class Records:
 
     def head(self, group: Group, choice: frozenset[str]) -> Head | None:
         """The group as a candidate for a reservation (`head_of`), cached while the group is
-        unchanged.
+        unchanged, and of a broken one, while the nodes are.
         """
-        return self._recall("head", group.id, (group, choice), lambda: head_of(group, choice))
+        facts: tuple[Any, ...] = (group, choice)
+        if group.broken:
+            facts = (*facts, self._ledger.table)
+
+        return self._recall(
+            "head",
+            group.id,
+            facts,
+            lambda: at_home_of(head_of(group, choice), self._ledger),
+        )
 
     def read(self, reserved: Reserved, head: Head) -> tuple[Reservation, bool]:
         """The reservation, limited to nodes that still exist, and True if all of its nodes still

@@ -21,6 +21,7 @@ from gangsched.core.reservations.heads import (
     BY_NUMBER,
     LATER,
     Head,
+    at_home_of,
     empty_ledger,
     find_heads,
     head_of,
@@ -152,7 +153,7 @@ class Standing:
         if before is not None:
             return self._records.head(group, before.choice)
 
-        return head_of(group)
+        return at_home_of(head_of(group), self._ledger)
 
     def _waits_as_long(self, reserved: Reserved) -> bool:
         """Whether its head did not begin to wait anew, for a minimum that was raised (H4)."""
@@ -428,13 +429,15 @@ class Standing:
 
         for head in [reservation.head for reservation in self._reservations]:
             full = []
-            for namespace in sorted(head.namespaces):
+            for namespace in () if head.heals else sorted(head.namespaces):
                 if used[namespace] >= limits.per_namespace:
                     full.append(namespace)
 
             if not full and number < limits.reservations:
-                used.update(head.namespaces)
                 number += 1
+                if not head.heals:
+                    used.update(head.namespaces)
+
                 continue
 
             of_namespace = (

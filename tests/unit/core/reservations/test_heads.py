@@ -12,6 +12,7 @@ import pytest
 from gangsched.core.reservations import heads
 from gangsched.core.reservations.heads import (
     Head,
+    at_home_of,
     empty_ledger,
     find_heads,
     head_of,
@@ -390,3 +391,63 @@ def test_what_needs_nothing_is_no_head() -> None:
     """A group all of whose minimums are met by bound members."""
     assert needed(group(gang("ns/g", [], min_member=1, bound=1))) == ()
     assert GPU in empty_ledger(snapshot(TWO_NODES)).resources
+
+
+def broken(name: str, lost: int, *, gpus: int = 4, on: str = "", **fields: Any) -> Group:
+    """A group of one gang that has lost so many of four members, which wait, and one more above its
+    minimum.
+    """
+    members = [
+        pod(f"{name}-{n}", gpus=gpus, creation_s=9_000 + n, **fields) for n in range(lost + 1)
+    ]
+    of_gang = gang(
+        f"ns/{name}",
+        members,
+        min_member=4,
+        permitted_min=4,
+        bound=4 - lost,
+        satisfied=True,
+        nodes=(on,) if on else (),
+    )
+    return group(of_gang, creation_s=100, broken=True)
+
+
+def test_a_broken_group_needs_what_it_lost() -> None:
+    """L5: the oldest of its waiting members, as many as it is below its minimum."""
+    (lost,) = needed(broken("g", 2))
+    assert [member.name for member in lost.pending] == ["g-0", "g-1"]
+    assert lost.least == 2
+
+
+def test_a_broken_group_is_entitled_at_once() -> None:
+    """L5: also to less than a node, and whatever reservations its namespace has."""
+    groups = [broken(f"g{n}", 1, gpus=1) for n in range(3)]
+    limits = ReservationLimits(per_namespace=1)
+    assert found(groups, limits=limits) == ["ns/g0", "ns/g1", "ns/g2"]
+
+    # They take no place of a group that has not started.
+    whole = waiting("whole", 1, 8)
+    assert found([*groups, whole], limits=limits)[-1] == "ns/whole"
+    assert len(found(groups, limits=ReservationLimits(reservations=2))) == 2
+
+
+def test_what_a_broken_group_cannot_have_whole_it_has_in_part() -> None:
+    """L4, L5: first all that it lost at home, then one member there, then the same anywhere."""
+    rack = "topology.kubernetes.io/rack"
+    nodes = [node("a", 4, labels={rack: "a"}), node("b", labels={rack: "b"})]
+    empty = empty_ledger(snapshot(nodes))
+
+    two = at_home_of(head_of(broken("g", 2, on="a")), empty)
+    assert two is not None
+    assert two.group.topology == (rack,)
+
+    one = startable(two, empty)
+    assert isinstance(one, Head)
+    assert [len(lost.pending) for lost in one.gangs] == [1]
+    assert one.group.topology == (rack,)
+
+    large = at_home_of(head_of(broken("g", 1, gpus=8, on="a")), empty)
+    assert large is not None
+    further = startable(large, empty)
+    assert isinstance(further, Head)
+    assert further.group.topology == ()
