@@ -37,6 +37,7 @@ from gangsched.model.plan import Plan
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import CPU
 from gangsched.model.snapshot import Snapshot
+from gangsched.sentences import say
 from tests import builders
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
@@ -143,7 +144,7 @@ def decide(snapshot: Snapshot, case: Case) -> float:
     _, took_ms = timed_ms(lambda: made.append(plan(snapshot, [case.group], now_s=0.0)))
     (verdict,) = made[0].verdicts
     if (verdict.reason is Reason.SCHEDULED) is not case.starts:
-        raise SystemExit(f"{case.name}: {verdict.told.text}")
+        raise SystemExit(f"{case.name}: {say(verdict.told).text}")
     return took_ms
 
 

@@ -33,6 +33,7 @@ from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement,
 from gangsched.model.objects import Node, Pod, Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import NodeTable, Snapshot
+from gangsched.sentences import say
 from tests import builders
 
 GIB = 2**30
@@ -258,7 +259,7 @@ def _plan(snapshot: Snapshot, group: Group) -> None:
         planned = plan(snapshot, [group], now_s=0.0, unfinished=planned.unfinished)
     verdict = planned.verdicts[0]
     if verdict.reason is not Reason.SCHEDULED or verdict.notes:
-        raise SystemExit(f"The group was to be placed whole: {verdict.told.text}.")
+        raise SystemExit(f"The group was to be placed whole: {say(verdict.told).text}.")
 
 
 if __name__ == "__main__":

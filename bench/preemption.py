@@ -26,6 +26,7 @@ from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import NotHelpful, Preemption, PreemptionInput, Running, RunningGang
 from gangsched.model.snapshot import Snapshot
+from gangsched.sentences import say
 from tests import builders
 from tests.running_cluster import WALL_S, RunningCluster
 
@@ -171,7 +172,7 @@ def _decided(
         if isinstance(made[0].preemption, Preemption):
             return max(times)
         found = made[0].preemption
-    raise SystemExit(f"Room was to be made in {MOST_PLANS} plans: {made[0].told.text}.")
+    raise SystemExit(f"Room was to be made in {MOST_PLANS} plans: {say(made[0].told).text}.")
 
 
 def _plan(

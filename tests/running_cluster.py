@@ -27,6 +27,7 @@ from gangsched.model.preemption import (
 )
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
+from gangsched.sentences import say
 from tests import builders
 
 WALL_S = 1_000_000
@@ -150,13 +151,13 @@ def high(
 
 def victims(verdict: Verdict) -> list[str]:
     """The names of the pods that a verdict evicts, sorted; fails if it made no room."""
-    assert isinstance(verdict.preemption, Preemption), verdict.told.text
+    assert isinstance(verdict.preemption, Preemption), say(verdict.told).text
     return sorted(victim.name for victim in verdict.preemption.victims)
 
 
 def nominated(verdict: Verdict) -> dict[str, str]:
     """Member to node of what a verdict nominates."""
-    assert isinstance(verdict.preemption, Preemption), verdict.told.text
+    assert isinstance(verdict.preemption, Preemption), say(verdict.told).text
     return {placement.pod.name: placement.node for placement in verdict.preemption.placements}
 
 
@@ -172,4 +173,4 @@ def obstacle(cluster: RunningCluster, wants: Group, **rest: Any) -> tuple[str, s
     (verdict,) = cluster.verdicts(wants, **rest).values()
     assert isinstance(verdict.preemption, NotHelpful)
     assert verdict.reason is Reason.UNSCHEDULABLE
-    return verdict.preemption.why, verdict.told.now.partition(" Preemption: ")[2]
+    return verdict.preemption.why, say(verdict.told).now.partition(" Preemption: ")[2]

@@ -57,7 +57,7 @@ def test_contracts_hold() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-PURE = ("state", "core", "api", "model")
+PURE = ("state", "core", "sentences", "api", "model")
 IMPURE = (
     "asyncio",
     "time",
@@ -79,6 +79,8 @@ PLANTS = (
     ("loop.py", "from gangsched.kube.write import binder", "gangsched.kube.write.binder"),
     ("model/plan.py", "from gangsched.api import keys", "gangsched.api.keys"),
     ("api/keys.py", "from gangsched.core import score", "gangsched.core.score"),
+    ("core/decision.py", "from gangsched.sentences import say", "gangsched.sentences"),
+    ("sentences/say.py", "from gangsched.core import score", "gangsched.core.score"),
     (
         "core/pipeline.py",
         "from gangsched.core.reservations import standing",

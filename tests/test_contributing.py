@@ -46,11 +46,12 @@ def test_every_path_and_target_that_it_names_exists() -> None:
 
 
 ASK_THE_FILTER = """
-from gangsched.core.messages.placing import nodes_available
+from gangsched.core.findings import node_counts
+from gangsched.sentences.words import nodes_available
 from tests.builders import ledger, node, pod
 
 nodes = [node("a", labels={"example.com/quarantine": "1"}), node("b", gpus=0)]
-print(nodes_available(pod("p"), ledger(nodes)))
+print(nodes_available(node_counts(pod("p"), ledger(nodes))))
 print(ledger(nodes).room(pod("p", gpus=0).shape).tolist())
 """
 ASK_THE_RULE = """

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from gangsched.core.cycle import Limits
-from gangsched.core.messages.placing import NODE_CLOSED
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.fault import InternalFault
 from gangsched.model.objects import Node, Phase, Pod, PodGroup, ScheduledCondition
@@ -50,6 +49,7 @@ from gangsched.model.protocol import (
 from gangsched.model.reasons import EventReason
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.storage import Claim, ClaimRef, Selection, Volume
+from gangsched.sentences.placing import NODE_CLOSED
 from gangsched.state.members import State
 from gangsched.state.rule_set import Rules
 from gangsched.state.scheduling import SchedulingState

@@ -12,14 +12,15 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Placement, Refusal
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.reasons import Reason
+from gangsched.model.verdict_facts import DeviceSearchEnded
 
-ENDED = Refusal(
-    Reason.UNSCHEDULABLE,
-    "the search for devices was ended early; the gang is tried again when something changes",
-)
+ENDED = Refusal(Reason.UNSCHEDULABLE, DeviceSearchEnded())
 
 
-def with_devices(verdict: Verdict, ledger: Ledger) -> Verdict:
+def with_devices(
+    verdict: Verdict,
+    ledger: Ledger,
+) -> Verdict:
     """Add the chosen devices to the placements of a verdict. Refuse the group if the plan ran out
     of work before it found them.
     """
@@ -30,9 +31,21 @@ def with_devices(verdict: Verdict, ledger: Ledger) -> Verdict:
         )
         # 0 pods: any freed room wakes the group, since it is not known which devices were lacking.
         needs = tuple(Need(shape, 0) for shape in shapes)
-        return replace(verdict, told=ENDED, binds=(), holds=(), notes=(), gangs=(), needs=needs)
+        return replace(
+            verdict,
+            told=ENDED,
+            binds=(),
+            holds=(),
+            notes=(),
+            gangs=(),
+            needs=needs,
+        )
 
-    return replace(verdict, binds=binds, holds=holds)
+    return replace(
+        verdict,
+        binds=binds,
+        holds=holds,
+    )
 
 
 def _allocated(placements: tuple[Placement, ...], ledger: Ledger) -> tuple[Placement, ...] | None:

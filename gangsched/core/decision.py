@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from gangsched.core import diagnosis, pre_filter, rounds, trees
-from gangsched.core.messages import placing
+from gangsched.core import diagnosis, findings, pre_filter, rounds, trees
 from gangsched.core.permit import missing
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
@@ -50,7 +49,12 @@ class Decider:
         outer = self.at_work.group
         self.at_work.group = group.id
 
-        verdict = decide(self.as_whole(group), self.ledger, self.totals, now_s=self.now_s)
+        verdict = decide(
+            self.as_whole(group),
+            self.ledger,
+            self.totals,
+            now_s=self.now_s,
+        )
         for choose in self.after:
             choose()
 
@@ -61,10 +65,19 @@ class Decider:
         """The tree of which the group is the part that its minimum needs; any other
         group itself.
         """
-        return self.whole.get(group.id, group)
+        return self.whole.get(
+            group.id,
+            group,
+        )
 
 
-def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:
+def decide(
+    group: Group,
+    ledger: Ledger,
+    totals: Ledger,
+    *,
+    now_s: float,
+) -> Verdict:
     """Run steps 2 to 5 for one group. A refusal leaves `ledger` unchanged, except for holds that it
     releases.
 
@@ -130,7 +143,7 @@ def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
     held = _held(group.gangs)
     # Before anything else: a group that timed out must not be permitted in the same plan.
     if group.clock_started_s is not None and now_s >= group.clock_started_s + group.wait_time_s:
-        return replace(_released(group, held, ledger, placing.wait_time_over(group)), expired=True)
+        return replace(_released(group, held, ledger, findings.wait_time_over(group)), expired=True)
 
     kept = (placement for gang in group.gangs for placement in gang.kept)
     lost = tuple(
@@ -143,10 +156,10 @@ def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
             group,
             lost,
             ledger,
-            placing.holds_lost(sorted({placement.node for placement in lost})),
+            findings.holds_lost(sorted({placement.node for placement in lost})),
         )
     if group.strict and held:
-        return _released(group, held, ledger, placing.strict_holds_nothing(len(held)))
+        return _released(group, held, ledger, findings.strict_holds_nothing(len(held)))
 
     return None
 
@@ -156,7 +169,7 @@ def _refuse(group: Group) -> Verdict | None:
     have a round.
     """
     if group.yielded_to:
-        return _verdict(group, placing.yielded(group, group.yielded_to))
+        return _verdict(group, findings.yielded(group, group.yielded_to))
 
     refused = pre_filter.refusals(group)
     if not refused:
@@ -206,7 +219,7 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
         return replace(_hold(group, gangs, trial, notes), round=round_, needs=needs)
 
     binds = (*_held(gangs), *trial.placements)
-    told = notes[0][1] if notes and not binds else placing.permitted(len(binds))
+    told = notes[0][1] if notes and not binds else findings.permitted(len(binds))
     return _verdict(
         group,
         told,
@@ -236,13 +249,13 @@ def _gang_failed(
     assert trial.culprit is not None
     gang, pod, refusal = trial.culprit
 
-    if trial.lacks:
+    if trial.lacks is not None:
         takes = takes_when_empty(gang, replace(group, avoid=frozenset()), totals)
-        return placing.slices_failed(
+        return findings.slices_failed(
             gang,
             trial.lacks,
             needed=missing(gang, 0),
-            note=trial.note,
+            domains=trial.domains,
             takes=takes,
         )
 
@@ -250,14 +263,14 @@ def _gang_failed(
     needed = sum(missing(gang, 0) for gang in gangs)
     placed = len(trial.placements)
 
-    return placing.gang_failed(
+    return findings.gang_failed(
         gang,
         pod,
         refusal,
         short,
         placed=placed,
         needed=needed,
-        note=trial.note,
+        domains=trial.domains,
     )
 
 
@@ -266,18 +279,18 @@ def _notes(group: Group, trial: rounds.Trial, ledger: Ledger, totals: Ledger) ->
     shapes = dict.fromkeys(pod.shape for pod, _ in trial.failed)
     short = {shape: diagnosis.shortage(shape, group, ledger, totals) for shape in shapes}
     return tuple(
-        (pod.uid, placing.no_node(pod, refusal, short[pod.shape])) for pod, refusal in trial.failed
+        (pod.uid, findings.no_node(pod, refusal, short[pod.shape])) for pod, refusal in trial.failed
     )
 
 
 def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:
     """A NonStrict group keeps what found a node, until the others do (R3)."""
     held = tuple((gang, p) for gang in gangs for p in (*gang.held, *trial.placed.get(gang.id, ())))
-    holding = ((p.pod.uid, placing.holding(p.pod, p.node, gang)) for gang, p in held)
-    told = placing.holds_summary(
+    holding = ((p.pod.uid, findings.holding(p.pod, p.node, gang)) for gang, p in held)
+    told = findings.holds_summary(
         group,
         len(held),
-        placing.lacking(gangs, trial.counts),
+        findings.lacking(gangs, trial.counts),
         trial.failed,
     )
 
@@ -296,7 +309,7 @@ def _alone(
     tried = trial.attempted
     placed = len(trial.placements)
     round_ = Round(group.rounds + 1, tried, tried, placed, outcome) if tried else None
-    told = notes[0][1] if notes else placing.permitted(len(binds))
+    told = notes[0][1] if notes else findings.permitted(len(binds))
 
     return _verdict(group, told, round=round_, binds=binds, notes=notes, needs=_needs((), trial))
 
@@ -332,7 +345,7 @@ def _of_each(
 
     for gang in gangs:
         uids = [pod.uid for pod in (*gang.retry, *gang.pending)]
-        started = placing.permitted(
+        started = findings.permitted(
             sum(uid in placed for uid in uids) + len(gang.held) + len(gang.kept)
         )
         told[gang.id] = next((failed[uid] for uid in uids if uid in failed), started)

@@ -8,7 +8,7 @@ other pods, ports, volumes or domains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,51 +20,18 @@ from gangsched.core.scopes import closed_for_long, usable
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools
+from gangsched.model.verdict_facts import Amounts, Shortage
 
 TAINTS_NAMED = 2
 RESOURCES_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
-    """One resource on the nodes that a shape may use, in exact units.
-
-    `asked` is the request of each pod. `offered` and `free_on_one` are the largest values of any
-    single node. `takes` is the number of pods that fit into the free amounts, summed over the
-    nodes.
-    """
-
-    resource: str
-    asked: int
-    offered: int = 0
-    free_on_one: int = 0
-    free_in_all: int = 0
-    takes: int = 0
-
-    @property
-    def never(self) -> bool:
-        """Whether a pod requests more than any node offers."""
-        return self.offered < self.asked
-
-
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """Why there is no room for pods of one shape.
-
-    `scarcest` is the resource that runs out first; `nodes` counts the eligible nodes, and
-    `empty_room` the pods that would fit on them if they were empty. `closed` lists why nodes that
-    offer enough are not eligible. If no node offers the scarcest resource at all, `instead` lists
-    the extended resources of the cluster.
-    """
-
-    scarcest: Amounts
-    nodes: int
-    empty_room: int
-    closed: tuple[str, ...] = ()
-    instead: tuple[str, ...] = ()
-
-
-def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
+def shortage(
+    shape: Shape,
+    group: Group,
+    ledger: Ledger,
+    totals: Ledger,
+) -> Shortage:
     """Find out why pods of `shape` lack room on `ledger`; `totals` is the ledger of the empty
     cluster.
     """
@@ -76,12 +43,19 @@ def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shor
         known = ledger.recall(key, lambda: _shortage(shape, group, ledger, totals))
 
         if progress is not None:
-            progress.is_short(shape, known)
+            progress.is_short(
+                shape,
+                known,
+            )
 
     return known
 
 
-def room(shape: Shape, group: Group, ledger: Ledger) -> int:
+def room(
+    shape: Shape,
+    group: Group,
+    ledger: Ledger,
+) -> int:
     """Number of pods of `shape` that fit on the eligible nodes now, summed over the nodes."""
     key = (room, shape, rules_key(group, shape, ledger))
     return ledger.recall(key, lambda: int(usable(shape, group, ledger).sum()))
@@ -169,10 +143,12 @@ def _amounts(name: str, asked: int, nodes: Bools, ledger: Ledger) -> Amounts:
         return Amounts(resource=name, asked=asked)
 
     free = np.maximum(ledger.free[row][nodes], 0)
+    offered = ledger.allocatable[row][nodes]
     return Amounts(
         resource=name,
         asked=asked,
-        offered=int(ledger.allocatable[row][nodes].max()),
+        offered=int(offered.max()),
+        offered_in_all=int(offered.sum()),
         free_on_one=int(free.max()),
         free_in_all=int(free.sum()),
         takes=int((free // asked).sum()),

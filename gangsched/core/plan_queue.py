@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from gangsched.core.messages import placing
+from gangsched.core import findings
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.work import OutOfWork, Work
@@ -218,6 +218,6 @@ def given_up(group: Group, ledger: Ledger) -> Verdict:
     return Verdict(
         group=group.id,
         generation=group.generation,
-        told=placing.too_much_work(group),
+        told=findings.too_much_work(group),
         needs=needs,
     )

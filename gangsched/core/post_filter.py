@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from gangsched.core import findings
 from gangsched.core.filter import static_fit
-from gangsched.core.messages import placing
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
@@ -224,7 +224,7 @@ def _yields(group: Group, beneficiary: Group) -> Verdict:
     return Verdict(
         group=group.id,
         generation=group.generation,
-        told=placing.yielded(group, beneficiary.id),
+        told=findings.yielded(group, beneficiary.id),
         releases=tuple(placement.pod.uid for placement in _holds(group)),
         yields_to=beneficiary.id,
     )

@@ -13,11 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gangsched.core import diagnosis
+from gangsched.core import diagnosis, findings
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.volumes.claim_needs import RESERVATIONS_MAX
 from gangsched.core.filter.volumes.storage_use import shared_claims
-from gangsched.core.messages import placing
 from gangsched.core.permit import missing
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
@@ -26,7 +25,7 @@ from gangsched.model.gang import Gang, Group, Placement, Refusal, namespace_of
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Need
 from gangsched.model.reasons import Reason
-from gangsched.model.resources import format_quantity
+from gangsched.model.resources import ResourceVector
 
 SHAPES_SUMMED = 64
 """Shapes of a gang whose room is counted all; of more it is enough to know that one refuses the
@@ -70,9 +69,9 @@ def not_ready(gang: Gang) -> Refusal | None:
     if gang.uninitialised is not None:
         return replace(gang.uninitialised, of=namespace_of(gang.id))
     if gang.timed_out:
-        return placing.timed_out(gang)
+        return findings.timed_out(gang)
     if not gang.free_running and gang.quorum < gang.min_member:
-        return placing.waiting_for_members(gang)
+        return findings.waiting_for_members(gang)
 
     return None
 
@@ -87,7 +86,7 @@ def cannot_start(gang: Gang) -> Refusal | None:
         return why
 
     lack = missing(gang, len(gang.pending))
-    return placing.waiting_for_more(gang, lack) if lack else None
+    return findings.waiting_for_more(gang, lack) if lack else None
 
 
 def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
@@ -98,14 +97,17 @@ def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
     )
 
 
-def _of_each(gangs: Sequence[Gang], own: Mapping[str, Refusal]) -> tuple[tuple[str, Refusal], ...]:
+def _of_each(
+    gangs: Sequence[Gang],
+    own: Mapping[str, Refusal],
+) -> tuple[tuple[str, Refusal], ...]:
     """The refusal of each gang by id: its `own`, or that it waits for the first gang that has one;
     () without any.
     """
     if not own:
         return ()
 
-    waiting = placing.waiting_for_sibling(*next(iter(own.items())))
+    waiting = findings.waiting_for_sibling(*next(iter(own.items())))
     return tuple((gang.id, own.get(gang.id, waiting)) for gang in gangs)
 
 
@@ -127,10 +129,13 @@ def arithmetic(
 
     for gang in gangs:
         # The declared sum first: it is cheap, and its message names what the user wrote.
-        short = min_resources_short(gang, ledger)
+        short = min_resources_short(
+            gang,
+            ledger,
+        )
         if short:
             never = bool(min_resources_short(gang, totals))
-            return placing.min_resources_short(gang, short, never=never), _any_room(
+            return findings.min_resources_short(gang, short, never=never), _any_room(
                 (gang,) if group.strict else gangs
             )
 
@@ -150,7 +155,11 @@ def arithmetic(
     return None
 
 
-def _claims_full(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Refusal | None:
+def _claims_full(
+    group: Group,
+    gangs: Sequence[Gang],
+    ledger: Ledger,
+) -> Refusal | None:
     """Why the gangs cannot start: more of their members must share a ResourceClaim than it can have
     consumers.
     """
@@ -171,7 +180,7 @@ def _claims_full(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Refusal
         # Of a single member, its node refusals say the same.
         if left is not None and must > max(left, 1):
             name = key.rpartition("/")[2] if len(group.namespaces) == 1 else ""
-            return placing.claim_full(name, must, left, most=RESERVATIONS_MAX)
+            return findings.claim_full(name, must, left, most=RESERVATIONS_MAX)
 
     return None
 
@@ -223,9 +232,9 @@ def _room_short(
     first = next(pod for pod in pods if pod.shape is shape)
 
     if shape.unsupported:
-        return placing.unsupported(first), ()
+        return findings.unsupported(first), ()
 
-    refusal = placing.no_room_for_all(
+    refusal = findings.no_room_for_all(
         gang,
         first,
         diagnosis.shortage(shape, group, ledger, totals),
@@ -233,7 +242,7 @@ def _room_short(
         needed=needed,
         empty_room=empty_room,
         alike=len(counts) == 1,
-        nodes=placing.why_no_node(first, group, ledger, filled=True),
+        nodes=findings.why_no_node(first, group, ledger, filled=True),
     )
     return refusal, (Need(shape, needed),) if len(counts) == 1 else least_needs((gang,), shape)
 
@@ -295,12 +304,12 @@ def _room(shape: Shape, held: Sequence[Placement], group: Group, ledger: Ledger)
     return diagnosis.room(shape, group, ledger) + stay
 
 
-def min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
+def min_resources_short(gang: Gang, ledger: Ledger) -> ResourceVector:
     """Amounts of `minResources` that are missing on the nodes eligible for any member. Room that
     the gang itself holds counts as free.
     """
     if not gang.min_resources or not gang.pending:
-        return []
+        return ()
 
     usable = np.zeros(len(ledger.table), dtype=np.bool_)
     for shape in {pod.shape for pod in gang.pending}:
@@ -318,6 +327,6 @@ def min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
 
         lack = amount - free - held[name]
         if lack > 0:
-            short.append(f"{format_quantity(name, lack)} {name}")
+            short.append((name, lack))
 
-    return short
+    return tuple(short)

@@ -16,9 +16,9 @@ from gangsched.model.gang import Group, Placement, Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Unfinished
 from gangsched.model.snapshot import Bools
+from gangsched.model.verdict_facts import Shortage
 
 if TYPE_CHECKING:
-    from gangsched.core.diagnosis import Shortage
     from gangsched.core.reserve import Ledger
 
 MOST_PLANS = 400

@@ -14,12 +14,11 @@ from math import inf
 
 import numpy as np
 
-from gangsched.core import preferences, score
+from gangsched.core import findings, preferences, score
 from gangsched.core.filter import cause, narrow, serial
 from gangsched.core.filter.inter_pod_affinity import room_for_followers
 from gangsched.core.filter.volumes.dynamic_resources import places_left, room_for_sharers
 from gangsched.core.homes import has_room, is_inside, scopes_from_home
-from gangsched.core.messages import placing
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
@@ -37,6 +36,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.plan import Round, RoundOutcome
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Ints
+from gangsched.model.verdict_facts import DomainsShort, SliceLack, Worded
 
 PREFERENCE_STEPS = 200
 """Steps in which a run of pods that prefer nodes by each other is placed at most, each seeing those
@@ -49,16 +49,16 @@ class Trial:
     """Result of a pass over some gangs; `placed` is by gang id, `failed` in the order tried.
 
     `culprit` is the first failure after which a Strict gang cannot reach its minimum: gang, pod and
-    reason. `note` describes what required domains lack, `lacks` what slices lack; "" if the group
+    reason. `domains` is what required domains lack, `lacks` what slices lack; None if the group
     requires neither.
     """
 
     placed: dict[str, list[Placement]] = field(default_factory=dict)
     failed: list[tuple[Pod, Refusal]] = field(default_factory=list)
     attempted: int = 0
-    note: str = ""
+    domains: DomainsShort | None = None
     culprit: tuple[Gang, Pod, Refusal] | None = None
-    lacks: str = ""
+    lacks: SliceLack | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -88,7 +88,11 @@ class Trial:
         failed = progress.failures(rest) if progress is not None else None
         if failed is None:
             found += place_run(rest, group, ledger) if rest else []
-            failed = _refused(run[len(found) :], group, ledger)
+            failed = _refused(
+                run[len(found) :],
+                group,
+                ledger,
+            )
 
             if progress is not None:
                 progress.fails(failed)
@@ -130,7 +134,11 @@ class Trial:
                     placements[number] = replace(placement, outside=home.name)
 
 
-def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, Round]:
+def run_round(
+    group: Group,
+    gangs: Sequence[Gang],
+    ledger: Ledger,
+) -> tuple[Trial, Round]:
     """Run one round over `gangs`, the gangs of `group` that are below their minimum.
 
     Scopes of the GPU policy are tried in order until an attempt succeeds or no scope is left;
@@ -152,7 +160,7 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
         with ledger.within(scope):
             trial, placed = attempt(group, gangs, ledger)
 
-        trial.note = scope.note
+        trial.domains = scope.lack
         satisfied = trial.culprit is None and permitted(gangs, trial.counts)
         # A preferred scope succeeds only if it takes every member; a required one, if it takes the
         # minimum.
@@ -171,7 +179,11 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
     return trial, Round(group.rounds + 1, present, trial.attempted, placed, outcome)
 
 
-def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, int]:
+def attempt(
+    group: Group,
+    gangs: Sequence[Gang],
+    ledger: Ledger,
+) -> tuple[Trial, int]:
     """Make one pass over the members and, if it failed, a search; also return the number of members
     that found a node. A refusal is rolled back.
     """
@@ -480,7 +492,7 @@ def _in_slices(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
             {gang.id: [] for gang in gangs},
             attempted=sum(len(gang.pending) for gang in gangs),
         )
-        gang, lacks = slices_lack(group, gangs, ledger) if scope.last else (first, "")
+        gang, lacks = slices_lack(group, gangs, ledger) if scope.last else (first, None)
         trial.lacks = lacks
         trial.failed = _refused(gang.pending[:1], group, ledger)
         trial.culprit = (gang, *trial.failed[0])
@@ -494,8 +506,7 @@ def _untried(gang: Gang, pod: Pod, group: Group, gangs: Sequence[Gang], ledger: 
     """
     refusal = Refusal(
         Reason.UNSCHEDULABLE,
-        "",
-        placing.why_no_node(pod, group, ledger, filled=True),
+        findings.why_no_node(pod, group, ledger, filled=True),
     )
     present = sum(len(each.pending) for each in gangs)
     return Trial(
@@ -544,7 +555,7 @@ def _slice_refused(
 ) -> list[tuple[Pod, Refusal]]:
     """Why a slice found no place."""
     _, lacks = slices_lack(group, (gang,), ledger)
-    refusal = Refusal(Reason.UNSCHEDULABLE, "", lacks)
+    refusal = Refusal(Reason.UNSCHEDULABLE, lacks or Worded())
     return [(pod, refusal) for pod in slice_.pods]
 
 
@@ -555,11 +566,11 @@ def _refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[P
 
     first = alike[0]
     if first.shape.unsupported:
-        return [(pod, placing.unsupported(pod)) for pod in alike]
+        return [(pod, findings.unsupported(pod)) for pod in alike]
 
     found = cause(first, ledger.occupancy)
-    text = placing.why_no_node(first, group, ledger)
-    refusal = Refusal(found.reason if found is not None else Reason.UNSCHEDULABLE, "", text)
+    nodes = findings.why_no_node(first, group, ledger)
+    refusal = Refusal(found.reason if found is not None else Reason.UNSCHEDULABLE, nodes)
 
     return [(pod, refusal) for pod in alike]
 

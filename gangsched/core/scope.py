@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gangsched.core.search.packing import Packing
     from gangsched.model.gang import Gang
     from gangsched.model.objects import Pod
+    from gangsched.model.verdict_facts import DomainsShort
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +32,7 @@ class Scope:
     #: Stable across plans.
     name: str = ""
     #: What this scope and the others lack.
-    note: str = ""
+    lack: DomainsShort | None = None
     #: The scope is known to be too small.
     refuted: bool = False
     #: If only room matters: a member, with its gang, for which the scope is too small, so that no

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from gangsched.core.messages import placing
+from gangsched.core import findings
 from gangsched.core.queue_sort import in_member_order
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, is_to_come, room_key
@@ -74,7 +74,7 @@ def split(verdict: Verdict) -> Verdict:
         return verdict
 
     binds = tuple(placement for placement in verdict.binds if not is_to_come(placement.pod.uid))
-    told = placing.permitted(len(binds)) if verdict.reason is Reason.SCHEDULED else verdict.told
+    told = findings.permitted(len(binds)) if verdict.reason is Reason.SCHEDULED else verdict.told
     return replace(verdict, binds=binds, rooms=rooms, told=told)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations_with_replacement, islice
 
-from gangsched.core.messages import placing
+from gangsched.core import findings
 from gangsched.core.pre_filter import cannot_start
 from gangsched.core.search.openings import ways
 from gangsched.core.work import OutOfWork, Work
@@ -141,7 +141,7 @@ class TreeParts:
 
         unready = ((child, self.unready(child)) for child in self.waiting(composite))
         first = next(((child, why) for child, why in unready if why is not None), None)
-        return placing.children_missing(
+        return findings.children_missing(
             composite,
             len(self.counted(composite)) + len(candidates),
             first,

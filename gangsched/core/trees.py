@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TypeAlias, TypeVar
 
-from gangsched.core.messages import placing
+from gangsched.core import findings
 from gangsched.core.permit import permitted
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
@@ -232,7 +232,7 @@ class TreeDecision:
 
         for gang in self.group.gangs:
             if gang.waiting and not gang.satisfied and gang.id not in self.told:
-                self.told[gang.id] = placing.waiting_for_sibling(first, refused)
+                self.told[gang.id] = findings.waiting_for_sibling(first, refused)
 
     def _start_others(self, composite: Composite) -> None:
         """Place the children above a composite's minimum, each as a whole and in order, then those
@@ -295,7 +295,7 @@ class TreeDecision:
             lack < len(ready) and len(self.children.by_kind(ready)) > 1
         ):
             proven = self._is_proven and not self.children.is_cut
-            told = placing.no_choice(composite, first.told, lack, len(ready), proven=proven)
+            told = findings.no_choice(composite, first.told, lack, len(ready), proven=proven)
             told = replace(told, never=told.never and self.children.none_ever(ready, lack))
             first = replace(first, told=told, needs=self._any_room(ready), gangs=())
         elif self._requires(*ready[:lack]) and len(gangs_of(*ready[:lack])) > 1:
@@ -676,7 +676,7 @@ class TreeDecision:
             )
 
         if told is None:
-            told = next(iter(self.told.values())) if not made else placing.permitted(len(binds))
+            told = next(iter(self.told.values())) if not made else findings.permitted(len(binds))
 
         return Verdict(
             group=self.group.id,

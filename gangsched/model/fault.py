@@ -11,8 +11,16 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
+from gangsched.model.gang import Refusal
+from gangsched.model.reasons import Reason
+from gangsched.model.verdict_facts import NotPlanned
+
 REFERENCE_BYTES: Final = 2
 """Four digits: enough to find the line of the log, and no more than a user copies by hand."""
+UNKNOWN_REFERENCE: Final = "0000"
+"""The reference of a fault that is not recorded yet; the refusal that has it is replaced in the
+same turn.
+"""
 FRAMES: Final = 4
 """Innermost frames that tell one fault from another; those above them depend on who called."""
 
@@ -92,3 +100,8 @@ def fault_of(error: BaseException, place: FaultPlace, group: str = "") -> Intern
         "".join(traceback.format_exception(error)),
         group,
     )
+
+
+def not_planned(reference: str) -> Refusal:
+    """The refusal of a group that is set aside."""
+    return Refusal(Reason.INTERNAL_ERROR, NotPlanned(reference))

@@ -20,6 +20,7 @@ from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
 from gangsched.model.storage import Selection
 from gangsched.model.tree import Composite, Part
+from gangsched.model.verdict_facts import Detail, Fact, OfAnotherNamespace
 
 Rank: TypeAlias = tuple[int, bool, int, str]
 """Where a group stands among all that wait (Q1, Q2); smaller goes first."""
@@ -29,9 +30,6 @@ PLAIN: Final = "pod:"
 """Begins the id of a plain pod, and of its group."""
 TREE: Final = "tree:"
 """Begins the id of the group of all gangs of a tree (I9), which may be a gang's id without it."""
-
-
-OF_ANOTHER_NAMESPACE: Final = "waiting for a gang of another namespace in the same group"
 
 
 class Mode(StrEnum):
@@ -76,16 +74,15 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a pod or gang is not scheduled now: a reason and a message.
+    """Why a pod or gang is not scheduled now: a reason, a fact, and what is to be added to it.
 
-    `message` changes only with the reason, the cause or the advice. `now` has facts that change
-    more often, such as counts (semantics E1). `never`: the pod or gang would not fit even if the
-    nodes were empty. `of` is the namespace whose objects it names, "" for none.
+    `gangsched.sentences` words it. `never`: the pod or gang would not fit even if the nodes were
+    empty. `of` is the namespace whose objects it names, "" for none.
     """
 
     reason: Reason
-    message: str
-    now: str = ""
+    fact: Fact
+    details: tuple[Detail, ...] = ()
     never: bool = False
     of: str = ""
 
@@ -96,15 +93,7 @@ class Refusal:
         if self.of in {"", namespace}:
             return self
 
-        return Refusal(self.reason, OF_ANOTHER_NAMESPACE)
-
-    @property
-    def text(self) -> str:
-        """`message` and `now`, joined."""
-        if self.message and self.now:
-            return f"{self.message}: {self.now}"
-
-        return self.message or self.now
+        return Refusal(self.reason, OfAnotherNamespace())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ ending in `_s` are epoch seconds; monotonic times are marked as such.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -257,8 +257,8 @@ class NotHelpful:
     there would be `room` for that many of the `needed` pods. BUDGET: the budget allows `allowed` of
     `needed` evictions. TOO_YOUNG: `pods` counts gangs and plain pods; `seconds` is the setting.
     OTHER_SCHEDULERS: `amount` of `name` is in use. BACK_OFF: `seconds` are left. DELAYED: `seconds`
-    are left of the delay `name`, which ends at epoch second `amount` (V28). TOO_MANY: `pods` would
-    have to be evicted; `needed` are allowed. TOO_MUCH_WORK: `needed` pods wait. LATER: `name`
+    are left of the delay `delay_s`, which ends at epoch second `amount` (V28). TOO_MANY: `pods`
+    would have to be evicted; `needed` are allowed. TOO_MUCH_WORK: `needed` pods wait. LATER: `name`
     identifies the search if a round has yet to confirm its choice.
     """
 
@@ -273,6 +273,7 @@ class NotHelpful:
     #: another choice may be possible then, 0 for never.
     until_s: int = 0
     name: str = ""
+    delay_s: float = 0.0
     #: LATER: these, `tested` and `passed` regions let the next plan continue.
     resume: tuple[str, ...] = ()
     tested: int = 0
@@ -281,6 +282,23 @@ class NotHelpful:
     #: priority is below `right` are held back there (V27).
     wanted: tuple[str, ...] = ()
     right: int = 0
+
+    def as_told(self) -> NotHelpful:
+        """What users are told of it: without the progress of the search, and with a time instead of
+        what is left of it.
+        """
+        is_delay = self.why is Obstacle.DELAYED
+        return replace(
+            self,
+            seconds=0 if is_delay else self.seconds,
+            name="" if self.why is Obstacle.LATER else self.name,
+            until_s=0,
+            resume=(),
+            tested=0,
+            passed=(),
+            wanted=(),
+            right=0,
+        )
 
 
 class HeldBack(NamedTuple):

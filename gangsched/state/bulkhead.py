@@ -16,8 +16,15 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final, TypeVar
 
-from gangsched.core.messages.failing import UNKNOWN, internal_error
-from gangsched.model.fault import AtWork, FaultPlace, InternalFault, UnverifiedError, fault_of
+from gangsched.model.fault import (
+    UNKNOWN_REFERENCE,
+    AtWork,
+    FaultPlace,
+    InternalFault,
+    UnverifiedError,
+    fault_of,
+    not_planned,
+)
 from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
@@ -149,7 +156,7 @@ class Bulkhead:
         """
         found = fault_of(error, FaultPlace.SERVE, group_id)
         self.hears(found, error)
-        return internal_error(found.reference)
+        return not_planned(found.reference)
 
     def count_failed(self, group_id: str, error: Exception) -> None:
         """A group is missing in the metrics, which is no reason to set it aside."""
@@ -189,7 +196,7 @@ class Bulkhead:
         """
         assert group.aside is not None
         held = [member for gang in self._gangs(group) for member in gang.of(State.HELD)]
-        told = internal_error(group.aside.reference)
+        told = not_planned(group.aside.reference)
         uids = tuple(member.pod.uid for member in held)
         verdict = Verdict(group=group.id, generation=group.generation, told=told, releases=uids)
         self.members.release(held)
@@ -280,7 +287,7 @@ class Bulkhead:
         could not be read.
         """
         if verdict is not None and verdict.reason is Reason.INTERNAL_ERROR:
-            group.aside = group.aside or Aside(UNKNOWN, now_s, now_s + FIRST_RETRY_S)
+            group.aside = group.aside or Aside(UNKNOWN_REFERENCE, now_s, now_s + FIRST_RETRY_S)
             self._retries.set(group.id, max(group.aside.retry_s, now_s + FIRST_RETRY_S))
         elif group.aside is not None:
             group.aside = None

@@ -22,6 +22,7 @@ from gangsched.model.gang import Refusal
 from gangsched.model.objects import Phase
 from gangsched.model.preemption import NotHelpful
 from gangsched.model.resources import format_quantity
+from gangsched.sentences import say
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord, QueueState
 from gangsched.state.groups import broken
@@ -135,7 +136,7 @@ def _line(state: SchedulingState, record: GangRecord) -> Json:
         "min": record.spec.min_member if record.spec else (1 if record.plain else None),
         "counts": {kind: len(found) for kind, found in members_by_state(record).items() if found},
         "reason": verdict.reason.value if verdict else "",
-        "message": verdict.text if verdict else "",
+        "message": say(verdict).text if verdict else "",
         "queue": state.queue.part(group_id),
     }
 
@@ -368,7 +369,7 @@ def _notes(state: SchedulingState, group: GroupRecord) -> list[Json]:
     for uid, refusal in notes:
         if uid in pods:
             result.append(
-                {"pod": pods[uid].key, "reason": refusal.reason.value, "message": refusal.text}
+                {"pod": pods[uid].key, "reason": refusal.reason.value, "message": say(refusal).text}
             )
 
     return result

@@ -14,12 +14,13 @@ from gangsched.api import keys
 from gangsched.api.gang_spec import GangSpec
 from gangsched.api.problem import Problem, quoted
 from gangsched.api.sub_groups import misplaced
-from gangsched.core.messages.failing import UNKNOWN, internal_error
 from gangsched.core.queue_sort import in_member_order
+from gangsched.model.fault import UNKNOWN_REFERENCE, not_planned
 from gangsched.model.gang import Disruption, Gang, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import JointStart, PermitStamp, Pod, PodGroup
 from gangsched.model.reasons import Reason
+from gangsched.model.verdict_facts import Worded
 from gangsched.state.gangs import WAITING, GangRecord, newest
 from gangsched.state.members import STARTED, Member, State
 from gangsched.state.members_to_come import with_members_to_come
@@ -140,7 +141,7 @@ def stand_in_view(record: GangRecord) -> Gang:
         kept=_placements(record.of(State.KEPT)),
         held=_placements(record.of(State.HELD)),
         bound=len(record.of(*STARTED)),
-        uninitialised=internal_error(UNKNOWN),
+        uninitialised=not_planned(UNKNOWN_REFERENCE),
     )
 
 
@@ -299,11 +300,13 @@ def _refused(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
         return None
     # Its pods belong to gangs below it; any that are still here matched none of them, or two.
     if pod_group.sub_groups:
-        return Refusal(Reason.INVALID_GANG, misplaced((*gang.pending, *gang.retry), pod_group))
+        return Refusal(
+            Reason.INVALID_GANG, Worded(misplaced((*gang.pending, *gang.retry), pod_group))
+        )
     if pod_group.invalid:
-        return Refusal(Reason.INVALID_GANG, "; ".join(pod_group.invalid))
+        return Refusal(Reason.INVALID_GANG, Worded("; ".join(pod_group.invalid)))
     if pod_group.unsupported:
-        return Refusal(Reason.UNSUPPORTED, "; ".join(pod_group.unsupported))
+        return Refusal(Reason.UNSUPPORTED, Worded("; ".join(pod_group.unsupported)))
 
     where = f"of PodGroup {pod_group.id}"
     others = {pod.priority for pod in gang.pending} - {pod_group.priority}
@@ -312,7 +315,9 @@ def _refused(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
             f"spec.priority {pod_group.priority} {where} is not used, since its pods have another "
             f"priority, {min(others)}"
         )
-        return Refusal(Reason.UNSUPPORTED, f"{text}: give the pods the same priorityClassName")
+        return Refusal(
+            Reason.UNSUPPORTED, Worded(f"{text}: give the pods the same priorityClassName")
+        )
 
     return None
 
@@ -320,9 +325,9 @@ def _refused(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
 def _uninitialised(spec: GangSpec) -> Refusal | None:
     if spec.waiting_for is None:
         if spec.unsupported is not None:
-            return Refusal(Reason.UNSUPPORTED, spec.unsupported)
+            return Refusal(Reason.UNSUPPORTED, Worded(spec.unsupported))
 
         return None
 
     reason = Reason.POD_GROUP_MISSING if spec.pod_group_missing else Reason.INVALID_GANG
-    return Refusal(reason, spec.waiting_for)
+    return Refusal(reason, Worded(spec.waiting_for))

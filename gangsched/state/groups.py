@@ -16,14 +16,14 @@ from typing import NamedTuple
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangSpec
 from gangsched.core import tree_choices
-from gangsched.core.messages import placing
-from gangsched.core.messages.failing import UNKNOWN, internal_error
 from gangsched.core.stand_ins import with_all
+from gangsched.model.fault import UNKNOWN_REFERENCE, not_planned
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
 from gangsched.model.parts import Root, broken_part, root_of, whole_of
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import Composite, composites_of, gangs_of
+from gangsched.model.verdict_facts import SetAsideByOrder, Worded
 from gangsched.state.changed_gangs import ChangedGangs
 from gangsched.state.gang_view import gang_view, stand_in_view
 from gangsched.state.gangs import GangRecord
@@ -106,7 +106,12 @@ class Registry:
         # Never reused, also not by a group that is formed again under the same id.
         self._generations = count(1)
 
-    def gang(self, gang_id: str, *, plain: bool = False) -> GangRecord:
+    def gang(
+        self,
+        gang_id: str,
+        *,
+        plain: bool = False,
+    ) -> GangRecord:
         """Record of a gang, created if needed; the gang counts as changed."""
         record = self.gangs.get(gang_id)
         if record is None:
@@ -145,7 +150,11 @@ class Registry:
         self._set_aside = gang_ids
         self._changed.add_all(view for view in self._views if view in changed)
 
-    def room_unused(self, namespace: str, at_s: int) -> None:
+    def room_unused(
+        self,
+        namespace: str,
+        at_s: int,
+    ) -> None:
         """Rank groups of a namespace that keep room for members to come as if they were created at
         `at_s` (semantics B8).
 
@@ -189,7 +198,10 @@ class Registry:
         gangs = group.gangs if group is not None else (group_id,)
         least = {gang: self.gangs[gang].least for gang in gangs if gang in self.gangs}
 
-        return whole_of(least, group.tree if group is not None else None)
+        return whole_of(
+            least,
+            group.tree if group is not None else None,
+        )
 
     def started(self, group_id: str) -> dict[str, int]:
         """The started members of a group by gang, by the records: commits since the last refresh
@@ -285,11 +297,11 @@ class Registry:
     def _stand_in(self, record: GroupRecord) -> Group:
         """The view of a group that cannot be built: it has its pods, and is refused."""
         gangs = tuple(self._views[gang_id] for gang_id in record.gangs)
-        reference = record.aside.reference if record.aside is not None else UNKNOWN
+        reference = record.aside.reference if record.aside is not None else UNKNOWN_REFERENCE
         return Group(
             id=record.id,
             gangs=gangs,
-            refusal=internal_error(reference),
+            refusal=not_planned(reference),
             generation=record.generation,
         )
 
@@ -438,7 +450,7 @@ class Registry:
         view = gang_view(record, self.policy)
 
         if record.id in self._set_aside:
-            return replace(view, uninitialised=placing.set_aside(record.id))
+            return replace(view, uninitialised=Refusal(Reason.PAUSED, SetAsideByOrder(record.id)))
 
         if view.uninitialised is None or record.pod_group is not None:
             self._found(record.id)
@@ -480,7 +492,7 @@ class Registry:
         if pod_group is None or not pod_group.invalid:
             return None
 
-        return Refusal(Reason.INVALID_GANG, "; ".join(pod_group.invalid))
+        return Refusal(Reason.INVALID_GANG, Worded("; ".join(pod_group.invalid)))
 
     def _found(self, gang_id: str) -> None:
         """The gang misses no PodGroup (any more)."""
@@ -651,7 +663,7 @@ class Registry:
         elif group.gangs != (record.id,):
             group.regroup((record.id,))
 
-        group.refusal = internal_error(UNKNOWN)
+        group.refusal = not_planned(UNKNOWN_REFERENCE)
         group.accused = ()
         group.tree = None
 
@@ -669,7 +681,7 @@ class Registry:
         if spec is None:
             return alone, None, (), None
         if spec.group_problem is not None:
-            return alone, Refusal(Reason.INVALID_GANG, spec.group_problem), (), None
+            return alone, Refusal(Reason.INVALID_GANG, Worded(spec.group_problem)), (), None
 
         if spec.parent and not self._parents.is_composite(record.id):
             tree = self._parents.of(record.id)
@@ -689,7 +701,7 @@ class Registry:
         absent = [other for other in near if not self._declared(other)]
         if absent:
             text = f"gang {named(absent)} of the group that {record.id} lists does not exist yet"
-            return alone, Refusal(Reason.WAITING_FOR_GANG, text), (), None
+            return alone, Refusal(Reason.WAITING_FOR_GANG, Worded(text)), (), None
 
         if near:
             text = (
@@ -697,14 +709,14 @@ class Registry:
             )
             return (
                 alone,
-                Refusal(Reason.INVALID_GANG, f"{text}: every gang must list the same set"),
+                Refusal(Reason.INVALID_GANG, Worded(f"{text}: every gang must list the same set")),
                 near,
                 None,
             )
 
         if without:  # what is or is not in another namespace is not for this one to know
             text = f"gang {record.id} waits until {named(without)} lists the same group"
-            return alone, Refusal(Reason.WAITING_FOR_GANG, text), (), None
+            return alone, Refusal(Reason.WAITING_FOR_GANG, Worded(text)), (), None
 
         return spec.group, None, (), None
 

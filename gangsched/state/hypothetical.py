@@ -17,6 +17,7 @@ from gangsched.model.gang import Gang, Group, Mode, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.reasons import Reason
+from gangsched.model.verdict_facts import Worded
 from gangsched.state.cluster import Cluster
 from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
@@ -151,7 +152,7 @@ def _tree(
     if len(groups) > 1 and refusal is None:
         refusal = Refusal(
             Reason.INVALID_GANG,
-            f"the parts form {len(groups)} trees, but a review is about one",
+            Worded(f"the parts form {len(groups)} trees, but a review is about one"),
         )
 
     if refusal is None:

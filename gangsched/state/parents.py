@@ -17,6 +17,7 @@ from gangsched.model.gang import Disruption, Refusal
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import MAX_LEVELS, Composite, Part, composites_of, gangs_of, part_id
+from gangsched.model.verdict_facts import Worded
 from gangsched.state.gangs import GangRecord
 from gangsched.state.podgroup_names import PodGroupNames
 
@@ -49,14 +50,22 @@ class Parents:
         """Drop the cached trees, because gangs have changed."""
         self._formed.clear()
 
-    def named(self, parent: str, child: str, now_s: float) -> None:
+    def named(
+        self,
+        parent: str,
+        child: str,
+        now_s: float,
+    ) -> None:
         """Record that a gang is a child of a parent from now on; with its first child, the parent
         is new.
         """
         # Its children decide, and nobody else: whoever merely lists the parent as a gang must not
         # end this wait.
         if all(each == child for each in self._children(parent)):
-            self._new_until_s.setdefault(parent, now_s + MINIMUM_WAIT_S)
+            self._new_until_s.setdefault(
+                parent,
+                now_s + MINIMUM_WAIT_S,
+            )
 
     def settled(self, now_s: float) -> set[str]:
         """One child of each parent that is no longer new, so that its tree no longer waits for a
@@ -133,7 +142,10 @@ class Parents:
             return {}
 
         # One more than a tree may have: without it, the others are decided together.
-        return self.below(self._top(gang_id)[0], MOST_GANGS + 1)
+        return self.below(
+            self._top(gang_id)[0],
+            MOST_GANGS + 1,
+        )
 
     def below(self, gang_id: str, most: float = inf) -> dict[str, None]:
         """The parts below a parent; empty if there are more than `most` gangs among them.
@@ -235,17 +247,17 @@ class Parents:
         ):
             if COMPOSITE in self.names.forbidden:
                 text = "gangsched has no permission to read CompositePodGroups of scheduling.k8s.io"
-                return Refusal(Reason.UNSUPPORTED, text)
+                return Refusal(Reason.UNSUPPORTED, Worded(text))
 
             if COMPOSITE in self.names.unserved:
                 text = (
                     f"the API server does not serve CompositePodGroups, and {child} names one as"
                     " its parent"
                 )
-                return Refusal(Reason.UNSUPPORTED, text)
+                return Refusal(Reason.UNSUPPORTED, Worded(text))
 
             text = f"composite {part}, which {child} names as its parent, does not exist yet"
-            return Refusal(Reason.WAITING_FOR_GANG, text)
+            return Refusal(Reason.WAITING_FOR_GANG, Worded(text))
 
         if record is None or record.spec is None:
             return None
@@ -274,12 +286,12 @@ class Parents:
                 f"{of}, sets {' and '.join(stated)}, which only gangs with pods may set: move or"
                 " remove it"
             )
-            return Refusal(Reason.UNSUPPORTED, text)
+            return Refusal(Reason.UNSUPPORTED, Worded(text))
 
         if pod_group is not None and pod_group.invalid:
             return _invalid(f"{of}: {'; '.join(pod_group.invalid)}")
         if pod_group is not None and pod_group.unsupported:
-            return Refusal(Reason.UNSUPPORTED, f"{of}: {'; '.join(pod_group.unsupported)}")
+            return Refusal(Reason.UNSUPPORTED, Worded(f"{of}: {'; '.join(pod_group.unsupported)}"))
 
         return None
 
@@ -357,4 +369,4 @@ class Parents:
 
 
 def _invalid(text: str) -> Refusal:
-    return Refusal(Reason.INVALID_GANG, text)
+    return Refusal(Reason.INVALID_GANG, Worded(text))

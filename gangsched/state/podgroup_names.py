@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from gangsched.api.dialects import DIALECTS
 from gangsched.model.gang import Refusal
 from gangsched.model.reasons import Reason
+from gangsched.model.verdict_facts import Worded
 
 NEIGHBOURS = 8
 """Names looked at on each side of a name."""
@@ -152,14 +153,14 @@ class PodGroupNames:
         forbidden = [api_group for api_group in api_groups if api_group in self.forbidden]
         if forbidden:
             text = f"gangsched has no permission to read {kinds} of {' or '.join(forbidden)}"
-            return Refusal(Reason.UNSUPPORTED, text)
+            return Refusal(Reason.UNSUPPORTED, Worded(text))
 
         if self.unserved.issuperset(api_groups):
             absent = (
                 f"the API server does not serve {kinds} of {' or '.join(api_groups)}, and gang"
                 f" {gang_id} needs one"
             )
-            return Refusal(Reason.POD_GROUP_MISSING, absent)
+            return Refusal(Reason.POD_GROUP_MISSING, Worded(absent))
 
         unfollowed = [api_group for api_group in api_groups if api_group in self.unfollowed]
         if unfollowed:
@@ -167,13 +168,15 @@ class PodGroupNames:
                 f"gangsched cannot read {kinds} of {' or '.join(unfollowed)} at the moment, so it"
                 f" is unknown whether PodGroup {gang_id} exists; its log has the reason"
             )
-            return Refusal(Reason.POD_GROUPS_UNREADABLE, unknown)
+            return Refusal(Reason.POD_GROUPS_UNREADABLE, Worded(unknown))
 
         alike = sorted(
             each for api_group in api_groups for each in self._present[api_group].alike(gang_id)
         )
         nearest = f"; there is one named {alike[0][1].partition('/')[2]}" if alike else ""
-        return Refusal(Reason.POD_GROUP_MISSING, f"PodGroup {gang_id} does not exist{nearest}")
+        return Refusal(
+            Reason.POD_GROUP_MISSING, Worded(f"PodGroup {gang_id} does not exist{nearest}")
+        )
 
     def missing_in(self, namespace: str, api_group: str) -> list[str]:
         """The gangs of a namespace that lack a PodGroup of an API group."""

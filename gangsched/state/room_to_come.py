@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from math import inf
 
-from gangsched.core.messages import promising
 from gangsched.core.stand_ins import taken
 from gangsched.model.gang import Gang, Placement, gang_to_come, namespace_of, room_key
 from gangsched.model.nominated_room import Nomination
@@ -21,6 +20,7 @@ from gangsched.model.objects import PromisedRoom
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import RecordEvent
 from gangsched.model.reasons import EventReason
+from gangsched.sentences import promising
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry

@@ -8,10 +8,10 @@ because what runs in part must be completed.
 
 from __future__ import annotations
 
-from gangsched.core.messages import placing
 from gangsched.model.parts import without_broken
 from gangsched.model.protocol import Bind
 from gangsched.model.tree import gangs_of
+from gangsched.sentences import placing
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry

@@ -23,6 +23,7 @@ from gangsched.model.gang import Group, Rank
 from gangsched.model.objects import Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
+from gangsched.sentences import say
 from gangsched.state.debug_view import MEMBER_STATES, members_by_state
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord, QueueState
@@ -221,7 +222,7 @@ def _decision(
 
     if group is not None and group.verdict is not None:
         refusal = group.verdict.of_gang(record.id)
-        return refusal.reason.value, refusal.text
+        return refusal.reason.value, say(refusal).text
 
     return _told_by_another(record)
 

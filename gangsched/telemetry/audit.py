@@ -31,6 +31,7 @@ from gangsched.model.protocol import (
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.reservation import Reserved
 from gangsched.model.text import counted, named
+from gangsched.sentences import say
 from gangsched.state.reporting.gang_events import gang_ref
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.history import OBJECTS, Happening, History
@@ -240,7 +241,7 @@ def explained(verdict: Verdict) -> dict[str, Any]:
 def _parts(verdict: Verdict) -> Iterator[tuple[str, Any]]:
     yield "group", verdict.group
     yield "reason", verdict.reason.value
-    yield "message", verdict.told.text
+    yield "message", say(verdict.told).text
 
     for name in ("binds", "holds", "releases"):
         if number := len(getattr(verdict, name)):

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from gangsched.api.keys import DEADLINE
-from gangsched.core.messages.reserving import STARTED
 from gangsched.core.reservations.passing import PLENTY, Kept
 from gangsched.model.reservation import How
+from gangsched.sentences.reserving import STARTED
 from gangsched.state.members import State
 from tests.mutants.mutant import bug, swapped
 
@@ -64,7 +64,7 @@ def a_restart_tells_of_every_overrun_again(due: Any) -> Any:
     return from_the_beginning
 
 
-@bug("H13", "core.messages.reserving:_when", "unit/state/reporting/test_reserved.py")
+@bug("H13", "sentences.reserving:_when", "unit/state/reporting/test_reserved.py")
 def groups_of_other_namespaces_are_named(when: Any) -> Any:
     return lambda waits_for, own: when([each._replace(namespace=own) for each in waits_for], own)
 
@@ -81,7 +81,7 @@ def every_small_move_of_a_time_is_told(is_out_of_date: Any) -> Any:
     return at_once
 
 
-@bug("H13", "core.messages.reserving:moment", "unit/state/reporting/test_reserved.py")
+@bug("H13", "sentences.reserving:moment", "unit/state/reporting/test_reserved.py")
 def a_latest_start_is_rounded_down(moment: Any) -> Any:
     return lambda at_s, *, wall_s: moment(at_s // 60 * 60, wall_s=wall_s)
 

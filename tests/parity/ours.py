@@ -20,6 +20,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied, Message
+from gangsched.sentences import say
 from gangsched.state.rule_set import Rules
 from gangsched.state.scheduling import SchedulingState
 from tests.parity.kube_scheduler import Answer
@@ -68,7 +69,7 @@ class Ours:
         proposal = plan(self._state.snapshot(), ready, now_s=NOW_S)
         nodes = {p.pod.uid: p.node for verdict in proposal.verdicts for p in verdict.binds}
         said = {
-            uid: told.now or told.message
+            uid: say(told).now or say(told).stable
             for verdict in proposal.verdicts
             for uid, told in verdict.notes
         }

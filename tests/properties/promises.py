@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from gangsched.core.cycle import plan
 from gangsched.model.objects import Pod
 from gangsched.model.plan import RoundOutcome
+from gangsched.sentences import say
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import POD_GROUP_WAIT_S
 from gangsched.state.members import State
@@ -176,7 +177,9 @@ def nobody_sleeps_wrongly(world: World) -> None:
     for verdict in plan(state.snapshot(), groups, now_s=world.now_s).verdicts:
         assert not verdict.binds, f"{verdict.group} could have been bound: {verdict.binds}"
         assert not verdict.holds, f"{verdict.group} could have held: {verdict.holds}"
-        assert not verdict.releases, f"{verdict.group} should have released: {verdict.told.text}"
+        assert not verdict.releases, (
+            f"{verdict.group} should have released: {say(verdict.told).text}"
+        )
 
 
 def nothing_is_lost(world: World) -> None:

@@ -17,6 +17,7 @@ import pytest
 from gangsched.core.cycle import plan
 from gangsched.model.gpu_policy import PlacementConstraints, SliceLayer
 from gangsched.model.objects import Node
+from gangsched.sentences import say
 from tests import builders
 
 BLOCK, RACK, HOST = "example.com/block", "example.com/rack", "kubernetes.io/hostname"
@@ -140,7 +141,7 @@ def test_shape(name: str, wish: Wish) -> None:
         numbers = [
             fewest(room(part, wish.preferred or wish.required), wish.pods) for part in inside
         ]
-    assert bool(at) == any(number is not None for number in numbers), verdict.told.text
+    assert bool(at) == any(number is not None for number in numbers), say(verdict.told).text
     if not at:
         return
     assert len(at) == wish.pods

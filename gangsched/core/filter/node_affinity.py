@@ -14,6 +14,7 @@ from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Bools, Ints, NodeTable
+from gangsched.model.verdict_facts import Worded
 
 CONFLICT = "pod affinity terms conflict"
 
@@ -32,7 +33,7 @@ class NamedNodes(StaticFilter):
         # Terms that name disjoint nodes: kube-scheduler rejects the pod without looking at any
         # node.
         if names is not None and not names:
-            return Refusal(Reason.UNSCHEDULABLE, CONFLICT)
+            return Refusal(Reason.UNSCHEDULABLE, Worded(CONFLICT))
 
         return None
 

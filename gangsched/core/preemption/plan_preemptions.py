@@ -14,9 +14,9 @@ from math import ceil, inf
 
 import numpy as np
 
+from gangsched.core import findings
 from gangsched.core.group_rules import rules_key
 from gangsched.core.homes import at_home
-from gangsched.core.messages import placing, preempting
 from gangsched.core.preemption.alike import MAX_TOGETHER, alike_behind, is_single, shares, together
 from gangsched.core.preemption.attempt import Attempt, Found, held
 from gangsched.core.preemption.columns import PodTableCache, RunningColumns
@@ -38,7 +38,9 @@ from gangsched.model.preemption import (
     Running,
     VictimScope,
 )
+from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Ints
+from gangsched.model.verdict_facts import Nominated
 
 PODS_A_UNIT = 4
 """Running pods that are looked at in one unit of the plan's work; rounds are charged
@@ -258,10 +260,14 @@ class PlanPreemptions:
 
         until_s = ceil(waiting_since_s(lacks) + group.preemption_delay_s)
         left_s = until_s - self.given.wall_s
-        delay = preempting.short_duration(group.preemption_delay_s)
 
         if left_s > 0:
-            return NotHelpful(why=Obstacle.DELAYED, seconds=left_s, amount=until_s, name=delay)
+            return NotHelpful(
+                why=Obstacle.DELAYED,
+                seconds=left_s,
+                amount=until_s,
+                delay_s=group.preemption_delay_s,
+            )
 
         return None
 
@@ -577,15 +583,15 @@ class PlanPreemptions:
             grace_s=grace_s,
             deadline_s=deadline_s,
         )
-        told = preempting.nominated(
-            found.placements,
+        fact = Nominated(
+            nodes=tuple(sorted({placement.node for placement in found.placements})),
             pods=len(going),
             gangs=gangs,
-            deadline_s=deadline_s,
+            until_s=deadline_s,
             wall_s=wall_s,
         )
 
-        return preemption, told
+        return preemption, Refusal(Reason.PREEMPTING, fact)
 
     def _beside(self, found: Found) -> Ints:
         """`amounts[r][n]` of the placements' room on each node that is in use by those who leave
@@ -618,7 +624,7 @@ def _priority(holder: Group) -> int:
 def _gives_up(holder: Group, beneficiary: Group) -> Verdict:
     """The verdict of a group of lower priority that gives up its holds (V6)."""
     releases = tuple(pod.uid for pod, _ in held(holder))
-    told = placing.yielded(holder, beneficiary.id)
+    told = findings.yielded(holder, beneficiary.id)
     return Verdict(group=holder.id, generation=holder.generation, told=told, releases=releases)
 
 
@@ -659,12 +665,12 @@ def _in_vain(verdict: Verdict, why: NotHelpful, group: Group) -> Verdict:
         needed = {pod.uid for gang in group.gangs for pod in (*gang.pending, *gang.retry)}
         # Thousands of members share one note, by identity: its sentence is made once.
         shared = {id(note): note for _, note in notes}
-        told = {each: preempting.with_obstacle(note, why) for each, note in shared.items()}
+        told = {each: findings.with_obstacle(note, why) for each, note in shared.items()}
         notes = tuple((uid, told[id(note)] if uid in needed else note) for uid, note in notes)
 
     return replace(
         verdict,
-        told=preempting.with_obstacle(verdict.told, why),
+        told=findings.with_obstacle(verdict.told, why),
         notes=notes,
         preemption=why,
     )

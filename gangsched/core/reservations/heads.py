@@ -35,13 +35,14 @@ from gangsched.model.pods_by_node import PodsByNode
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits
 from gangsched.model.snapshot import Snapshot
+from gangsched.model.verdict_facts import Worded
 
 LATER: Final = NotReserved(why=NotEntitled.LATER)
 SEARCHING: Final = NotReserved(why=NotEntitled.SEARCHING)
 TOO_MUCH_WORK: Final = NotReserved(why=NotEntitled.TOO_MUCH_WORK)
 BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE})
 """Reasons that are counted, which takes no round."""
-NEVER: Final = Refusal(Reason.UNSCHEDULABLE, "", never=True)
+NEVER: Final = Refusal(Reason.UNSCHEDULABLE, Worded(), never=True)
 WORK: Final = 9_000
 """Units for the round on the empty cluster; a group that takes more is no head for now."""
 

@@ -30,7 +30,7 @@ from gangsched.model.gpu_policy import NO_CONSTRAINTS, PRODUCT_LABEL
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, NodeTable
-from gangsched.model.text import counted
+from gangsched.model.verdict_facts import DomainsShort
 
 # A gang in racks took 0.7 ms to refuse and was charged 347 units: plans of 72 such gangs took 55
 # ms.
@@ -59,7 +59,10 @@ class Domains:
         """
         topology, must = required_keys(group, ledger)
         if must:
-            return cls(level(must, table), level(topology, table) if topology else None)
+            return cls(
+                level(must, table),
+                level(topology, table) if topology else None,
+            )
 
         return None
 
@@ -74,7 +77,11 @@ class Domains:
         nodes = self.level.mask(domain)
         if not self.level.size:
             text = f"node(s) lack the label {' or '.join(self.level.keys)}"
-            return Scope(nodes, nodes if self.outer is not None else None, text)
+            return Scope(
+                nodes,
+                nodes if self.outer is not None else None,
+                text,
+            )
 
         name = self.level.name(domain)
         others = None
@@ -86,7 +93,12 @@ class Domains:
                 nodes if self.outer is self.level else self.outer.mask(int(self.outer_of[domain]))
             )
 
-        return Scope(nodes, others, f"node(s) are outside {name}", name=name)
+        return Scope(
+            nodes,
+            others,
+            f"node(s) are outside {name}",
+            name=name,
+        )
 
     def judge(self, demand: Demand) -> tuple[Bools, Ints]:
         """For each domain, whether the minimum may fit, and how many of the needed pods totals
@@ -371,8 +383,8 @@ class Required:
             if domains.level.size
             else 0
         )
-        told = _told(domains, best, self.holds, demand, is_home=self.home is not None)
-        scope = replace(domains.scope(best), last=True, note=told, refuted=is_strict)
+        lack = _lack(domains, best, self.holds, demand, is_home=self.home is not None)
+        scope = replace(domains.scope(best), last=True, lack=lack, refuted=is_strict)
         lacking = _lacking(demand, scope) if is_strict and demand.is_exact else None
 
         if domains.level.size and self.holds[best] < 0:  # none is where the tree is
@@ -430,36 +442,28 @@ def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
     return None if required is None else required.fits()
 
 
-def _told(domains: Domains, best: int, holds: Ints, demand: Demand, *, is_home: bool) -> str:
-    """The message of a refusal: what the best domain lacks, and why the others are refuted. If
-    members are in a domain already, only that one is named.
-    """
-    size = domains.level.size
+def _lack(
+    domains: Domains,
+    best: int,
+    holds: Ints,
+    demand: Demand,
+    *,
+    is_home: bool,
+) -> DomainsShort | None:
+    """What the best domain lacks, and how many others totals refute; None without any domain."""
+    if not domains.level.size:
+        return None
+
     needed = sum(demand.needs)
-
-    if not size:
-        return ""
-
-    lacks = f"lacks room for {max(1, needed - int(holds[best]))} of {counted(needed, 'pod')}"
-    if is_home:
-        return f"its other members are in {domains.level.name(best)}, which {lacks}"
-
-    few = int(np.count_nonzero(holds < needed))
-    left = size - few
-    torn = (
-        f"{'is' if left == 1 else 'are'} too fragmented"
-        if demand.is_exact
-        else "could not be filled"
+    return DomainsShort(
+        number=domains.level.size,
+        best=domains.level.name(best),
+        lacks=max(1, needed - int(holds[best])),
+        needed=needed,
+        home=is_home,
+        few=int(np.count_nonzero(holds < needed)),
+        exact=demand.is_exact,
     )
-    causes = []
-
-    for n in (few,):
-        if n:
-            causes.append(f"{n} {'has' if n == 1 else 'have'} too little free capacity in total")
-
-    causes += [f"{left} {torn}"] if left else []
-    of_all = f"of {size} {'domain' if size == 1 else 'domains'}, {' and '.join(causes)}"
-    return f"no domain has room: the best, {domains.level.name(best)}, {lacks}; {of_all}"
 
 
 def _lacking(demand: Demand, scope: Scope) -> tuple[Gang, Pod]:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gangsched.core.messages import placing
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.core.search.demand import Demand
@@ -18,9 +17,19 @@ from gangsched.core.search.slices import Slice, Unit, units
 from gangsched.core.topology import level
 from gangsched.model.gang import Gang, Group
 from gangsched.model.snapshot import Ints
+from gangsched.model.verdict_facts import (
+    FewSlices,
+    NoDomainForSlice,
+    NoNodeHas,
+    SliceHomeFull,
+    SliceLack,
+    SlicesScattered,
+)
 
 
-def slices_lack(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Gang, str]:
+def slices_lack(
+    group: Group, gangs: Sequence[Gang], ledger: Ledger
+) -> tuple[Gang, SliceLack | None]:
     """The first gang whose slices cannot be placed, and the amounts that they lack."""
     sliced = [
         (index, gang)
@@ -29,24 +38,27 @@ def slices_lack(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Ga
     ]
     slices = Demand.of(group, gangs, ledger).slices
     if not sliced or slices is None:
-        return next(gang for gang in gangs if gang.pending), ""
+        return next(gang for gang in gangs if gang.pending), None
 
     for index, gang in sliced:
         found = slices.units[index]
         assert found is not None
         whole = [unit.whole for unit, _ in found.fixed if unit.whole is not None]
-        texts = [
+        lacks: list[SliceLack | None] = [
             _of_unit(unit, number, group, ledger)
             for unit, number in found.fixed
             if unit.whole is None
         ]
-        texts += [_of_slices(found.of, found.number, group, ledger)] if found.of else []
+        lacks += [_of_slices(found.of, found.number, group, ledger)] if found.of else []
 
-        texts += [_of_slices([slice_], 1, group, ledger) for slice_ in whole]
-        if text := next(filter(None, texts), ""):
-            return gang, text
+        lacks += [_of_slices([slice_], 1, group, ledger) for slice_ in whole]
+        for lack in lacks:
+            if lack is not None:
+                return gang, lack
 
-    return sliced[0][1], placing.slices_fragmented(sliced[0][1])
+    first = sliced[0][1]
+    layers = first.constraints.slices
+    return first, SlicesScattered(tuple(dict.fromkeys(layer.topology for layer in layers)))
 
 
 def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str] | None:
@@ -68,7 +80,7 @@ def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str
     return None
 
 
-def _of_unit(unit: Unit, number: int, group: Group, ledger: Ledger) -> str:
+def _of_unit(unit: Unit, number: int, group: Group, ledger: Ledger) -> SliceLack | None:
     """Amounts that the waiting members of a running slice lack."""
     mask = unit.mask(ledger.table)
     room = 0
@@ -78,36 +90,42 @@ def _of_unit(unit: Unit, number: int, group: Group, ledger: Ledger) -> str:
 
     key, code = unit.pins[-1]
     if room >= number:
-        return ""
+        return None
 
-    return placing.slice_kept(level((key,), ledger.table).name(code), room=room, needed=number)
+    domain = level((key,), ledger.table).name(code)
+    return SliceHomeFull(domain=domain, room=room, needed=number)
 
 
-def _of_slices(slices: Sequence[Slice], number: int, group: Group, ledger: Ledger) -> str:
+def _of_slices(
+    slices: Sequence[Slice],
+    number: int,
+    group: Group,
+    ledger: Ledger,
+) -> SliceLack | None:
     first = slices[0]
     size = len(slices[0].pods)
 
     inside = level((first.key,), ledger.table)
     if not inside.size:
-        return placing.no_node_has(first.key)
+        return NoNodeHas(first.key)
 
     holds, whole = _by_domain(first, group, ledger)
     if not whole.any():
         best = int(np.argmax(holds))
-        return placing.no_domain_for_slice(
-            size,
-            first.key,
+        return NoDomainForSlice(
+            level=first.key,
+            size=size,
             best=inside.name(best),
             takes=int(holds[best]),
         )
 
     kinds = {frozenset(Counter(pod.shape for pod in slice_.pods).items()) for slice_ in slices}
     if len(kinds) == 1 and whole.sum() < number:
-        return placing.too_few_slices(size, first.key, room=int(whole.sum()), needed=number)
+        return FewSlices(level=first.key, size=size, room=int(whole.sum()), needed=number)
     if first.parts:
         return _of_slices(first.parts, number * len(first.parts), group, ledger)
 
-    return ""
+    return None
 
 
 def _by_domain(slice_: Slice, group: Group, ledger: Ledger) -> tuple[Ints, Ints]:

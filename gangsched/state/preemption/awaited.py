@@ -4,9 +4,10 @@ V12, V20).
 
 from __future__ import annotations
 
-from gangsched.core.messages import preempting
 from gangsched.model.gang import Refusal
 from gangsched.model.preemption import STUCK_S
+from gangsched.model.reasons import Reason
+from gangsched.model.verdict_facts import Nominated
 from gangsched.state.member_store import MemberStore
 from gangsched.state.preemption.nomination import Fate, NominationRecord, Stage
 
@@ -17,7 +18,10 @@ at the nomination.
 """
 
 
-def counted_recently(record: NominationRecord, now_s: float) -> bool:
+def counted_recently(
+    record: NominationRecord,
+    now_s: float,
+) -> bool:
     """Whether there are many victims, and their last count is recent enough to be used."""
     return len(record.victims) + len(record.awaited) > MANY and now_s < record.counted_s + RECOUNT_S
 
@@ -47,7 +51,13 @@ def ends_s(
     return min(max(record.deadline_s, max(ends, default=0) + STUCK_S - offset_s), latest_s)
 
 
-def told(record: NominationRecord, members: MemberStore, *, until_s: int, wall_s: int) -> Refusal:
+def told(
+    record: NominationRecord,
+    members: MemberStore,
+    *,
+    until_s: int,
+    wall_s: int,
+) -> Refusal:
     """Status message: the nominated nodes, and how many pods must end; both times are epoch
     seconds.
     """
@@ -58,10 +68,14 @@ def told(record: NominationRecord, members: MemberStore, *, until_s: int, wall_s
         nominee.placement for nominee in record.nominees.values()
     ] or record.decision.placements
 
-    return preempting.nominated(
-        placements,
+    fact = Nominated(
+        nodes=tuple(sorted({placement.node for placement in placements})),
         pods=len(left),
         gangs=gangs,
-        deadline_s=until_s,
+        until_s=until_s,
         wall_s=wall_s,
+    )
+    return Refusal(
+        Reason.PREEMPTING,
+        fact,
     )

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gangsched.core.messages import preempting
 from gangsched.model.disruption import VICTIM_MESSAGE
 from gangsched.model.preemption import UnitKind, Victim
 from gangsched.model.protocol import Evicted, EvictionResult, ObjectRef, RecordEvent
 from gangsched.model.reasons import EventReason
+from gangsched.sentences import preempting
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.preemption.nomination import Fate, NominationRecord, Result

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from gangsched.core.messages import preempting
 from gangsched.model.gang import Placement, Refusal, is_to_come
 from gangsched.model.nominated_room import Nomination
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import Preemption, UnitKind, Victim
 from gangsched.model.protocol import EvictionResult, NominatedMember
+from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
+from gangsched.model.verdict_facts import Evicting
 
 
 class Stage(StrEnum):
@@ -181,7 +182,7 @@ class NominationRecord:
         """Why its group may not start yet: a start would cancel evictions that are not sent yet
         (V11).
         """
-        return preempting.evicting() if self.unanswered else None
+        return Refusal(Reason.PREEMPTING, Evicting()) if self.unanswered else None
 
     def of(self, fate: Fate) -> list[str]:
         """Uids of the victims with this outcome."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from itertools import count
 from operator import attrgetter
 
-from gangsched.core.messages import preempting
 from gangsched.model.gang import Refusal, gang_to_come, is_to_come
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import STUCK_S, Preemption, Victim
@@ -30,6 +29,7 @@ from gangsched.model.protocol import (
     RecordEvent,
 )
 from gangsched.model.reasons import Reason
+from gangsched.sentences import preempting, say
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord, QueueCause
 from gangsched.state.groups import Registry
@@ -121,10 +121,18 @@ class Nominations:
         """Time at which `look` must be called even without a message."""
         return self._next_looks.next_s()
 
-    def obstacle(self, group: str, decision: Preemption) -> str:
+    def obstacle(
+        self,
+        group: str,
+        decision: Preemption,
+    ) -> str:
         """Why a decision that is not carried out yet is no longer valid, "" if it is valid."""
         # A record of its own, promised only while it is compared with the promises of all others.
-        record = self._record(group, decision, 0.0)
+        record = self._record(
+            group,
+            decision,
+            0.0,
+        )
         self.promised.keep(record)
 
         try:
@@ -153,7 +161,12 @@ class Nominations:
 
     # --- the life of one -------------------------------------------------------------------------
 
-    def begin(self, group: GroupRecord, decision: Preemption, now_s: float) -> list[Action]:
+    def begin(
+        self,
+        group: GroupRecord,
+        decision: Preemption,
+        now_s: float,
+    ) -> list[Action]:
         """Begin a committed decision: promise its room, and write everything that a restart needs
         (V13).
         """
@@ -326,7 +339,7 @@ class Nominations:
         if record is None:
             return []
 
-        self._lose(record, verdict.told.message)
+        self._lose(record, say(verdict.told).stable)
         return self.planned(group, verdict, now_s)
 
     def _follow(self, record: NominationRecord, now_s: float) -> list[Action]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from gangsched.core.messages import preempting
+from gangsched.model.gang import Refusal
+from gangsched.model.reasons import Reason
+from gangsched.model.verdict_facts import BeingPreempted
 from gangsched.state.group_record import QueueCause
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
@@ -61,7 +63,11 @@ class TakenGroups:
 
     def _show(self, group_id: str) -> None:
         group = self._registry.groups.get(group_id)
-        taken = preempting.being_preempted() if group_id in self._uids else None
+        taken = (
+            Refusal(Reason.WAITING_FOR_MEMBERS, BeingPreempted())
+            if group_id in self._uids
+            else None
+        )
         if group is not None and group.taken != taken:
             group.taken = taken
             self._registry.changed(group_id)

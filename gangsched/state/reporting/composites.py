@@ -24,6 +24,7 @@ from gangsched.model.parts import in_gangs, is_whole
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
 from gangsched.model.tree import Composite, composites_of, gangs_of, least_members
+from gangsched.sentences import say
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.reporting.reservation_reports import Fact
@@ -115,7 +116,7 @@ def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -
     return (
         False,
         INVALID if refusal.reason is Reason.INVALID_GANG else refusal.reason.value,
-        refusal.text,
+        say(refusal).text,
     )
 
 

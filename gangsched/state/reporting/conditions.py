@@ -16,6 +16,8 @@ from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.text import cut
+from gangsched.model.verdict_facts import Worded
+from gangsched.sentences import Sentences, say
 from gangsched.state.gangs import GangRecord
 
 FACTS_S = 5.0
@@ -63,26 +65,30 @@ def pod_conditions(
         # The verdict sent this member: what keeps it now is the failed bind of another, which has
         # the details.
         text = "waiting for the retry of a bind in the same group"
-        of_gang = Refusal(Reason.BACK_OFF, text, faults[0]) if faults else None
+        of_gang = Refusal(Reason.BACK_OFF, Worded(text, faults[0])) if faults else None
 
     place = None if record.pod_group is not None else min(waiting, key=_age, default=None)
     # Members that run freely have a message each: what is free in the cluster concerns each of them
     # alone.
-    facts = of_gang.now if of_gang is not None and not gang.free_running else ""
+    facts = say(of_gang).now if of_gang is not None and not gang.free_running else ""
     see = f"; see {_place_name(record, place)}" if facts else ""
     of_members = _of_member(of_gang, see) if of_gang is not None else None
 
     for pod in waiting:
         fault = record.members[pod.uid].fault
-        refusal = Refusal(Reason.BACK_OFF, "", fault) if fault else notes.get(pod.uid, of_gang)
+        refusal = (
+            Refusal(Reason.BACK_OFF, Worded(now=fault)) if fault else notes.get(pod.uid, of_gang)
+        )
         if refusal is None:
             continue
 
+        said = say(refusal)
+
         # The whole text, since no other place has it.
         if fault or gang.free_running:
-            yield pod, PodCondition(refusal.reason, refusal.message, cut(_alone(refusal)))
+            yield pod, PodCondition(refusal.reason, said.stable, cut(_alone(said)))
         elif pod is place and facts:
-            message = refusal.message or NO_NODE
+            message = said.stable or NO_NODE
             yield pod, PodCondition(refusal.reason, message, cut(f"{message}: {facts}"), FACTS_S)
         elif refusal is of_gang and of_members is not None:
             yield pod, of_members  # one object for all of them
@@ -92,7 +98,7 @@ def pod_conditions(
 
 def _of_member(refusal: Refusal, see: str) -> PodCondition:
     """The part of a refusal that stays the same, and where to look for the rest."""
-    message = refusal.message or NO_NODE
+    message = say(refusal).stable or NO_NODE
     return PodCondition(refusal.reason, message, cut(message + see))
 
 
@@ -111,9 +117,9 @@ def _place_name(record: GangRecord, place: Pod | None) -> str:
     return f"{DIALECTS[pod_group.api_group].kind} {pod_group.namespace}/{pod_group.object_name}"
 
 
-def _alone(refusal: Refusal) -> str:
+def _alone(said: Sentences) -> str:
     """The message of a pod alone, with kube-scheduler's sentence first."""
-    if not refusal.now or not refusal.message:
-        return refusal.text
+    if not said.now or not said.stable:
+        return said.text
 
-    return f"{refusal.now} {refusal.message[:1].upper()}{refusal.message[1:]}."
+    return f"{said.now} {said.stable[:1].upper()}{said.stable[1:]}."

@@ -13,6 +13,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.protocol import ObjectRef
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.text import named
+from gangsched.sentences import say
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import below_minimum
@@ -47,7 +48,7 @@ def lasting(
 
     for accuser in accusers:  # reported when it was accused, unless it has become managed since
         if accuser.refusal is not None:
-            yield Reason.INVALID_GANG.value, accuser.refusal.message
+            yield Reason.INVALID_GANG.value, say(accuser.refusal).stable
 
     if gang.foreign:
         one = len(gang.foreign) == 1

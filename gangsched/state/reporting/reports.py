@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangsched.api.timestamps import parse_timestamp
-from gangsched.core.messages.failing import internal_error
+from gangsched.model.fault import not_planned
 from gangsched.model.gang import Gang, namespace_of
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.plan import Verdict
@@ -27,6 +27,7 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.reservation import Reservations
+from gangsched.sentences import say
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
@@ -140,7 +141,8 @@ class Reports:
         (semantics T2, D1).
         """
         told = verdict.told.told_in(record.namespace)
-        return list(self._event(record, told.reason.value, told.message, text=told.text, once=True))
+        said = say(told)
+        return list(self._event(record, told.reason.value, said.stable, text=said.text, once=True))
 
     def _look_at(self, group_id: str, at_s: float) -> None:
         self._due.set_sooner(group_id, at_s)
@@ -201,7 +203,7 @@ class Reports:
             yield from self._event(
                 registry.gangs[accused],
                 Reason.INVALID_GANG.value,
-                group.refusal.message,
+                say(group.refusal).stable,
             )
 
     def _tell_composites(
@@ -292,7 +294,7 @@ class Reports:
         problems = list(wrong)
         is_lasting = refusal is not None and refusal.reason is Reason.INVALID_GANG
         true = (
-            {*problems, (refusal.reason.value, refusal.message)}
+            {*problems, (refusal.reason.value, say(refusal).stable)}
             if refusal and is_lasting
             else set(problems)
         )
@@ -319,11 +321,12 @@ class Reports:
 
         if refusal is not None and refusal.reason is not Reason.SCHEDULED:
             warning = refusal.reason is not Reason.PREEMPTING
+            said = say(refusal)
             yield from self._event(
                 record,
                 refusal.reason.value,
-                refusal.message,
-                text=refusal.text,
+                said.stable,
+                text=said.text,
                 warning=warning,
                 once=True,
             )
@@ -443,14 +446,16 @@ def _plain_reports(group: GroupRecord, registry: Registry) -> Iterator[Report]:
     if group.aside is None:
         return
 
-    told = internal_error(group.aside.reference)
+    told = not_planned(group.aside.reference)
     for record in (registry.gangs[gang] for gang in group.gangs if gang in registry.gangs):
         for pod in (member.pod for member in record.of(State.PENDING, State.RETRY, State.KEPT)):
-            yield SetPodCondition(pod.uid, pod.namespace, pod.name, told.reason.value, told.text)
+            yield SetPodCondition(
+                pod.uid, pod.namespace, pod.name, told.reason.value, say(told).text
+            )
 
         ref = gang_ref(record)
         if ref is not None:
-            yield RecordEvent(ref, told.reason.value, told.text, warning=True)
+            yield RecordEvent(ref, told.reason.value, say(told).text, warning=True)
 
 
 def _written(writer: GangRecord, of: PodGroup) -> WrittenStatus | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import TypeAlias
 
-from gangsched.core.messages import reserving
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import (
@@ -20,6 +19,7 @@ from gangsched.model.reservation import (
     Reservations,
     Reserved,
 )
+from gangsched.sentences import reserving
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.reporting.reserved import Told, with_tail

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gangsched.core.messages import reserving
 from gangsched.model.gang import Refusal
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Reserved
+from gangsched.model.verdict_facts import Worded
+from gangsched.sentences import reserving
 
 RESERVED = "Reserved"
 TIMED = "Timed"
@@ -75,7 +76,5 @@ def with_tail(verdict: Verdict, said: str) -> Verdict:
 def _longer(refusal: Refusal, said: str) -> Refusal:
     if refusal.reason is not Reason.UNSCHEDULABLE:
         return refusal
-    if refusal.now.endswith("."):
-        return replace(refusal, now=f"{refusal.now} {said[:1].upper()}{said[1:]}.")
 
-    return replace(refusal, now=f"{refusal.now}; {said}" if refusal.now else said)
+    return replace(refusal, details=(*refusal.details, Worded(said)))

@@ -23,13 +23,14 @@ from gangsched.api.podgroup import (
     stored_conditions,
     with_condition,
 )
-from gangsched.core.messages import placing
+from gangsched.core import findings
 from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted, cut, named
+from gangsched.sentences import say
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import below_minimum
 from gangsched.state.members import UNDER_WAY
@@ -267,10 +268,10 @@ def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, count: C
 
     if scheduled:
         if refusal is not None and not gang.free_running:
-            message += f"; {refusal.text}"
+            message += f"; {say(refusal).text}"
     elif refusal is not None:
         reason = refusal.reason.value
-        message = refusal.text
+        message = say(refusal).text
     elif gang.satisfied and not gang.waiting and not record.of(*UNDER_WAY):
         reason = Reason.WAITING_FOR_MEMBERS.value
         message += (
@@ -280,9 +281,9 @@ def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, count: C
     elif count.scheduled or (verdict is not None and verdict.sent):
         reason = "Binding"  # the members are on their way, or some were lost on it
     else:
-        lack = placing.waiting_for_members(gang)
+        lack = findings.waiting_for_members(gang)
         reason = lack.reason.value
-        message = lack.text
+        message = say(lack).text
 
     if faults := record.faults:
         message += f"; {named(faults)}"
@@ -356,7 +357,7 @@ def _invalid(record: GangRecord, gang: Gang, verdict: Verdict | None) -> Fact:
     problems = [problem.text for problem in record.problems]
     for gang_id, refusal in verdict.gangs if verdict is not None else ():
         if gang_id == gang.id and refusal.reason is Reason.INVALID_GANG:
-            problems.append(refusal.message)
+            problems.append(say(refusal).stable)
 
     return bool(problems), Reason.INVALID_GANG.value if problems else "Valid", " ".join(problems)
 

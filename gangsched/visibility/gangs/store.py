@@ -24,6 +24,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Rank, Refusal
 from gangsched.model.resources import format_quantity
 from gangsched.model.snapshot import Snapshot
+from gangsched.sentences import say
 from gangsched.state.scheduling import SchedulingState
 from gangsched.state.visibility import (
     Moment,
@@ -252,7 +253,7 @@ class GangStore:
         """A gang of which nothing else can be shown."""
         status: Json = {
             "reason": told.reason.value,
-            "message": told.text,
+            "message": say(told).text,
             "members": {"byState": {}},
         }
         return {"metadata": {"namespace": key[0], "name": key[1]}, "spec": {}, "status": status}

@@ -17,6 +17,7 @@ from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.tree import Composite, Part, gangs_of, part_id
+from gangsched.sentences import say
 from gangsched.visibility.ports import Json
 
 
@@ -76,7 +77,11 @@ class _Parts:
 
         # The gang itself would fit, but its tree does not start.
         reason = Reason.WAITING_FOR_GANG if told.reason is Reason.SCHEDULED else told.reason
-        return found | {"fits": False, "reason": reason.value, "message": self._shown(told.text)}
+        return found | {
+            "fits": False,
+            "reason": reason.value,
+            "message": self._shown(say(told).text),
+        }
 
     def _composite(self, part: Composite) -> Json:
         ready = sum(self._tree.unready(child) is None for child in part.children)

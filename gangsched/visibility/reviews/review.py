@@ -25,6 +25,7 @@ from gangsched.model.plan import Verdict
 from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.text import counted, named
+from gangsched.sentences import say
 from gangsched.state.hypothetical import Hypothetical, Wanted, WantedPart, hypothetical, with_served
 from gangsched.state.scheduling import SchedulingState
 from gangsched.turn import plan_of
@@ -194,7 +195,7 @@ class Reviewer:
         found: Json = {
             "fits": bool(placements),
             "reason": told.reason.value,
-            "message": _shown(tried, told.text, sees_nodes=sees_nodes),
+            "message": _shown(tried, say(told).text, sees_nodes=sees_nodes),
             "nodes": self._kinds(tried, placements),
             "preempts": _preempts(tried.verdict, tried.group.id.partition("/")[0]),
             "problems": list(about.problems),

@@ -11,6 +11,7 @@ from gangsched.model.gang import Refusal
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Node, Pod, Shape, Taint
 from gangsched.model.reasons import Reason
+from gangsched.sentences import Sentences, say
 from tests.builders import gang, group, node, pod, snapshot, verdict_on
 
 TAINTED = (Taint(key="team", value="b", effect="NoSchedule"),)
@@ -37,13 +38,14 @@ def test_room_for_some_names_what_is_free_on_one_node() -> None:
     nodes = [node(f"n{index}", 8) for index in range(4)]
     refusal = told(nodes, four(8), used={"n0": 2, "n1": 2, "n2": 2, "n3": 2})
     assert (
-        refusal.message == "gang ns/g needs room for 4 more pods, each asking for 8 nvidia.com/gpu"
+        say(refusal).stable
+        == "gang ns/g needs room for 4 more pods, each asking for 8 nvidia.com/gpu"
     )
-    assert refusal.now.startswith(
+    assert say(refusal).now.startswith(
         "there is room for 0. 24 nvidia.com/gpu are free in total, at most 6 on one node; the"
         " largest node has 8. 0/4"
     )
-    assert told(nodes, four(8), used={"n0": 5}).message == refusal.message
+    assert say(told(nodes, four(8), used={"n0": 5})).stable == say(refusal).stable
 
 
 @pytest.mark.parametrize(
@@ -66,8 +68,8 @@ def test_a_member_larger_than_any_node_never_fits(nodes: list[Node], gpus: int, 
     """Impossible, whoever ends: of the nodes that it may use."""
     refusal = told(nodes, four(gpus))
     assert refusal.reason is Reason.UNSCHEDULABLE
-    assert "pod ns/g-0 can never fit: it" in refusal.message
-    assert never in refusal.message
+    assert "pod ns/g-0 can never fit: it" in say(refusal).stable
+    assert never in say(refusal).stable
 
 
 def test_amounts_that_no_one_node_has_together_never_fit() -> None:
@@ -76,7 +78,7 @@ def test_amounts_that_no_one_node_has_together_never_fit() -> None:
     refusal = told(nodes, [pod("g-0", gpus=8, cpu_milli=8_000)])
     assert (
         "can never fit: it asks for 8 cpu, 8 nvidia.com/gpu, and no eligible node offers all of it"
-        in (refusal.message)
+        in (say(refusal).stable)
     )
 
 
@@ -84,10 +86,11 @@ def test_too_many_members_never_fit() -> None:
     """Impossible by their number; a busy cluster is told apart from one that is too small."""
     nodes = [node("a", 8), node("b", 8)]
     refusal = told(nodes, four(8))
-    assert refusal.message.endswith(
+    assert say(refusal).stable.endswith(
         "can never fit: even when empty, eligible nodes hold only 2 of them"
     )
-    assert "never" not in told([*nodes, node("c", 8), node("d", 8)], four(8), used={"a": 1}).message
+    larger = told([*nodes, node("c", 8), node("d", 8)], four(8), used={"a": 1})
+    assert "never" not in say(larger).stable
 
 
 def test_only_the_member_that_finds_no_room_is_named() -> None:
@@ -95,22 +98,22 @@ def test_only_the_member_that_finds_no_room_is_named() -> None:
     pods = [pod("g-fits", gpus=1), pod("g-large", gpus=6)]
     refusal = told([node("a", 8), node("b", 4)], pods, used={"a": 4})
     assert (
-        refusal.message
+        say(refusal).stable
         == "gang ns/g needs room for 2 more pods; pod ns/g-large asks for 6 nvidia.com/gpu"
     )
-    assert "Insufficient" not in refusal.message
+    assert "Insufficient" not in say(refusal).stable
 
 
 def test_no_node_to_use_is_said_as_it_is() -> None:
     """Neither full nor too small: closed."""
     refusal = told([node("a", 8, taints=TAINTED)], four(1))
     assert (
-        refusal.message
+        say(refusal).stable
         == "gang ns/g needs room for 4 more pods, but no node is eligible for pod ns/g-0 "
         "(nodes that are large enough had untolerated taint team=b:NoSchedule)"
     )
-    assert refusal.now.endswith("0/1 nodes are available: 1 node(s) had untolerated taint(s).")
-    assert told([], four(1)).now == "there is room for 0. No nodes available to schedule pods."
+    assert say(refusal).now.endswith("0/1 nodes are available: 1 node(s) had untolerated taint(s).")
+    assert say(told([], four(1))).now == "there is room for 0. No nodes available to schedule pods."
 
 
 def test_nodes_that_would_do_are_named_by_what_closes_them() -> None:
@@ -124,7 +127,7 @@ def test_nodes_that_would_do_are_named_by_what_closes_them() -> None:
         node("small", 4),
     ]
     assert (
-        told(both, four(8)).message
+        say(told(both, four(8))).stable
         == "gang ns/g needs room for 4 more pods, and pod ns/g-0 can never fit: it asks for 8"
         " nvidia.com/gpu, and no eligible node offers more than 4 nvidia.com/gpu (nodes that are"
         " large enough were unschedulable or had untolerated taint team=b:NoSchedule)"
@@ -133,10 +136,10 @@ def test_nodes_that_would_do_are_named_by_what_closes_them() -> None:
         node(f"n{index}", 8, taints=(Taint(key=f"team-{index}", effect="NoSchedule"),))
         for index in range(3)
     ]
-    assert told(many, four(8)).message.endswith(
+    assert say(told(many, four(8))).stable.endswith(
         "(nodes that are large enough had untolerated taint(s))"
     )
-    assert told([node("a", 8), node("b", 8, unschedulable=True)], four(8)).message.endswith(
+    assert say(told([node("a", 8), node("b", 8, unschedulable=True)], four(8))).stable.endswith(
         "eligible nodes hold only 1 of them (nodes that are large enough were unschedulable)"
     )
 
@@ -146,7 +149,7 @@ def test_a_resource_that_no_node_has_is_told_with_those_that_nodes_have() -> Non
     refusal = told(
         [node("a", 8)], [pod("g-0", of=Shape(requests=(("nvidia.com/gpus", 8), ("pods", 1))))]
     )
-    assert refusal.message.endswith(
+    assert say(refusal).stable.endswith(
         "it asks for 8 nvidia.com/gpus, and no node offers any; nodes offer nvidia.com/gpu"
     )
 
@@ -162,7 +165,7 @@ def test_a_required_domain_is_named() -> None:
         )
     )
     refusal = verdict_on(plan(snapshot(racks), [of], now_s=0.0), of.id).told
-    assert refusal.message.startswith(
+    assert say(refusal).stable.startswith(
         "gang ns/g needs room for 2 more pods in one domain of rack, but no node has room"
     )
 
@@ -172,21 +175,22 @@ def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:
     nodes = [node("a", 8), node("b", 8)]
     busy = told(nodes, [pod("p", gpus=8)], used={"a": 1, "b": 2}, plain=True)
     assert (
-        busy.now
+        say(busy).now
         == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13 nvidia.com/gpu are free in"
         " total, at most 7 on one node; the largest node has 8."
     )
-    assert busy.message == "pod ns/p asks for 8 nvidia.com/gpu"
-    assert told(nodes, [pod("p", gpus=9)], plain=True).message.startswith(
+    assert say(busy).stable == "pod ns/p asks for 8 nvidia.com/gpu"
+    assert say(told(nodes, [pod("p", gpus=9)], plain=True)).stable.startswith(
         "pod ns/p can never fit: it asks for 9"
     )
     closed = told([node("a", 8, taints=TAINTED)], [pod("p")], plain=True)
     text = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
-    assert closed == Refusal(Reason.UNSCHEDULABLE, "", text, of="ns")
+    assert (closed.reason, closed.of) == (Reason.UNSCHEDULABLE, "ns")
+    assert say(closed) == Sentences("", text)
 
 
 def test_what_is_avoided_for_a_while_is_not_what_never_fits() -> None:
     """B6: a node whose kubelet rejected a member is used again."""
     of = group(gang("ns/g", four(2)), avoid=frozenset({"a"}))
     refusal = verdict_on(plan(snapshot([node("a", 8)]), [of], now_s=0.0), of.id).told
-    assert "never" not in refusal.message
+    assert "never" not in say(refusal).stable

@@ -22,6 +22,8 @@ from gangsched.model.preemption import NotHelpful, Obstacle
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import ReservationLimits, Reserving
 from gangsched.model.snapshot import Snapshot
+from gangsched.model.verdict_facts import Worded
+from gangsched.sentences import say
 from tests import builders
 from tests.running_cluster import RunningCluster, high
 
@@ -191,7 +193,7 @@ def test_who_comes_no_further_is_given_up() -> None:
     told = decided([builders.snapshot(racks())], [group], limit=50)
     assert len(told.plans) == progress.MOST_IN_VAIN + 2
     assert (
-        told.verdicts["ns/g"].told.message
+        say(told.verdicts["ns/g"].told).stable
         == "planning takes too long for 3 pods with 3 different specifications: use fewer different"
         " requests, affinity terms and spread constraints"
     )
@@ -276,7 +278,9 @@ def test_a_plan_begins_with_the_group_that_found_too_little_work_left_to_make_ro
 
 def refused(group: Group) -> Verdict:
     """A refusal for room."""
-    return Verdict(group=group.id, generation=0, told=Refusal(Reason.UNSCHEDULABLE, "no room"))
+    return Verdict(
+        group=group.id, generation=0, told=Refusal(Reason.UNSCHEDULABLE, Worded("no room"))
+    )
 
 
 def making_room(ledger: Ledger, units: int) -> Callable[[Verdict], dict[str, Verdict]]:

@@ -10,6 +10,7 @@ from gangsched.model.objects import Node
 from gangsched.model.plan import Plan
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
+from gangsched.sentences import say
 from tests.builders import amounts, gang, group, node, pod, snapshot, verdict_on, where
 
 
@@ -58,7 +59,7 @@ def test_group_whose_wait_time_is_over_releases_everything() -> None:
     assert verdict.expired
     assert verdict.reason is Reason.TIMED_OUT
     assert len(verdict.releases) == 2
-    assert "30 s" in verdict.told.text
+    assert "30 s" in say(verdict.told).text
     (early,) = planned([node("a", 2)], ours, now_s=29.9).verdicts
     assert not early.expired
 
@@ -90,7 +91,7 @@ def test_lower_ranked_holder_yields_to_the_first() -> None:
     assert yielded.reason is Reason.YIELDED
     assert yielded.yields_to == "ns/a"
     assert set(yielded.releases) == {hold.pod.uid for hold in second.gangs[0].held}
-    assert "ns/a" in yielded.told.text
+    assert "ns/a" in say(yielded.told).text
     assert set(where(permitted)) == {"a0", "a1", "a2"}
     assert [each.group for each in verdicts.verdicts].index("ns/b") == 0, (
         "room must be free before it is taken"
@@ -194,7 +195,7 @@ def test_yielded_group_waits_for_its_beneficiary() -> None:
     ours = group(gang("ns/b", [pod("b0")]), yielded_to="ns/a")
     (verdict,) = planned([node("n", 4)], ours).verdicts
     assert verdict.reason is Reason.YIELDED
-    assert verdict.told.text == "the group released its holds so that ns/a can start"
+    assert say(verdict.told).text == "the group released its holds so that ns/a can start"
     assert not verdict.binds
 
 
@@ -203,7 +204,7 @@ def test_beneficiary_of_another_namespace_is_not_named() -> None:
     ours = group(gang("ns/b", [pod("b0")]), yielded_to="pod:other/secret")
     (verdict,) = planned([node("n", 4)], ours).verdicts
     assert (
-        verdict.told.text
+        say(verdict.told).text
         == "the group released its holds so that a group of another namespace can start"
     )
 

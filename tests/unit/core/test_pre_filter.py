@@ -12,6 +12,8 @@ from gangsched.model.gpu_policy import SHARING_LABEL
 from gangsched.model.objects import Node, Pod
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.reasons import Reason
+from gangsched.model.verdict_facts import Worded
+from gangsched.sentences import say
 from tests.builders import (
     amounts,
     gang,
@@ -46,7 +48,7 @@ def test_gang_waits_for_its_members_with_counts() -> None:
     verdict = decide(gang("ns/g", pods("g", 3), 5, gated=1, terminating=2, foreign=("ns/x",)))
     assert verdict.reason is Reason.WAITING_FOR_MEMBERS
     assert (
-        verdict.told.text
+        say(verdict.told).text
         == "waiting for members of gang ns/g: 3 of 5 are ready; 1 is gated; 1 has another"
         " schedulerName; 2 are being deleted and do not count"
     )
@@ -82,9 +84,13 @@ def test_succeeded_members_count_only_once_satisfied(
 def test_uninitialised_gang_is_refused_with_its_own_reason() -> None:
     """I2, P1: a gang whose PodGroup does not exist says so."""
     verdict = decide(
-        gang("ns/g", pods("g", 1), uninitialised=Refusal(Reason.POD_GROUP_MISSING, "no PodGroup"))
+        gang(
+            "ns/g",
+            pods("g", 1),
+            uninitialised=Refusal(Reason.POD_GROUP_MISSING, Worded("no PodGroup")),
+        )
     )
-    assert (verdict.reason, verdict.told.text) == (Reason.POD_GROUP_MISSING, "no PodGroup")
+    assert (verdict.reason, say(verdict.told).text) == (Reason.POD_GROUP_MISSING, "no PodGroup")
 
 
 def test_siblings_wait_for_the_gang_that_is_not_ready() -> None:
@@ -93,16 +99,18 @@ def test_siblings_wait_for_the_gang_that_is_not_ready() -> None:
     told = dict(verdict.gangs)
     assert told["ns/b"].reason is Reason.WAITING_FOR_MEMBERS
     assert told["ns/a"].reason is Reason.WAITING_FOR_GANG
-    assert "ns/b" in told["ns/a"].message
-    assert "1 of 3" in told["ns/a"].now
+    assert "ns/b" in say(told["ns/a"]).stable
+    assert "1 of 3" in say(told["ns/a"]).now
     assert verdict.reason is Reason.WAITING_FOR_MEMBERS, "the group's own reason is the cause"
     assert not verdict.binds
 
 
 def test_faulty_declaration_refuses_every_gang_of_the_group() -> None:
     """I4: a group that is not declared symmetrically is refused with what is wrong."""
-    verdict = decide(gang("ns/a", pods("a", 1)), refusal=Refusal(Reason.INVALID_GANG, "lists ns/b"))
-    assert (verdict.reason, verdict.told.text) == (Reason.INVALID_GANG, "lists ns/b")
+    verdict = decide(
+        gang("ns/a", pods("a", 1)), refusal=Refusal(Reason.INVALID_GANG, Worded("lists ns/b"))
+    )
+    assert (verdict.reason, say(verdict.told).text) == (Reason.INVALID_GANG, "lists ns/b")
 
 
 def test_timed_out_members_refuse_the_group() -> None:
@@ -120,9 +128,9 @@ def test_satisfied_gang_places_members_alone() -> None:
     assert where(verdict) == {"g0": "a", "g1": "b"}
     ((_, note),) = verdict.notes
     assert note.reason is Reason.UNSCHEDULABLE
-    assert note.message == "pod ns/g2 asks for 8 nvidia.com/gpu"
+    assert say(note).stable == "pod ns/g2 asks for 8 nvidia.com/gpu"
     assert (
-        note.now
+        say(note).now
         == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. No nvidia.com/gpu is free; the"
         " largest node has 8."
     )
@@ -155,7 +163,7 @@ def test_satisfied_gang_goes_on_when_its_sibling_is_gone(reason: Reason, bound: 
     consent does.
     """
     verdict = decide(
-        gang("ns/a", pods("a", 1), 2, satisfied=True), refusal=Refusal(reason, "about ns/b")
+        gang("ns/a", pods("a", 1), 2, satisfied=True), refusal=Refusal(reason, Worded("about ns/b"))
     )
     assert (verdict.reason, len(verdict.binds)) == (reason, bound)
 
@@ -166,11 +174,11 @@ def test_satisfied_gang_waits_when_its_group_timed_out_or_it_has_no_settings() -
         gang("ns/a", pods("a", 1), satisfied=True), gang("ns/b", timed_out=("ns/b0",))
     )
     assert (timed_out.reason, timed_out.binds) == (Reason.TIMED_OUT, ())
-    no_settings = Refusal(Reason.POD_GROUP_MISSING, "no PodGroup")
+    no_settings = Refusal(Reason.POD_GROUP_MISSING, Worded("no PodGroup"))
     without = gang("ns/a", pods("a", 1), satisfied=True, uninitialised=no_settings)
     missing = decide(without, gang("ns/b", pods("b", 1), satisfied=True))
     assert set(where(missing)) == {"b0"}
-    assert missing.of_gang("ns/a").text == no_settings.text
+    assert say(missing.of_gang("ns/a")).text == say(no_settings).text
 
 
 def test_retried_member_does_not_wait_for_a_quorum() -> None:
@@ -195,8 +203,8 @@ def test_hold_on_a_node_that_closed_to_its_gang_counts_as_room() -> None:
     assert len(decide(ours, nodes=[shared, node("a", 2)]).binds) == 3
     verdict = decide(ours, nodes=[shared, node("a", 0)])
     assert (verdict.reason, verdict.releases) == (Reason.UNSCHEDULABLE, ())
-    assert "gang ns/g needs room for 3 more pods" in verdict.told.message
-    assert "there is room for 2" in verdict.told.now
+    assert "gang ns/g needs room for 3 more pods" in say(verdict.told).stable
+    assert "there is room for 2" in say(verdict.told).now
 
 
 def test_satisfied_gang_of_another_policy_is_still_a_gang() -> None:
@@ -211,8 +219,8 @@ def test_room_is_counted_in_whole_pods() -> None:
     """P4: two nodes with 6 and 2 free GPUs take no pod of 8; the sum of GPUs is not what counts."""
     verdict = decide(gang("ns/g", pods("g", 1, gpus=8)), nodes=[node("a", 6), node("b", 2)])
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert "gang ns/g needs room for 1 more pod" in verdict.told.message
-    assert "there is room for 0" in verdict.told.now
+    assert "gang ns/g needs room for 1 more pod" in say(verdict.told).stable
+    assert "there is room for 0" in say(verdict.told).now
     assert verdict.round is None
 
 
@@ -255,9 +263,9 @@ def test_min_resources_are_needed_beside_the_minimum() -> None:
     assert verdict.reason is Reason.UNSCHEDULABLE
     assert (
         "its minResources (1 cpu, 20 nvidia.com/gpu) to be free at the same time"
-        in verdict.told.text
+        in say(verdict.told).text
     )
-    assert verdict.told.text.endswith(": 4 nvidia.com/gpu missing.")
+    assert say(verdict.told).text.endswith(": 4 nvidia.com/gpu missing.")
     assert not verdict.binds
 
 
@@ -299,7 +307,7 @@ def test_own_holds_are_not_counted_twice_against_the_empty_cluster() -> None:
         plan(snapshot(NODES, [(mine[0], "a"), (mine[1], "b")]), [ours], now_s=1.0), "ns/g"
     )
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert "room for" in verdict.told.text
+    assert "room for" in say(verdict.told).text
 
 
 def test_non_strict_refusal_wakes_on_any_node_that_changes() -> None:
@@ -335,5 +343,5 @@ def test_unsupported_feature_is_said_and_needs_no_room() -> None:
     strange = shape(1, unsupported=("host ports",))
     verdict = decide(gang("ns/g", [pod("g", of=strange)]))
     assert verdict.reason is Reason.UNSUPPORTED
-    assert "host ports" in verdict.told.text
+    assert "host ports" in say(verdict.told).text
     assert verdict.needs == ()

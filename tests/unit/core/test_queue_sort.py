@@ -14,6 +14,7 @@ from gangsched.core.search.demand import Demand
 from gangsched.model.gang import Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reasons import Reason
+from gangsched.model.verdict_facts import Worded
 from gangsched.state.rule_set import Rules
 from tests.builders import gang, gang_metadata, group, node, pod, shape, snapshot, verdict_on
 from tests.running_cluster import RunningCluster, high
@@ -155,7 +156,7 @@ def test_a_group_that_is_nominated_does_not_wait_behind_all_that_are_new() -> No
     """
     cluster = RunningCluster([node("a")])
     old, new = high("ns/old", gpus=8), [high(f"ns/new-{n}", gpus=8) for n in range(5)]
-    told = Refusal(Reason.PREEMPTING, "nominated")
+    told = Refusal(Reason.PREEMPTING, Worded("nominated"))
     for nominations, first in (({}, "ns/new-0"), ({old.id: told}, "ns/old")):
         made = plan(
             cluster.snapshot(),

@@ -15,6 +15,7 @@ from gangsched.model.gang import Gang, Group, MatchPolicy, Mode
 from gangsched.model.objects import Node, Pod
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
+from gangsched.sentences import say
 from tests.builders import gang, group, holds, node, pod, shape, snapshot, verdict_on, where
 
 FRAGMENTED = [node("a", 6), node("b", 2), node("c", 2), node("d", 2)]
@@ -49,12 +50,12 @@ def test_strict_gang_stops_at_the_first_member_it_cannot_spare() -> None:
     verdict = decided(group(gang("ns/g", [*first, *rest])), [node("a", 6), node("b", 3)])
     assert verdict.reason is Reason.UNSCHEDULABLE
     assert (
-        verdict.told.message
+        say(verdict.told).stable
         == "gang ns/g needs room for 5 more pods, but no node has room for pod ns/g1, which asks"
         " for 2 nvidia.com/gpu"
     ), "the same pod whoever's turn it was"
     assert (
-        verdict.told.now
+        say(verdict.told).now
         == "4 of 5 pods could be placed; pod ns/g4: 0/2 nodes are available: 2 Insufficient"
         " nvidia.com/gpu. 9 nvidia.com/gpu are free in total, at most 6 on one node; the largest"
         " node has 6."
@@ -142,7 +143,7 @@ def test_non_strict_members_that_fit_are_held() -> None:
         pods[1].uid: Reason.HOLDING,
         pods[2].uid: Reason.UNSCHEDULABLE,
     }
-    assert "waiting for 1 more of ns/g" in verdict.told.text
+    assert "waiting for 1 more of ns/g" in say(verdict.told).text
 
 
 def test_later_round_tries_the_rest_only_and_binds_the_holds_along() -> None:
@@ -261,7 +262,7 @@ def test_nodes_that_rejected_a_member_are_avoided() -> None:
         "g": "b"
     }
     verdict = decided(group(alone, avoid=frozenset({"a"})), [node("a")])
-    assert "1 node(s) recently rejected a member of this gang" in verdict.told.text
+    assert "1 node(s) recently rejected a member of this gang" in say(verdict.told).text
 
 
 def test_member_whose_bind_failed_goes_alone_whatever_the_policy() -> None:

@@ -17,6 +17,7 @@ from gangsched.model.gang import Refusal
 from gangsched.model.objects import Node, Pod
 from gangsched.model.protocol import Applied, Bind
 from gangsched.model.reasons import Reason
+from gangsched.sentences import say
 from gangsched.state import parents
 from gangsched.turn import plan_of, prepare
 from tests.builders import NAMESPACE, members, node, pod, pod_group, running
@@ -53,7 +54,7 @@ def refusal(world: World, name: str) -> Refusal:
 
 def told(world: World, name: str) -> str:
     """What the gang of this name is told."""
-    return refusal(world, name).text
+    return say(refusal(world, name)).text
 
 
 def reason(world: World, name: str) -> Reason:

@@ -4,10 +4,11 @@ is paused.
 
 from __future__ import annotations
 
-from gangsched.core.messages.reserving import not_reserved
 from gangsched.model.orders import NO_ORDERS, Orders
 from gangsched.model.protocol import Ordered
 from gangsched.model.reasons import Reason
+from gangsched.sentences import say
+from gangsched.sentences.reserving import not_reserved
 from tests.builders import members, node, pod
 from tests.unit.state.preemption.test_nominations import HIGH, decide, full
 from tests.unit.state.reserving.test_reservations import full as full_with_run_times
@@ -30,7 +31,7 @@ def test_a_gang_that_is_set_aside_waits_and_others_start() -> None:
     world.settle()
     assert {name.split("-")[0] for name in world.bound()} == {"other"}
     refused = world.verdict("ns/g").told
-    assert (refused.reason, refused.message) == (
+    assert (refused.reason, say(refused).stable) == (
         Reason.PAUSED,
         "gang ns/g is set aside by an administrator",
     )
@@ -81,7 +82,7 @@ def test_preemption_that_is_paused_evicts_nobody() -> None:
     assert world.evicted() == []
     assert (
         "Preemption: off, since an administrator paused preemption: INC-7."
-        in world.verdict(HIGH).told.text
+        in say(world.verdict(HIGH).told).text
     )
 
 

@@ -39,6 +39,7 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import Reason
 from gangsched.model.storage import ResourceClaim
+from gangsched.sentences import say
 from gangsched.state.members import State
 from gangsched.state.rule_set import Rules
 from gangsched.state.validate import validate
@@ -284,7 +285,7 @@ def test_a_class_that_comes_and_goes() -> None:
     world.create(gang_of(wanting(2)))
     world.settle()
     assert world.verdict("ns/g").reason is Reason.UNSCHEDULABLE
-    assert A in str(world.verdict("ns/g").told)
+    assert A in say(world.verdict("ns/g").told).text
     world.say(Applied(CLASSES[0]))
     world.settle()
     assert set(placed(world)) == {"u0"}
@@ -364,7 +365,7 @@ def test_nodes_that_a_pool_does_not_reach_are_closed() -> None:
         [pod("late", uid="late", of=wanting(1), gang_metadata=gang_metadata("late", min_member=1))]
     )
     world.settle()
-    said = str(world.verdict("ns/late").told)
+    said = say(world.verdict("ns/late").told).text
     assert "2 cannot allocate all claims" in said
     assert f"1 Insufficient {A}" in said
 
@@ -483,7 +484,7 @@ def test_a_claim_that_is_not_the_pods_is_left_alone() -> None:
     world = starting(made(owner_uid="other"))
     assert orders(world) == {}
     assert world.released == []
-    assert "was not created for pod ns/g-0" in str(world.verdict("ns/g").told)
+    assert "was not created for pod ns/g-0" in say(world.verdict("ns/g").told).text
 
 
 def test_a_pod_that_is_bound_keeps_what_its_status_says() -> None:

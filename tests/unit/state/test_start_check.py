@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gangsched.core.messages.placing import NODE_CLOSED
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.protocol import Applied, Bind, BindFailed, BindGone, Bound
+from gangsched.sentences.placing import NODE_CLOSED
 from gangsched.state.parents import MINIMUM_WAIT_S
 from tests.builders import gang_metadata, members, node, pod
 from tests.world import World

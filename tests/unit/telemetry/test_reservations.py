@@ -9,6 +9,7 @@ from gangsched.model.gang import Group, Placement, Refusal
 from gangsched.model.plan import Plan, Round, RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import How, Reservations, Reserved
+from gangsched.model.verdict_facts import Worded
 from gangsched.telemetry.metrics import Metrics
 from tests.builders import GPU, gang, group, members, node, pod, running, snapshot
 from tests.unit.telemetry.seen import samples
@@ -52,7 +53,7 @@ class Measured:
 
 
 STARTED = {
-    "told": Refusal(Reason.SCHEDULED, ""),
+    "told": Refusal(Reason.SCHEDULED, Worded("")),
     "binds": (Placement(PODS[0], "n1"), Placement(PODS[1], "n2")),
     "round": Round(1, 2, 2, 2, RoundOutcome.PERMITTED),
 }
@@ -126,7 +127,7 @@ def test_other_ends() -> None:
     """H15: lost while the group still waits for room, not needed when it is gone."""
     measured = Measured()
     measured.plan(reserved(), at_s=1_100.0)
-    shown = measured.plan(at_s=1_200.0, told=Refusal(Reason.UNSCHEDULABLE, ""))
+    shown = measured.plan(at_s=1_200.0, told=Refusal(Reason.UNSCHEDULABLE, Worded("")))
     assert shown["gangsched_reservation_seconds_sum{kind=timed}{result=lost}"] == 100
     measured.plan(reserved(), at_s=1_300.0)
     shown = measured.plan(at_s=1_310.0)

@@ -28,6 +28,7 @@ from gangsched.model.storage import (
     Storage,
     Volume,
 )
+from gangsched.model.verdict_facts import Worded
 
 UNREAD = "gangsched has no permission to read {}, which it needs {}"
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
@@ -396,8 +397,8 @@ def _device_problem(pod: Pod, use: ClaimUse, claim: ResourceClaim | None, storag
 
 
 def _unsupported(problem: str) -> Refusal:
-    return Refusal(Reason.UNSUPPORTED, problem)
+    return Refusal(Reason.UNSUPPORTED, Worded(problem))
 
 
 def _waits(problem: str) -> Refusal:
-    return Refusal(Reason.WAITING_FOR_VOLUMES, problem)
+    return Refusal(Reason.WAITING_FOR_VOLUMES, Worded(problem))

@@ -19,6 +19,7 @@ from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Bools, Ints, RefusedNodes
+from gangsched.model.verdict_facts import Worded
 
 REFUSED = "resourceclaim not available on the node"
 EXTENDED = "for extended resources"
@@ -30,12 +31,16 @@ class DynamicResources(ClaimFilter):
 
     lasting = True
 
-    def fault(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
+    def fault(
+        self,
+        pod: Pod,
+        occupancy: Occupancy,
+    ) -> Refusal | None:
         for key, left in occupancy.storage.places_left(pod).items():
             if not left:
                 name = key.rpartition("/")[2]
                 text = f'resourceclaim "{name}" has {RESERVATIONS_MAX} consumers, the maximum'
-                return Refusal(Reason.WAITING_FOR_VOLUMES, text)
+                return Refusal(Reason.WAITING_FOR_VOLUMES, Worded(text))
 
         wanted = occupancy.storage.wanted(pod)
         devices = occupancy.storage.devices
@@ -50,11 +55,15 @@ class DynamicResources(ClaimFilter):
                     names.append(f"{claim.namespace or pod.namespace}/{claim.name or EXTENDED}")
 
                 reason = Reason.UNSUPPORTED if fault.unsupported else Reason.INVALID_CLAIM
-                return Refusal(reason, each.kind.named(fault.fault, names))
+                return Refusal(reason, Worded(each.kind.named(fault.fault, names)))
 
         return None
 
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
+    def refusals(
+        self,
+        pod: Pod,
+        occupancy: Occupancy,
+    ) -> Iterator[RefusedNodes]:
         needs = occupancy.storage.needs(pod) if pod.claims else None
         if needs is None:
             return
@@ -83,7 +92,10 @@ class DynamicResources(ClaimFilter):
             allowed &= has_claim
 
         if not allowed.all():
-            yield RefusedNodes(REFUSED, ~allowed)
+            yield RefusedNodes(
+                REFUSED,
+                ~allowed,
+            )
 
         if devices is None:
             return

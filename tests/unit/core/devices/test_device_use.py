@@ -18,6 +18,7 @@ from gangsched.model.devices import DeviceRequest, DeviceResult, NodeScope, Reso
 from gangsched.model.objects import ClaimUse, Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.storage import ResourceClaim, Selection
+from gangsched.sentences import say
 from tests.builders import NAMESPACE, pod, shape
 from tests.properties.device_gangs import KINDS, Cluster, compared, device, request
 from tests.sizes import of_size
@@ -230,7 +231,7 @@ def test_what_is_wrong_with_a_claim_refuses_the_pod() -> None:
     assert verdict.reason is Reason.INVALID_CLAIM
     assert (
         f"claim {NAMESPACE}/c0, request r, selector #0 on device d/n1/g0: no such key: absent"
-        in (verdict.told.message + verdict.told.now)
+        in (say(verdict.told).stable + say(verdict.told).now)
     )
 
 
@@ -242,7 +243,7 @@ def test_members_that_fill_a_node_are_told_of() -> None:
     verdict = cluster.decide([cluster.ask(request()) for _ in range(3)])
     assert (
         "2 of 3 pods could be placed; pod ns/p2: 0/2 nodes are available: 2 cannot allocate all"
-        " claims" in (verdict.told.now)
+        " claims" in (say(verdict.told).now)
     )
 
 
@@ -258,7 +259,7 @@ def test_a_fault_is_found_again() -> None:
     for _ in range(3):
         verdict = cluster.decide(pods)
         assert verdict.reason is Reason.INVALID_CLAIM
-        assert "no such key: absent" in verdict.told.text
+        assert "no such key: absent" in say(verdict.told).text
     assert cluster.index.searches == 1
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gangsched.core.filter import narrow
-from gangsched.core.messages import placing
+from gangsched.core.findings import node_counts
 from gangsched.core.reserve import Ledger
 from gangsched.model.inter_pod import InterPodConstraints, Requirement, Selector
 from gangsched.model.objects import Node, Pod, Shape
+from gangsched.sentences.words import nodes_available
 from tests.builders import amounts, node, pod, snapshot
 
 ZONE = "topology.kubernetes.io/zone"
@@ -61,4 +62,4 @@ def open_nodes(probe: Pod, on: Ledger) -> set[str]:
 
 def refusal(probe: Pod, on: Ledger) -> str:
     """The message of a pod without a feasible node."""
-    return placing.nodes_available(probe, on)
+    return nodes_available(node_counts(probe, on))

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from gangsched.core.messages.placing import nodes_available
 from gangsched.core.node_terms import any_term_met
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm, Pod, Shape
 from tests.builders import amounts, node, pod
-from tests.unit.core.filter.asking import ledger, open_nodes
+from tests.unit.core.filter.asking import ledger, open_nodes, refusal
 
 NODES = [
     node("big", labels={"size": "99999999999999999999"}),
@@ -80,16 +79,16 @@ def test_terms_that_name_nodes_leave_the_others_out_before_any_filter() -> None:
         NodeSelectorTerm(labels=(Requirement("x", "Exists"),), fields=names("In", "b").fields)
     )
     assert (
-        nodes_available(only, on)
+        refusal(only, on)
         == "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, "
         "2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
     )
     assert (
-        nodes_available(wanting(names("In", "gone"), names("In", "away")), on)
+        refusal(wanting(names("In", "gone"), names("In", "away")), on)
         == "0/3 nodes are available: 3 node(s) didn't satisfy plugin(s) [NodeAffinity]."
     )
     assert (
-        nodes_available(wanting(names("In", "a"), labels("x", "Exists")), on)
+        refusal(wanting(names("In", "a"), labels("x", "Exists")), on)
         == "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) didn't match Pod's"
         " node affinity/selector."
     )
@@ -101,7 +100,7 @@ def test_two_names_in_one_term_conflict() -> None:
     """
     two = NodeSelectorTerm(fields=(*names("In", "big").fields, *names("In", "nine").fields))
     assert (
-        nodes_available(wanting(two), ledger(NODES))
+        refusal(wanting(two), ledger(NODES))
         == "0/5 nodes are available: pod affinity terms conflict."
     )
     assert open_nodes(wanting(two, names("In", "nine")), ledger(NODES)) == {"nine"}

@@ -19,6 +19,7 @@ from gangsched.model.preemption import (
     Running,
     RunningPod,
 )
+from gangsched.sentences import say
 from tests.builders import gang, group, node, pod
 from tests.running_cluster import RunningCluster, full_of_low, high, obstacle, victims
 
@@ -76,7 +77,7 @@ def test_budget_of_another_namespace_is_not_named() -> None:
         assert verdict.preemption.why is Obstacle.BUDGET
         assert (
             "Preemption: a PodDisruptionBudget of another namespace allows 0 of 2 evictions."
-            in verdict.told.now
+            in say(verdict.told).now
         )
         assert "secret" not in repr(
             (verdict.told, verdict.notes, verdict.gangs, verdict.preemption)

@@ -7,6 +7,7 @@ import pytest
 from gangsched.core.queue_sort import group_key
 from gangsched.model.gang import Group
 from gangsched.model.preemption import HeldBack, NotHelpful, Obstacle
+from gangsched.sentences import say
 from tests.builders import node, shape
 from tests.running_cluster import RunningCluster, full_of_low, high
 
@@ -33,7 +34,7 @@ def test_lower_group_does_not_start_where_it_would_be_evicted_soon() -> None:
     assert isinstance(found, NotHelpful)
     assert (found.wanted, found.right) == (("a", "b", "c"), 1000)
     assert verdicts["ns/late"].binds == ()
-    assert "temporarily reserved for a higher-priority gang" in verdicts["ns/late"].told.now
+    assert "temporarily reserved for a higher-priority gang" in say(verdicts["ns/late"].told).now
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -46,9 +47,9 @@ def test_a_gang_that_is_held_back_on_all_nodes_is_told_no_lasting_reason(number:
         .verdicts(high(number=3, gpus=8), high("ns/late", priority=1, number=number))["ns/late"]
         .told
     )
-    assert "eligible" not in told.message
+    assert "eligible" not in say(told).stable
     assert not told.never
-    assert "3 node(s) are temporarily reserved for a higher-priority gang" in told.now
+    assert "3 node(s) are temporarily reserved for a higher-priority gang" in say(told).now
 
 
 @pytest.mark.parametrize("priority", [1000, 2000])

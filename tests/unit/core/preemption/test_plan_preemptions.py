@@ -13,6 +13,8 @@ from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.nominated_room import Nomination
 from gangsched.model.preemption import Harm, NotHelpful, Obstacle, Preemption, UnitKind, VictimScope
 from gangsched.model.reasons import Reason
+from gangsched.model.verdict_facts import Worded
+from gangsched.sentences import Sentences, say
 from tests.builders import gang, group, holds, node, pod
 from tests.running_cluster import (
     WALL_S,
@@ -47,7 +49,8 @@ def test_gang_takes_the_room_of_a_gang_of_lower_priority() -> None:
     assert nominated(verdict) == {"high-0": "a", "high-1": "b"}
     assert verdict.binds == ()
     waiting = "waiting for 2 pods of 1 gang to end, until 13:48:10 at the latest"
-    assert verdict.told == Refusal(Reason.PREEMPTING, "nominated to a and 1 more node", waiting)
+    assert verdict.told.reason is Reason.PREEMPTING
+    assert say(verdict.told) == Sentences("nominated to a and 1 more node", waiting)
     made = verdict.preemption
     assert isinstance(made, Preemption)
     assert made.stopped == ("ns/low",)
@@ -104,7 +107,7 @@ def test_members_above_the_minimum_preempt_for_nobody() -> None:
     )
     verdict = full_of_low().verdicts(group(more, priority=9))["ns/high"]
     assert verdict.preemption is None
-    assert "Preemption" not in verdict.told.text
+    assert "Preemption" not in say(verdict.told).text
 
 
 def test_broken_group_preempts_for_what_it_lacks() -> None:
@@ -155,7 +158,7 @@ def test_group_that_waits_for_its_nomination_makes_no_other() -> None:
     """V11, V12: it is told what it waits for; after one that was lost it waits, and is told how
     long.
     """
-    waiting = Refusal(Reason.PREEMPTING, "nominated to a")
+    waiting = Refusal(Reason.PREEMPTING, Worded("nominated to a"))
     cluster = full_of_low()
     verdict = cluster.verdicts(high(number=2, gpus=8), nominated={"ns/high": waiting})["ns/high"]
     assert (verdict.told, verdict.preemption) == (waiting, None)
@@ -350,7 +353,7 @@ def test_what_a_nominated_group_is_told_does_not_depend_on_what_still_runs() -> 
     """
     cluster = RunningCluster([node("a")])
     cluster.run("equal", "a", gpus=8, priority=1000)
-    waiting = Refusal(Reason.PREEMPTING, "nominated to a")
+    waiting = Refusal(Reason.PREEMPTING, Worded("nominated to a"))
     verdict = cluster.verdicts(high(gpus=8), nominated={"ns/high": waiting})["ns/high"]
     assert verdict.told == waiting
 
@@ -458,7 +461,7 @@ def test_nobody_is_preempted_before_the_delay_is_over() -> None:
             continue
         assert isinstance(verdict.preemption, NotHelpful)
         assert (verdict.reason, verdict.preemption.why) == (Reason.UNSCHEDULABLE, Obstacle.DELAYED)
-        assert verdict.told.now.endswith(
+        assert say(verdict.told).now.endswith(
             "The group preempts no pods before 13:46:41Z (preemption-delay 5m1s)."
         )
 
@@ -546,5 +549,5 @@ def test_a_time_of_another_day_has_its_date() -> None:
     """V20: without it, a time of tomorrow reads like one that is past."""
     cluster = RunningCluster([node("a", gpus=8)])
     singles(cluster, "a", 8, grace_s=50_000)
-    told = cluster.verdicts(high(number=8), max_wait_s=86_400)["ns/high"].told.text
+    told = say(cluster.verdicts(high(number=8), max_wait_s=86_400)["ns/high"].told).text
     assert told.endswith("until 1970-01-13T03:41:00Z at the latest")

@@ -15,6 +15,7 @@ from gangsched.model.gang import Group
 from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
 from gangsched.model.objects import Shape
 from gangsched.model.preemption import BudgetRule, HeldBack, NotHelpful, Obstacle, Preemption
+from gangsched.sentences import say
 from tests import builders
 from tests.builders import gang, group, node, pod
 from tests.running_cluster import RunningCluster, full_of_low, high, nominated, obstacle, victims
@@ -222,7 +223,7 @@ def test_rounds_that_are_used_up_end_in_a_bounded_number_of_plans(
     if rounds == 2:
         assert isinstance(made, NotHelpful)
         assert made.why is Obstacle.TOO_MUCH_WORK
-        assert "choosing pods to evict for 2 pods takes too long" in verdict.told.text
+        assert "choosing pods to evict for 2 pods takes too long" in say(verdict.told).text
     elif last_resort:
         assert isinstance(made, Preemption)
     else:
@@ -259,7 +260,7 @@ def test_a_preemptor_of_many_shapes_is_decided_and_told_in_a_few_plans(work: int
     if work == 200_000:
         assert isinstance(verdict.preemption, Preemption)
     else:
-        assert "takes too long" in verdict.told.text
+        assert "takes too long" in say(verdict.told).text
 
 
 def test_sums_of_many_shapes_are_charged_for_each_domain() -> None:

@@ -21,6 +21,7 @@ from gangsched.model.objects import Node
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
+from gangsched.sentences import say
 from tests import builders
 from tests.running_cluster import RunningCluster, nominated, victims
 from tests.sizes import of_size
@@ -151,16 +152,17 @@ def test_a_refusal_names_the_best_domain_and_what_it_lacks() -> None:
     verdict, _ = decided(
         builders.snapshot(nodes), builders.group(gang((2, 8), (1, 2))), most_plans=1
     )
-    assert verdict.told.message.startswith(
+    assert say(verdict.told).stable.startswith(
         f"gang ns/g needs room for 3 more pods in one domain of {RACK}"
     )
     assert (
-        f"no domain has room: the best, {RACK}=half, lacks room for 1 of 3 pods" in verdict.told.now
+        f"no domain has room: the best, {RACK}=half, lacks room for 1 of 3 pods"
+        in say(verdict.told).now
     )
-    assert "of 5 domains, 5 have too little free capacity in total" in verdict.told.now
+    assert "of 5 domains, 5 have too little free capacity in total" in say(verdict.told).now
     torn = builders.snapshot(rack("torn", (6, 6)))
     verdict, _ = decided(torn, builders.group(gang((1, 5), (1, 4), (1, 3))), most_plans=1)
-    assert "of 1 domain, 1 is too fragmented" in verdict.told.now
+    assert "of 1 domain, 1 is too fragmented" in say(verdict.told).now
 
 
 def test_a_gang_that_is_in_a_rack_is_not_continued_in_another() -> None:
@@ -175,7 +177,8 @@ def test_a_gang_that_is_in_a_rack_is_not_continued_in_another() -> None:
     )
     assert not verdict.binds
     assert (
-        f"its other members are in {RACK}=a, which lacks room for 2 of 2 pods" in verdict.told.now
+        f"its other members are in {RACK}=a, which lacks room for 2 of 2 pods"
+        in say(verdict.told).now
     )
 
 

@@ -17,6 +17,7 @@ from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import Node, NodeSelectorTerm, PreferredTerm, Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
+from gangsched.sentences import say
 from tests import builders
 from tests.world import World
 
@@ -62,7 +63,10 @@ def test_shared_gpus_are_not_for_gangs() -> None:
     assert where(decided(nodes, gang(ONE, 2))) == ["b", "c"]
     refused = decided(nodes, gang(ONE, 3))
     assert refused.reason is Reason.UNSCHEDULABLE
-    assert "1 node(s) share GPUs between pods, which this gang does not allow" in refused.told.text
+    assert (
+        "1 node(s) share GPUs between pods, which this gang does not allow"
+        in say(refused.told).text
+    )
 
 
 def test_shared_gpus_are_known_by_their_product() -> None:
@@ -116,7 +120,7 @@ def test_one_product_can_be_required() -> None:
     assert where(decided(nodes, gang(EIGHT, 2, same))) == ["b", "c"]
     refused = decided(nodes, gang(EIGHT, 3, same))
     assert (refused.reason, refused.binds) == (Reason.UNSCHEDULABLE, ())
-    assert "2 node(s) are outside nvidia.com/gpu.product=H100" in refused.told.text
+    assert "2 node(s) are outside nvidia.com/gpu.product=H100" in say(refused.told).text
 
 
 def test_the_closest_domain_is_preferred() -> None:
@@ -196,7 +200,7 @@ def test_a_required_label_that_no_node_has() -> None:
         [node("a")], gang(EIGHT, 1, PlacementConstraints(topology=("example.com/block",)))
     )
     assert refused.reason is Reason.UNSCHEDULABLE
-    assert "1 node(s) lack the label example.com/block" in refused.told.text
+    assert "1 node(s) lack the label example.com/block" in say(refused.told).text
 
 
 def mixed(minimum: int, constraints: PlacementConstraints | None = None) -> Gang:

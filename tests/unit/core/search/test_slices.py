@@ -24,6 +24,7 @@ from gangsched.model.objects import Node, Pod, Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import NodeTable
+from gangsched.sentences import say
 from tests import builders
 from tests.sizes import of_size
 
@@ -199,7 +200,7 @@ def test_slices_start_exactly_where_there_is_room() -> None:
         verdict = decided(case.nodes, case.gang)
         at = {placement.pod.index: int(placement.node[1:]) for placement in verdict.binds}
         fits = case.fits()
-        assert bool(at) == fits, (case, verdict.told.text)
+        assert bool(at) == fits, (case, say(verdict.told).text)
         assert not at or case.keeps(at), (case, at)
         fitting += fits
     assert number // 5 < fitting < number * 4 // 5, fitting
@@ -262,7 +263,7 @@ def test_members_above_the_minimum_join_by_whole_slices() -> None:
         "no domain of example.com/rack has room for a slice of 4 pods: the best,"
         " example.com/rack=r3, has room for 3"
     )
-    assert {uid: refusal.text for uid, refusal in verdict.notes} == {
+    assert {uid: say(refusal).text for uid, refusal in verdict.notes} == {
         pod.uid: text for pod in pods[8:]
     }
 
@@ -278,22 +279,23 @@ def test_what_slices_lack_is_told() -> None:
     four = members(*[one()] * 4)
     few = decided([node("a", "r1", gpus=3), node("b", "r2", gpus=1)], gang(four, TWO))
     assert (
-        few.told.text
+        say(few.told).text
         == f"{wanted}: domains of example.com/rack have room for 1 of 2 slices of 2 pods"
     )
     nodes = [node("a", "r1", gpus=1), node("b", "r2", gpus=1), node("c", gpus=8)]
     never = decided(nodes, gang(four, TWO))
     assert never.told.never
     assert (
-        never.told.message == f"{wanted}, and can never fit: even when empty, the largest domain,"
+        say(never.told).stable
+        == f"{wanted}, and can never fit: even when empty, the largest domain,"
         " example.com/rack=r1, "
         "holds only 1 pod of a slice"
     )
     nowhere = decided([node("a")], gang(four, TWO))
-    assert nowhere.told.text == f"{wanted}: no node has the label example.com/rack"
+    assert say(nowhere.told).text == f"{wanted}: no node has the label example.com/rack"
     torn = [builders.node(f"n{i}", gpus=6, labels={RACK: "r"}) for i in range(2)]
     broken = decided(torn, gang(members(one(4), one(4), one(3), one(1)), FOUR))
-    assert broken.told.now == "domains of example.com/rack are too fragmented for its slices"
+    assert say(broken.told).now == "domains of example.com/rack are too fragmented for its slices"
 
 
 def test_slices_in_a_required_domain() -> None:
@@ -309,7 +311,7 @@ def test_slices_in_a_required_domain() -> None:
     refused = decided(nodes[1:], gang(pods, TWO, topology=(BLOCK,)))
     assert (
         "no domain has room: the best, example.com/block=y, lacks room for 1 of 4 pods"
-        in refused.told.text
+        in say(refused.told).text
     )
 
 
@@ -364,7 +366,7 @@ def test_a_gang_without_slices_may_be_the_one_that_fails() -> None:
     assert len(verdict.binds) == 2
     (refused,) = plan(builders.snapshot(nodes[:1], placed), [group], now_s=0.0).verdicts
     assert refused.reason is Reason.UNSCHEDULABLE
-    assert "gang ns/other needs room for 2 more pods" in refused.told.text
+    assert "gang ns/other needs room for 2 more pods" in say(refused.told).text
 
 
 def test_a_gang_of_minimum_0_starts_by_whole_slices() -> None:
@@ -404,7 +406,7 @@ def test_a_late_member_joins_the_domain_of_its_slice() -> None:
     assert builders.where(decided(nodes, of, placed)) == {"m-3": "b"}
     refused = decided([nodes[0], node("b", "r2", gpus=1), nodes[2]], of, placed)
     assert not refused.binds
-    assert "2 node(s) are outside example.com/rack=r2" in refused.told.text
+    assert "2 node(s) are outside example.com/rack=r2" in say(refused.told).text
 
 
 def test_a_whole_slice_that_comes_later_starts_whole() -> None:

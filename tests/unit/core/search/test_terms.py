@@ -21,6 +21,7 @@ from gangsched.model.objects import Node, Pod
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
+from gangsched.sentences import say
 from tests import builders
 from tests.running_cluster import RunningCluster, nominated, victims
 from tests.sizes import of_size
@@ -88,7 +89,7 @@ def test_members_that_must_be_together_are_tried_in_every_rack() -> None:
     assert verdict.reason is Reason.UNSCHEDULABLE
     assert (
         "no domain has room: the best, topology.kubernetes.io/rack=r00, lacks room for 1 of 3 pods"
-        in verdict.told.now
+        in say(verdict.told).now
     )
 
 
@@ -140,7 +141,7 @@ def test_more_jobs_than_racks_are_refused_within_few_plans(
         assert len(verdict.binds) == (len(members) if more or racks > jobs else 0)
         assert len(racks_of(verdict)) == len({*map(frozenset, racks_of(verdict).values())})
         assert verdict.reason is (Reason.SCHEDULED if verdict.binds else Reason.UNSCHEDULABLE)
-        assert "steps" not in verdict.told.text
+        assert "steps" not in say(verdict.told).text
 
 
 def test_what_is_more_than_topology_is_left_to_rounds() -> None:

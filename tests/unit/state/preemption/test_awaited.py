@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gangsched.model.preemption import STUCK_S
+from gangsched.sentences import say
 from gangsched.state.preemption import awaited
 from tests.builders import members, node, pod
 from tests.unit.state.preemption.decided import DecidedWorld
@@ -42,7 +43,7 @@ def test_a_nomination_with_many_victims_is_counted_once_a_second(
     # once for the deadline and once for what is told, at the begin and no more
     assert counts <= 2 * 2
     world.advance(awaited.RECOUNT_S)
-    assert f"waiting for {len(low) - len(gone)} pods" in world.verdict("ns/high").told.text
+    assert f"waiting for {len(low) - len(gone)} pods" in say(world.verdict("ns/high").told).text
     for each in low[50:]:
         world.delete(each)
     world.settle()

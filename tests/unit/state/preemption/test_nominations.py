@@ -10,6 +10,7 @@ from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import Harm, UnitKind
 from gangsched.model.protocol import Evict, EvictionsForbidden, PreparePreemption
 from gangsched.model.reasons import Reason
+from gangsched.sentences import say
 from gangsched.state.preemption import back_off
 from tests.builders import members, node, pod, pod_group
 from tests.unit.state.preemption.decided import DecidedWorld
@@ -349,7 +350,7 @@ def test_a_missing_right_is_told_and_nobody_is_evicted() -> None:
     world.told()
     assert (
         "Preemption: off, since gangsched may not create pods/eviction."
-        in world.verdict(HIGH).told.text
+        in say(world.verdict(HIGH).told).text
     )
 
 
@@ -414,13 +415,12 @@ def test_what_is_told_while_room_is_made_counts_down() -> None:
     group, nominations = world.state.registry.groups[HIGH], world.state.preemptions.nominations
     told = nominations.told([group])[HIGH]
     assert told.reason is Reason.PREEMPTING
-    assert told.message == "nominated to a and 1 more node"
-    assert told.now.startswith("waiting for 2 pods of 1 gang to end, until 00:01:")
+    assert say(told).stable == "nominated to a and 1 more node"
+    assert say(told).now.startswith("waiting for 2 pods of 1 gang to end, until 00:01:")
     world.delete(low[0])
     world.settle()
-    assert world.state.preemptions.nominations.told([world.state.registry.groups[HIGH]])[
-        HIGH
-    ].now.startswith("waiting for 1 pod of 1 gang to end")
+    told = nominations.told([world.state.registry.groups[HIGH]])[HIGH]
+    assert say(told).now.startswith("waiting for 1 pod of 1 gang to end")
 
 
 def test_victims_and_their_gang_are_told_by_whom_they_were_preempted() -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from gangsched.core.messages.reserving import duration, ended, kept_for, not_reserved
 from gangsched.model.gang import Refusal
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, Reserved
+from gangsched.model.verdict_facts import Worded
+from gangsched.sentences import Sentences, say
+from gangsched.sentences.reserving import duration, ended, kept_for, not_reserved
 from gangsched.state.reporting.reserved import Told, with_tail
 
 AT_S = 1_795_356_300.0
@@ -268,11 +270,11 @@ def test_every_cause_has_words(why: NotEntitled) -> None:
 
 def verdict(reason: Reason = Reason.UNSCHEDULABLE, now: str = "there is room for 3") -> Verdict:
     """A verdict on a gang, with a note."""
-    note = ("uid", Refusal(Reason.HOLDING, "pod ml/p holds room"))
+    note = ("uid", Refusal(Reason.HOLDING, Worded("pod ml/p holds room")))
     return Verdict(
         group="ml/big",
         generation=1,
-        told=Refusal(reason, "gang ml/big needs room", now),
+        told=Refusal(reason, Worded("gang ml/big needs room", now)),
         notes=(note,),
     )
 
@@ -282,12 +284,12 @@ def test_the_end_of_a_refusal() -> None:
     stay.
     """
     told = with_tail(verdict(), "room is reserved")
-    assert told.told == Refusal(
-        Reason.UNSCHEDULABLE, "gang ml/big needs room", "there is room for 3; room is reserved"
+    assert say(told.told) == Sentences(
+        "gang ml/big needs room", "there is room for 3; room is reserved"
     )
     assert told.notes == verdict().notes
-    assert with_tail(verdict(now=""), "room is reserved").told.now == "room is reserved"
-    assert with_tail(verdict(now="0/3 nodes."), "room is").told.now == "0/3 nodes. Room is."
+    assert say(with_tail(verdict(now=""), "room is reserved").told).now == "room is reserved"
+    assert say(with_tail(verdict(now="0/3 nodes."), "room is").told).now == "0/3 nodes. Room is."
     assert with_tail(verdict(Reason.HOLDING), "room is reserved") == verdict(Reason.HOLDING)
 
 

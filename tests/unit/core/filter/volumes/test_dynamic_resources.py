@@ -15,6 +15,7 @@ from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.storage import Claim, ResourceClaim, Storage
+from gangsched.sentences import say
 from tests.builders import NAMESPACE, gang, group, node, pod, snapshot, verdict_on, where
 
 NODES = [
@@ -88,9 +89,12 @@ def test_devices_out_of_reach() -> None:
     """Told as kube-scheduler counts it, after room."""
     verdict = decide(using("p0", "d0"), claims=(claim("d0", required=on_node("gone")),))
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert "0/3 nodes are available: 3 resourceclaim not available on the node" in verdict.told.text
+    assert (
+        "0/3 nodes are available: 3 resourceclaim not available on the node"
+        in say(verdict.told).text
+    )
     full = decide(using("p0", "d0", gpus=99), claims=(claim("d0", required=on_node("gone")),))
-    assert "3 Insufficient nvidia.com/gpu" in full.told.text
+    assert "3 Insufficient nvidia.com/gpu" in say(full.told).text
 
 
 MANY = tuple(f"uid-{index}" for index in range(256))
@@ -140,7 +144,7 @@ def test_claims_that_cannot_be_used(case: str) -> None:
     name, made, claims, reason, text = PROBLEMS[case]
     verdict = decide(using("p", name, made=made), claims=claims)
     assert (verdict.binds, verdict.reason) == ((), reason)
-    assert verdict.told.message == f"gang ns/g waits for pod ns/p: {text}"
+    assert say(verdict.told).stable == f"gang ns/g waits for pod ns/p: {text}"
 
 
 def test_unread_kinds_matter_to_those_who_use_them() -> None:
@@ -148,7 +152,7 @@ def test_unread_kinds_matter_to_those_who_use_them() -> None:
     devices do not.
     """
     verdict = decide(using("p", "d"), claims=(claim("d"),), unread=frozenset({ResourceClaim}))
-    assert "gangsched has no permission to read resourceclaims" in verdict.told.text
+    assert "gangsched has no permission to read resourceclaims" in say(verdict.told).text
     assert where(decide(using("p", "d"), claims=(claim("d"),), unread=frozenset({Claim}))) != {}
 
 

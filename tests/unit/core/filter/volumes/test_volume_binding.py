@@ -26,6 +26,7 @@ from gangsched.model.storage import (
     Volume,
     storage_key,
 )
+from gangsched.sentences import say
 from tests.builders import NAMESPACE, gang, group, node, pod, snapshot, verdict_on, where
 
 ZONE = "topology.kubernetes.io/zone"
@@ -117,7 +118,7 @@ def test_a_volume_out_of_reach_is_said_as_kube_scheduler_says_it() -> None:
     store = storage(claim("c"), volume("v-c", required=in_zone("z")))
     full = node("full", gpus=0)
     assert (
-        alone([*TWO_ZONES, full], store, using("p", "c")).told.now
+        say(alone([*TWO_ZONES, full], store, using("p", "c")).told).now
         == "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, "
         "2 node(s) didn't match PersistentVolume's node affinity."
     )
@@ -132,7 +133,7 @@ def test_zone_labels_of_bound_volumes() -> None:
     assert where(alone(TWO_ZONES, storage(claim("c"), both), using("p", "c"))) == {"p": "a1"}
     no = storage(claim("c"), volume("v-c", zones=((ZONE, ("z",)),)))
     assert (
-        alone(TWO_ZONES, no, using("p", "c")).told.text
+        say(alone(TWO_ZONES, no, using("p", "c")).told).text
         == "0/2 nodes are available: 2 node(s) had no available volume zone."
     )
     assert where(alone([*TWO_ZONES, bare], no, using("p", "c"))) == {"p": "bare"}
@@ -181,13 +182,13 @@ def test_claims_that_rule_out_every_node() -> None:
     """
     for name, (items, use, said) in PROBLEMS.items():
         verdict = alone([node("full", gpus=0)], storage(*items), using("p", use))
-        assert verdict.told.text == f"0/1 nodes are available: {said}.", name
+        assert say(verdict.told).text == f"0/1 nodes are available: {said}.", name
         assert verdict.notes[0][1].reason is Reason.WAITING_FOR_VOLUMES, name
     store = storage(claim("c0"), volume("v-c0"), claim("c1", storage_class="now"))
     verdict = decide([node("n")], store, using("p0", "c0"), using("p1", "c1"))
     assert (verdict.reason, verdict.binds) == (Reason.WAITING_FOR_VOLUMES, ())
     assert (
-        verdict.told.text
+        say(verdict.told).text
         == "gang ns/g waits for pod ns/p1: pod has unbound immediate PersistentVolumeClaims: 1 of 2"
         " pods could be placed"
     )
@@ -206,7 +207,7 @@ def test_claims_that_wait_for_a_node_are_provisioned_for_it() -> None:
     } == {"p0": ("c0", "a1"), "p1": ("c1", "b1")}
     nowhere = alone([TWO_ZONES[0]], store, using("p", "c1"))
     assert (
-        nowhere.told.text
+        say(nowhere.told).text
         == "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
     )
 
@@ -217,7 +218,7 @@ def test_a_selected_node_binds_whoever_comes_next() -> None:
     assert where(alone(TWO_ZONES, store, using("p", "c"))) == {"p": "b1"}
     assert (
         "1 node(s) didn't find available persistent volumes"
-        in alone(TWO_ZONES[:1], store, using("p", "c")).told.text
+        in say(alone(TWO_ZONES[:1], store, using("p", "c")).told).text
     )
 
 
@@ -246,7 +247,7 @@ def test_members_share_a_claim_that_gets_an_existing_volume() -> None:
     store = storage(shared, disk, shared=["c"])
     refused = decide(TWO_ZONES, store, *pods)
     assert refused.binds == ()
-    assert "didn't find available persistent volumes to bind" in refused.told.text
+    assert "didn't find available persistent volumes to bind" in say(refused.told).text
     verdict = decide([*TWO_ZONES, node("a2", labels={ZONE: "a"})], store, *pods)
     assert sorted(where(verdict).values()) == ["a1", "a2"]
     assert sorted(each.claims[0].volume for each in verdict.binds) == ["", "disk"]
@@ -276,7 +277,7 @@ def test_existing_volumes_are_given_away_once() -> None:
     assert chosen == {"small": "n0", "big": "n0", "other": "n1"}
     refused = decide(nodes, store, *pods)
     assert refused.binds == ()
-    assert "3 of 4 pods could be placed" in refused.told.text
+    assert "3 of 4 pods could be placed" in say(refused.told).text
 
 
 def test_a_volume_kept_for_a_claim_is_the_one_it_gets() -> None:
@@ -317,10 +318,10 @@ def test_one_pod_at_a_time() -> None:
     mode = "PersistentVolumeClaim with ReadWriteOncePod access mode"
     text = f"node(s) unavailable due to {mode} already in-use by another pod"
     verdict = alone(TWO_ZONES, storage(*store, placed=placed), using("p", "c"), placed=placed)
-    assert verdict.told.text == f"0/2 nodes are available: 2 {text}."
+    assert say(verdict.told).text == f"0/2 nodes are available: 2 {text}."
     twins = decide(TWO_ZONES, storage(*store, shared=["c"]), using("p0", "c"), using("p1", "c"))
     assert twins.binds == ()
-    assert text in twins.told.text
+    assert text in say(twins.told).text
 
 
 def test_attach_limits_count_different_volumes() -> None:
@@ -336,7 +337,7 @@ def test_attach_limits_count_different_volumes() -> None:
     verdict = decide(nodes, store, *(using(f"p{i}", f"c{i}") for i in range(4)), placed=placed)
     assert sorted(where(verdict).values()) == ["n0", "n1", "n1", "n1"]
     refused = decide(nodes, store, *(using(f"p{i}", f"c{i}") for i in range(5)), placed=placed)
-    assert "2 node(s) exceed max volume count" in refused.told.text
+    assert "2 node(s) exceed max volume count" in say(refused.told).text
     sharing = decide([nodes[0]], store, using("p0", "c0"), using("again", "c5"), placed=placed)
     assert len(sharing.binds) == 2
 
@@ -371,7 +372,7 @@ def test_a_gang_of_many_claims_is_decided_over_several_plans() -> None:
         unfinished, plans = made.unfinished, plans + 1
         assert unfinished is not None
     assert plans > 1
-    assert len(made.verdicts[0].binds) == 90, made.verdicts[0].told.text
+    assert len(made.verdicts[0].binds) == 90, say(made.verdicts[0].told).text
 
 
 def test_what_claims_need_is_charged_once() -> None:

@@ -8,55 +8,32 @@ namespace only by uid.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import assert_never
 
 from gangsched.api.timestamps import time_of_day
-from gangsched.model.gang import Placement, Refusal, namespace_of
 from gangsched.model.preemption import NotHelpful, Obstacle, UnitKind, Victim
 from gangsched.model.protocol import ObjectRef
-from gangsched.model.reasons import Reason
 from gangsched.model.resources import format_quantity
 from gangsched.model.text import counted
+from gangsched.model.verdict_facts import Nominated
 
 
-def nominated(
-    placements: Sequence[Placement],
-    *,
-    pods: int,
-    gangs: int,
-    deadline_s: int,
-    wall_s: int,
-) -> Refusal:
-    """Status of a nominated group that waits until `pods` pods of `gangs` gangs have ended; `gangs`
-    is 0 if some of these pods have no gang.
-    """
-    nodes = sorted({placement.node for placement in placements})
-    more = f" and {counted(len(nodes) - 1, 'more node')}" if len(nodes) > 1 else ""
-    of_gangs = f" of {counted(gangs, 'gang')}" if gangs else ""
+def nominated(fact: Nominated) -> tuple[str, str]:
+    """The nodes of a nominated group, and what it waits for."""
+    more = f" and {counted(len(fact.nodes) - 1, 'more node')}" if len(fact.nodes) > 1 else ""
+    of_gangs = f" of {counted(fact.gangs, 'gang')}" if fact.gangs else ""
     waiting = (
-        f"waiting for {counted(pods, 'pod')}{of_gangs} to end, until"
-        f" {time_of_day(deadline_s, wall_s)} at the latest"
+        f"waiting for {counted(fact.pods, 'pod')}{of_gangs} to end, until"
+        f" {time_of_day(fact.until_s, fact.wall_s)} at the latest"
     )
 
-    return Refusal(Reason.PREEMPTING, f"nominated to {nodes[0]}{more}", waiting)
+    return f"nominated to {fact.nodes[0]}{more}", waiting
 
 
-def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
-    """The refusal `told` with the reason why preemption does not help; unchanged if the pods could
-    never fit anyway.
-    """
-    if told.never and why.why is Obstacle.NOTHING_LOWER:
-        return told
-
-    is_object = why.why in {Obstacle.BUDGET, Obstacle.NOTHING_LOWER} and bool(why.name)
-    if is_object and told.of not in {"", namespace_of(why.name)}:
-        why = replace(why, name="")  # names of other namespaces are told to nobody (I4)
-
-    sentence = (
-        f"{_sentence(why)}." if why.why is Obstacle.DELAYED else f"Preemption: {_sentence(why)}."
-    )
-    return replace(told, now=f"{told.now.rstrip()} {sentence}" if told.now else sentence)
+def obstacle(why: NotHelpful) -> str:
+    """Why preemption does not help."""
+    sentence = _sentence(why)
+    return f"{sentence}." if why.why is Obstacle.DELAYED else f"Preemption: {sentence}."
 
 
 def delayed(victim: Victim, regarding: ObjectRef, message: str) -> str:
@@ -103,21 +80,17 @@ def lost(cause: str, in_vain: int) -> str:
     )
 
 
-def being_preempted() -> Refusal:
-    """Refusal of waiting members while bound members of their group are evicted (semantics V17)."""
-    text = (
+def being_preempted() -> str:
+    """What waiting members wait for while bound members of their group are evicted (V17)."""
+    return (
         "the gang is being preempted; it is scheduled again as a whole once its last bound member"
         " is being deleted"
     )
-    return Refusal(Reason.WAITING_FOR_MEMBERS, text)
 
 
-def evicting() -> Refusal:
-    """Refusal of a group whose victims' evictions are under way (semantics V11)."""
-    return Refusal(
-        Reason.PREEMPTING,
-        "the group starts once all pods of the gangs that it preempts are being evicted",
-    )
+def evicting() -> str:
+    """What a group waits for whose victims' evictions are under way (V11)."""
+    return "the group starts once all pods of the gangs that it preempts are being evicted"
 
 
 def preempted_pod(victim: Victim, by: ObjectRef) -> str:
@@ -179,7 +152,7 @@ def _sentence(why: NotHelpful) -> str:
         case Obstacle.DELAYED:
             return (
                 f"The group preempts no pods before {_moment(why.amount)} (preemption-delay"
-                f" {why.name})"
+                f" {short_duration(why.delay_s)})"
             )
         case Obstacle.FORBIDDEN:
             return f"off, since {why.name.rstrip('.')}"

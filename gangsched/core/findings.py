@@ -1,0 +1,461 @@
+"""Refusals: each a reason with the facts that a plan has found.
+
+Invariant: nothing here makes a sentence. Counts of excluded nodes are made once per kind of pod and
+state of the ledger, and sorted as in kube-scheduler.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gangsched.core.filter import cause, refusals, static_fit
+from gangsched.core.group_rules import rules_key
+from gangsched.core.reserve import Ledger
+from gangsched.core.scopes import closed, kept_from
+from gangsched.model.gang import Gang, Group, Refusal, namespace_of, shown
+from gangsched.model.objects import Pod
+from gangsched.model.preemption import NotHelpful, Obstacle
+from gangsched.model.reasons import Reason
+from gangsched.model.resources import ResourceVector
+from gangsched.model.snapshot import RefusedNodes
+from gangsched.model.tree import Composite, Part, part_id
+from gangsched.model.verdict_facts import (
+    ChildrenMissing,
+    ClaimFull,
+    DomainsShort,
+    ExcludedNodes,
+    GangNeed,
+    GroupHolds,
+    HoldsLost,
+    HoldsNode,
+    HoldsReleased,
+    MemberFails,
+    MemberHinders,
+    MembersMissing,
+    NoChoice,
+    NodeCounts,
+    NoNode,
+    Placed,
+    ResourcesShort,
+    RoomShort,
+    Shortage,
+    SliceLack,
+    SlicesFail,
+    TimedOutEarlier,
+    TooMuchWork,
+    UncountedMembers,
+    UnsupportedPod,
+    WaitsForSibling,
+    WaitTimeOver,
+    Worded,
+    Yielded,
+)
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+def node_counts(
+    pod: Pod,
+    ledger: Ledger,
+    closed: Iterable[RefusedNodes] = (),
+    *,
+    filled: bool = False,
+) -> NodeCounts:
+    """How many nodes each filter excludes for a pod.
+
+    `closed` are nodes excluded for other reasons (`core.scopes`). With `filled`, the counts are
+    about the first pod that no longer fits.
+    """
+    total = len(ledger.table)
+    shape = pod.shape
+    occupancy = ledger.occupancy
+    ledger.work.charge(100 + total // 25)
+
+    if not total:
+        return NodeCounts(total=0)
+
+    refusal = cause(pod, occupancy)
+    # A cause that no node can help, such as a missing claim: kube-scheduler ends PreFilter with it.
+    if refusal is not None:
+        assert isinstance(refusal.fact, Worded)
+        return NodeCounts(total=total, of_pod=refusal.fact.text)
+
+    if filled:
+        free = ledger.free.copy()
+        for name, amount in shape.requests:
+            if name in ledger.resources:
+                # As if all that fit were placed: why does the next one find no node?
+                free[ledger.resources[name]] -= ledger.room(shape) * amount
+
+        occupancy = replace(occupancy, free=free)
+
+    fit = static_fit(shape, ledger.table)
+    counts = Counter({(reason, False): int(nodes.sum()) for reason, nodes in fit.refused})
+    open_nodes = fit.mask
+
+    for reason, nodes in closed:
+        counts[reason, False] += int((open_nodes & nodes).sum())
+        open_nodes = open_nodes & ~nodes
+
+    for reason, nodes in refusals(pod, occupancy, open_nodes):
+        counts[reason, True] += int(nodes.sum())
+
+    excluded = (
+        ExcludedNodes(reason, count, eligible)
+        for (reason, eligible), count in counts.items()
+        if count
+    )
+    # Sorted as text, as FitError does, so that equal causes are equal facts.
+    ordered = sorted(excluded, key=lambda each: (f"{each.nodes} {each.reason}", each.eligible))
+    return NodeCounts(total=total, excluded=tuple(ordered))
+
+
+def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False) -> NodeCounts:
+    """`node_counts` for a pod of `group`, cached for all pods with the same result."""
+    alike = ledger.occupancy.equivalence((pod,))(pod)
+    key = (why_no_node, alike, rules_key(group, pod.shape, ledger), filled)
+
+    def count() -> NodeCounts:
+        shut = (*closed(group, pod.shape, ledger), *kept_from(group, pod.shape, ledger))
+        return node_counts(pod, ledger, shut, filled=filled)
+
+    return ledger.recall(key, count)
+
+
+def unsupported(pod: Pod) -> Refusal:
+    """Refuse a pod that uses a feature that gangsched does not support yet, or that it
+    cannot read.
+    """
+    return Refusal(
+        Reason.UNSUPPORTED,
+        UnsupportedPod(pod.key, pod.shape.unsupported),
+        of=pod.namespace,
+    )
+
+
+def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
+    """Refusal of a pod without a feasible node, with amounts if a resource is insufficient."""
+    nodes = refused.fact
+    if not isinstance(nodes, NodeCounts) or not nodes.lacks_room:
+        return replace(refused, of=pod.namespace)
+
+    return Refusal(
+        refused.reason,
+        NoNode(pod=pod.key, requests=pod.shape.requests, nodes=nodes, short=short),
+        never=short.never,
+        of=pod.namespace,
+    )
+
+
+# --- gangs that lack room -----------------------------------------------------------------------
+
+
+def gang_failed(
+    gang: Gang,
+    pod: Pod,
+    refused: Refusal,
+    short: Shortage,
+    *,
+    placed: int,
+    needed: int,
+    domains: DomainsShort | None = None,
+) -> Refusal:
+    """Refusal of a gang: which pod could not be placed, why, and how many were placed before
+    (semantics R2).
+    """
+    nodes = refused.fact
+    if refused.reason is not Reason.UNSCHEDULABLE or not isinstance(nodes, NodeCounts):
+        hinders = MemberHinders(
+            gang=gang.id,
+            pod=pod.key,
+            cause=refused,
+            placed=placed,
+            needed=needed,
+            domains=domains,
+        )
+        return Refusal(refused.reason, hinders, of=pod.namespace)
+
+    alike = (each for each in gang.pending if each.shape is pod.shape and not pod.claims)
+    first = next(alike, pod)  # the same one, whoever's turn it was
+    fails = MemberFails(
+        need=_need(gang, needed),
+        pod=first.key,
+        tried=pod.key,
+        requests=pod.shape.requests,
+        short=short,
+        nodes=nodes,
+        placed=placed,
+        needed=needed,
+        domains=domains,
+    )
+
+    return Refusal(
+        refused.reason,
+        fails,
+        never=nodes.lacks_room and short.never,
+        of=pod.namespace,
+    )
+
+
+def slices_failed(
+    gang: Gang,
+    lack: SliceLack | None,
+    *,
+    needed: int,
+    domains: DomainsShort | None,
+    takes: tuple[int, str] | None,
+) -> Refusal:
+    """Refusal of a gang with slices. `takes` has the number of pods of a slice that the largest
+    domain would hold if it were empty, and the name of that domain.
+    """
+    return Refusal(
+        Reason.UNSCHEDULABLE,
+        SlicesFail(need=_need(gang, needed), lack=lack, domains=domains, takes=takes),
+        never=takes is not None,
+        of=namespace_of(gang.id),
+    )
+
+
+def no_room_for_all(
+    gang: Gang,
+    pod: Pod,
+    short: Shortage,
+    *,
+    room: int,
+    needed: int,
+    empty_room: int,
+    alike: bool,
+    nodes: NodeCounts,
+) -> Refusal:
+    """Refusal by arithmetic, before anything is placed (semantics P4).
+
+    `pod` has the shape with the least room; `alike`: all pods have that shape. `room` of the
+    `needed` pods would fit now, and `empty_room` on the empty nodes.
+    """
+    lacks = RoomShort(
+        need=_need(gang, needed),
+        pod=pod.key,
+        requests=pod.shape.requests,
+        alike=alike,
+        short=short,
+        room=room,
+        empty_room=empty_room,
+        nodes=nodes,
+    )
+    never = not short.nodes or short.never or empty_room < needed
+    return Refusal(Reason.UNSCHEDULABLE, lacks, never=never, of=pod.namespace)
+
+
+def min_resources_short(gang: Gang, short: ResourceVector, *, never: bool) -> Refusal:
+    """Refusal because minResources are not free; `short` is missing (semantics P4).
+
+    `never`: even the empty nodes do not offer enough.
+    """
+    return Refusal(
+        Reason.UNSCHEDULABLE,
+        ResourcesShort(gang=gang.id, asked=gang.min_resources, short=short),
+        never=never,
+        of=namespace_of(gang.id),
+    )
+
+
+def too_much_work(group: Group) -> Refusal:
+    """Refusal of a group that exceeds the work of one decision (decision 47)."""
+    pods = [pod for gang in group.gangs for pod in (*gang.pending, *gang.retry)]
+    shapes = len({pod.shape for pod in pods})
+    return Refusal(Reason.UNSCHEDULABLE, TooMuchWork(len(pods), shapes))
+
+
+# --- members ------------------------------------------------------------------------------------
+
+
+def waiting_for_members(gang: Gang) -> Refusal:
+    """Refusal of a gang below its minimum; each member is counted once: `3 of 5 are ready; 1 is
+    gated; 1 is missing` (P1).
+    """
+    foreign = len(gang.foreign)
+    waits = MembersMissing(
+        gang=gang.id,
+        minimum=gang.min_member,
+        ready=gang.quorum,
+        gated=gang.gated,
+        foreign=foreign,
+        # What nobody has created yet; each existing member is in one of the other numbers.
+        missing=max(0, gang.min_member - gang.quorum - gang.gated - foreign),
+        terminating=gang.terminating,
+        note=gang.min_note,
+    )
+    return Refusal(Reason.WAITING_FOR_MEMBERS, waits, of=namespace_of(gang.id))
+
+
+def waiting_for_more(gang: Gang, lack: int) -> Refusal:
+    """Refusal of a gang that has enough members, but too few members that its match policy counts
+    (semantics B1).
+    """
+    return Refusal(
+        Reason.WAITING_FOR_MEMBERS,
+        UncountedMembers(gang.id, gang.match_policy.value, lack),
+        of=namespace_of(gang.id),
+    )
+
+
+def claim_full(name: str, needed: int, left: int, *, most: int) -> Refusal:
+    """Refusal of a gang whose members cannot all be consumers of the ResourceClaim that
+    they share.
+    """
+    full = ClaimFull(claim=name, needed=needed, left=left, most=most)
+    if needed > most:
+        return Refusal(Reason.INVALID_CLAIM, full, never=True)
+
+    return Refusal(Reason.WAITING_FOR_VOLUMES, full)
+
+
+def timed_out(gang: Gang) -> Refusal:
+    """Refusal of a gang whose members have the timeout annotation (semantics T3)."""
+    return Refusal(
+        Reason.TIMED_OUT,
+        TimedOutEarlier(gang.id, len(gang.timed_out)),
+        of=namespace_of(gang.id),
+    )
+
+
+def wait_time_over(group: Group) -> Refusal:
+    """Refusal when the wait time expires (semantics T2)."""
+    return Refusal(Reason.TIMED_OUT, WaitTimeOver(group.wait_time_s, lacking(group.gangs, {})))
+
+
+# --- room that is held --------------------------------------------------------------------------
+
+
+def holding(pod: Pod, node: str, gang: Gang) -> Refusal:
+    """Status of a pod that holds a node (semantics R3)."""
+    return Refusal(Reason.HOLDING, HoldsNode(pod.key, node, gang.id))
+
+
+def holds_summary(
+    group: Group,
+    held: int,
+    lacking: tuple[tuple[str, int], ...],
+    failed: Sequence[tuple[Pod, Refusal]],
+) -> Refusal:
+    """Status of a group that holds nodes; `failed` are the members without a node and their
+    refusals (semantics R3).
+    """
+    pod, refused = failed[0] if failed else (None, None)
+    holds = GroupHolds(
+        group=group.id,
+        held=held,
+        lacking=lacking,
+        pod=pod.key if pod is not None else "",
+        refused=refused,
+    )
+    of = pod.namespace if pod is not None else ""
+    return Refusal(Reason.HOLDING if held else Reason.UNSCHEDULABLE, holds, of=of)
+
+
+def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """The number of members that each gang still needs; `placed` counts newly placed members by
+    gang id.
+    """
+    short = ((gang.id, gang.min_member - gang.counted(placed.get(gang.id, 0))) for gang in gangs)
+    return tuple((name, number) for name, number in short if number > 0)
+
+
+def holds_lost(nodes: Sequence[str]) -> Refusal:
+    """Refusal of a group whose held nodes were removed (semantics R3)."""
+    return Refusal(Reason.UNSCHEDULABLE, HoldsLost(tuple(nodes)))
+
+
+def strict_holds_nothing(number: int) -> Refusal:
+    """Refusal when a group with holds has become Strict (semantics I5, T1)."""
+    return Refusal(Reason.UNSCHEDULABLE, HoldsReleased(number))
+
+
+def yielded(group: Group, beneficiary: str) -> Refusal:
+    """Refusal of a group that released its holds for the group `beneficiary` (semantics D1)."""
+    name = shown(beneficiary) if group.is_of(beneficiary) else ""
+    return Refusal(Reason.YIELDED, Yielded(name))
+
+
+# --- groups and trees ---------------------------------------------------------------------------
+
+
+def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:
+    """Refusal of the other gangs of a group if one of them is not ready."""
+    return Refusal(Reason.WAITING_FOR_GANG, WaitsForSibling(gang_id, cause), of=cause.of)
+
+
+def children_missing(
+    composite: Composite,
+    ready: int,
+    unready: tuple[Part, Refusal] | None,
+) -> Refusal:
+    """Refusal of a composite with too few ready children; `unready` is the first child that is not
+    ready, with its refusal (I9).
+    """
+    part, why = unready if unready is not None else ("", None)
+    missing = ChildrenMissing(
+        composite=composite.id,
+        ready=ready,
+        minimum=composite.min_children,
+        part=part_id(part),
+        is_gang=isinstance(part, str),
+        cause=why,
+    )
+    return Refusal(Reason.WAITING_FOR_GANG, missing)
+
+
+def no_choice(
+    composite: Composite,
+    first: Refusal,
+    lack: int,
+    ready: int,
+    *,
+    proven: bool,
+) -> Refusal:
+    """Refusal of a composite for which no choice of `lack` ready children can be placed; `first` is
+    the refusal of the first choice.
+
+    `proven` is False if children were only placed one after the other, which may miss a possible
+    placement.
+    """
+    choice = NoChoice(
+        composite=composite.id,
+        lack=lack,
+        ready=ready,
+        proven=proven,
+        first=first.fact,
+    )
+    return replace(first, fact=choice)
+
+
+def permitted(placed: int) -> Refusal:
+    """The verdict when `placed` members start."""
+    return Refusal(Reason.SCHEDULED, Placed(placed))
+
+
+def _need(gang: Gang, pods: int) -> GangNeed:
+    constraints = gang.constraints
+    return GangNeed(
+        gang=gang.id,
+        pods=pods,
+        levels=constraints.topology,
+        slices=constraints.slices,
+    )
+
+
+def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
+    """The refusal `told` with the reason why preemption does not help; unchanged if the pods could
+    never fit anyway.
+    """
+    if told.never and why.why is Obstacle.NOTHING_LOWER:
+        return told
+
+    is_object = why.why in {Obstacle.BUDGET, Obstacle.NOTHING_LOWER} and bool(why.name)
+    # Names of other namespaces are told to nobody (I4).
+    is_foreign = is_object and told.of not in {"", namespace_of(why.name)}
+    detail = replace(why.as_told(), name="") if is_foreign else why.as_told()
+
+    return replace(told, details=(*told.details, detail))

@@ -1,1 +1,0 @@
-"""All messages to users about decisions, one function per message."""

@@ -1,0 +1,520 @@
+"""Facts: what a decision found, as values. `gangsched.sentences` makes sentences of them.
+
+Invariant: a fact is frozen, hashable and compared by value, so that equal facts give equal
+sentences. It holds numbers and names, never a sentence. The exceptions are the texts of others:
+the reasons of filters, which are kube-scheduler's words, and what the API's reader found wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from gangsched.model.gpu_policy import SliceLayer
+from gangsched.model.resources import ResourceVector
+
+if TYPE_CHECKING:
+    from gangsched.model.gang import Refusal
+    from gangsched.model.preemption import NotHelpful
+
+
+@dataclass(frozen=True, slots=True)
+class Worded:
+    """A text that somebody else worded, such as what is wrong with a PodGroup. `now` changes more
+    often than `text`.
+    """
+
+    text: str = ""
+    now: str = ""
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludedNodes:
+    """How many `nodes` one filter or rule excludes, in kube-scheduler's words; `eligible` nodes
+    could be used if other pods were not there.
+    """
+
+    reason: str
+    nodes: int
+    eligible: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCounts:
+    """Why none of `total` nodes takes a pod. Each node is counted under the first filter that
+    excludes it, except that some filters give several reasons for one node.
+
+    `of_pod` is a cause that no node can help, such as a missing claim; "" without one.
+    """
+
+    total: int
+    excluded: tuple[ExcludedNodes, ...] = ()
+    of_pod: str = ""
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether a node is excluded for lack of a resource."""
+        return any(
+            each.reason.startswith("Insufficient ") or each.reason == "Too many pods"
+            for each in self.excluded
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """One resource on the nodes that a shape may use, in exact units.
+
+    `asked` is the request of each pod. `offered` and `free_on_one` are the largest values of any
+    single node, `offered_in_all` and `free_in_all` the sums. `takes` is the number of pods that fit
+    into the free amounts, summed over the nodes.
+    """
+
+    resource: str
+    asked: int
+    offered: int = 0
+    offered_in_all: int = 0
+    free_on_one: int = 0
+    free_in_all: int = 0
+    takes: int = 0
+
+    @property
+    def never(self) -> bool:
+        """Whether a pod requests more than any node offers."""
+        return self.offered < self.asked
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why there is no room for pods of one shape.
+
+    `scarcest` is the resource that runs out first; `nodes` counts the eligible nodes, and
+    `empty_room` the pods that would fit on them if they were empty. `closed` lists why nodes that
+    offer enough are not eligible. If no node offers the scarcest resource at all, `instead` lists
+    the extended resources of the cluster.
+    """
+
+    scarcest: Amounts
+    nodes: int
+    empty_room: int
+    closed: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+
+    @property
+    def never(self) -> bool:
+        """Whether no node takes such a pod, even if it were empty."""
+        return bool(self.nodes) and not self.empty_room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoNode:
+    """A pod finds no node that has room for it."""
+
+    pod: str
+    requests: ResourceVector
+    nodes: NodeCounts
+    short: Shortage
+
+
+# --- gangs that lack room -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangNeed:
+    """What a gang needs to start: this many further `pods`, in one domain of each of the `levels`
+    (node labels), in `slices`.
+    """
+
+    gang: str
+    pods: int
+    levels: tuple[str, ...] = ()
+    slices: tuple[SliceLayer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomShort:
+    """Totals show that a gang does not fit (P4): there is `room` for so many of the pods, and on
+    empty nodes for `empty_room`.
+
+    `pod` has the requests with the least room; `alike`: all pods have the same ones.
+    """
+
+    need: GangNeed
+    pod: str
+    requests: ResourceVector
+    alike: bool
+    short: Shortage
+    room: int
+    empty_room: int
+    nodes: NodeCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainsShort:
+    """What the domains of the required levels lack. `best` lacks room for `lacks` of the pods; if
+    `home`, other members are there already.
+
+    Of `number` domains, `few` have too little room by totals. Of the others, pods were packed into
+    none, which is proven if `exact`.
+    """
+
+    number: int
+    best: str
+    lacks: int
+    needed: int
+    home: bool = False
+    few: int = 0
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberFails:
+    """A round placed `placed` of the `needed` pods of the group; then `tried` found no node (R2).
+
+    `pod` is the first pending member that is equal to `tried`.
+    """
+
+    need: GangNeed
+    pod: str
+    tried: str
+    requests: ResourceVector
+    short: Shortage
+    nodes: NodeCounts
+    placed: int
+    needed: int
+    domains: DomainsShort | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberHinders:
+    """A gang waits for one pod, for a cause that nodes cannot help, such as a missing claim."""
+
+    gang: str
+    pod: str
+    cause: Refusal
+    placed: int
+    needed: int
+    domains: DomainsShort | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcesShort:
+    """The `asked` minResources are not free at the same time; `short` is missing (P4)."""
+
+    gang: str
+    asked: ResourceVector
+    short: ResourceVector
+
+
+# --- slices -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoDomainForSlice:
+    """No domain of `level` takes one slice of `size` pods; the best takes `takes` of them."""
+
+    level: str
+    size: int
+    best: str
+    takes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewSlices:
+    """By totals, the domains of `level` take `room` of the `needed` slices of `size` pods."""
+
+    level: str
+    size: int
+    room: int
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlicesScattered:
+    """Totals suffice, but no choice of domains and nodes takes the slices."""
+
+    levels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceHomeFull:
+    """The domain of a slice's other members has room for `room` of its `needed` waiting ones."""
+
+    domain: str
+    room: int
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoNodeHas:
+    """No node has the label of a required level."""
+
+    level: str
+
+
+SliceLack: TypeAlias = NoDomainForSlice | FewSlices | SlicesScattered | SliceHomeFull | NoNodeHas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicesFail:
+    """A gang's slices have no place. `takes`: pods of a slice that the largest domain would hold if
+    it were empty, and its name; None if it would hold a slice.
+    """
+
+    need: GangNeed
+    lack: SliceLack | None
+    domains: DomainsShort | None = None
+    takes: tuple[int, str] | None = None
+
+
+# --- members ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembersMissing:
+    """A gang has `ready` members of the `minimum`; each other one is counted once (P1)."""
+
+    gang: str
+    minimum: int
+    ready: int
+    gated: int = 0
+    foreign: int = 0
+    missing: int = 0
+    terminating: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UncountedMembers:
+    """A gang has enough members, but its match policy needs `lack` more pending ones (B1)."""
+
+    gang: str
+    policy: str
+    lack: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimFull:
+    """`needed` members must share a ResourceClaim with room for `left` more of `most` pods; it is
+    named only to its own namespace.
+    """
+
+    claim: str
+    needed: int
+    left: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedPod:
+    """A pod uses features that are not supported, in the words of who read it."""
+
+    pod: str
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOutEarlier:
+    """`pods` members of a gang have the timeout annotation (T3)."""
+
+    gang: str
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitTimeOver:
+    """The wait time has expired (T2); `lacking` is the number of further members by gang."""
+
+    seconds: float
+    lacking: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetAsideByOrder:
+    """An administrator set a gang aside."""
+
+    gang: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotPlanned:
+    """The group could not be planned; `reference` finds the fault in the log."""
+
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class TooMuchWork:
+    """One decision about so many pods with so many shapes exceeds the work of a plan."""
+
+    pods: int
+    shapes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSearchEnded:
+    """The search for devices was ended early."""
+
+
+# --- room that is held --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsNode:
+    """A pod holds room on a node until the rest of its gang fits (R3)."""
+
+    pod: str
+    node: str
+    gang: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHolds:
+    """A group holds `held` nodes and waits for `lacking` members by gang; the first member without
+    a node has the refusal `refused` (R3).
+    """
+
+    group: str
+    held: int
+    lacking: tuple[tuple[str, int], ...]
+    pod: str = ""
+    refused: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsLost:
+    """Nodes that were held no longer take the members (R3)."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsReleased:
+    """A group that has become Strict released its holds (I5, T1)."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Yielded:
+    """A group released its holds for `beneficiary`, "" for one of another namespace (D1)."""
+
+    beneficiary: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfAnotherNamespace:
+    """The cause is in another namespace, whose names this one does not learn (I4)."""
+
+
+# --- groups and trees ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsForSibling:
+    """Another gang of the group is not ready, because of `cause`."""
+
+    gang: str
+    cause: Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildrenMissing:
+    """Too few children of a composite are ready; `part` is the first that is not, with its
+    refusal (I9).
+    """
+
+    composite: str
+    ready: int
+    minimum: int
+    part: str = ""
+    is_gang: bool = False
+    cause: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoChoice:
+    """No choice of `lack` of the `ready` children can be placed, which is `proven` or was tried;
+    `first` is the fact about the first choice.
+    """
+
+    composite: str
+    lack: int
+    ready: int
+    proven: bool
+    first: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """So many members start."""
+
+    pods: int
+
+
+# --- preemption ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nominated:
+    """A group starts on `nodes` once `pods` pods of `gangs` gangs have ended; `gangs` is 0 if some
+    of these pods have no gang. Times are epoch seconds.
+    """
+
+    nodes: tuple[str, ...]
+    pods: int
+    gangs: int
+    until_s: int
+    wall_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeingPreempted:
+    """Bound members of the group are evicted (V17)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evicting:
+    """The evictions of the group's victims are under way (V11)."""
+
+
+Fact: TypeAlias = (
+    Worded
+    | NodeCounts
+    | NoNode
+    | RoomShort
+    | MemberFails
+    | MemberHinders
+    | ResourcesShort
+    | SlicesFail
+    | SliceLack
+    | MembersMissing
+    | UncountedMembers
+    | ClaimFull
+    | UnsupportedPod
+    | TimedOutEarlier
+    | WaitTimeOver
+    | SetAsideByOrder
+    | NotPlanned
+    | TooMuchWork
+    | DeviceSearchEnded
+    | HoldsNode
+    | GroupHolds
+    | HoldsLost
+    | HoldsReleased
+    | Yielded
+    | OfAnotherNamespace
+    | WaitsForSibling
+    | ChildrenMissing
+    | NoChoice
+    | Placed
+    | Nominated
+    | BeingPreempted
+    | Evicting
+)
+"""What a refusal is about."""
+
+Detail: TypeAlias = "Worded | NotHelpful"
+"""What is added to the fact of a refusal: why preemption does not help, and what is reserved."""

@@ -1,0 +1,46 @@
+"""Words that several sentences share: amounts with their unit, requests, counts of nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gangsched.model.resources import PODS, ResourceVector, format_quantity
+from gangsched.model.verdict_facts import NodeCounts
+
+NO_NODES = "no nodes available to schedule pods"
+
+
+def amount(name: str, number: int) -> str:
+    """`8 nvidia.com/gpu`."""
+    return f"{format_quantity(name, number)} {noun(name)}"
+
+
+def noun(name: str) -> str:
+    """The name of a resource in a sentence."""
+    return "pods" if name == PODS else name
+
+
+def asks(requests: ResourceVector) -> str:
+    """`4 cpu, 8 nvidia.com/gpu`; every pod asks for its place, so that is said only where it is
+    all.
+    """
+    asked = [amount(name, number) for name, number in requests if name != PODS]
+    return ", ".join(asked) or "no resources"
+
+
+def nodes_available(nodes: NodeCounts) -> str:
+    """kube-scheduler's message: `0/N nodes are available: 3 Insufficient cpu, 9 node(s) had
+    untolerated taint(s).`
+    """
+    if not nodes.total:
+        return NO_NODES
+    if nodes.of_pod:
+        return f"0/{nodes.total} nodes are available: {nodes.of_pod}."
+
+    counts: Counter[str] = Counter()
+    for each in nodes.excluded:
+        counts[each.reason] += each.nodes
+
+    # Sorted as text, as FitError does.
+    said = sorted(f"{count} {reason}" for reason, count in counts.items())
+    return f"0/{nodes.total} nodes are available: {', '.join(said)}."

@@ -1,0 +1,53 @@
+"""The sentences: one of something is told as one, and what moves is kept from what stays."""
+
+from __future__ import annotations
+
+from gangsched.core import findings
+from gangsched.model.gang import Gang, Group
+from gangsched.sentences import say
+from tests.builders import pod
+
+
+def test_one_is_not_told_as_many() -> None:
+    """Counts of one read as people say them, and others as they did."""
+    assert say(findings.permitted(1)).text == "1 pod is placed"
+    assert say(findings.permitted(2)).text == "2 pods are placed"
+    group = Group(id="ns/g", gangs=())
+    assert (
+        say(findings.holds_summary(group, 1, (("ns/g", 1),), ())).now
+        == "1 member holds a node, waiting for 1 more of ns/g"
+    )
+    assert (
+        say(findings.holds_summary(group, 2, (("ns/g", 1),), ())).now
+        == "2 members hold a node, waiting for 1 more of ns/g"
+    )
+    assert say(findings.strict_holds_nothing(1)).text.endswith("; 1 hold was released")
+    assert say(findings.strict_holds_nothing(3)).text.endswith("; 3 holds were released")
+
+
+def test_gated_member_is_counted_once() -> None:
+    """P1: it is gated and not missing as well; one that is being deleted does not count, so another
+    one is missing.
+    """
+    pods = [pod(f"g-{index}") for index in range(2)]
+    gated = findings.waiting_for_members(
+        Gang(id="ns/g", min_member=5, pending=tuple(pods), gated=2)
+    )
+    assert say(gated).stable == "waiting for members of gang ns/g"
+    assert say(gated).now == "2 of 5 are ready; 2 are gated; 1 is missing"
+    going = findings.waiting_for_members(
+        Gang(id="ns/g", min_member=3, pending=tuple(pods), terminating=1)
+    )
+    assert say(going).now == "2 of 3 are ready; 1 is missing; 1 is being deleted and does not count"
+    all_there = findings.waiting_for_members(
+        Gang(id="ns/g", min_member=3, pending=tuple(pods), gated=4)
+    )
+    assert say(all_there).now == "2 of 3 are ready; 4 are gated"
+
+
+def test_a_minimum_that_overrides_the_pod_groups_is_told() -> None:
+    """I3: what a pod says wins, which somebody who reads the PodGroup does not expect."""
+    told = findings.waiting_for_members(
+        Gang(id="ns/g", min_member=5, min_note="x of pod ns/g-0 overrides it")
+    )
+    assert say(told).stable == "waiting for members of gang ns/g (x of pod ns/g-0 overrides it)"
