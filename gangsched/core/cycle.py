@@ -109,7 +109,7 @@ def plan(
     # put off.
     nominated = preempting.nominated.keys() if preempting is not None else frozenset[str]()
     # Whatever their turn: a group that is decided early may take the room that a later one holds.
-    holders = [group for group in ordered if group.holds]
+    holders = [group for group in ordered if group.unbound_room]
     pipeline = Pipeline(
         ordered=ordered,
         holders=holders,

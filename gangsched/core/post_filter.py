@@ -21,7 +21,7 @@ from gangsched.core import findings
 from gangsched.core.filter import static_fit
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
-from gangsched.model.gang import Group, Placement
+from gangsched.model.gang import Group
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import NodeTable
@@ -120,7 +120,7 @@ def _waits_for_room(verdict: Verdict) -> bool:
 
 def _held_after(group: Group, verdict: Verdict | None) -> frozenset[str]:
     """The nodes on which the group holds once its verdict is carried out."""
-    held = _holds(group)
+    held = _room(group)
     if verdict is not None:
         held = (
             ()
@@ -150,10 +150,10 @@ def _may_profit(
 
 
 def still_holding(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> list[Group]:
-    """Groups with holds that made no progress in this plan."""
+    """Groups with room of unbound members that made no progress in this plan."""
     result: list[Group] = []
     for group in ordered:
-        if group.holds and not (group.id in verdicts and has_moved(verdicts[group.id])):
+        if group.unbound_room and not (group.id in verdicts and has_moved(verdicts[group.id])):
             result.append(group)
 
     return result
@@ -165,9 +165,12 @@ def has_moved(verdict: Verdict) -> bool:
 
 
 def _may_yield(holder: Group, beneficiary: Group) -> bool:
-    """Whether the holder is ranked lower; by priority if the beneficiary holds nothing itself."""
+    """Whether the holder is ranked lower; by priority if the beneficiary holds nothing itself, or
+    the holder does not wait for room but for its claims.
+    """
+    is_deadlock = holder.holds and beneficiary.holds
     return group_key(holder) > group_key(beneficiary) and (
-        beneficiary.holds or holder.priority < beneficiary.priority
+        is_deadlock or holder.priority < beneficiary.priority
     )
 
 
@@ -211,7 +214,7 @@ def _permitted_without(
     ledger.respect_nominations(beneficiary.lowest_priority, but=beneficiary.id)
     with ledger.tentative():
         for group in yielding:
-            for placement in _holds(group):
+            for placement in _room(group):
                 ledger.release(placement.pod, placement.node)
 
         verdict = decide(beneficiary)
@@ -225,10 +228,13 @@ def _yields(group: Group, beneficiary: Group) -> Verdict:
         group=group.id,
         generation=group.generation,
         told=findings.yielded(group, beneficiary.id),
-        releases=tuple(placement.pod.uid for placement in _holds(group)),
+        releases=tuple(placement.pod.uid for placement in _room(group)),
         yields_to=beneficiary.id,
     )
 
 
-def _holds(group: Group) -> tuple[Placement, ...]:
-    return tuple(placement for gang in group.gangs for placement in gang.held)
+def _room(group: Group) -> tuple[Placement, ...]:
+    """The room that a group may yield: not that of refused binds, which is kept for half a minute
+    at most (B3).
+    """
+    return tuple(placement for gang in group.gangs for placement in (*gang.held, *gang.unbound))

@@ -118,6 +118,9 @@ class Gang:
     #: The `retry` members that still have their room.
     kept: tuple[Placement, ...] = ()
     held: tuple[Placement, ...] = ()
+    #: Other members that have room and are not bound: they wait for their claims, or keep the room
+    #: of a start of which no bind succeeded. Not those whose claims are being written.
+    unbound: tuple[Placement, ...] = ()
     #: Members that are bound or being bound and not terminating; `nodes` are the nodes of bound
     #: ones.
     bound: int = 0
@@ -272,7 +275,7 @@ class Group:
         """Lowest priority of its members. Nominations of this priority or higher reserve room that
         the group cannot use (semantics F1).
         """
-        placed = (placement.pod for gang in self.gangs for placement in (*gang.held, *gang.kept))
+        placed = (placement.pod for placement in self.unbound_room)
         pods = (*placed, *(pod for gang in self.gangs for pod in (*gang.pending, *gang.retry)))
         return min((pod.priority for pod in pods), default=self.priority)
 
@@ -285,6 +288,17 @@ class Group:
     def holds(self) -> bool:
         """Whether any member is held."""
         return any(gang.held for gang in self.gangs)
+
+    @property
+    def unbound_room(self) -> tuple[Placement, ...]:
+        """Room of members of which none runs there: groups of higher priority take it before they
+        evict anybody (D1, V6).
+        """
+        return tuple(
+            placement
+            for gang in self.gangs
+            for placement in (*gang.held, *gang.kept, *gang.unbound)
+        )
 
     @property
     def run_time_s(self) -> float:

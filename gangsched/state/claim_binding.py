@@ -86,6 +86,7 @@ class ClaimBinding:
         self._members = members
         self._cluster = cluster
         self._waiting: dict[str, Member] = {}
+        self._registry = registry
         self._starts = Starts(registry, cluster)
 
         # a wait began, ended or became ready since the starts were last decided
@@ -164,6 +165,8 @@ class ClaimBinding:
                 member.wait.settles_s = now_s + SETTLE_S
 
             self._is_news = True
+            # From now on it may give up its room (V6).
+            self._registry.touch(member.gang)
 
     def failed(self, uid: str) -> None:
         """Record a failed bind. A bind that was not sent yet has failed because its claims could
@@ -241,6 +244,26 @@ class ClaimBinding:
         # Before the write is sent: a plan that starts meanwhile would take the old allocation for
         # the claim's.
         storage.releasing(selection.key for order in orders for selection in order.claims)
+        return orders
+
+    def give_way(self, members: Iterable[Member]) -> list[ReleaseClaims]:
+        """End the waits of these members, whose room a group of higher priority takes; return what
+        is taken back of their claims. Members that do not wait for claims are left alone.
+        """
+        orders: list[ReleaseClaims] = []
+        for member in members:
+            if member.state is not State.WAITING_FOR_CLAIMS:
+                continue
+
+            # Before its state changes: with that, the versions of our writes are gone.
+            if (order := self._withdraw(member)) is not None:
+                orders.append(order)
+
+            orders += self._deallocate(member)
+            self._waiting.pop(member.pod.uid, None)
+            self._is_news = True
+            self._members.change(member, Change.RELEASE)
+
         return orders
 
     def waiting(self) -> Mapping[str, Member]:
@@ -475,7 +498,7 @@ def _is_written(member: Member) -> bool:
     """Whether nothing more is to be written for a waiting member, so that its claims are
     looked at.
     """
-    return member.wait is None or member.wait.deadline_s < math.inf
+    return member.wait is None or member.wait.is_written
 
 
 def _is_for_devices(selection: Selection) -> bool:

@@ -8,7 +8,6 @@ edits, deletions or late members need to be recorded.
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -182,11 +181,7 @@ def _given_up(members: Iterable[Member], failed: Mapping[str, str]) -> dict[str,
     """
     # A write under way may still succeed. If its wait ended now, nobody would know what is to be
     # released.
-    waiting = [
-        member
-        for member in members
-        if member.wait is not None and member.wait.deadline_s < math.inf
-    ]
+    waiting = [member for member in members if member.wait is not None and member.wait.is_written]
     first: dict[str, Member] = {}
 
     for each in sorted(waiting, key=lambda each: each.pod.key):

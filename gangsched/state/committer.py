@@ -104,7 +104,9 @@ class Committer:
         self.counts.committed(verdict)
         # First, since a member that is placed elsewhere may need the room that a release gives
         # back.
-        self.members.release(self.members[uid] for uid in verdict.releases)
+        released = [self.members[uid] for uid in verdict.releases]
+        withdrawn = self.claims.give_way(released)
+        self.members.release(released)
 
         for placement in verdict.holds:
             self._place(self.members[placement.pod.uid], placement, Change.HOLD)
@@ -131,7 +133,7 @@ class Committer:
         self.coming.took(verdict, map(self.registry.view, group.gangs))
         # Before the binds: each changes the states that this is derived from.
         together = self._waiting_together(records, verdict)
-        actions: list[Action] = []
+        actions: list[Action] = [*withdrawn]
 
         for each in verdict.binds:
             order = self._bind(each, stamps, now_s, together=together)

@@ -75,6 +75,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         # over (B3).
         kept=_placements(by_state[State.KEPT]) if permit is not None else (),
         held=_placements(by_state[State.HELD]),
+        unbound=_placements(_unbound(by_state, has_started=permit is not None)),
         # Another scheduler's binds count towards the minimum, too, and never make a gang satisfied
         # (B4).
         bound=len(started),
@@ -128,6 +129,20 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         indexed=record.index_problem is None and all(member.pod.index >= 0 for member in members),
         standing=tuple(sorted((member.pod.index, member.node) for member in there)),
     )
+
+
+def _unbound(by_state: Mapping[State, list[Member]], *, has_started: bool) -> list[Member]:
+    """Members with room that are not bound, beside those in `held` and `kept`."""
+    waiting = [
+        member
+        for member in by_state.get(State.WAITING_FOR_CLAIMS, ())
+        # While its claims are being written it is not known what would have to be taken back.
+        if member.wait is not None and member.wait.is_written
+    ]
+    if has_started:
+        return waiting
+
+    return [*waiting, *by_state.get(State.KEPT, ())]
 
 
 def stand_in_view(record: GangRecord) -> Gang:

@@ -267,7 +267,9 @@ class Registry:
         # Without members to come, which have the priority of one that is present.
         present = [self._views[gang_id] for gang_id in record.gangs]
         pods = [pod for gang in present for pod in (*gang.pending, *gang.retry)]
-        pods += [placement.pod for gang in gangs for placement in (*gang.kept, *gang.held)]
+        pods += [
+            placement.pod for gang in gangs for placement in (*gang.kept, *gang.held, *gang.unbound)
+        ]
         rest = rest_of_start(gangs, record.tree)
 
         view = Group(

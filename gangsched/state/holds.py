@@ -30,6 +30,8 @@ class Holds:
         self._registry = registry
         self._queue = queue
         self._holding: set[GroupRecord] = set()
+        #: Groups with other members that have room and are not bound.
+        self._unbound: set[GroupRecord] = set()
         self._yielded: set[GroupRecord] = set()
 
     def follow(self, group: GroupRecord, now_s: float) -> None:
@@ -42,12 +44,14 @@ class Holds:
             group.view = None
 
         (self._holding.add if holds else self._holding.discard)(group)
+        (self._unbound.add if self._has_unbound(group) else self._unbound.discard)(group)
         if not group.yielded_to:
             self._yielded.discard(group)  # it was formed anew
 
     def gone(self, group: GroupRecord) -> None:
         """Remove a group that is gone."""
         self._holding.discard(group)
+        self._unbound.discard(group)
         self._yielded.discard(group)
 
     def expiries(self, now_s: float) -> Iterator[tuple[str, float]]:
@@ -64,12 +68,29 @@ class Holds:
             yield group.id, group.clock_s + wait_s
 
     def beside(self, planned: Set[str], now_s: float) -> Iterator[Group]:
-        """The groups with holds that are neither `planned` nor backing off, for a plan that decides
-        only the `planned` groups.
+        """The groups with holds that are neither `planned` nor backing off, and those with other
+        unbound members and a lower priority than a planned one, for a plan that decides only the
+        `planned` groups.
         """
         for group in self._holding:
             if group.id not in planned and not self._queue.backs_off(group.id, now_s):
                 yield replace(self._registry.group(group.id, now_s), unchanged=True)
+
+        # Thousands of pods may wait for claims, of which a plan of their equals needs none.
+        others = self._unbound - self._holding
+        highest = (
+            max(
+                (self._registry.group(each, now_s).priority for each in planned),
+                default=0,
+            )
+            if others
+            else 0
+        )
+
+        for group in others:
+            view = self._registry.group(group.id, now_s)
+            if group.id not in planned and view.priority < highest:
+                yield replace(view, unchanged=True)
 
     def without(self, snapshot: Snapshot) -> Snapshot:
         """The cluster as woken groups see it: without any holds, since holds may yield to them
@@ -146,4 +167,10 @@ class Holds:
             {group.id for group in self._holding},
             lambda group: group.clock_s is not None,
         )
+        yield "unbound", {group.id for group in self._unbound}, self._has_unbound
         yield "yielded", {group.id for group in self._yielded}, lambda group: bool(group.yielded_to)
+
+    def _has_unbound(self, group: GroupRecord) -> bool:
+        """Whether the group has members with room that are neither bound nor held."""
+        views = [self._registry.view(gang) for gang in group.gangs]
+        return any(view.unbound or view.kept for view in views)

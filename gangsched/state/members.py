@@ -139,6 +139,7 @@ TABLE: Mapping[State, Row] = {
         **SEEN,
         **_stays(State.WAITING_FOR_CLAIMS, *_UNBOUND, Change.CLAIMS_WRITTEN),
         Change.ANSWERED_FAILED: State.RETRY,
+        Change.RELEASE: State.RETRY,
         Change.SEND_BIND: State.BINDING,
     },
     State.BINDING: {
@@ -211,6 +212,11 @@ class ClaimsWait(msgspec.Struct, eq=False, gc=False):
     is_ready: bool = False
     #: Its start has been sent without it, so that it waits for its own claims only.
     is_alone: bool = False
+
+    @property
+    def is_written(self) -> bool:
+        """Whether no write of its claims is under way."""
+        return self.deadline_s < math.inf
 
 
 class Member(msgspec.Struct, eq=False, gc=False):

@@ -89,6 +89,16 @@ class _Made:
         return [each for number, each in enumerate(self.placed) if self.gang(number) in wanted]
 
 
+def _may_release(member: Member) -> bool:
+    """Whether a member has room that can be taken back: it is not bound, and nothing is being
+    written for it.
+    """
+    if member.state is State.WAITING_FOR_CLAIMS:
+        return member.wait is not None and member.wait.is_written
+
+    return member.state in RELEASABLE
+
+
 class Verifier:
     """Verifies the verdicts of one plan after the other, each right before its commit."""
 
@@ -155,11 +165,7 @@ class Verifier:
         """Only what the group holds is released."""
         for uid in made.released:
             member = self._members.get(uid)
-            if (
-                member is None
-                or member.gang not in made.group.gangs
-                or member.state not in RELEASABLE
-            ):
+            if member is None or member.gang not in made.group.gangs or not _may_release(member):
                 yield f"pod {uid} is released and holds nothing"
 
     def _of_pods(self, made: _Made) -> Iterator[str]:

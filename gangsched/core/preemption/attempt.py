@@ -339,8 +339,8 @@ class Attempt:
 
 
 def held(group: Group) -> list[tuple[Pod, str]]:
-    """The group's pods that hold nodes, each with its node."""
-    return [(placement.pod, placement.node) for gang in group.gangs for placement in gang.held]
+    """The group's unbound pods that have room, each with its node."""
+    return [(placement.pod, placement.node) for placement in group.unbound_room]
 
 
 BISECTIONS = 4
