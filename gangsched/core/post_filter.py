@@ -21,7 +21,7 @@ from gangsched.core import findings
 from gangsched.core.filter import static_fit
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
-from gangsched.model.gang import Group
+from gangsched.model.gang import Group, Placement
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import NodeTable

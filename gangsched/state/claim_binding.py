@@ -41,7 +41,7 @@ from gangsched.state.device_binding import (
     reserves,
 )
 from gangsched.state.groups import Registry
-from gangsched.state.member_store import MemberStore
+from gangsched.state.member_store import WAITS, MemberStore
 from gangsched.state.members import Change, ClaimsWait, Member, State
 from gangsched.state.storage_cache import is_older
 
@@ -233,17 +233,51 @@ class ClaimBinding:
 
     def give_up(self, members: Iterable[Member]) -> list[ReleaseClaims]:
         """Deallocate claims that are used only by members of `members` without a node, so that
-        other pods can use the devices.
+        other pods can use the devices, and ask for no volume on a node that is gone.
 
-        Such allocations are left from a start that failed or was interrupted, or were made by
-        another scheduler.
+        Such requests and allocations are left from a start that failed or was interrupted, or were
+        made by another scheduler.
         """
+        waiting = [*members]
         storage = self._cluster.storage_cache
-        orders = [_release(member, claims) for member, claims in idle(members, storage)]
+        orders = [_release(member, claims) for member, claims in idle(waiting, storage)]
 
         # Before the write is sent: a plan that starts meanwhile would take the old allocation for
         # the claim's.
         storage.releasing(selection.key for order in orders for selection in order.claims)
+        return orders + self._forsaken(waiting)
+
+    def _forsaken(self, members: Iterable[Member]) -> list[ReleaseClaims]:
+        """Take back requests for volumes on nodes that are gone: nobody else does, as long as the
+        provisioner waits for the node.
+        """
+        nodes = self._cluster.nodes
+        orders: list[ReleaseClaims] = []
+        seen: set[str] = set()
+
+        for member in members:
+            if member.node or member.state not in WAITS:
+                continue
+
+            claims: list[Selection] = []
+            for claim in self._cluster.storage_cache.requested_by(member):
+                if claim.key in seen or claim.selected_node in nodes:
+                    continue
+
+                seen.add(claim.key)
+                claims.append(
+                    Selection(
+                        namespace=claim.namespace,
+                        name=claim.name,
+                        uid=claim.uid,
+                        resource_version=claim.resource_version,
+                        node=claim.selected_node or "",
+                    )
+                )
+
+            if claims:
+                orders.append(_release(member, claims))
+
         return orders
 
     def give_way(self, members: Iterable[Member]) -> list[ReleaseClaims]:

@@ -413,6 +413,8 @@ class EventHandlers:
     def _drop_node(self, name: str) -> None:
         self._cluster.drop_node(name)
         self._moved_domain(name)
+        # Their claims keep them to a node that never comes (B7).
+        self._helped(self._cluster.storage_cache.requested_on(name))
         self._members.release([self._members[uid] for uid in self._cluster.residents(name)])
 
     def _replace_nodes(self, nodes: tuple[Node, ...], now_s: float) -> tuple[RecordEvent, ...]:

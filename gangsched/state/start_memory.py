@@ -30,6 +30,9 @@ class StartMemory:
     __slots__ = (
         "_failed",
         "_going",
+        "_gone_failed",
+        "_gone_succeeded",
+        "_has_succeeded",
         "_here",
         "_left",
         "_replaced",
@@ -52,15 +55,20 @@ class StartMemory:
 
     def _forget(self) -> None:
         self.controllers = frozenset()
-        #: What an earlier process stored.
-        self._stored = StoredStart()
-        #: By uid, the members of the start that exist, and those that were asked to go.
+        #: Succeeded and failed members when an earlier process wrote the status.
+        self._stored = (0, 0)
+        #: By uid, the members of the start that exist; those that were asked to go, that have
+        #: succeeded, that have failed, and that have no stamp.
         self._here: set[str] = set()
         self._going: set[str] = set()
-        #: By uid, the members that have succeeded or failed, whether or not their pods exist.
         self._succeeded: set[str] = set()
         self._failed: set[str] = set()
         self._unstamped: set[str] = set()
+        #: Members that are gone: numbers, since a Job may have 100,000 completions.
+        self._gone_succeeded = 0
+        self._gone_failed = 0
+        #: A member with a stamp is among those that had succeeded.
+        self._has_succeeded = False
         #: Members that left before they ended, and members that came in the place of one that went.
         self._left = 0
         self._replaced = 0
@@ -77,14 +85,12 @@ class StartMemory:
         After a restart it is at least the stored number: of pods that succeeded and went while no
         gangsched ran, nothing is known.
         """
-        known = self._stored.gone.succeeded + len(self._succeeded)
-        return max(known, self._stored.succeeded)
+        return max(self._gone_succeeded + len(self._succeeded), self._stored[0])
 
     @property
     def failed(self) -> int:
         """Members that have failed, replaced ones and pods that are gone among them."""
-        known = self._stored.gone.failed + len(self._failed)
-        return max(known, self._stored.failed)
+        return max(self._gone_failed + len(self._failed), self._stored[1])
 
     @property
     def deleted(self) -> int:
@@ -96,11 +102,7 @@ class StartMemory:
         """Whether a member with the stamp of the start has succeeded, so that its controllers may
         still create the others.
         """
-        if self.stamp is None:
-            return False
-
-        stored = max(self._stored.gone.succeeded, self._stored.succeeded)
-        return stored > 0 or not self._succeeded <= self._unstamped
+        return self._has_succeeded or not self._succeeded <= self._unstamped
 
     def learn(self, members: Iterable[Member]) -> None:
         """Update the memory from the members that exist."""
@@ -124,10 +126,16 @@ class StartMemory:
         if uid not in self._here:
             return
 
-        self._here.discard(uid)
-        self._going.discard(uid)
-        if uid not in self._succeeded and uid not in self._failed:
+        if uid in self._succeeded:
+            self._gone_succeeded += 1
+            self._has_succeeded = self._has_succeeded or uid not in self._unstamped
+        elif uid in self._failed:
+            self._gone_failed += 1
+        else:
             self._left += 1
+
+        for uids in (self._here, self._going, self._succeeded, self._failed, self._unstamped):
+            uids.discard(uid)
 
     def recall(self, stored: StoredStart | None) -> None:
         """Add what the PodGroup's status has of the start, if it has any."""
@@ -140,8 +148,11 @@ class StartMemory:
             self.stamp = PermitStamp(stored.min_member, stored.epoch)
 
         self.controllers |= frozenset(stored.controllers)
-        self._stored = stored
+        self._stored = (stored.succeeded, stored.failed)
+        self._gone_succeeded += stored.gone.succeeded
+        self._gone_failed += stored.gone.failed
         self._left += stored.gone.deleted
+        self._has_succeeded = self.succeeded > 0
 
     def to_dict(self) -> dict[str, object] | None:
         """`status.start` of the PodGroup, from which another process recalls the start; None before
@@ -150,14 +161,13 @@ class StartMemory:
         if self.stamp is None:
             return None
 
-        gone = self._stored.gone
         start = StoredStart(
             epoch=self.epoch,
             min_member=self.stamp.min_member,
             controllers=tuple(sorted(self.controllers)),
             gone=GoneMembers(
-                succeeded=gone.succeeded + len(self._succeeded - self._here),
-                failed=gone.failed + len(self._failed - self._here),
+                succeeded=self._gone_succeeded,
+                failed=self._gone_failed,
                 deleted=max(0, self._left - self._replaced),
             ),
         )

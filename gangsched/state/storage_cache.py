@@ -7,7 +7,7 @@ with its member. `storage()` returns all objects, as the same value until someth
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from gangsched.core.devices.device_index import DeviceIndex
@@ -155,6 +155,23 @@ class StorageCache:
         """PersistentVolumeClaim by its key."""
         found: Claim | None = self._kinds[Claim].get(key)
         return found
+
+    def requested_by(self, member: Member) -> Iterator[Claim]:
+        """Yield the claims of a member for which a volume is requested on a node and not made
+        yet.
+        """
+        for key in _keys(member.pod):
+            claim = self.claim(key)
+            if claim is not None and claim.selected_node and not claim.volume_name:
+                yield claim
+
+    def requested_on(self, node: str) -> list[Member]:
+        """The members without a node for whose claims a volume is requested on this one."""
+        return [
+            member
+            for member in self._unplaced.values()
+            if any(claim.selected_node == node for claim in self.requested_by(member))
+        ]
 
     @property
     def volumes(self) -> Mapping[str, Volume]:

@@ -174,26 +174,29 @@ def _anew(
     apart = replace(head, group=replace(head.group, avoid=head.group.avoid | made.fenced))
     until_s = wall_s + limits.horizon_s
     same = None
+    others = timeline
+    if any(gang.bound for gang in head.group.gangs):
+        others = timeline.of_others(head.group.id)
 
     if old is not None and wall_s <= old.at_s < math.inf:
         # The bounded search below may miss the time that the head has: it would then be told a
         # later one for no reason.
-        same = _at_time(apart, ledger, timeline, old.at_s)
+        same = _at_time(apart, ledger, others, old.at_s)
         # Strictly before: at the same time other nodes would be as good, and places would jump
         # about.
         until_s = until_s if same is None else math.nextafter(old.at_s, 0)
 
-    found = find_time(apart, ledger, empty, timeline, until_s=until_s) or same
+    found = find_time(apart, ledger, empty, others, until_s=until_s) or same
     if found is None and _may_fence(head, limits, wall_s):
         # A fence closes nodes to everybody behind it, and earlier heads were promised theirs.
-        others = {
+        reserved = {
             ledger.table.names[node]
             for reservation in made.reservations
             for node in reservation.nodes
         }
         # A node on which members of the group run never becomes empty for the others.
-        others |= head.own_nodes
-        apart = replace(head, group=replace(head.group, avoid=head.group.avoid | others))
+        reserved |= head.own_nodes
+        apart = replace(head, group=replace(head.group, avoid=head.group.avoid | reserved))
         kept = frozenset(
             ledger.table.names[node]
             for node in (old.nodes if old is not None and old.is_fence else ())

@@ -32,7 +32,7 @@ SHAPES: Final = 4_096
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
     """One row a pod, by its end: when it started and ends, its node, the number of its shape,
-    whether it has claims.
+    whether it has claims, and the id of its group.
     """
 
     ends_s: Floats
@@ -40,6 +40,7 @@ class _Rows:
     node: Ints
     shape: Ints
     claims: Bools
+    group: npt.NDArray[Any]
     pods: npt.NDArray[Any]
 
     @classmethod
@@ -50,20 +51,27 @@ class _Rows:
         started_s: Floats,
         ends_s: Floats,
         shape: Ints,
+        groups: Sequence[str],
     ) -> _Rows:
         """Build columns from these rows, given in any order."""
         column = np.empty(len(pods), dtype=object)
         column[:] = pods
+        group = np.empty(len(pods), dtype=object)
+        group[:] = groups
         claims = np.array([bool(pod.claims) for pod in pods], dtype=np.bool_)
 
         # Stable, so that equal ends keep the order in which they were read.
-        return cls(ends_s, started_s, node, shape, claims, column)._take(
+        return cls(ends_s, started_s, node, shape, claims, group, column)._take(
             np.argsort(ends_s, kind="stable")
         )
 
     def without(self, nodes: Ints) -> _Rows:
         """The timeline without the pods on these nodes."""
         return self._take(np.flatnonzero(~np.isin(self.node, nodes)))
+
+    def without_group(self, group: str) -> _Rows:
+        """The timeline without the pods of a group."""
+        return self._take(np.flatnonzero(self.group != group))
 
     def with_ending_together(self, others: _Rows) -> _Rows:
         """The timeline with `others` added, whose pods all end at the same time."""
@@ -87,7 +95,15 @@ class _Rows:
         return _Rows(*(column[index] for column in self._columns()))
 
     def _columns(self) -> tuple[Any, ...]:
-        return self.ends_s, self.started_s, self.node, self.shape, self.claims, self.pods
+        return (
+            self.ends_s,
+            self.started_s,
+            self.node,
+            self.shape,
+            self.claims,
+            self.group,
+            self.pods,
+        )
 
 
 class _Shapes:
@@ -164,9 +180,16 @@ class Timeline:
         started_s, all_end_s = (
             np.full(len(pods), each, dtype=np.float64) for each in (at_s, ends_s)
         )
-        more = _Rows.of(pods, node, started_s, all_end_s, self._shapes.numbers(pods))
+        groups = [""] * len(pods)
+        more = _Rows.of(pods, node, started_s, all_end_s, self._shapes.numbers(pods), groups)
 
         return Timeline(self._rows.with_ending_together(more), self._shapes, self._ledger)
+
+    def of_others(self, group: str) -> Timeline:
+        """The timeline as a group sees it that waits for more room: its own pods never end, since
+        with them it needs no room any more.
+        """
+        return Timeline(self._rows.without_group(group), self._shapes, self._ledger)
 
     def distinct_ends_s(self, until_s: float) -> Floats:
         """Known expected ends until `until_s`, ascending and without duplicates."""
@@ -266,4 +289,5 @@ class OccupantColumns:
         started_s = np.array([occupant.started_s for occupant in occupants], dtype=np.float64)
         ends_s = np.array([occupant.ends_s for occupant in occupants], dtype=np.float64)
 
-        return _Rows.of(pods, node, started_s, ends_s, self._shapes.numbers(pods))
+        groups = [occupant.group for occupant in occupants]
+        return _Rows.of(pods, node, started_s, ends_s, self._shapes.numbers(pods), groups)

@@ -283,3 +283,47 @@ def test_members_whose_volumes_exist_are_placed_before_those_that_may_go_anywher
     world.say(Applied(LATE), Applied(volume), Applied(bound))
     world.create([member("a", min_member=2, has_claim=False), member("z", min_member=2)])
     assert world.settle().bound() == {"a": "n1", "z": "n0"}
+
+
+@pytest.mark.parametrize("restarts", ["", "before", "after"])
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_request_for_a_volume_on_a_node_that_is_gone_is_taken_back(
+    restarts: str,
+    *,
+    waits: bool,
+) -> None:
+    """B7: the provisioner does nothing, and another node is empty; the node goes while the gang
+    waits for its claims, or while it waits for room.
+    """
+    pods = [member(f"c{n}", min_member=2) for n in range(2)]
+    world = world_of(*pods, nodes=1)
+    if not waits:
+        for each in pods:
+            world.create(pod(f"f-{each.name}", gpus=4, node_name="n0", priority=10))
+        give_up(world, "c0")
+        world.advance(1)
+
+    asked = world.state.cluster.storage_cache.claim("ns/c1")
+    assert asked is not None
+    assert asked.selected_node == "n0"
+    storage = [
+        claim
+        for name in ("c0", "c1")
+        if (claim := world.state.cluster.storage_cache.claim(f"ns/{name}")) is not None
+    ]
+
+    if restarts == "before":
+        world.restart()
+        world.say(Applied(LATE), *map(Applied, storage))
+    world.remove_node("n0")
+    if restarts == "after":
+        world.restart()
+        world.say(Applied(LATE), *map(Applied, storage))
+    world.add_nodes(node("n1", gpus=8))
+    world.controller = True
+    world.advance(15)
+
+    assert {name: where for name, where in world.bound().items() if name[0] == "c"} == {
+        "c0": "n1",
+        "c1": "n1",
+    }

@@ -8,8 +8,11 @@ import pytest
 
 from gangsched.api.starts import parse_start, start_status
 from gangsched.model.gang import MatchPolicy
-from gangsched.model.objects import Phase, Pod
+from gangsched.model.objects import PermitStamp, Phase, Pod
 from gangsched.model.start import GoneMembers, StoredStart
+from gangsched.state.members import Member, State
+from gangsched.state.start_memory import StartMemory
+from tests import builders
 from tests.builders import members, node, pod_group
 from tests.world import World
 
@@ -250,3 +253,19 @@ def test_a_stored_start_reads_as_it_was_written() -> None:
     """I6."""
     start = StoredStart(3, 4, ("a", "b"), GoneMembers(1, 2, 3))
     assert parse_start({"start": start_status(start)}) == start
+
+
+def test_the_memory_is_in_proportion_to_the_pods_that_exist() -> None:
+    """I6: a Job of 10,000 completions, of which two run at a time and none is kept."""
+    memory = StartMemory()
+    for number in range(10_000):
+        ended = builders.pod(f"p{number}", phase=Phase.SUCCEEDED, controller_uid="job")
+        member = Member(ended, State.ENDED, permit=PermitStamp(2, 1))
+        memory.learn([member])
+        memory.left(member)
+
+    assert memory.succeeded == 10_000
+    assert memory.goes_on
+    kept = [getattr(memory, name) for name in memory.__slots__]
+    assert sum(len(each) for each in kept if isinstance(each, set)) == 0
+    assert memory.controllers == {"job"}

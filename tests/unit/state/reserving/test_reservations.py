@@ -496,3 +496,27 @@ def test_what_plans_remember_is_forgotten_once_nothing_stands() -> None:
     gang_of(there, "g", 2)
     there.settle()
     assert standing(there) == [("ns/g", 201.0, "01")]
+
+
+@pytest.mark.parametrize(
+    ("run_s", "expected"),
+    [(None, []), (500.0, [500.0])],
+)
+def test_the_end_of_its_own_members_frees_nothing_for_a_gang(
+    run_s: float | None,
+    expected: list[float],
+) -> None:
+    """H2: a replacement does not start when its gang has ended, but when others have."""
+    there = world(2)
+    (_, lost) = gang_of(there, "g", 2, run_s=100)
+    there.settle()
+    where = there.pods[lost.uid].node_name
+    there.delete(lost)
+    stated = states(run_s) if run_s else ()
+    there.create(pod("f", gpus=8, node_name=where, run_time_metadata=stated))
+
+    gang_of(there, "g", 1, first=2, min_member=2, run_s=100)
+    there.settle()
+
+    assert [at_s for _, at_s, _ in standing(there)] == expected
+    assert not any("when ns/g" in message for _, _, message in there.told().events())
