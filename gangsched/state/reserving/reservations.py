@@ -371,7 +371,9 @@ class StandingReservations:
         for group_id in self._over.take_due(wall_s):
             self._forget(self._registry.groups[group_id])
 
-        if (self.standing or self._examined) and (self._moved or self._ends.passes_s <= wall_s):
+        # Also where no room was freed: a pod that runs may say only now how long it takes (H1).
+        has_news = self._moved or bool(self._cluster.touched) or self._ends.passes_s <= wall_s
+        if (self.standing or self._examined) and has_news:
             self._moved = False
             self._take_news(self._ends.occupants(wall_s), now_s)
 

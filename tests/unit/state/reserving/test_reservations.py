@@ -520,3 +520,24 @@ def test_the_end_of_its_own_members_frees_nothing_for_a_gang(
 
     assert [at_s for _, at_s, _ in standing(there)] == expected
     assert not any("when ns/g" in message for _, _, message in there.told().events())
+
+
+@pytest.mark.parametrize("on_pod", [True, False])
+def test_a_run_time_that_is_declared_later_helps_the_first_that_waits(*, on_pod: bool) -> None:
+    """H1, H3: nothing is freed by it, and the younger one has not asked before."""
+    there = world(1)
+    there.declare(pod_group("f", 1))
+    (first,) = there.create(members("f", 1, gpus=8, pod_group=True))
+    there.settle()
+    gang_of(there, "old", 1)
+    there.advance(60)
+    assert standing(there) == []
+
+    if on_pod:
+        there.update(there.pods[first.uid], run_time_metadata=states(300))
+    else:
+        there.declare(pod_group("f", 1, gang_metadata=states(300), generation=2))
+    gang_of(there, "young", 1)
+    there.settle()
+
+    assert [group for group, _, _ in standing(there)][:1] == ["ns/old"]
