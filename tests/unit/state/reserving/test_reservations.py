@@ -5,6 +5,7 @@ H16, H17).
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -500,13 +501,15 @@ def test_what_plans_remember_is_forgotten_once_nothing_stands() -> None:
 
 @pytest.mark.parametrize(
     ("run_s", "expected"),
-    [(None, []), (500.0, [500.0])],
+    [(None, [inf]), (500.0, [500.0])],
 )
 def test_the_end_of_its_own_members_frees_nothing_for_a_gang(
     run_s: float | None,
     expected: list[float],
 ) -> None:
-    """H2: a replacement does not start when its gang has ended, but when others have."""
+    """H2: a replacement does not start when its gang has ended, but when others have; where no end
+    is known, it has a fence.
+    """
     there = world(2)
     (_, lost) = gang_of(there, "g", 2, run_s=100)
     there.settle()
