@@ -122,12 +122,16 @@ async def _run(reloader: Reloader) -> None:
         if missing is None:
             return
 
-        told = permissions.warnings(missing)
+        warnings = permissions.warnings(missing)
         # With `auto`, what is not permitted is not wanted.
         is_wanted = settings.devices is DeviceScope.ALL
         for warning in filter(
             None,
-            (told.volumes, told.preemption, told.extended_resources if is_wanted else ""),
+            (
+                warnings.volumes,
+                warnings.preemption,
+                warnings.extended_resources if is_wanted else "",
+            ),
         ):
             log.warning(warning)
 
@@ -138,8 +142,8 @@ async def _run(reloader: Reloader) -> None:
             stopping,
             importing,
             lease=lease,
-            no_preemption=told.preemption,
-            extends=not told.extended_resources,
+            no_preemption=warnings.preemption,
+            extends=not warnings.extended_resources,
             restore_signals=handle_signals,
             runtime=Runtime(warn=log.warning),
             at_work=_watched_work(settings, log.warning),

@@ -64,11 +64,11 @@ def load(config: Path | None, overrides: Mapping[str, object]) -> Loaded:
         )
     except ValidationError as error:
         # one complaint a setting: of a bad list, what is wrong with its first bad entry
-        found: dict[str, str] = {}
+        sources: dict[str, str] = {}
         for detail in error.errors():
-            found.setdefault(str(detail["loc"][:1]), _complaint(detail, layers))
+            sources.setdefault(str(detail["loc"][:1]), _complaint(detail, layers))
 
-        raise SettingsError("; ".join(found.values()) + ".") from None
+        raise SettingsError("; ".join(sources.values()) + ".") from None
 
 
 def _read_file(config: Path) -> dict[str, object]:
@@ -76,11 +76,11 @@ def _read_file(config: Path) -> dict[str, object]:
     try:
         content = yaml.safe_load(config.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise SettingsError(f"Cannot read the file {config} named by --config: {said}.") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SettingsError(f"Cannot read the file {config} named by --config: {why}.") from error
     except yaml.YAMLError as error:
-        said = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
-        raise SettingsError(f"The file {config} is not YAML: {said}.") from error
+        why = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise SettingsError(f"The file {config} is not YAML: {why}.") from error
 
     if content is None:
         return {}
@@ -135,15 +135,15 @@ def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object
         )
 
     cause = detail.get("ctx", {}).get("error")
-    said = _PLAIN_WORDS.get(detail["type"]) or detail["msg"].replace("Input should", "it should", 1)
+    why = _PLAIN_WORDS.get(detail["type"]) or detail["msg"].replace("Input should", "it should", 1)
 
     if cause is not None:
-        said = str(cause)
+        why = str(cause)
 
     if origin == "the environment":
         origin = f"the environment variable {ENV_PREFIX}{name.upper()}"
 
-    return f"{name} is {_shown(value)} in {origin}: {said}"
+    return f"{name} is {_shown(value)} in {origin}: {why}"
 
 
 def _source(origin: str, name: str) -> str:

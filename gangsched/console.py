@@ -52,11 +52,11 @@ def ended(name: str, work: Callable[[], int], explain: Explain) -> int:
         drop_output()  # whoever read it wants no more
         return DONE
     except Exception as error:
-        found = _unwritten(error) or explain(error)
-        if found is None:
+        explained = _unwritten(error) or explain(error)
+        if explained is None:
             raise
 
-        text, code = found
+        text, code = explained
         if text:
             say(f"{name}: {text}")
 
@@ -129,7 +129,7 @@ class CommandLine(TyperGroup):
         )
 
         def work() -> int:
-            code = call(args=[self._switched(each) for each in given])
+            code = call(args=[self._switched(word) for word in given])
             return code if isinstance(code, int) else DONE
 
         if not standalone_mode:

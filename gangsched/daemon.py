@@ -274,7 +274,7 @@ class Daemon:
         """Keep the room of pods that may yet be bound by what was sent before the lease was lost
         (semantics B3).
         """
-        for bind in (each.bind for each in undecided):
+        for bind in (undecided_bind.bind for undecided_bind in undecided):
             self.loop.inbox(BindUndecided(bind.uid, bind.node, bind.permitted))
 
         self.binder.adopt(undecided)

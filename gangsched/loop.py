@@ -225,8 +225,10 @@ class Loop:
             self._ports.clock.wall_s(),
             most_new=READ_BESIDE_A_PLAN,
         )
-        told = sum(record_event.reason is EventReason.OVERRUN for record_event in prepared.overruns)
-        self._metrics.reservations.overruns.inc(told)
+        overruns_told = sum(
+            record_event.reason is EventReason.OVERRUN for record_event in prepared.overruns
+        )
+        self._metrics.reservations.overruns.inc(overruns_told)
 
         # Before the plan, which these binds and evictions need not wait for.
         self._carry_out(prepared.actions)
@@ -309,24 +311,24 @@ class Loop:
     def _plan(self, now_s: float) -> bool:
         """Plan and commit what is ready; False when nothing was."""
         clock = self._ports.clock
-        made = plan_and_commit(
+        planned = plan_and_commit(
             self._state,
             now_s,
             clock.wall_s(),
             limits=self._limits,
             clock=clock.now_s,
         )
-        if made is None:
+        if planned is None:
             return False
 
         self.audit.plan += 1
-        self._carry_out(made.actions)
-        self.audit.planned(made.plan)
-        self._count(made.plan, made.took_s)
+        self._carry_out(planned.actions)
+        self.audit.planned(planned.plan)
+        self._count(planned.plan, planned.took_s)
         self._metrics.reservations.planned(
-            made.plan,
-            made.given.queue,
-            made.given.snapshot,
+            planned.plan,
+            planned.given.queue,
+            planned.given.snapshot,
             wall_s=clock.wall_s(),
             policy=self._state.registry.policy,
         )

@@ -122,10 +122,10 @@ def effective(loaded: Loaded, output: ConfigFormat) -> str:
     """Every setting with its value and source, as a table or as JSON."""
     values = loaded.settings.model_dump(mode="json")
     if output is ConfigFormat.JSON:
-        told: Mapping[str, object] = {
+        printed: Mapping[str, object] = {
             name: {"value": value, "source": loaded.sources[name]} for name, value in values.items()
         }
-        return json.dumps(told, indent=2)
+        return json.dumps(printed, indent=2)
 
     rows = [("SETTING", "VALUE", "SOURCE")]
     rows += [

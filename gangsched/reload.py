@@ -72,13 +72,12 @@ class Reloader:
 
         if live:
             self.settings = self.settings.model_copy(
-                update={each: getattr(wanted, each) for each in live}
+                update={setting: getattr(wanted, setting) for setting in live}
             )
             set_level(self.settings.log_level)
             self.changed(self.settings)
-            self._log.warning(
-                f"Reloaded: {', '.join(f'{each} is {getattr(wanted, each)}' for each in live)}."
-            )
+            values = ", ".join(f"{name} is {getattr(wanted, name)}" for name in live)
+            self._log.warning(f"Reloaded: {values}.")
 
         if outdated and outdated != self._outdated:
             self._log.warning(

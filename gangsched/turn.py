@@ -74,9 +74,9 @@ def prepare(
     run(lambda: state.coming.due(now_s, wall_s), None, now_s)
     run(lambda: state.refresh(now_s, most_new=most_new), None, now_s)
     nominations = run(lambda: state.preemptions.due(now_s, wall_s), none, now_s)
-    told = [*overruns, *state.coming.take_events(), *state.bulkhead.take_actions()]
+    actions = [*overruns, *state.coming.take_events(), *state.bulkhead.take_actions()]
 
-    return Prepared([*claims, *nominations, *told], overruns)
+    return Prepared([*claims, *nominations, *actions], overruns)
 
 
 def plan_and_commit(
@@ -111,11 +111,11 @@ def plan_and_commit(
         )
 
     began_s = clock()
-    made = _Planning(state, now_s, limits, clock=clock, began_s=began_s).plan(given)
-    if made is None:
+    planned = _Planning(state, now_s, limits, clock=clock, began_s=began_s).plan(given)
+    if planned is None:
         return None
 
-    given, proposal = made
+    given, proposal = planned
     took_s = clock() - began_s
     actions = bulkhead.run(
         FaultPlace.COMMIT,

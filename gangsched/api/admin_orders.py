@@ -28,9 +28,9 @@ def read_orders(annotations: Mapping[str, object]) -> Orders:
 
 def changes(before: Orders, now: Orders) -> list[str]:
     """One sentence for each order that was given or withdrawn."""
-    told = []
+    sentences = []
     if before.paused != now.paused:
-        told.append(
+        sentences.append(
             f"Scheduling is paused: {now.paused} ({PAUSE})."
             if now.paused
             else "Scheduling is resumed."
@@ -38,20 +38,20 @@ def changes(before: Orders, now: Orders) -> list[str]:
 
     if before.no_preemption != now.no_preemption:
         reason = f"Preemption is paused: {now.no_preemption} ({PAUSE_PREEMPTION})."
-        told.append(reason if now.no_preemption else "Preemption is resumed.")
+        sentences.append(reason if now.no_preemption else "Preemption is resumed.")
 
     given = now.set_aside - before.set_aside
     withdrawn = before.set_aside - now.set_aside
-    told += [f"Gang {each} is set aside ({SET_ASIDE})." for each in sorted(given)]
-    told += [f"Gang {each} is no longer set aside." for each in sorted(withdrawn)]
+    sentences += [f"Gang {gang} is set aside ({SET_ASIDE})." for gang in sorted(given)]
+    sentences += [f"Gang {gang} is no longer set aside." for gang in sorted(withdrawn)]
     given = now.unreserved - before.unreserved
     withdrawn = before.unreserved - now.unreserved
-    told += [
-        f"No capacity is reserved for gang {each} ({NO_RESERVATION})." for each in sorted(given)
+    sentences += [
+        f"No capacity is reserved for gang {gang} ({NO_RESERVATION})." for gang in sorted(given)
     ]
-    told += [f"Capacity may be reserved for gang {each} again." for each in sorted(withdrawn)]
+    sentences += [f"Capacity may be reserved for gang {gang} again." for gang in sorted(withdrawn)]
 
-    return told
+    return sentences
 
 
 def _reason(value: object) -> str:

@@ -365,7 +365,12 @@ class _SpecReader:
         stated = [statement for statement, _ in read]
         # The oldest pod, the PodGroup, then the other pods by age.
         winner = next(
-            (each for each in (*stated[:1], of_group, *stated[1:]) if each is not None), None
+            (
+                candidate
+                for candidate in (*stated[:1], of_group, *stated[1:])
+                if candidate is not None
+            ),
+            None,
         )
         taken, source = (
             (default, default_source) if winner is None else (winner.value, winner.source)
@@ -386,10 +391,10 @@ class _SpecReader:
 
         return taken
 
-    def _report(self, found: Sequence[BadText], used: str, *, name: str) -> None:
+    def _report(self, bad_texts: Sequence[BadText], used: str, *, name: str) -> None:
         # once, however many carry it
         for bad in {
-            (bad_text.key, bad_text.text): bad_text for bad_text in reversed(found)
+            (bad_text.key, bad_text.text): bad_text for bad_text in reversed(bad_texts)
         }.values():
             where, pod, _ = bad.origin
             self._bad.setdefault(name, bad)
@@ -502,20 +507,20 @@ class _SpecReader:
         if spec.constraints.slices:
             what = "slices"
             name = _SLICES.name
-            whole = "which are placed whole"
+            because = "which are placed whole"
         elif spec.parent:
             what = "a parent"
             name = _PARENT.name
-            whole = "whose children are placed whole"
+            because = "whose children are placed whole"
         else:
             what = "members to come"
             name = _MIN.name
-            whole = "which get room together with the first members"
+            because = "which get room together with the first members"
 
         used = f"{Mode.STRICT} ({what})"
         source = self.sources[_MODE.name]
         text = (
-            f"mode {spec.mode} ({source}) cannot be combined with {what}, {whole}; {used} is used"
+            f"mode {spec.mode} ({source}) cannot be combined with {what}, {because}; {used} is used"
             " instead."
         )
         self.problems.append(Problem(keys.MODE[0], quoted(spec.mode.value), used, text))
@@ -565,7 +570,7 @@ class _SpecReader:
         stated = [statement for statement, _ in read[:-1] if statement is not None]
 
         # Not the oldest pod's: each member says how long an autoscaler needs for its node (V28).
-        longest = max(stated, key=lambda each: each.value, default=read[-1][0])
+        longest = max(stated, key=lambda delay: delay.value, default=read[-1][0])
         delay_s = defaults.preempt_delay_s if longest is None else longest.value
         source = _DEFAULT if longest is None else longest.source
         used_s = min(delay_s, _PREEMPTION_DELAY_MAX_S)
@@ -574,7 +579,9 @@ class _SpecReader:
             f"{_PREEMPTION_DELAY.show(used_s)}"
             f" ({source if used_s == delay_s else 'the upper limit'})"
         )
-        self._report([bad for _, found in read for bad in found], used, name=_PREEMPTION_DELAY.name)
+        self._report(
+            [bad for _, bad_texts in read for bad in bad_texts], used, name=_PREEMPTION_DELAY.name
+        )
 
         if longest is not None and used_s < delay_s:
             text = (

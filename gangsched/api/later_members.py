@@ -58,7 +58,7 @@ def members_to_come(
         return NOBODY
 
     first = 0
-    if min_member > 1 and any(keys.LWS_SIZE in each for each in stated):
+    if min_member > 1 and any(keys.LWS_SIZE in of_pod for of_pod in stated):
         # Volcano's provider of LeaderWorkerSet writes a smaller minimum where workers come after
         # the leader.
         least = pod_group.min_member if pod_group is not None else None
@@ -67,7 +67,7 @@ def members_to_come(
         # With exclusive placement workers wait until their leader has a domain, so only the leader
         # exists before.
         first = 1 if leader_first or exclusive else first
-        if first and any(keys.LWS_SUBGROUP_EXCLUSIVE in each for each in stated):
+        if first and any(keys.LWS_SUBGROUP_EXCLUSIVE in of_pod for of_pod in stated):
             text = (
                 f"{keys.LWS_SUBGROUP_EXCLUSIVE} of gang {gang} asks for a domain for each subgroup"
             )
@@ -99,6 +99,6 @@ def members_to_come(
             )
         )
 
-    opts_in = any(keys.LWS_NAME in each for each in stated)
+    opts_in = any(keys.LWS_NAME in of_pod for of_pod in stated)
     # A group that opts in by labels has no PodGroup to wait for.
     return ToCome(first, first > 0 and pod_group is None and not opts_in)

@@ -63,9 +63,9 @@ def format_permit(stamp: PermitStamp, uid: str) -> str:
     promise = _Promise()
 
     if stamp.room is not None:
-        until_s, each, places = stamp.room
+        until_s, of_each, places = stamp.room
         promise.until = format_timestamp(until_s)
-        promise.each = {name: format_quantity(name, amount) for name, amount in each}
+        promise.each = {name: format_quantity(name, amount) for name, amount in of_each}
         promise.nodes = dict(places)
 
     if stamp.together is not None:
@@ -86,7 +86,7 @@ def _joint_start(stated: _Together | None) -> JointStart | None:
 
 def _room(promise: _Promise) -> PromisedRoom | None:
     try:
-        each = parse_resources(promise.each)
+        of_each = parse_resources(promise.each)
     except ValueError:
         return None
 
@@ -95,4 +95,4 @@ def _room(promise: _Promise) -> PromisedRoom | None:
     if until_s is None or len(promise.nodes) > MOST_TO_COME:
         return None
 
-    return PromisedRoom(until_s, each, tuple(sorted(promise.nodes.items())))
+    return PromisedRoom(until_s, of_each, tuple(sorted(promise.nodes.items())))

@@ -52,32 +52,36 @@ def run_time(
     Problems name the pod `where` and the PodGroup `group`.
     """
     bad: list[tuple[str, str, BadValue, str]] = []
-    found = UNKNOWN
+    pod_run_time = UNKNOWN
 
     of_pod = dict(stated)
     for key, text, parse, place in _statements(of_pod, of_group, where, group):
         try:
-            found = RunTime(_positive(text, parse), key)
+            pod_run_time = RunTime(_positive(text, parse), key)
             break
         except BadValue as error:
             bad.append((key, text, error, place))
 
-    if not found.source and default_s is not None:
-        found = RunTime(default_s, DEFAULT)
+    if not pod_run_time.source and default_s is not None:
+        pod_run_time = RunTime(default_s, DEFAULT)
 
     if (deadline := of_pod.get(keys.DEADLINE)) is not None:
         # the API server refuses a negative one, and H2 would never come to an end
         most_s = max(0.0, float(deadline))
         # A deadline is enforced, whatever the owner expects.
-        if most_s < found.seconds:
-            found = RunTime(most_s, keys.DEADLINE)
+        if most_s < pod_run_time.seconds:
+            pod_run_time = RunTime(most_s, keys.DEADLINE)
 
-    used = f"the {found.seconds:g} s of {found.source}" if found.source else "an unknown run time"
+    used = (
+        f"the {pod_run_time.seconds:g} s of {pod_run_time.source}"
+        if pod_run_time.source
+        else "an unknown run time"
+    )
     problems = tuple(
         bad_value(key=key, value=text, why=str(why), used=used, where=place)
         for key, text, why, place in bad
     )
-    return found._replace(problems=problems)
+    return pod_run_time._replace(problems=problems)
 
 
 @lru_cache(maxsize=1_024)
@@ -88,7 +92,7 @@ def run_time_s(stated: keys.GangMetadata, of_group: str | None, default_s: float
 
 def enforced(stated: keys.GangMetadata) -> keys.GangMetadata:
     """The declarations of limits that the kubelet enforces."""
-    return tuple(each for each in stated if each[0] == keys.DEADLINE)
+    return tuple(pair for pair in stated if pair[0] == keys.DEADLINE)
 
 
 def longest(members: Iterable[RunTime]) -> RunTime:
@@ -97,10 +101,10 @@ def longest(members: Iterable[RunTime]) -> RunTime:
     """
     all_of_them = tuple(members)
     # Unknown is infinity, so it is the maximum where one member has none.
-    found = max(all_of_them, key=lambda member: member.seconds, default=UNKNOWN)
+    largest = max(all_of_them, key=lambda member: member.seconds, default=UNKNOWN)
     problems = dict.fromkeys(problem for member in all_of_them for problem in member.problems)
 
-    return found._replace(problems=tuple(problems)[:PROBLEMS_TOLD])
+    return largest._replace(problems=tuple(problems)[:PROBLEMS_TOLD])
 
 
 def _statements(

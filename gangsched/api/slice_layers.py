@@ -36,7 +36,7 @@ def parse_slices(text: str) -> tuple[SliceLayer, ...] | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         stated = None
 
-    if not isinstance(stated, list) or not all(isinstance(each, dict) for each in stated):
+    if not isinstance(stated, list) or not all(isinstance(candidate, dict) for candidate in stated):
         raise BadValue(
             'is not a JSON list like [{"size": 4, "topology": "topology.kubernetes.io/rack"}]'
         )

@@ -75,8 +75,8 @@ def divided(pod_group: PodGroup, sub_groups: tuple[SubGroups, ...]) -> PodGroup:
         parent=root.name,
     )
     entries = (
-        msgspec.structs.replace(inner, name=each.name, min_children=each.min_groups)
-        for each in sub_groups
+        msgspec.structs.replace(inner, name=sub_group.name, min_children=sub_group.min_groups)
+        for sub_group in sub_groups
     )
     others = msgspec.structs.replace(inner, name=f"{root.name}{SEPARATOR}{OTHERS}", min_children=0)
 
@@ -97,24 +97,24 @@ def misplaced(pods: Iterable[Pod], root: PodGroup) -> str:
 
 def sub_group_of(pod: Pod, root: PodGroup) -> PodGroup | str:
     """The sub group of a pod, as a PodGroup; or a sentence if two entries select the pod."""
-    found = []
+    matching = []
     for sub_groups in root.sub_groups:
         if selects(sub_groups.selector, pod.labels) and all(
             key in pod.labels for key in sub_groups.match_label_keys
         ):
-            found.append(sub_groups)
+            matching.append(sub_groups)
 
-    if len(found) > 1:
+    if len(matching) > 1:
         return (
             f"pod {pod.key} is selected by two entries in subGroupPolicy of PodGroup {root.id}:"
             " correct them"
         )
 
-    if not found:
+    if not matching:
         others = f"{root.name}{SEPARATOR}{OTHERS}"
         return _declared(root, f"{root.name}{SEPARATOR}(others)", others, 1)
 
-    (entry,) = found
+    (entry,) = matching
     # As the user reads it in the PodGroup and on the pod. The values alone make it unique: their
     # keys are in one order.
     values = ",".join(

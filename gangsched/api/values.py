@@ -66,9 +66,9 @@ def parse_duration(text: str) -> float:
         raise BadValue('is not a duration (examples: "30s", "1h30m")')
 
     total_ns = 0
-    for whole, fraction, unit in _DURATION_TERM.findall(text):
+    for integer, fraction, unit in _DURATION_TERM.findall(text):
         # Whole nanoseconds, so that 0.1s is exactly that.
-        total_ns += int(whole + fraction) * _UNIT_NS[unit] // int(10 ** len(fraction))
+        total_ns += int(integer + fraction) * _UNIT_NS[unit] // int(10 ** len(fraction))
 
     if total_ns >= 2**63:
         raise BadValue("is longer than the maximum, 292 years")

@@ -100,12 +100,12 @@ def check_entries(stated: object, field: str, where: str = "") -> None:
         if isinstance(value, dict):
             _check_keys(value, f"{path}{suffix}")
             inner = [
-                (f"{path}.{key}", each, depth + 1)
-                for key, each in value.items()
-                if isinstance(each, NESTS)
+                (f"{path}.{key}", entry, depth + 1)
+                for key, entry in value.items()
+                if isinstance(entry, NESTS)
             ]
         else:
-            inner = [(f"{path}[]", each, depth + 1) for each in value if isinstance(each, NESTS)]
+            inner = [(f"{path}[]", entry, depth + 1) for entry in value if isinstance(entry, NESTS)]
 
         open_values += inner
 

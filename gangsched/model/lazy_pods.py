@@ -80,15 +80,15 @@ class StandIns(LazyPods):
         """Make the stand-ins."""
         free = (index for index in range(self.total) if index not in self.indexes_taken)
         name = self.gang.partition("/")[2]
-        made = []
+        pods = []
 
         for serial in range(self.number):
-            said = f"{name} (member {serial + 1} to come)"
-            made.append(
-                stand_in(self.gang, str(serial), self.shape, self.priority, said, next(free, -1))
+            shown = f"{name} (member {serial + 1} to come)"
+            pods.append(
+                stand_in(self.gang, str(serial), self.shape, self.priority, shown, next(free, -1))
             )
 
-        return tuple(made)
+        return tuple(pods)
 
 
 def stand_in(

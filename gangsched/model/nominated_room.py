@@ -119,22 +119,22 @@ class NominatedRoom:
 
         for key, new in changes.items():
             old = by_key.pop(key, None)
-            for each, sign in ((old, -1), (new, 1)):
-                if each is None:
+            for of_pod, sign in ((old, -1), (new, 1)):
+                if of_pod is None:
                     continue
 
-                moves.setdefault(each.pod.priority, []).append((key, each, sign))
+                moves.setdefault(of_pod.pod.priority, []).append((key, of_pod, sign))
                 # The mapping of a group is shared with earlier objects until something in it
                 # changes.
-                if each.group not in own:
-                    own.add(each.group)
-                    by_group[each.group] = dict(by_group.get(each.group, {}))
+                if of_pod.group not in own:
+                    own.add(of_pod.group)
+                    by_group[of_pod.group] = dict(by_group.get(of_pod.group, {}))
 
-                of_group = by_group[each.group]
+                of_group = by_group[of_pod.group]
                 assert isinstance(of_group, dict)
 
                 if sign > 0:
-                    by_key[key] = of_group[key] = each
+                    by_key[key] = of_group[key] = of_pod
                 else:
                     del of_group[key]
 
@@ -168,14 +168,14 @@ def _moved(
     asked = level.asked
     in_use = level.in_use
 
-    for key, each, sign in moves:
-        if each.pod.shape.inter_pod is not None and sign > 0:
-            filtered[key] = each
-        elif each.pod.shape.inter_pod is not None:
+    for key, of_pod, sign in moves:
+        if of_pod.pod.shape.inter_pod is not None and sign > 0:
+            filtered[key] = of_pod
+        elif of_pod.pod.shape.inter_pod is not None:
             del filtered[key]
 
     for sign in (1, -1):
-        alike = [each for _, each, of in moves if of == sign]
+        alike = [of_pod for _, of_pod, signed in moves if signed == sign]
         # New arrays: a snapshot that plans use now has the old ones.
         asked = asked + sign * layout.sums(
             (nomination.node, nomination.pod.shape.requests) for nomination in alike

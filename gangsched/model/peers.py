@@ -76,16 +76,16 @@ class Selectors:
         left = COMPARED_PER_POD
 
         for label in pairs:
-            found = self._by_label.get(label)
-            if found is None:
+            known = self._by_label.get(label)
+            if known is None:
                 continue
 
-            for selector in found[:left]:
+            for selector in known[:left]:
                 if selector <= pairs:
                     # mostly one, whose hash is known
                     merged = merged | selector if merged else selector
 
-            left -= len(found)
+            left -= len(known)
             if left <= 0:
                 break
 
@@ -125,7 +125,9 @@ class PeerNumbers:
     def listed(self) -> Iterator[Behind]:
         """The `Behind` keys that `behind` lists."""
         return (
-            Behind(namespace, labels) for namespace, each in self.behind.items() for labels in each
+            Behind(namespace, labels)
+            for namespace, selectors in self.behind.items()
+            for labels in selectors
         )
 
     def numbers(self, key: PeerKey) -> Iterator[tuple[str, int]]:

@@ -125,12 +125,12 @@ class NodeTable:
         """Values of one label over all nodes, cached."""
         column = self.label_columns.get(key)
         if column is None:
-            found: dict[str, int] = {}
+            code_of: dict[str, int] = {}
             codes = [
                 (
                     -1
                     if (value := node.labels.get(key)) is None
-                    else found.setdefault(value, len(found))
+                    else code_of.setdefault(value, len(code_of))
                 )
                 for node in self.nodes
             ]
@@ -140,7 +140,7 @@ class NodeTable:
 
             column = self.label_columns[key] = LabelColumn(
                 np.array(codes, dtype=np.int32),
-                tuple(found),
+                tuple(code_of),
             )
 
         return column

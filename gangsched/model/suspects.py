@@ -32,11 +32,11 @@ class Suspects:
     def merge(self, text: str) -> None:
         """Learn of the suspects in `text`; what is none is ignored."""
         try:
-            found = _decoder.decode(text.encode())
+            stored = _decoder.decode(text.encode())
         except msgspec.MsgspecError:
             return
 
-        for name, number in found.items():
+        for name, number in stored.items():
             if 0 < len(name) <= LONGEST_NAME:
                 self.counts[name] = max(number, self.counts.get(name, 0))
 

@@ -42,16 +42,16 @@ def part_id(part: Part) -> str:
 
 def gangs_of(*parts: Part) -> list[str]:
     """The ids of the gangs in these parts."""
-    found: list[str] = []
+    gangs: list[str] = []
     open_parts = [*reversed(parts)]
     while open_parts:
         part = open_parts.pop()
         if isinstance(part, str):
-            found.append(part)
+            gangs.append(part)
         else:
             open_parts += reversed(part.children)
 
-    return found
+    return gangs
 
 
 def composites_of(*parts: Part) -> Iterator[Composite]:
@@ -96,7 +96,9 @@ def limited(part: Part, gangs: Container[str]) -> Part | None:
         return part if part in gangs else None
 
     children: Sequence[Part] = [
-        each for child in part.children if (each := limited(child, gangs)) is not None
+        limited_child
+        for child in part.children
+        if (limited_child := limited(child, gangs)) is not None
     ]
     if children:
         return replace(part, children=tuple(children), min_children=len(children))

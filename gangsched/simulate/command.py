@@ -44,16 +44,18 @@ def simulate(
 
     if late := figures.promise_errors_s(simulator.promises.told_s, runs):
         missed = figures.late_s(late)
-        told = (
+        said_when = (
             f"{counted(len(late), 'job')} at the head of the queue had a latest start;"
             f" {len(missed)} started later"
         )
         console.print(
-            f"{told}, by {max(missed) / figures.HOUR_S:.2f} h at most." if missed else f"{told}."
+            f"{said_when}, by {max(missed) / figures.HOUR_S:.2f} h at most."
+            if missed
+            else f"{said_when}."
         )
 
     if preempted := [run for run in runs if run.preempted]:
-        lost, ran = (each / figures.HOUR_S for each in figures.lost_gpu_s(runs))
+        lost, ran = (gpu_s / figures.HOUR_S for gpu_s in figures.lost_gpu_s(runs))
         who = "1 job was" if len(preempted) == 1 else f"{len(preempted)} jobs were"
         times = counted(sum(run.preempted for run in preempted), "time")
         console.print(

@@ -119,10 +119,10 @@ def promise_errors_s(told_s: Mapping[str, float], runs: Iterable[Run]) -> list[f
     """How much later than promised each job started, in seconds, negative if earlier; only for jobs
     with a promised time.
     """
-    told = ((run.started_s, told_s.get(run.job.group, math.inf)) for run in runs)
+    promises = ((run.started_s, told_s.get(run.job.group, math.inf)) for run in runs)
     result: list[float] = []
 
-    for started_s, at_s in told:
+    for started_s, at_s in promises:
         if started_s is not None and at_s < math.inf:
             result.append(started_s - at_s)
 

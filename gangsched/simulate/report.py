@@ -86,7 +86,7 @@ def plot(file: Path, runs: Mapping[str, Sequence[Run]]) -> None:
     classes = [
         name
         for name, _, _ in SIZES
-        if any(size_of(run) == name for each in runs.values() for run in each)
+        if any(size_of(run) == name for of_policy in runs.values() for run in of_policy)
     ]
     figure = Figure(figsize=(4 * len(classes), 3.6), layout="constrained")
 

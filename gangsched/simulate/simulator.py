@@ -67,9 +67,9 @@ class Promises:
         self.idle_gpu_s += self.idle_gpus * (now_s - self.seen_s)
         self.seen_s = now_s
 
-    def look(self, standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> None:
+    def look(self, reserved: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> None:
         """Record the current reservations and their room."""
-        self.standing = tuple(standing)
+        self.standing = tuple(reserved)
         for reservation in self.standing:
             if reservation.is_promised or (reservation.first and reservation.is_fence):
                 # Only the first report: later ones move with what happens meanwhile.
@@ -193,12 +193,12 @@ class Simulator:
 
     def _pods_of(self, run: Run) -> list[Pod]:
         """The pods of a job as its controller makes them, anew after each preemption."""
-        made = run.job.make_pods(self._scheduler_name)
+        pods = run.job.make_pods(self._scheduler_name)
         if not run.preempted:
-            return made
+            return pods
 
         pods_of: list[Pod] = []
-        for pod in made:
+        for pod in pods:
             pods_of.append(
                 structs.replace(
                     pod,
@@ -244,10 +244,10 @@ class Simulator:
         stands = None
         while True:
             answered = self._carry_out(prepare(self._state, self._now_s, self._now_s).actions)
-            made = plan_and_commit(self._state, self._now_s, self._now_s, limits=None)
-            if made is not None:
-                self._carry_out(made.actions)
-                stands = made.plan.reservations
+            planned = plan_and_commit(self._state, self._now_s, self._now_s, limits=None)
+            if planned is not None:
+                self._carry_out(planned.actions)
+                stands = planned.plan.reservations
             elif not answered:
                 break
 

@@ -80,16 +80,16 @@ class Row:
             return default
 
         try:
-            found = convert(value)
+            number = convert(value)
         except ValueError:
-            found = math.nan
+            number = math.nan
 
-        if not least <= found < math.inf:
+        if not least <= number < math.inf:
             raise self.refused(
                 f'{column} is "{value}", not {kind}' if value else f"it has no {column}"
             )
 
-        return found
+        return number
 
 
 def read_table(file: Path) -> tuple[frozenset[str], list[Row]]:
@@ -103,8 +103,8 @@ def read_table(file: Path) -> tuple[frozenset[str], list[Row]]:
             rows = list(_rows(file, reader))
             columns = frozenset(reader.fieldnames or ())
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(f"The file {file} cannot be read: {said}.") from error
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(f"The file {file} cannot be read: {why}.") from error
 
     if not rows:
         raise InputError(f"The file {file} has no rows below its header.")

@@ -76,15 +76,15 @@ def _distinct(rows: Sequence[Row], convert: Callable[[Row], list[Made]]) -> Iter
     """The objects of the rows; a name that occurs twice is refused, because objects are told apart
     by name.
     """
-    seen: set[str] = set()
+    known_ids: set[str] = set()
     for row in rows:
-        for made in convert(row):
-            key = made.name if isinstance(made, Node) else made.key
-            if key in seen:
+        for job in convert(row):
+            key = job.name if isinstance(job, Node) else job.key
+            if key in known_ids:
                 raise row.refused(f'the name "{key}" occurs twice')
 
-            seen.add(key)
-            yield made
+            known_ids.add(key)
+            yield job
 
 
 def _nodes(row: Row) -> list[Node]:
@@ -166,6 +166,8 @@ def _philly_job(row: Row, per_node: int) -> list[Job]:
             namespace=row.text("cluster", "default"),
             submit_s=row.time_s("timestamp"),
             run_s=row.number("duration"),
-            pods=tuple(make_shape(from_dict({GPU: each})) for each in split(gpus, per_node)),
+            pods=tuple(
+                make_shape(from_dict({GPU: gpus_of_pod})) for gpus_of_pod in split(gpus, per_node)
+            ),
         )
     ]

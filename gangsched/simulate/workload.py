@@ -98,5 +98,5 @@ def split(gpus: int, per_node: int) -> tuple[int, ...]:
     if gpus <= per_node:
         return (gpus,)
 
-    whole, rest = divmod(gpus, per_node)
-    return (per_node,) * whole + ((rest,) if rest else ())
+    full_pods, rest = divmod(gpus, per_node)
+    return (per_node,) * full_pods + ((rest,) if rest else ())

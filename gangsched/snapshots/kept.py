@@ -95,11 +95,11 @@ def _write(directory: Path, reference: str, packed: bytes) -> Path:
     with os.fdopen(descriptor, "wb") as out:
         out.write(packed)
 
-    found = sorted(
+    files = sorted(
         directory.glob(kept_file(directory, "*").name),
-        key=lambda each: each.lstat().st_mtime_ns,
+        key=lambda file_path: file_path.lstat().st_mtime_ns,
     )
-    for old in found[:-MOST_FILES]:
+    for old in files[:-MOST_FILES]:
         old.unlink()
 
     return path
@@ -137,8 +137,8 @@ def _lists(known: Iterable[Message]) -> Iterator[tuple[type[Any], str, Sequence[
             case Unread(kind=kind, api_group=api_group):
                 yield kind, api_group, None
 
-    for kind, found in loose.items():
-        yield kind, "", found
+    for kind, applied in loose.items():
+        yield kind, "", applied
 
 
 def _named(
@@ -146,7 +146,7 @@ def _named(
     settings: Settings,
 ) -> Set[str]:
     """Every text that may name a label: all texts but those of labels themselves."""
-    found = {*_texts(settings.model_dump(mode="json"))}
+    texts = {*_texts(settings.model_dump(mode="json"))}
     shapes: set[Shape] = set()
     stated: set[tuple[tuple[str, str], ...]] = set()
 
@@ -155,14 +155,14 @@ def _named(
             shapes.update(pod.shape for pod in items or ())
             stated.update(pod.gang_metadata for pod in items or ())
         elif kind not in {Node, Namespace}:
-            found.update(_texts(msgspec.to_builtins([_unlabelled(item) for item in items or ()])))
+            texts.update(_texts(msgspec.to_builtins([_unlabelled(item) for item in items or ()])))
 
-    found.update(_texts([msgspec.to_builtins(shape) for shape in shapes]))
+    texts.update(_texts([msgspec.to_builtins(shape) for shape in shapes]))
     # A value may list several labels.
-    found.update(
+    texts.update(
         word for pairs in stated for _, value in pairs for word in value.replace(",", " ").split()
     )
-    return found
+    return texts
 
 
 def _unlabelled(item: Any) -> Any:
@@ -179,7 +179,7 @@ def _reduced(item: Any, named: Set[str]) -> Any:
     if getattr(item, "labels", None):
         item = structs.replace(
             item,
-            labels={key: of for key, of in item.labels.items() if key in LABELS | named},
+            labels={key: value for key, value in item.labels.items() if key in LABELS | named},
         )
 
     if isinstance(item, Pod):
@@ -202,11 +202,11 @@ SHAPE_FIELDS: Final = tuple(slot for slot in Shape.__slots__ if slot != "__weakr
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, inner in value.items():
             yield str(key)
-            yield from _texts(each)
+            yield from _texts(inner)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each)
+        for inner in value:
+            yield from _texts(inner)
     elif isinstance(value, str):
         yield value

@@ -19,4 +19,4 @@ def all_resources() -> dict[str, resources.Resource[Any, Any]]:
     storage = (*resources.STORAGE, *resources.ALLOCATED)
     optional: tuple[Any, ...] = (*storage, resources.DISRUPTION_BUDGETS, resources.SERVICES)
 
-    return {each.name: each for each in (*required, *optional)}
+    return {resource.name: resource for resource in (*required, *optional)}

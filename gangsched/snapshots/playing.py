@@ -71,9 +71,9 @@ def decide(
     state.refresh(-KNOWN_FOR_S)
     state.refresh(0.0)
     starts = _settle(state, settings, float(wall_s))
-    told = state.take_reports(now_s=0.0, wall=taken.taken_at, everything=True)
+    reports = state.take_reports(now_s=0.0, wall=taken.taken_at, everything=True)
 
-    return list(_verdicts(state, starts, told))
+    return list(_verdicts(state, starts, reports))
 
 
 def messages(taken: file.SnapshotFile) -> Iterator[Message]:
@@ -96,13 +96,14 @@ def messages(taken: file.SnapshotFile) -> Iterator[Message]:
         yield Replaced(resource.kind, tuple(_unsaid(item) for item in items))
 
     for api_group in DIALECTS:
-        of = taken.pod_groups.get(api_group)
-        if of is None:
+        pod_groups = taken.pod_groups.get(api_group)
+        if pod_groups is None:
             yield Unread(PodGroup, api_group)
             continue
 
         parsed = (
-            parse_pod_group(body, api_group=api_group, version=of.version) for body in of.items
+            parse_pod_group(body, api_group=api_group, version=pod_groups.version)
+            for body in pod_groups.items
         )
         yield Replaced(PodGroup, tuple(parsed), api_group)
 
@@ -120,15 +121,15 @@ def _settle(state: SchedulingState, settings: Settings, wall_s: float) -> dict[s
     starts: dict[str, str] = {}
     for _ in range(MOST_TURNS):
         # The clock stands still: the snapshot is one moment.
-        made = plan_and_commit(state, 0.0, wall_s, limits=None)
-        if made is None:
+        planned = plan_and_commit(state, 0.0, wall_s, limits=None)
+        if planned is None:
             break
 
         # Nothing changes between plan and commit: every bind is committed, also one that waits for
         # claims first.
         starts |= {
             placement.pod.uid: placement.node
-            for verdict in made.plan.verdicts
+            for verdict in planned.plan.verdicts
             for placement in verdict.binds
         }
         state.refresh(0.0)
@@ -139,15 +140,17 @@ def _settle(state: SchedulingState, settings: Settings, wall_s: float) -> dict[s
 def _verdicts(
     state: SchedulingState,
     starts: dict[str, str],
-    told: list[Any],
+    reports: list[Any],
 ) -> Iterator[ReplayedVerdict]:
     of_pods = {
-        each.uid: (each.reason, each.message) for each in told if isinstance(each, SetPodCondition)
+        report.uid: (report.reason, report.message)
+        for report in reports
+        if isinstance(report, SetPodCondition)
     }
     of_groups = {
-        f"{each.namespace}/{each.name}": each
-        for each in told
-        if isinstance(each, SetPodGroupStatus)
+        f"{report.namespace}/{report.name}": report
+        for report in reports
+        if isinstance(report, SetPodGroupStatus)
     }
 
     for line in list_gangs(state):
@@ -165,13 +168,15 @@ def _verdicts(
         written = of_groups.get(gang_id)
         if written is not None:
             wanted = scheduled_condition(written.api_group, written.version)
-            found = []
+            conditions = []
 
             for condition in stored_conditions(written.status):
                 if condition.type == wanted and condition.status != "True":
-                    found.append(condition)
+                    conditions.append(condition)
 
-            reason, message = (found[0].reason, found[0].message) if found else (reason, message)
+            reason, message = (
+                (conditions[0].reason, conditions[0].message) if conditions else (reason, message)
+            )
         elif pods and not bound:
             oldest = min(
                 (pod for pod in record.pods if pod.uid in of_pods),

@@ -96,13 +96,13 @@ _token = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 
 def selected(objects: Iterable[Any]) -> set[str]:
     """All texts below selector fields, including every label that a selector names."""
-    found: set[str] = set()
-    for each in objects:
-        for field, value in _fields(each):
+    texts: set[str] = set()
+    for body in objects:
+        for field, value in _fields(body):
             if field in SELECTING:
-                found.update(_texts(value))
+                texts.update(_texts(value))
 
-    return found
+    return texts
 
 
 def without_the_rest(body: dict[str, Any], named: Set[str]) -> None:
@@ -121,8 +121,8 @@ class Pseudonyms:
         object exists.
         """
         names: set[str] = set()
-        for each in objects:
-            metadata = each["metadata"]
+        for body in objects:
+            metadata = body["metadata"]
             names.update((metadata.get("name") or "", metadata.get("namespace") or ""))
             names.update(
                 str(owner.get("name") or "") for owner in metadata.get("ownerReferences") or ()
@@ -133,7 +133,7 @@ class Pseudonyms:
             for key in keys.GROUPS:
                 names.update(part for gang in _listed(marks.get(key)) for part in gang.split("/"))
 
-            names.update(_named(each))
+            names.update(_named(body))
 
         # Numbers of one width sort as the names do, so that ties are broken the same way.
         self._other = {name: f"n{number:06}" for number, name in enumerate(sorted(names - {""}))}
@@ -141,9 +141,9 @@ class Pseudonyms:
     def rename(self, value: Any, field: str = "") -> Any:
         """`value` with every name in its texts replaced; keys of mappings stay."""
         if isinstance(value, dict):
-            return {key: self.rename(each, key) for key, each in value.items()}
+            return {key: self.rename(inner, key) for key, inner in value.items()}
         if isinstance(value, list):
-            return [self.rename(each, field) for each in value]
+            return [self.rename(inner, field) for inner in value]
         if isinstance(value, str) and field in keys.GROUPS:
             return self._groups(value)
         if isinstance(value, str) and field not in WORDS:
@@ -165,11 +165,11 @@ class Pseudonyms:
         ).decode()
 
     def _text(self, text: str) -> str:
-        whole = self._other.get(text)
-        if whole is not None:
-            return whole
+        pseudonym = self._other.get(text)
+        if pseudonym is not None:
+            return pseudonym
 
-        return _token.sub(lambda found: self._other.get(found[0], found[0]), text)
+        return _token.sub(lambda match: self._other.get(match[0], match[0]), text)
 
 
 def _listed(text: str | None) -> tuple[str, ...]:
@@ -183,36 +183,36 @@ def _listed(text: str | None) -> tuple[str, ...]:
 def _named(value: Any) -> Iterator[str]:
     """Every value of the fields `NAMES`, and of references to claims."""
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, inner in value.items():
             if key in NAMES:
-                yield from _texts(each)
-            elif key == "claimRef" and isinstance(each, dict):
-                yield from (str(each.get(part) or "") for part in ("namespace", "name"))
+                yield from _texts(inner)
+            elif key == "claimRef" and isinstance(inner, dict):
+                yield from (str(inner.get(part) or "") for part in ("namespace", "name"))
             else:
-                yield from _named(each)
+                yield from _named(inner)
     elif isinstance(value, list):
-        for each in value:
-            yield from _named(each)
+        for inner in value:
+            yield from _named(inner)
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
-        for key, each in value.items():
-            yield key, each
+        for key, inner in value.items():
+            yield key, inner
             if key not in SELECTING:
-                yield from _fields(each)
+                yield from _fields(inner)
     elif isinstance(value, list):
-        for each in value:
-            yield from _fields(each)
+        for inner in value:
+            yield from _fields(inner)
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, inner in value.items():
             yield str(key)
-            yield from _texts(each)
+            yield from _texts(inner)
     elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
+        for inner in value:
+            yield from _texts(inner)
     elif isinstance(value, str):
         yield value

@@ -157,24 +157,24 @@ class Audit:
 
     def _compare_reservations(self) -> None:
         """Reservations that are new, and those that are gone since the last plan."""
-        standing = {}
+        current = {}
         for reservation in self._state.reports.reservations.standing:
-            standing[reservation.group] = reservation
+            current[reservation.group] = reservation
 
         for group, (before, gangs) in list(self._reserved.items()):
-            if group not in standing:
+            if group not in current:
                 del self._reserved[group]
                 text = f"the reservation of {_described(before)} has ended"
                 self._note_all(gangs, Happening.RESERVATION_ENDED, text)
 
-        for group, reserved in standing.items():
+        for group, reserved in current.items():
             if group in self._reserved:
                 continue
 
-            found = self._state.registry.groups.get(group)
+            record = self._state.registry.groups.get(group)
             gangs = (
-                tuple(gang for gang in found.gangs if not gang.startswith(PLAIN))
-                if found is not None
+                tuple(gang for gang in record.gangs if not gang.startswith(PLAIN))
+                if record is not None
                 else ()
             )
             self._reserved[group] = reserved, gangs
@@ -250,8 +250,8 @@ def _parts(verdict: Verdict) -> Iterator[tuple[str, Any]]:
     if verdict.binds:
         yield "nodes", named(sorted({placement.node for placement in verdict.binds}))
 
-    if (made := verdict.round) is not None:
-        yield "round", f"{made.number}: {made.placed} of {made.present} placed"
+    if (round_made := verdict.round) is not None:
+        yield "round", f"{round_made.number}: {round_made.placed} of {round_made.present} placed"
 
     if verdict.needs:
         yield "needs", sum(need.count for need in verdict.needs)

@@ -152,8 +152,8 @@ class History:
 
         # Texts of refused binds and lost members name one pod each: they repeat although the text
         # differs.
-        told = message if what is Happening.WAITS else ""
-        known = self._repeating.get((gang, what, told)) if what in REPEATING else None
+        sentence = message if what is Happening.WAITS else ""
+        known = self._repeating.get((gang, what, sentence)) if what in REPEATING else None
         if known is not None and now_s - known.last_s < REPEATS_WITHIN_S:
             known.times += 1
             known.last_s = now_s
@@ -183,7 +183,7 @@ class History:
             len(objects),
         )
         if what in REPEATING:
-            self._repeating[gang, what, told] = entry
+            self._repeating[gang, what, sentence] = entry
 
         self._append(entry)
         self._write(entry)
@@ -201,13 +201,13 @@ class History:
             del self._repeating[key]
 
     def _allowance(self, gang: str) -> Allowance:
-        found = self._allowances.pop(gang, None) or Allowance(at_s=self.wall_s())
+        allowance = self._allowances.pop(gang, None) or Allowance(at_s=self.wall_s())
         # pop and insert: the dict stays in the order of use.
-        self._allowances[gang] = found
+        self._allowances[gang] = allowance
         if len(self._allowances) > GANGS:
             self._allowances.popitem(last=False)
 
-        return found
+        return allowance
 
     def _write(self, entry: AuditEntry) -> None:
         # A plan may refuse thousands of gangs: of these nothing is made up for a log that leaves
@@ -220,21 +220,21 @@ class History:
             return
 
         allowance = self._allowance(entry.gang)
-        told: dict[str, Any] = {
+        line: dict[str, Any] = {
             "gang": entry.gang,
             "reason": entry.reason,
             "message": entry.message,
         }
-        told |= {"uid": entry.uid} if entry.uid else {}
-        told |= {"plan": entry.plan} if entry.plan else {}
-        told |= (
+        line |= {"uid": entry.uid} if entry.uid else {}
+        line |= {"plan": entry.plan} if entry.plan else {}
+        line |= (
             {"objects": [f"{name} {uid}".rstrip() for name, uid in entry.objects]}
             if entry.objects
             else {}
         )
-        told |= {"number": entry.number} if entry.number > len(entry.objects) else {}
-        told |= {"times": entry.times} if entry.times > 1 else {}
-        told |= {"left_out": allowance.left_out} if allowance.left_out else {}
+        line |= {"number": entry.number} if entry.number > len(entry.objects) else {}
+        line |= {"times": entry.times} if entry.times > 1 else {}
+        line |= {"left_out": allowance.left_out} if allowance.left_out else {}
         allowance.left_out = 0
         write = self._log.debug if entry.what in ONLY_FOR_DEBUG else self._log.info
-        write(entry.what.value, **told)
+        write(entry.what.value, **line)

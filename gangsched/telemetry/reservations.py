@@ -74,7 +74,7 @@ class ReservationMetrics:
         counter = partial(Counter, registry=registry)
         gauge = partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
-        standing = gauge("gangsched_reservations", "Current reservations.", ["kind"])
+        reservations = gauge("gangsched_reservations", "Current reservations.", ["kind"])
         idle = gauge(
             "gangsched_reserved_idle",
             "Reserved but idle room; cpu in cores, memory in bytes.",
@@ -127,7 +127,7 @@ class ReservationMetrics:
 
         # Each series is made here, so that it begins at 0; `.labels()` costs more than what it
         # leads to.
-        self._standing = {kind: standing.labels(kind) for kind in KINDS}
+        self._standing = {kind: reservations.labels(kind) for kind in KINDS}
         self._idle = {resource: idle.labels(resource) for resource in RESOURCES}
         self._idle_seconds = {resource: idle_seconds.labels(resource) for resource in RESOURCES}
         self._stood = {
@@ -156,13 +156,13 @@ class ReservationMetrics:
             self._started(started, groups, snapshot, wall_s, policy)
 
         if plan.reservations is not None and (plan.reservations.standing or self._last):
-            standing = {}
+            reserved = {}
             for reservation in plan.reservations.standing:
-                standing[reservation.group] = reservation
+                reserved[reservation.group] = reservation
 
-            self._changed(standing, {verdict.group: verdict for verdict in plan.verdicts}, wall_s)
-            if wall_s - self._idle_at_s >= IDLE_EVERY_S or not standing:
-                self._sum_idle(standing.values(), snapshot, wall_s, policy)
+            self._changed(reserved, {verdict.group: verdict for verdict in plan.verdicts}, wall_s)
+            if wall_s - self._idle_at_s >= IDLE_EVERY_S or not reserved:
+                self._sum_idle(reserved.values(), snapshot, wall_s, policy)
 
     # --- groups that start -----------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class ReservationMetrics:
 
     def _sum_idle(
         self,
-        standing: Iterable[Reserved],
+        reserved: Iterable[Reserved],
         snapshot: Snapshot,
         wall_s: float,
         policy: GpuPolicy,
@@ -231,7 +231,7 @@ class ReservationMetrics:
         for resource, amount in self._idle_now.items():
             self._idle_seconds[resource].inc(amount * max(0.0, wall_s - self._idle_at_s))
 
-        self._idle_now = idle(standing, snapshot, policy)
+        self._idle_now = idle(reserved, snapshot, policy)
         self._idle_at_s = wall_s
         for resource, amount in self._idle_now.items():
             self._idle[resource].set(amount)
@@ -271,12 +271,12 @@ def _offered(snapshot: Snapshot, name: str, node: str) -> int:
     return int(snapshot.allocatable.item(row, column))
 
 
-def idle(standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> dict[str, float]:
+def idle(reserved: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> dict[str, float]:
     """The free part of the room that reservations keep, by kind of resource."""
     kept = np.zeros_like(snapshot.free)
     index = snapshot.table.index
 
-    for reservation in standing:
+    for reservation in reserved:
         fenced = (
             [index[node] for node in reservation.nodes if node in index]
             if reservation.is_fence
@@ -291,13 +291,13 @@ def idle(standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) ->
 
     # Free room is negative on an overcommitted node.
     free = np.minimum(kept, snapshot.free.clip(min=0)).sum(axis=1)
-    found = dict.fromkeys(RESOURCES, 0.0)
+    idle_s = dict.fromkeys(RESOURCES, 0.0)
 
     for name, row in snapshot.resources.items():
         if policy.is_accelerator(name):
-            found["accelerators"] += int(free[row])
+            idle_s["accelerators"] += int(free[row])
         elif name in {"cpu", "memory"}:
             # CPU is counted in milli-units.
-            found[name] += int(free[row]) / 1_000 if name == "cpu" else int(free[row])
+            idle_s[name] += int(free[row]) / 1_000 if name == "cpu" else int(free[row])
 
-    return found
+    return idle_s

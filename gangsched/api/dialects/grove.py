@@ -52,12 +52,12 @@ class GroveSpec(DialectSpec):
         """
         minimums, invalid = self._minimums(where)
         not_used: list[str] = []
-        whole = _levels(self.topology_constraint, f"topologyConstraint of {where}", invalid)
+        of_whole = _levels(self.topology_constraint, f"topologyConstraint of {where}", invalid)
         of_parts = {
-            name: _levels(of, f"topologyConstraint of podgroup {name} of {where}", invalid)
-            for name, (_, of) in minimums.items()
+            name: _levels(clique, f"topologyConstraint of podgroup {name} of {where}", invalid)
+            for name, (_, clique) in minimums.items()
         }
-        together = self._add_configs(where, minimums, whole, of_parts, invalid)
+        together = self._add_configs(where, minimums, of_whole, of_parts, invalid)
 
         if self.priority_class_name:
             name = quoted(self.priority_class_name)
@@ -77,7 +77,7 @@ class GroveSpec(DialectSpec):
         children = {
             name
             for name, (minimum, _) in minimums.items()
-            if minimum != 0 or whole["required"] or name in beside
+            if minimum != 0 or of_whole["required"] or name in beside
         }
 
         # A tree only where several podgroups wait for each other, or share a domain.
@@ -86,13 +86,15 @@ class GroveSpec(DialectSpec):
         common = replace(pod_group, of_object=pod_group.name, invalid=tuple(invalid), speaks=False)
         parts: list[PodGroup] = []
 
-        for name in sorted(minimums, key=lambda each: (minimums[each][0] == 0, each)):
+        for name in sorted(
+            minimums, key=lambda clique_name: (minimums[clique_name][0] == 0, clique_name)
+        ):
             minimum = minimums[name][0]
             own = of_parts[name]
             is_child = name in children and bool(root)
             stated = {keys.PARENT[0]: parents.get(name, root)} if is_child else {}
 
-            if preferred := [*own["preferred"], *whole["preferred"]]:
+            if preferred := [*own["preferred"], *of_whole["preferred"]]:
                 stated[keys.PREFERRED_TOPOLOGY[0]] = preferred[0]
 
             part = replace(
@@ -102,10 +104,10 @@ class GroveSpec(DialectSpec):
                 min_member=minimum,
                 gang_metadata=_weakest(stated, pod_group),
                 topology=_sorted(
-                    own["required"] if is_child else own["required"] + whole["required"]
+                    own["required"] if is_child else own["required"] + of_whole["required"]
                 ),
                 tree_topology=(
-                    _sorted(whole["required"]) if is_child and name not in parents else ()
+                    _sorted(of_whole["required"]) if is_child and name not in parents else ()
                 ),
                 not_used=() if parts else tuple(not_used),
             )
@@ -118,7 +120,7 @@ class GroveSpec(DialectSpec):
                 min_member=0,
                 gang_metadata=_weakest({keys.PARENT[0]: root}, pod_group),
                 topology=_sorted(levels),
-                tree_topology=_sorted(whole["required"]),
+                tree_topology=_sorted(of_whole["required"]),
             )
             parts.append(part)
 
@@ -128,7 +130,7 @@ class GroveSpec(DialectSpec):
         self,
         where: str,
         minimums: Mapping[str, tuple[int | None, Any]],
-        whole: dict[str, list[str]],
+        of_whole: dict[str, list[str]],
         of_parts: Mapping[str, dict[str, list[str]]],
         invalid: list[str],
     ) -> list[tuple[list[str], list[str]]]:
@@ -143,7 +145,7 @@ class GroveSpec(DialectSpec):
             invalid.append(f"{field} cannot be read: {quoted(configs)}")
             return together
 
-        seen: set[str] = set()
+        known_names: set[str] = set()
         for config in configs or ():
             names = config.get("podGroupNames") if isinstance(config, Mapping) else None
             names = (
@@ -156,14 +158,14 @@ class GroveSpec(DialectSpec):
                 continue
 
             levels = _levels(config.get("topologyConstraint"), field, invalid)
-            if seen & set(names) or len(set(names)) < len(names):
+            if known_names & set(names) or len(set(names)) < len(names):
                 invalid.append(f"{field} names a podgroup twice: {quoted(names)}")
 
-            seen |= set(names)
+            known_names |= set(names)
             # All podgroups: as if the PodGang itself stated it.
             if len(names) == len(minimums):
-                whole["required"] += levels["required"]
-                whole["preferred"] = levels["preferred"] + whole["preferred"]
+                of_whole["required"] += levels["required"]
+                of_whole["preferred"] = levels["preferred"] + of_whole["preferred"]
             # A preferred level is tried for each gang alone.
             elif len(names) == 1 or not levels["required"]:
                 for name in names:
@@ -181,14 +183,14 @@ class GroveSpec(DialectSpec):
         """Minimum and topologyConstraint of each podgroup by name; sentences about those that
         cannot be read.
         """
-        found: dict[str, tuple[int | None, Any]] = {}
+        minimums: dict[str, tuple[int | None, Any]] = {}
         if not isinstance(self.podgroups, list | None):
-            return found, [
+            return minimums, [
                 f"spec.podgroups {quoted(self.podgroups)} of {where} is not a list: correct it"
             ]
         if len(self.podgroups or ()) > MOST_PODGROUPS:
             # None of them is made a gang: a tree has no more, and reading a thousand took 160 ms.
-            return found, [
+            return minimums, [
                 above(f"spec.podgroups of {where}", len(self.podgroups or ()), MOST_PODGROUPS)
             ]
 
@@ -197,7 +199,7 @@ class GroveSpec(DialectSpec):
             name = entry.get("name") if isinstance(entry, Mapping) else None
             minimum = entry.get("minReplicas") if isinstance(entry, Mapping) else None
 
-            if not isinstance(name, str) or not name or name in found:
+            if not isinstance(name, str) or not name or name in minimums:
                 invalid.append(
                     f"a podgroup of {where} has no name, or the name of another one:"
                     f" {quoted(entry)}"
@@ -215,9 +217,9 @@ class GroveSpec(DialectSpec):
                     " correct it"
                 )
 
-            found[name] = minimum if good else None, entry.get("topologyConstraint")
+            minimums[name] = minimum if good else None, entry.get("topologyConstraint")
 
-        return found, invalid
+        return minimums, invalid
 
 
 def _levels(constraint: Any, where: str, invalid: list[str]) -> dict[str, list[str]]:

@@ -117,8 +117,14 @@ class _GroupSpec(DialectSpec):
         if constraints or not isinstance(stated, list):
             return ()
 
-        found = [each.get("key") for each in stated if isinstance(each, dict) and len(each) == 1]
-        levels = [each for each in found if isinstance(each, str) and each]
+        keys_stated = [
+            constraint.get("key")
+            for constraint in stated
+            if isinstance(constraint, dict) and len(constraint) == 1
+        ]
+        levels = [
+            constraint for constraint in keys_stated if isinstance(constraint, str) and constraint
+        ]
         if len(levels) < len(stated):
             return ()
 
@@ -158,12 +164,12 @@ class NativeSpec(_GroupSpec):
 
     def _claims(self) -> tuple[ClaimEntry, ...]:
         """The claims of the group, without entries that gangsched cannot read."""
-        found = []
-        for each in self.resource_claims or ():
+        names = []
+        for claim in self.resource_claims or ():
             with suppress(ValidationError):
-                found.append(GroupClaim.model_validate(each).entry)
+                names.append(GroupClaim.model_validate(claim).entry)
 
-        return tuple(entry for entry in found if entry is not None)
+        return tuple(entry for entry in names if entry is not None)
 
 
 class CompositeSpec(_GroupSpec):

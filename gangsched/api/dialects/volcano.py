@@ -69,7 +69,7 @@ class VolcanoSpec(DialectSpec):
 
         tasks = self.min_task_member if isinstance(self.min_task_member, dict) else {}
         # `type`, since True is an int in Python and no count in YAML.
-        counts = {name: each for name, each in tasks.items() if type(each) is int and each >= 0}
+        counts = {name: count for name, count in tasks.items() if type(count) is int and count >= 0}
         needed = sum(counts.values())
 
         if len(counts) < len(tasks):

@@ -40,47 +40,52 @@ class Read:
 def read_sub_groups(policy: Sequence[Any], where: str, min_member: int) -> Read:
     """Read the entries of a policy. `where` names the PodGroup, whose minimum is `min_member`."""
     read = Read()
-    of = f"subGroupPolicy of {where}"
+    path = f"subGroupPolicy of {where}"
 
     if len(policy) > MOST_ENTRIES:
         read.invalid.append(
-            f"{of} has {len(policy)} entries, and at most {MOST_ENTRIES} are supported: remove some"
+            f"{path} has {len(policy)} entries, and at most {MOST_ENTRIES} are supported:"
+            " remove some"
         )
         return read
 
-    found = [
-        each
+    readable = [
+        parsed
         for number, entry in enumerate(policy)
-        if (each := _entry(entry, number, where, read)) is not None
+        if (parsed := _entry(entry, number, where, read)) is not None
     ]
-    names = [sub_groups.name for sub_groups in found]
-    if again := next((name for name in names if names.count(name) > 1), None):
+    names = [sub_groups.name for sub_groups in readable]
+    if duplicate := next((name for name in names if names.count(name) > 1), None):
         read.invalid.append(
-            f"{of} has two entries with the name {quoted(again.rpartition(SEPARATOR)[2])}:"
+            f"{path} has two entries with the name {quoted(duplicate.rpartition(SEPARATOR)[2])}:"
             " rename one"
         )
 
     if (
-        sum(1 + len(requirement.values) for entry in found for requirement in entry.selector or ())
+        sum(
+            1 + len(requirement.values)
+            for entry in readable
+            for requirement in entry.selector or ()
+        )
         > MOST_VALUES
     ):
         read.invalid.append(
-            f"the label selectors in {of} have more than {MOST_VALUES} requirements and values"
+            f"the label selectors in {path} have more than {MOST_VALUES} requirements and values"
         )
 
-    needed = sum(sub_groups.size * sub_groups.min_groups for sub_groups in found)
-    if needed < min_member and len(found) == 1:
-        groups = -(-min_member // found[0].size)  # so many sub groups have minMember pods
-        found = [msgspec.structs.replace(found[0], min_groups=groups)]
-    elif needed < min_member and found:
+    needed = sum(sub_groups.size * sub_groups.min_groups for sub_groups in readable)
+    if needed < min_member and len(readable) == 1:
+        groups = -(-min_member // readable[0].size)  # so many sub groups have minMember pods
+        readable = [msgspec.structs.replace(readable[0], min_groups=groups)]
+    elif needed < min_member and readable:
         read.unsupported.append(
-            f"the sub groups that {of} requires have {needed} pods, fewer than minMember"
+            f"the sub groups that {path} requires have {needed} pods, fewer than minMember"
             f" {min_member}: gangsched cannot choose an entry for the others; set minSubGroups for"
             f" {min_member} pods, or lower minMember"
         )
 
     if not read.invalid:
-        read.sub_groups = tuple(found)
+        read.sub_groups = tuple(readable)
 
     return read
 
@@ -178,7 +183,7 @@ def _selector(stated: Any) -> Selector:
     expressions = stated.get("matchExpressions") or []
 
     if not isinstance(labels, Mapping) or not all(
-        isinstance(text, str) for each in labels.items() for text in each
+        isinstance(text, str) for pair in labels.items() for text in pair
     ):
         raise BadValue(f"matchLabels {quoted(labels)} are not labels")
     if not isinstance(expressions, list):
@@ -189,10 +194,10 @@ def _selector(stated: Any) -> Selector:
 
 
 def _requirement(stated: Any) -> Requirement:
-    found = stated if isinstance(stated, Mapping) else {}
-    key = found.get("key")
-    operator = found.get("operator")
-    values = found.get("values") or []
+    requirement = stated if isinstance(stated, Mapping) else {}
+    key = requirement.get("key")
+    operator = requirement.get("operator")
+    values = requirement.get("values") or []
 
     is_read = isinstance(key, str) and operator in OPERATORS and isinstance(values, list)
     if not is_read or not all(isinstance(value, str) for value in values):

@@ -68,25 +68,25 @@ def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
     quoted in part.
     """
     try:
-        said = _status_decoder.decode(body)
+        reply = _status_decoder.decode(body)
     except msgspec.DecodeError:
         # A proxy's error page: enough of it to recognise the proxy, on one line.
-        said = _Status(message=" ".join(body[:200].decode(errors="replace").split()))
+        reply = _Status(message=" ".join(body[:200].decode(errors="replace").split()))
 
-    details = said.details or _Details()
+    details = reply.details or _Details()
     # Retry-After may also be a date, which API servers never send.
     after_s = (
         float(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds
     )
-    is_status = said.kind == "Status"
+    is_status = reply.kind == "Status"
     causes = tuple(
         Cause(cause.reason, cause.message, cause.field) for cause in details.causes or ()
     )
 
     return ApiFault(
         status,
-        said.reason,
-        said.message,
+        reply.reason,
+        reply.message,
         is_status=is_status,
         retry_after_s=after_s or None,
         causes=causes,

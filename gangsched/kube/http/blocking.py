@@ -105,20 +105,20 @@ class BlockingClient:
 
     def get(self, path: str) -> Any:
         """GET and decode an object. Raises Fault."""
-        found = self.json("GET", path)
-        if not isinstance(found, dict):
+        parsed = self.json("GET", path)
+        if not isinstance(parsed, dict):
             raise Malformed(f"The answer of {self.access.server} to GET {path} is not an object.")
 
-        return found
+        return parsed
 
     def named(self, path: str) -> Any:
         """`get` of an object of the API, which has a name. Raises Fault."""
-        found = self.get(path)
+        body = self.get(path)
         _check_named(
-            found,
+            body,
             f"The answer of {self.access.server} to GET {path} is not an object of the API.",
         )
-        return found
+        return body
 
     def pages(self, path: str, **query: str) -> Iterator[bytes]:
         """Yield every page of a list."""
@@ -138,19 +138,19 @@ class BlockingClient:
 
     def items(self, path: str, **query: str) -> list[Any]:
         """Return every object of a list, decoded. Raises Fault."""
-        found = [
+        bodies = [
             item
             for page in self.pages(path, **query)
             for item in msgspec.json.decode(page).get("items") or ()
         ]
-        for item in found:
+        for item in bodies:
             _check_named(
                 item,
                 f"The list at {path} of {self.access.server} has something that is no object of the"
                 " API.",
             )
 
-        return found
+        return bodies
 
     def gets(self, paths: Sequence[str]) -> list[Any]:
         """GET several paths at a time; return the body of each, or the Fault of one that failed."""
@@ -256,9 +256,9 @@ def _patient(connection: http.client.HTTPConnection, seconds: float | None) -> N
         connection.sock.settimeout(seconds)
 
 
-def _check_named(found: object, complaint: str) -> None:
+def _check_named(parsed: object, complaint: str) -> None:
     """Raise Malformed unless it has a name, as every object of the API has."""
-    metadata = found.get("metadata") if isinstance(found, dict) else None
+    metadata = parsed.get("metadata") if isinstance(parsed, dict) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         raise Malformed(complaint)
 

@@ -49,7 +49,7 @@ class Permission(NamedTuple):
 
     def attributes(self, lease: Lease | None = None) -> dict[str, str]:
         """The ResourceAttributes of an access review; with a `lease`, of that object alone."""
-        found = {
+        fields = {
             "verb": self.verb,
             "group": self.api_group,
             "resource": self.resource,
@@ -57,12 +57,12 @@ class Permission(NamedTuple):
         }
         if lease is not None:
             # Who creates an object cannot be restricted to one name.
-            found |= {
+            fields |= {
                 "namespace": lease.namespace,
                 "name": "" if self.verb == "create" else lease.name,
             }
 
-        return found
+        return fields
 
 
 def _verbs(verbs: str, api_group: str, resource: str) -> tuple[Permission, ...]:
@@ -296,13 +296,13 @@ async def _granted(
     client: RestClient,
     permission: Permission,
     turn: asyncio.Semaphore,
-    of: Lease | None = None,
+    lease: Lease | None = None,
 ) -> bool:
     """Whether we have a permission, in every namespace or on one Lease."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": permission.attributes(of)},
+        "spec": {"resourceAttributes": permission.attributes(lease)},
     }
     async with turn:
         answer = await client.request("POST", PATH, msgspec.json.encode(review))

@@ -129,8 +129,8 @@ def impersonation(user: Mapping[str, Any], whose: str) -> tuple[tuple[str, str],
     return given
 
 
-def _impersonating(found: Access, user: Mapping[str, Any]) -> Access:
-    return replace(found, impersonation=impersonation(user, found.name))
+def _impersonating(own: Access, user: Mapping[str, Any]) -> Access:
+    return replace(own, impersonation=impersonation(user, own.name))
 
 
 def _of_service_account() -> Access:
@@ -172,14 +172,14 @@ def _of_kubeconfig(paths: str, given: Path | None, overrides: Overrides) -> Acce
     server = _server(str(cluster["server"]))
 
     if "exec" in user or "auth-provider" in user:
-        found = _by_library(cluster, user)
+        own = _by_library(cluster, user)
     else:
         proxy = str(cluster.get("proxy-url") or "")
-        found = Access(server, "", "", _authorization(user), _tls(server, cluster, user), proxy)
+        own = Access(server, "", "", _authorization(user), _tls(server, cluster, user), proxy)
 
     name = _named(paths)
     namespace = str(context.get("namespace") or "default")
-    return _impersonating(replace(found, name=name, namespace=namespace), user)
+    return _impersonating(replace(own, name=name, namespace=namespace), user)
 
 
 def _context(merged: Mapping[str, Any], paths: str, overrides: Overrides) -> dict[str, Any]:
@@ -194,19 +194,23 @@ def _context(merged: Mapping[str, Any], paths: str, overrides: Overrides) -> dic
         raise Misconfigured(f"Kubeconfig {paths} {said_so}.")
 
     context = dict(merged["contexts"].get(name, {}))
-    for kind, of, given in (
+    for kind, section, given in (
         ("clusters", "cluster", overrides.cluster),
         ("users", "user", overrides.user),
     ):
         if given and given not in merged[kind]:
-            raise Misconfigured(f'Kubeconfig {paths} has no {of} "{given}".')
+            raise Misconfigured(f'Kubeconfig {paths} has no {section} "{given}".')
 
-        context[of] = given or context.get(of)
+        context[section] = given or context.get(section)
         # A context without a user is valid: the server may admit anonymous requests.
-        needed = not overrides.of_cluster.get("server") if of == "cluster" else bool(context[of])
-        if needed and context[of] not in merged[kind]:
+        needed = (
+            not overrides.of_cluster.get("server")
+            if section == "cluster"
+            else bool(context[section])
+        )
+        if needed and context[section] not in merged[kind]:
             raise Misconfigured(
-                f'Context "{name}" of kubeconfig {paths} names a {of} that is not there.'
+                f'Context "{name}" of kubeconfig {paths} names a {section} that is not there.'
             )
 
     return context
@@ -214,30 +218,30 @@ def _context(merged: Mapping[str, Any], paths: str, overrides: Overrides) -> dic
 
 def _overridden_cluster(cluster: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The cluster with the flags' fields, by client-go's rules."""
-    found = dict(cluster)
+    changed = dict(cluster)
     if given.get("server"):
         # The name was for the other server's certificate.
-        found.pop("tls-server-name", None)
+        changed.pop("tls-server-name", None)
 
     if any(given.get(key) for key in AUTHORITY):
         for key in AUTHORITY:
-            found.pop(key, None)
+            changed.pop(key, None)
 
-    return {**found, **{key: value for key, value in given.items() if value}}
+    return {**changed, **{key: value for key, value in given.items() if value}}
 
 
 def _overridden_user(user: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The user with the flags' fields, by client-go's rules."""
-    found = dict(user)
+    changed = dict(user)
     if any(given.get(key) for key in CREDENTIALS):
         for key in CREDENTIALS:
-            found.pop(key, None)
+            changed.pop(key, None)
 
     for key in ("client-certificate", "client-key"):
         if given.get(key):
-            found.pop(f"{key}-data", None)
+            changed.pop(f"{key}-data", None)
 
-    return {**found, **{key: value for key, value in given.items() if value}}
+    return {**changed, **{key: value for key, value in given.items() if value}}
 
 
 def _server(text: str) -> str:
@@ -267,9 +271,9 @@ def _merged(paths: list[str]) -> dict[str, Any]:
             merged["current-context"] or document.get("current-context") or ""
         )
 
-        for kind, of in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
+        for kind, singular in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
             for entry in document.get(kind) or ():
-                values = dict(entry.get(of) or {})
+                values = dict(entry.get(singular) or {})
                 command = (values.get("exec") or {}).get("command") or ""
                 if os.sep in command:
                     values["exec"] = {
@@ -347,10 +351,10 @@ def _by_library(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> Access:
     from gangsched.kube.http.credentials import Credentials
 
     # Its `as` is ours to send: the library knows none.
-    alone = {key: value for key, value in user.items() if not key.startswith("as")}
+    without_as = {key: value for key, value in user.items() if not key.startswith("as")}
     document = {
         "clusters": [{"name": "it", "cluster": dict(cluster)}],
-        "users": [{"name": "it", "user": alone}],
+        "users": [{"name": "it", "user": without_as}],
         "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
         "current-context": "it",
     }

@@ -36,17 +36,17 @@ def keep_alive(connection: socket.socket) -> None:
 def open_socket(address: tuple[Any, ...]) -> socket.socket:
     """A socket for an address as `getaddrinfo` gives it: aiohttp's `socket_factory`."""
     family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    keep_alive(made)
+    opened = socket.socket(family, kind, protocol)
+    keep_alive(opened)
 
-    return made
+    return opened
 
 
 def keep_transport_alive(transport: Any) -> None:
     """`keep_alive` for the connection under a transport, asyncio's or uvloop's."""
-    found = transport.get_extra_info("socket")
-    if found is not None:
+    opened = transport.get_extra_info("socket")
+    if opened is not None:
         # uvloop's socket takes no options; a duplicate of its descriptor does, and it is the same
         # connection.
-        with socket.socket(fileno=os.dup(found.fileno())) as twin:
+        with socket.socket(fileno=os.dup(opened.fileno())) as twin:
             keep_alive(twin)

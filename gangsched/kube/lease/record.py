@@ -43,8 +43,8 @@ class Record:
     @property
     def annotations(self) -> Mapping[str, Any]:
         """Annotations of the object."""
-        found = self.rest.get("metadata", {}).get("annotations")
-        return found if isinstance(found, dict) else {}
+        annotations = self.rest.get("metadata", {}).get("annotations")
+        return annotations if isinstance(annotations, dict) else {}
 
     @property
     def is_free(self) -> bool:
@@ -56,12 +56,12 @@ def decode(body: bytes, *, duration_s: float) -> Record:
     """Decode the record of an object; `duration_s` is used if the object has no duration. Raises
     Malformed if it is not an API object.
     """
-    found = decoded(ANY_JSON, body, "A Lease is not JSON")
-    metadata = found.get("metadata") if isinstance(found, dict) else None
+    parsed = decoded(ANY_JSON, body, "A Lease is not JSON")
+    metadata = parsed.get("metadata") if isinstance(parsed, dict) else None
     if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):
         raise Malformed("What was read in place of a Lease is no object of the API.")
 
-    spec = found.get("spec")
+    spec = parsed.get("spec")
     spec = spec if isinstance(spec, dict) else {}
     holder = spec.get("holderIdentity")
 
@@ -71,7 +71,7 @@ def decode(body: bytes, *, duration_s: float) -> Record:
         acquired=str(spec.get("acquireTime", "")),
         renewed=str(spec.get("renewTime", "")),
         transitions=_transitions(spec.get("leaseTransitions")),
-        rest=found,
+        rest=parsed,
     )
 
 
@@ -128,8 +128,8 @@ def with_suspects(record: Record, text: str) -> Record:
 
 def _annotations(record: Record) -> Mapping[str, Any]:
     metadata = record.rest.get("metadata")
-    found = metadata.get("annotations") if isinstance(metadata, dict) else None
-    return found if isinstance(found, dict) else {}
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return annotations if isinstance(annotations, dict) else {}
 
 
 def _duration_s(value: object, default_s: float) -> float:

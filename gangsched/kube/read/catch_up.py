@@ -50,8 +50,8 @@ async def catch_up(
     """
     for name in names:
         page = await _waiting(client, name)
-        found = page.items or ()
-        listed = {identified.metadata.uid for identified in found}
+        items = page.items or ()
+        listed = {identified.metadata.uid for identified in items}
         unseen = [
             uid
             for uid, pod in pods.items()
@@ -60,7 +60,7 @@ async def catch_up(
 
         # Nominations are updates of pods that are still unbound, so the listed pods show them.
         newest = max(
-            (revision(identified.metadata.resource_version) for identified in found), default=-1
+            (revision(identified.metadata.resource_version) for identified in items), default=-1
         )
         as_of = revision(page.metadata.resource_version)
 

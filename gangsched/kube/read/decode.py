@@ -360,14 +360,16 @@ def node_decoder(warn: Callable[[str], None]) -> Callable[[WireNode], Node]:
 
 def _uses(wire: WirePod) -> tuple[ClaimUse, ...]:
     """The pod's claims, and the one that a scheduler has created for its extended resources."""
-    made = wire.status.extended_resource_claim_status
-    if not (wire.spec.volumes or wire.spec.resource_claims or made):
+    claim_status = wire.status.extended_resource_claim_status
+    if not (wire.spec.volumes or wire.spec.resource_claims or claim_status):
         return ()
 
     extended = (
         ()
-        if made is None
-        else (ClaimUse(made.resource_claim_name, ephemeral=True, device=True, extended=True),)
+        if claim_status is None
+        else (
+            ClaimUse(claim_status.resource_claim_name, ephemeral=True, device=True, extended=True),
+        )
     )
     uses = (*_claims(wire), *_devices(wire), *extended)
     at_most(len(uses), MANY, "spec.volumes and spec.resourceClaims")
@@ -392,9 +394,9 @@ def _devices(wire: WirePod) -> tuple[ClaimUse, ...]:
     """The pod's ResourceClaims; one from a template is named in the pod's status, null if none is
     needed.
     """
-    made = {}
+    claim_names = {}
     for device_source in wire.status.resource_claim_statuses or ():
-        made[device_source.name] = device_source
+        claim_names[device_source.name] = device_source
 
     has_group = wire.spec.scheduling_group is not None and bool(
         wire.spec.scheduling_group.pod_group_name
@@ -409,7 +411,9 @@ def _devices(wire: WirePod) -> tuple[ClaimUse, ...]:
         if direct is not None:
             uses.append(ClaimUse(direct, device=True, entry=entry))
         elif template is not None:
-            name = made[source.name].resource_claim_name if source.name in made else ""
+            name = (
+                claim_names[source.name].resource_claim_name if source.name in claim_names else ""
+            )
             if name is not None:
                 uses.append(ClaimUse(name, ephemeral=True, device=True, entry=entry))
 

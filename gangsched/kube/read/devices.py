@@ -93,12 +93,14 @@ def has_more(spec: Wired) -> bool:
     decoded.
     """
     devices = spec.get("devices") or {}
-    asked = [each.get("exactly") or {} for each in devices.get("requests") or ()]
+    asked = [request.get("exactly") or {} for request in devices.get("requests") or ()]
     asked += [
-        sub for each in devices.get("requests") or () for sub in each.get("firstAvailable") or ()
+        sub
+        for request in devices.get("requests") or ()
+        for sub in request.get("firstAvailable") or ()
     ]
 
-    return bool(devices.get("config")) or any(each.get("tolerations") for each in asked)
+    return bool(devices.get("config")) or any(request.get("tolerations") for request in asked)
 
 
 def _decoded(noun: str, wire: Wired, decode: Callable[[str, Wired], T]) -> T:
@@ -142,7 +144,8 @@ def _slice(name: str, wire: Wired) -> ResourceSlice:
     pool = wire["spec"]["pool"]
     unknown = _unknown(spec, *_SLICE)
     sets = tuple(
-        (each["name"], _amounts(each.get("counters"))) for each in spec.get("sharedCounters") or ()
+        (counter_set["name"], _amounts(counter_set.get("counters")))
+        for counter_set in spec.get("sharedCounters") or ()
     )
     devices = spec.get("devices") or ()
 
@@ -171,7 +174,7 @@ def _scope(wire: Wired) -> NodeScope:
 
 
 def _amounts(wire: Mapping[str, Wired] | None) -> tuple[tuple[str, int], ...]:
-    return tuple((name, parse_nanos(each["value"])) for name, each in (wire or {}).items())
+    return tuple((name, parse_nanos(amount["value"])) for name, amount in (wire or {}).items())
 
 
 def _device(wire: Wired, unknown: str) -> Device:
@@ -185,7 +188,7 @@ def _device(wire: Wired, unknown: str) -> Device:
 
     attributes: dict[str, Attribute] = {}
     for name, value in (wire.get("attributes") or {}).items():
-        kinds = [kind for kind, each in value.items() if each is not None]
+        kinds = [kind for kind, content in value.items() if content is not None]
         if len(kinds) == 1 and kinds[0] in _KINDS:
             attributes[name] = (kinds[0], value[kinds[0]])
         else:
@@ -218,8 +221,8 @@ def _device(wire: Wired, unknown: str) -> Device:
 def _policy(wire: Wired) -> RequestPolicy:
     bounds = wire.get("validRange") or {}
     default, least, most, step = (
-        None if each is None else parse_nanos(each)
-        for each in (wire.get("default"), bounds.get("min"), bounds.get("max"), bounds.get("step"))
+        None if bound is None else parse_nanos(bound)
+        for bound in (wire.get("default"), bounds.get("min"), bounds.get("max"), bounds.get("step"))
     )
     return RequestPolicy(
         default,
@@ -248,7 +251,7 @@ def _rule(name: str, wire: Wired) -> DeviceTaintRule:
     if chosen is None:
         return DeviceTaintRule(name, _taint(spec["taint"]), driver="", unknown=unknown)
 
-    driver, pool, device = (chosen.get(each) for each in ("driver", "pool", "device"))
+    driver, pool, device = (chosen.get(field) for field in ("driver", "pool", "device"))
     return DeviceTaintRule(name, _taint(spec["taint"]), driver, pool, device, unknown)
 
 
@@ -258,7 +261,7 @@ def _class(name: str, wire: Wired) -> DeviceClass:
     unknown = unknown or _unknown(spec, "selectors", "config", "extendedResourceName")
 
     # As text: opaque parameters are passed on unchanged, and the class stays hashable.
-    configs = tuple(msgspec.json.encode(each).decode() for each in spec.get("config") or ())
+    configs = tuple(msgspec.json.encode(config).decode() for config in spec.get("config") or ())
     creation_s = seconds((wire.get("metadata") or {}).get("creationTimestamp") or "")
     return DeviceClass(
         name,
@@ -271,17 +274,17 @@ def _class(name: str, wire: Wired) -> DeviceClass:
 
 
 def _selectors(wire: Wired) -> tuple[tuple[str, ...], str]:
-    found = []
+    expressions = []
     unknown = ""
 
-    for number, each in enumerate(wire.get("selectors") or ()):
-        other = _unknown(each, "cel") or _unknown(each.get("cel") or {}, "expression")
-        if other or not each.get("cel"):
+    for number, selector in enumerate(wire.get("selectors") or ()):
+        other = _unknown(selector, "cel") or _unknown(selector.get("cel") or {}, "expression")
+        if other or not selector.get("cel"):
             unknown = unknown or f"selector #{number} of kind {other or 'none'}"
         else:
-            found.append(each["cel"]["expression"])
+            expressions.append(selector["cel"]["expression"])
 
-    return tuple(found), unknown
+    return tuple(expressions), unknown
 
 
 def _claim(name: str, wire: Wired) -> DeviceClaim:
@@ -295,25 +298,25 @@ def _claim(name: str, wire: Wired) -> DeviceClaim:
     )
     requests = []
 
-    for each in devices.get("requests") or ():
-        unknown = unknown or _unknown(each, "name", "exactly", "firstAvailable")
-        if each.get("firstAvailable"):
+    for part in devices.get("requests") or ():
+        unknown = unknown or _unknown(part, "name", "exactly", "firstAvailable")
+        if part.get("firstAvailable"):
             requests.append(
-                tuple(_request(sub, sub, each["name"]) for sub in each["firstAvailable"])
+                tuple(_request(sub, sub, part["name"]) for sub in part["firstAvailable"])
             )
         else:
-            requests.append((_request(each, each["exactly"], ""),))
+            requests.append((_request(part, part["exactly"], ""),))
 
     constraints = []
-    for number, each in enumerate(devices.get("constraints") or ()):
-        attribute = each.get("matchAttribute") or each.get("distinctAttribute")
-        other = _unknown(each, "requests", "matchAttribute", "distinctAttribute")
+    for number, part in enumerate(devices.get("constraints") or ()):
+        attribute = part.get("matchAttribute") or part.get("distinctAttribute")
+        other = _unknown(part, "requests", "matchAttribute", "distinctAttribute")
         if other or not attribute:
             unknown = unknown or f"constraint #{number} of kind {other or 'none'}"
         else:
-            distinct = not each.get("matchAttribute")
+            distinct = not part.get("matchAttribute")
             constraints.append(
-                DeviceConstraint(attribute, distinct, tuple(each.get("requests") or ()))
+                DeviceConstraint(attribute, distinct, tuple(part.get("requests") or ()))
             )
 
     return DeviceClaim(

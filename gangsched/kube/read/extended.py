@@ -25,12 +25,12 @@ def extended_names(spec: PodSpec) -> tuple[str, ...]:
     different shapes.
     """
     containers = [*(spec.init_containers or ()), *(spec.containers or ())]
-    for each in containers:
+    for container_spec in containers:
         # Joined, since this is asked of every pod: a loop over the names took twice as long.
         if (
-            each.resources is not None
-            and each.resources.requests
-            and "/" in "".join(each.resources.requests)
+            container_spec.resources is not None
+            and container_spec.resources.requests
+            and "/" in "".join(container_spec.resources.requests)
         ):
             return tuple(container.name for container in containers)
 
@@ -44,9 +44,9 @@ def extended_resources(spec: PodSpec) -> tuple[ExtendedResource, ...]:
     containers = [*(spec.init_containers or ()), *(spec.containers or ())]
     asks = _asks_by_name(containers)
     inits = len(spec.init_containers or ())
-    found = (_resource(name, asks[name], inits) for name in sorted(asks))
+    resources = (_resource(name, asks[name], inits) for name in sorted(asks))
 
-    return tuple(extended_resource for extended_resource in found if extended_resource.requests)
+    return tuple(extended_resource for extended_resource in resources if extended_resource.requests)
 
 
 class _ContainerRequest(NamedTuple):
@@ -63,7 +63,7 @@ def _asks_by_name(containers: Sequence[Container]) -> dict[str, list[_ContainerR
     """The requests of each extended resource, in the order of the containers."""
     # One pass over all containers: a pass for each resource made a pod of 3,000 containers take 13
     # seconds.
-    found: dict[str, list[_ContainerRequest]] = {}
+    asks: dict[str, list[_ContainerRequest]] = {}
     for number, container in enumerate(containers):
         amounts = _requests(container)
 
@@ -71,11 +71,11 @@ def _asks_by_name(containers: Sequence[Container]) -> dict[str, list[_ContainerR
             if _is_extended(name):
                 devices = max(0, parse_quantity(amounts[name]))
                 request = f"container-{number}-request-{place}"
-                found.setdefault(name, []).append(
+                asks.setdefault(name, []).append(
                     _ContainerRequest(number, container, request, devices)
                 )
 
-    return found
+    return asks
 
 
 def _is_extended(name: str) -> bool:
@@ -132,8 +132,8 @@ def _resource(name: str, asks: Sequence[_ContainerRequest], inits: int) -> Exten
     users += [(container, request or shared) for container, request in later]
     requests = []
 
-    for each in (*lasting, *([largest] if largest is not None else ())):
-        requests.append((each.request, each.devices))
+    for container_ask in (*lasting, *([largest] if largest is not None else ())):
+        requests.append((container_ask.request, container_ask.devices))
 
     return ExtendedResource(name, tuple(sorted(requests)), tuple(users))
 

@@ -150,9 +150,9 @@ class Informers:
         self._later = {resource.name for resource in later}
         synced = {}
 
-        for name, each in self.reflectors.items():
+        for name, reflector in self.reflectors.items():
             if name not in self._later:
-                synced[name] = each.synced
+                synced[name] = reflector.synced
 
         self._synced = synced | {"podgroups": self.pod_groups.synced}
 
@@ -161,20 +161,20 @@ class Informers:
         replaces another first receives all known objects.
         """
         if self._is_early:
-            told = self._early
+            messages = self._early
             self._early = []
             self._is_early = False
         else:
-            told = self.known()
+            messages = self.known()
 
         self._sink = sink
-        for message in told:
+        for message in messages:
             sink(message)
 
     def known(self) -> list[Message]:
         """Messages that tell a new receiver everything that is known."""
-        told = [message for store in self.stores.values() for message in store.known()]
-        return [*told, *self.pod_groups.known()]
+        messages = [message for store in self.stores.values() for message in store.known()]
+        return [*messages, *self.pod_groups.known()]
 
     def waiting_for(self) -> list[str]:
         """Resources that have not been read yet."""

@@ -40,8 +40,8 @@ class PodGroupStore:
         if self._served is None:
             return []
 
-        told = Replaced(PodGroup, tuple(self._known.values()), self.api_group)
-        last = told if self._served else Unread(PodGroup, self.api_group, self._forbidden)
+        replaced = Replaced(PodGroup, tuple(self._known.values()), self.api_group)
+        last = replaced if self._served else Unread(PodGroup, self.api_group, self._forbidden)
 
         if not self.live:
             return [last, Followed(self.api_group, live=False)]

@@ -80,12 +80,12 @@ class StampGuard:
 
         Raises Fault if that cannot be determined now.
         """
-        found = [await self._get(path) for path in PATHS]
-        policy, binding = found
+        answers = [await self._get(path) for path in PATHS]
+        policy, binding = answers
         if (
             policy is None
             or binding is None
-            or any(each.metadata.deletion_timestamp for each in (policy, binding))
+            or any(guard.metadata.deletion_timestamp for guard in (policy, binding))
         ):
             return None
 
@@ -95,7 +95,7 @@ class StampGuard:
             return None
 
         # The later of both: only since then has any write been checked.
-        return max(seconds(each.metadata.creation_timestamp) for each in (policy, binding))
+        return max(seconds(guard.metadata.creation_timestamp) for guard in (policy, binding))
 
     async def _get(self, path: str) -> _Object | None:
         try:

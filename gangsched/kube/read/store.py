@@ -114,18 +114,18 @@ class Store(Generic[W, T]):
         if self._unread is not None:
             return [self._unread]
 
-        found: list[Message] = []
+        messages: list[Message] = []
         # One Replaced of 100,000 pods would block the loop.
         if len(self._items) > TOLD_AT_ONCE:
-            found += [Applied(item) for item in self._items.values()]
+            messages += [Applied(item) for item in self._items.values()]
             # no object of these kinds is used before the list is complete
             if self.resource.kind not in ALLOCATING:
-                return found
+                return messages
 
         if self.resource_version:
-            found.append(Replaced(self.resource.kind, tuple(self._items.values())))
+            messages.append(Replaced(self.resource.kind, tuple(self._items.values())))
 
-        return found
+        return messages
 
     def refused(self, *, forbidden: bool = False) -> None:
         """Record that the resource cannot be read: it is not served, or `forbidden`."""
@@ -304,25 +304,27 @@ class Store(Generic[W, T]):
         """Warn of an object with wrong types, or above a bound; returns its identity as far as that
         can be read, and what counts instead of it.
         """
-        found = Identified()
+        identity = Identified()
         instead = None
         why = _shown(error)
 
         with suppress(*UNDECODABLE):
-            found = _identity.decode(raw)
+            identity = _identity.decode(raw)
             outline = self.resource.outline.decode(raw)
             instead = self.resource.instead(
                 outline,
-                self._items.get(self.resource.key(found.metadata)),
+                self._items.get(self.resource.key(identity.metadata)),
                 why,
             )
 
-        who = f"{found.metadata.namespace}/{found.metadata.name}".strip("/") or "without a name"
+        who = (
+            f"{identity.metadata.namespace}/{identity.metadata.name}".strip("/") or "without a name"
+        )
         self._complain(
-            self.resource.key(found.metadata),
+            self.resource.key(identity.metadata),
             f"One of the {self.resource.name}, {who}, cannot be understood: {why}.",
         )
-        return found.metadata, instead
+        return identity.metadata, instead
 
     def _complain(self, key: str, sentence: str) -> None:
         self.counts.bad_objects += 1

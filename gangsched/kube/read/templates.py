@@ -79,7 +79,7 @@ def pod_body(
         if not isinstance(kept.get(field) or [], list):
             raise TemplateError(f"spec.{field}: Expected an array")
 
-        kept[field] = [_with_requests(each) for each in kept.get(field) or ()]
+        kept[field] = [_with_requests(container) for container in kept.get(field) or ()]
 
     if not kept["containers"]:
         raise TemplateError("spec.containers: Required value")

@@ -198,17 +198,17 @@ class Binder:
         """Read the pods of another binder's undecided binds until each result is certain, without
         sending a bind again.
         """
-        for each in undecided:
+        for undecided_bind in undecided:
             # Any fault of this kind makes the attempt start with a read; sends_left=0 keeps it from
             # binding again.
             fault = Unreachable("the Lease was lost before the bind was answered")
             self._enter(
                 _Attempt(
-                    each.bind,
+                    undecided_bind.bind,
                     self._runtime.now(),
                     fault,
                     unread=True,
-                    certain_s=each.certain_s,
+                    certain_s=undecided_bind.certain_s,
                     sends_left=0,
                 )
             )

@@ -207,12 +207,12 @@ class DeviceClaimWriter:
         }
         own = []
 
-        for each in devices.get("config") or ():
-            if not each.get("requests") or had & {*each["requests"]}:
-                own.append(each)
+        for config_body in devices.get("config") or ():
+            if not config_body.get("requests") or had & {*config_body["requests"]}:
+                own.append(config_body)
 
         configs += [{"source": "FromClaim", **config} for config in own]
-        made: dict[str, Any] = {
+        allocation: dict[str, Any] = {
             "devices": {
                 "results": [_result(result, tolerations) for result in chosen.results],
                 "config": configs,
@@ -221,9 +221,9 @@ class DeviceClaimWriter:
         }
 
         if required is not None:
-            made["nodeSelector"] = {"nodeSelectorTerms": list(map(_term, required))}
+            allocation["nodeSelector"] = {"nodeSelectorTerms": list(map(_term, required))}
 
-        return made
+        return allocation
 
     async def read(
         self,
@@ -343,21 +343,21 @@ def next_version(version: str) -> str:
 
 def _tolerations(devices: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The tolerations of requests and alternatives by full name, as stated."""
-    found = {}
-    for each in devices.get("requests") or ():
-        found[each["name"]] = (each.get("exactly") or {}).get("tolerations") or []
-        for sub in each.get("firstAvailable") or ():
-            found[f"{each['name']}/{sub['name']}"] = sub.get("tolerations") or []
+    by_request = {}
+    for request in devices.get("requests") or ():
+        by_request[request["name"]] = (request.get("exactly") or {}).get("tolerations") or []
+        for sub in request.get("firstAvailable") or ():
+            by_request[f"{request['name']}/{sub['name']}"] = sub.get("tolerations") or []
 
-    return found
+    return by_request
 
 
 def _term(term: NodeSelectorTerm) -> dict[str, Any]:
     """A node selector term as the API has it."""
-    made = {}
+    body = {}
     for name, requirements in (("matchExpressions", term.labels), ("matchFields", term.fields)):
         if requirements:
-            made[name] = [
+            body[name] = [
                 {
                     "key": requirement.key,
                     "operator": requirement.operator,
@@ -366,12 +366,12 @@ def _term(term: NodeSelectorTerm) -> dict[str, Any]:
                 for requirement in requirements
             ]
 
-    return made
+    return body
 
 
 def _result(result: DeviceResult, tolerations: Mapping[str, list[Any]]) -> dict[str, Any]:
     driver, pool, device = result.id
-    made: dict[str, Any] = {
+    body: dict[str, Any] = {
         "request": result.request,
         "driver": driver,
         "pool": pool,
@@ -379,13 +379,13 @@ def _result(result: DeviceResult, tolerations: Mapping[str, list[Any]]) -> dict[
     }
 
     if result.admin:
-        made["adminAccess"] = True
+        body["adminAccess"] = True
 
     if result.share:
-        made["shareID"] = result.share
-        made["consumedCapacity"] = {name: format_nanos(amount) for name, amount in result.amounts}
+        body["shareID"] = result.share
+        body["consumedCapacity"] = {name: format_nanos(amount) for name, amount in result.amounts}
 
     if stated := tolerations.get(result.request):
-        made["tolerations"] = stated
+        body["tolerations"] = stated
 
-    return made
+    return body

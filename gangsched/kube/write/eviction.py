@@ -93,9 +93,9 @@ def after(fault: Fault) -> Said:
 
     if fault.status == TOO_MANY_REQUESTS:
         # 429 of an overloaded server has no such cause, and is no refusal.
-        told = [cause.message for cause in fault.causes if cause.reason == DISRUPTION_BUDGET]
-        if told:
-            return Said(told[0] or text, is_refused=True)
+        messages = [cause.message for cause in fault.causes if cause.reason == DISRUPTION_BUDGET]
+        if messages:
+            return Said(messages[0] or text, is_refused=True)
 
         return Said(text)
 
@@ -105,7 +105,7 @@ def after(fault: Fault) -> Said:
     return Said(text, is_refused=True, is_open=True)
 
 
-def read_back(order: Evict, answer: bytes, said: Said) -> Said:
+def read_back(order: Evict, answer: bytes, verdict: Said) -> Said:
     """Result according to the pod that was read; `said` if the pod does not change it. Raises
     msgspec.DecodeError.
     """
@@ -115,4 +115,4 @@ def read_back(order: Evict, answer: bytes, said: Said) -> Said:
     if meta.deletion_timestamp is not None:
         return Said("", EvictionResult.DONE)
 
-    return said
+    return verdict

@@ -162,12 +162,12 @@ class ExtendedClaimWriter:
         """Take the devices from the claim, then the finalizer, then delete it; each only as it was
         read.
         """
-        seen = {"uid": claim.uid, "resourceVersion": claim.resource_version}
+        precondition = {"uid": claim.uid, "resourceVersion": claim.resource_version}
         if claim.allocated or claim.reserved:
             await self._claims.request(
                 selection,
                 "PATCH",
-                {"metadata": seen, "status": FREED},
+                {"metadata": precondition, "status": FREED},
                 MERGE_PATCH,
                 "status",
             )
@@ -184,7 +184,7 @@ class ExtendedClaimWriter:
             ]
             await self._claims.request(selection, "PATCH", body, JSON_PATCH)
         else:
-            options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": seen}
+            options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": precondition}
             await self._claims.request(selection, "DELETE", options)
 
 

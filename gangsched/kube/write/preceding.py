@@ -70,10 +70,10 @@ class Preceding:
 
         return None
 
-    def nominated(self, told: SetPodCondition | None, *, is_written: bool) -> None:
+    def nominated(self, condition: SetPodCondition | None, *, is_written: bool) -> None:
         """Record whether the write of a nomination and of this condition succeeded."""
-        if told is not None and self.conditions is not None:
-            self.conditions.carried(told, is_written=is_written)
+        if condition is not None and self.conditions is not None:
+            self.conditions.carried(condition, is_written=is_written)
 
     def cleared(self, uid: str) -> None:
         """Record that one order to clear the nomination of a pod was carried out."""

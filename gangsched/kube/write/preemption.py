@@ -344,17 +344,17 @@ class PreemptionWriter:
         is_told = is_refused = False
 
         while not over.is_set():
-            said, fault = await self._try(order)
-            if said.result is not None:
-                await self._end(order, said.result, said.message, over)
+            verdict, fault = await self._try(order)
+            if verdict.result is not None:
+                await self._end(order, verdict.result, verdict.message, over)
                 return
 
-            if said.is_refused and not is_told:
+            if verdict.is_refused and not is_told:
                 is_told = True
                 self.counts.delayed += 1
-                self._sink(EvictionDelayed(order.id, order.uid, said.message))
+                self._sink(EvictionDelayed(order.id, order.uid, verdict.message))
 
-            is_refused = said.is_refused
+            is_refused = verdict.is_refused
             delay_s = backoff.next_s(fault)
 
             left_s = order.deadline_s - self._runtime.now()
@@ -363,7 +363,7 @@ class PreemptionWriter:
 
             if delay_s >= left_s:
                 result = EvictionResult.BLOCKED if is_refused else EvictionResult.FAILED
-                await self._end(order, result, said.message, over)
+                await self._end(order, result, verdict.message, over)
                 return
 
             self.counts.sent_again += 1
@@ -409,31 +409,31 @@ class PreemptionWriter:
         try:
             await self._request(method, path, lambda: body)
         except Fault as fault:
-            said = after(fault)
-            if said.may_lack_right and not await self._may_evict(order):
+            verdict = after(fault)
+            if verdict.may_lack_right and not await self._may_evict(order):
                 self._lacks_right = NO_DELETIONS if order.delete else NO_EVICTIONS
                 self._runtime.warn(
-                    f"Preemption is off until a restart: {said.message}. Apply"
+                    f"Preemption is off until a restart: {verdict.message}. Apply"
                     " manifests/rbac-preemption.yaml."
                 )
                 return Said(self._lacks_right, EvictionResult.FORBIDDEN), fault
 
-            return (await self._ask(order, said) if said.is_open else said), fault
+            return (await self._ask(order, verdict) if verdict.is_open else verdict), fault
 
         return Said("", EvictionResult.DONE), None
 
-    async def _ask(self, order: Evict, said: Said) -> Said:
+    async def _ask(self, order: Evict, verdict: Said) -> Said:
         """Read the pod after an answer that leaves the result open; nothing new if it cannot be
         read.
         """
         try:
             answer = await self._request("GET", pod_path(order))
-            return read_back(order, answer, said)
+            return read_back(order, answer, verdict)
         except (Fault, msgspec.DecodeError) as caught:
             if isinstance(caught, ApiFault) and caught.is_status and caught.status == NOT_FOUND:
                 return Said(str(caught), EvictionResult.GONE)
 
-            return said
+            return verdict
 
     async def _may_evict(self, order: Evict) -> bool:
         """Whether we have the right: an admission webhook says 403 as well, of one pod only."""

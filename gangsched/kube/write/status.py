@@ -123,12 +123,12 @@ class StatusWriter:
         """Take the waiting condition of a pod (None without one) to include it in the write of its
         nomination; the caller reports the result with `carried`.
         """
-        found = self.conditions.carry(uid)
+        carried = self.conditions.carry(uid)
         # Nothing waits, or it was just sent: whatever waited for the nomination may go by itself.
-        if found is None:
+        if carried is None:
             self.conditions.answered(uid)
 
-        return found
+        return carried
 
     def carried(self, order: SetPodCondition, *, is_written: bool) -> None:
         """Record whether the write of the nomination and of the condition succeeded."""
@@ -278,8 +278,8 @@ class PodGroupStatuses:
 
     async def write(self, order: SetPodGroupStatus) -> None:
         """Merge the status into the object."""
-        of = f"namespaces/{order.namespace}/{DIALECTS[order.api_group].plural}/{order.name}"
-        path = f"/apis/{api_version(order.api_group, order.version)}/{of}"
+        place = f"namespaces/{order.namespace}/{DIALECTS[order.api_group].plural}/{order.name}"
+        path = f"/apis/{api_version(order.api_group, order.version)}/{place}"
         await self._patch(order, path)
 
         # Merged, since the API server merges as well: fields that this write leaves out are still
@@ -385,8 +385,8 @@ def merge_conditions(
 
 
 def _conditions(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    found = status.get("conditions")
-    if isinstance(found, Sequence):
-        return [c for c in found if isinstance(c, Mapping)]
+    stored = status.get("conditions")
+    if isinstance(stored, Sequence):
+        return [c for c in stored if isinstance(c, Mapping)]
 
     return []

@@ -127,15 +127,15 @@ class VolumeBinder:
 
         versions: dict[str, str] = {}
         try:
-            for each in order.claims:
+            for claim in order.claims:
                 if isinstance(order, BindClaims):
                     # One after the other: the first refusal must leave the fewest objects to be
                     # undone.
-                    versions[each.volume or each.key] = await self._write(each, order)
+                    versions[claim.volume or claim.key] = await self._write(claim, order)
                 else:
-                    await self._devices.reserve(each, uid=order.uid, name=order.name)
-                    if each.makes is not None:
-                        await self._extended.tell(each, uid=order.uid, name=order.name)
+                    await self._devices.reserve(claim, uid=order.uid, name=order.name)
+                    if claim.makes is not None:
+                        await self._extended.tell(claim, uid=order.uid, name=order.name)
         except (ClaimWriteRefused, Fault, msgspec.DecodeError) as refusal:
             # Devices that were written for this pod are freed at once; nobody else may use them
             # until then.

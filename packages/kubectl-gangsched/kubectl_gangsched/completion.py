@@ -30,18 +30,18 @@ def candidates(words: list[str]) -> list[str]:
         "COMP_CWORD": str(max(1, len(words))),
     }
     # typer reads the words from the environment, as bash's completion sets it.
-    found = io.StringIO()
+    printed = io.StringIO()
     before = {name: os.environ.get(name) for name in asked}
     os.environ.update(asked)
 
     try:
-        with redirect_stdout(found), suppress(SystemExit, ValueError):
+        with redirect_stdout(printed), suppress(SystemExit, ValueError):
             cli(prog_name=PROGRAM)
     finally:
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
-    lines = [line for line in found.getvalue().splitlines() if line]
+    lines = [line for line in printed.getvalue().splitlines() if line]
     return [*lines, NO_FILES if lines else FILES]
 
 

@@ -157,14 +157,14 @@ def with_flags(command: Callable[..., int], *, takes_namespace: bool) -> Callabl
 
 def merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """The flags of both places: the last one counts, and lists add up."""
-    found = {name: value for name, value in before.items() if value is not None}
+    flags = {name: value for name, value in before.items() if value is not None}
     for name, value in after.items():
         if isinstance(value, list):
-            found[name] = [*found.get(name, ()), *value]
+            flags[name] = [*flags.get(name, ()), *value]
         elif value is not None:
-            found[name] = value
+            flags[name] = value
 
-    return found
+    return flags
 
 
 def session(given: Mapping[str, Any]) -> Session:
@@ -202,20 +202,22 @@ def session(given: Mapping[str, Any]) -> Session:
 
 def _fields(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Values of flags by the names that a kubeconfig has for them."""
-    found = {name.replace("_", "-"): given.get(name) for name in names}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in found.items()}
+    fields = {name.replace("_", "-"): given.get(name) for name in names}
+    return {
+        name: str(value) if isinstance(value, Path) else value for name, value in fields.items()
+    }
 
 
 def _extra(given: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for each in given:
-        key, equals, value = each.partition("=")
+    groups: dict[str, list[str]] = {}
+    for pair in given:
+        key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise CannotAnswer(f'--as-user-extra "{each}" is not KEY=VALUE.')
+            raise CannotAnswer(f'--as-user-extra "{pair}" is not KEY=VALUE.')
 
-        found.setdefault(key, []).append(value)
+        groups.setdefault(key, []).append(value)
 
-    return found
+    return groups
 
 
 def _timeout(given: Mapping[str, Any]) -> float | None:

@@ -66,13 +66,13 @@ def domains(status: Mapping[str, Any]) -> list[DomainStory]:
     a PlacementReview.
     """
     result: list[DomainStory] = []
-    for each in status.get("domains") or ():
+    for domain in status.get("domains") or ():
         result.append(
             DomainStory(
-                str(each.get("domain")),
-                int(each.get("holds") or 0),
-                int(each.get("lacks") or 0),
-                str(each.get("refutedBy") or "-"),
+                str(domain.get("domain")),
+                int(domain.get("holds") or 0),
+                int(domain.get("lacks") or 0),
+                str(domain.get("refutedBy") or "-"),
             )
         )
 

@@ -77,8 +77,10 @@ def pod_named(client: BlockingClient, namespace: str, name: str) -> PodStory | N
 
     ref = gang_id(pod)
     if ref is not None and keys.VOLCANO in ref.api_groups:
-        found = _pod_group(client, namespace, ref.id.partition("/")[2], ref.api_groups)
-        story.gang = _sub_group(pod, _understood(found)).id if found is not None else story.gang
+        pod_group = _pod_group(client, namespace, ref.id.partition("/")[2], ref.api_groups)
+        story.gang = (
+            _sub_group(pod, _understood(pod_group)).id if pod_group is not None else story.gang
+        )
 
     return story
 
@@ -87,8 +89,8 @@ def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory |
     """The gang with all its members, or None if nothing declares it. Raises Fault if pods may not
     be listed.
     """
-    whole = name.partition(SEPARATOR)[0]  # of a sub group, the PodGroup that declares it
-    pods = _members(client, namespace, whole)
+    declaring = name.partition(SEPARATOR)[0]  # of a sub group, the PodGroup that declares it
+    pods = _members(client, namespace, declaring)
     groups = [
         group for pod in pods if (ref := gang_id(pod)) is not None for group in ref.api_groups
     ]
@@ -96,16 +98,16 @@ def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory |
     pod_group = _pod_group(
         client,
         namespace,
-        whole,
+        declaring,
         dict.fromkeys(groups or (keys.X_K8S, keys.SIGS)),
     )
 
-    if whole != name:
+    if declaring != name:
         root = _understood(pod_group) if pod_group is not None else None
         wanted = f"{namespace}/{name}"
         pods = [pod for pod in pods if root is not None and _sub_group(pod, root).id == wanted]
 
-    if not pods and (pod_group is None or whole != name):
+    if not pods and (pod_group is None or declaring != name):
         return None
 
     return _gang(client, namespace, name, pods, pod_group)
@@ -126,10 +128,10 @@ def waiting(client: BlockingClient, namespace: str | None) -> list[PrintedWait]:
             members[ref.id].append(pod)
 
     groups = _declared(client, scope)
-    found = [_wait(gang, pods, groups.get(gang, {})) for gang, pods in members.items()]
+    waits = [_wait(gang, pods, groups.get(gang, {})) for gang, pods in members.items()]
     return sorted(
-        (each for each in found if each is not None),
-        key=lambda each: (each.waiting_since, each.namespace, each.name),
+        (wait for wait in waits if wait is not None),
+        key=lambda wait: (wait.waiting_since, wait.namespace, wait.name),
     )
 
 
@@ -177,7 +179,7 @@ def _wait(gang: str, pods: Sequence[Pod], body: Mapping[str, Any]) -> PrintedWai
 
 def _declared(client: BlockingClient, scope: str) -> dict[str, Mapping[str, Any]]:
     """PodGroups by gang id; without those that may not be read."""
-    found: dict[str, Mapping[str, Any]] = {}
+    by_gang: dict[str, Mapping[str, Any]] = {}
     for api_group in (keys.X_K8S, keys.SIGS):
         version = f"{api_group}/v1alpha1"
         try:
@@ -188,12 +190,12 @@ def _declared(client: BlockingClient, scope: str) -> dict[str, Mapping[str, Any]
         for item in items:
             metadata = item["metadata"]
             # Items of a list do not say what they are.
-            found.setdefault(
+            by_gang.setdefault(
                 f"{metadata.get('namespace')}/{metadata['name']}",
                 {**item, "apiVersion": version},
             )
 
-    return found
+    return by_gang
 
 
 def similar(client: BlockingClient, namespace: str, name: str) -> list[str]:
@@ -220,11 +222,9 @@ def _members(client: BlockingClient, namespace: str, name: str) -> list[Pod]:
             labels.append(identity.key)
 
     with ThreadPoolExecutor(len(labels)) as pool:
-        found = list(
-            pool.map(lambda key: list(_listed(client, namespace, f"{key}={name}")), labels)
-        )
+        own = list(pool.map(lambda key: list(_listed(client, namespace, f"{key}={name}")), labels))
 
-    pods = {pod.uid: pod for some in found for pod in some} or {
+    pods = {pod.uid: pod for some in own for pod in some} or {
         pod.uid: pod for pod in _listed(client, namespace)
     }
     return [pod for pod in pods.values() if (ref := gang_id(pod)) is not None and ref.id == wanted]
@@ -431,9 +431,9 @@ def _conditions(status: Mapping[str, Any]) -> list[StoryLine]:
     nothing of the pods.
     """
     conditions: list[StoryLine] = []
-    for each in status.get("conditions") or ():
-        if each.get("reason") != NO_PODS:
-            conditions.append(_condition(each))
+    for condition in status.get("conditions") or ():
+        if condition.get("reason") != NO_PODS:
+            conditions.append(_condition(condition))
 
     return conditions
 
@@ -454,11 +454,11 @@ def _uid_of_events(body: Mapping[str, Any] | None, pods: list[Pod]) -> str:
 
 def _events(client: BlockingClient, namespace: str, uid: str) -> list[StoryLine]:
     query = urlencode({"fieldSelector": f"involvedObject.uid={uid}", "limit": "500"})
-    (found,) = client.gets([f"/api/v1/namespaces/{quote(namespace, safe='')}/events?{query}"])
-    if isinstance(found, Fault):
+    (listed,) = client.gets([f"/api/v1/namespaces/{quote(namespace, safe='')}/events?{query}"])
+    if isinstance(listed, Fault):
         return []
 
-    events = sorted(found.get("items") or (), key=last_seen)
+    events = sorted(listed.get("items") or (), key=last_seen)
     result: list[StoryLine] = []
 
     for event in events[-EVENTS_TOLD:]:
@@ -476,8 +476,8 @@ def _events(client: BlockingClient, namespace: str, uid: str) -> list[StoryLine]
 
 def events_of(client: BlockingClient, namespace: str, gang: GangStory) -> list[Mapping[str, Any]]:
     """Events on the gang's object and on its pods, oldest first; none if they may not be read."""
-    whole = gang.name.partition(SEPARATOR)[0]
-    names = {whole, *(member.name for member in gang.members)}
+    declaring = gang.name.partition(SEPARATOR)[0]
+    names = {declaring, *(member.name for member in gang.members)}
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
 
     try:
@@ -500,5 +500,5 @@ def last_seen(event: Mapping[str, Any]) -> str:
     )
 
     # Without fraction; events.k8s.io and core/v1 fill different fields.
-    found = str(next((stamp for stamp in stamps if stamp), ""))
-    return f"{found[:19]}Z" if found else ""
+    text = str(next((stamp for stamp in stamps if stamp), ""))
+    return f"{text[:19]}Z" if text else ""

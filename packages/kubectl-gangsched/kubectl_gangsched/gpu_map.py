@@ -89,13 +89,13 @@ def show(session: Session, resource: str | None, selector: str, output: Output) 
         raise CannotAnswer(_nowhere(nodes, resource))
 
     if output is not Output.TEXT:
-        printed = {name: [_printed(node_use) for node_use in of] for name, of in maps.items()}
+        printed = {name: [_printed(node_use) for node_use in uses] for name, uses in maps.items()}
         write_value(MapOutput(resources=printed), output)
     else:
         write(
             line
-            for place, (name, of) in enumerate(maps.items())
-            for line in ([""] if place else []) + drawn(name, of)
+            for place, (name, uses) in enumerate(maps.items())
+            for line in ([""] if place else []) + drawn(name, uses)
         )
 
     return DONE
@@ -193,15 +193,13 @@ def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
     products = {node_use.node.labels.get(PRODUCT_LABEL, "") for node_use in uses}
     wide = max(map(len, products), default=0)
 
-    for each in uses:
+    for use in uses:
         product = (
-            f"{each.node.labels.get(PRODUCT_LABEL, '') or '-':{wide}}  "
-            if len(products) > 1
-            else ""
+            f"{use.node.labels.get(PRODUCT_LABEL, '') or '-':{wide}}  " if len(products) > 1 else ""
         )
-        head = f"{each.node.name:{width}}  {product}{each.free:>3} free of {each.total:<3}  "
-        note = f"  ({each.closed}: takes no new pods)" if each.closed else ""
-        lines.append([head, *_units(each, letters, styles), note])
+        head = f"{use.node.name:{width}}  {product}{use.free:>3} free of {use.total:<3}  "
+        note = f"  ({use.closed}: takes no new pods)" if use.closed else ""
+        lines.append([head, *_units(use, letters, styles), note])
 
     if users:
         rows = [
@@ -216,12 +214,12 @@ def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
     return lines
 
 
-def _units(of: NodeUse, letters: Mapping[str, str], styles: Mapping[str, str]) -> list[Cell]:
+def _units(use: NodeUse, letters: Mapping[str, str], styles: Mapping[str, str]) -> list[Cell]:
     """One character a unit; of a node that is too wide, how many each user has."""
-    taken = sorted(of.users.items(), key=lambda item: (letters.get(item[0], "~"), item[0]))
-    left = max(0, of.total - of.users.total())
+    taken = sorted(use.users.items(), key=lambda item: (letters.get(item[0], "~"), item[0]))
+    left = max(0, use.total - use.users.total())
 
-    if of.total > WIDEST:
+    if use.total > WIDEST:
         return [
             Cell(f"{letters.get(user, OTHER)}×{number} ", styles.get(letters.get(user, ""), ""))
             for user, number in taken
@@ -231,17 +229,17 @@ def _units(of: NodeUse, letters: Mapping[str, str], styles: Mapping[str, str]) -
         Cell(letters.get(user, OTHER) * number, styles.get(letters.get(user, ""), ""))
         for user, number in taken
     ]
-    return [*cells, Cell((CLOSED if of.closed else FREE) * left, "dim")]
+    return [*cells, Cell((CLOSED if use.closed else FREE) * left, "dim")]
 
 
-def _printed(of: NodeUse) -> PrintedNode:
+def _printed(use: NodeUse) -> PrintedNode:
     return PrintedNode(
-        node=of.node.name,
-        product=of.node.labels.get(PRODUCT_LABEL, ""),
-        total=of.total,
-        free=of.free,
-        closed=of.closed,
-        users=dict(of.users),
+        node=use.node.name,
+        product=use.node.labels.get(PRODUCT_LABEL, ""),
+        total=use.total,
+        free=use.free,
+        closed=use.closed,
+        users=dict(use.users),
     )
 
 
@@ -275,7 +273,7 @@ UNREADY = {
 
 def unready_nodes(page: bytes) -> dict[str, str]:
     """The nodes of a page whose kubelet is not ready or does not report, with the word for that."""
-    found = {}
+    reasons = {}
     for conditions in msgspec.json.decode(page, type=Page[_Conditions]).items or ():
         ready = []
         for condition in conditions.status.conditions or ():
@@ -283,11 +281,11 @@ def unready_nodes(page: bytes) -> dict[str, str]:
                 ready.append(condition.status)
 
         if ready and ready[0] != "True":
-            found[conditions.metadata.name] = (
+            reasons[conditions.metadata.name] = (
                 "unreachable" if ready[0] == "Unknown" else "not ready"
             )
 
-    return found
+    return reasons
 
 
 def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod], dict[str, str]]:
@@ -299,13 +297,13 @@ def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod],
 
     def nodes() -> list[Node]:
         decoder = msgspec.json.Decoder(Page[WireNode])
-        found = []
+        decoded = []
 
         for page in client.pages("/api/v1/nodes", **selected):
-            found += [decode_node(wire) for wire in decoder.decode(page).items or ()]
+            decoded += [decode_node(wire) for wire in decoder.decode(page).items or ()]
             unready.update(unready_nodes(page))
 
-        return found
+        return decoded
 
     def pods() -> list[Pod]:
         # Pods without a node use no device; large clusters have thousands of them.

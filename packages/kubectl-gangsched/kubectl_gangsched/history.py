@@ -31,8 +31,8 @@ def history(session: Session, name: str, output: Output) -> int:
     if not is_name(name):
         raise CannotAnswer(f'"{name}" cannot be the name of a gang.')
 
-    found = _of_api(session, name)
-    printed = found if isinstance(found, HistoryOutput) else _of_events(session, name, found)
+    answer = _of_api(session, name)
+    printed = answer if isinstance(answer, HistoryOutput) else _of_events(session, name, answer)
 
     if output is Output.TEXT:
         write(_told(printed))
@@ -77,13 +77,13 @@ def _of_api(session: Session, name: str) -> HistoryOutput | str:
 
 
 def _of_events(session: Session, name: str, instead: str) -> HistoryOutput:
-    found = from_pods.gang_named(session.client, session.namespace, name)
-    if found is None:
+    gang = from_pods.gang_named(session.client, session.namespace, name)
+    if gang is None:
         raise CannotAnswer(not_there(session, name, "gang"))
 
     entries = []
-    for each in from_pods.events_of(session.client, session.namespace, found):
-        entries.append(_happening(each))
+    for event in from_pods.events_of(session.client, session.namespace, gang):
+        entries.append(_happening(event))
 
     return HistoryOutput(
         namespace=session.namespace,
@@ -110,11 +110,11 @@ def _happening(event: Mapping[str, Any]) -> PrintedHappening:
     )
 
 
-def _told(of: HistoryOutput) -> list[Line | str]:
-    gang = f"{of.namespace}/{of.name}"
+def _told(output: HistoryOutput) -> list[Line | str]:
+    gang = f"{output.namespace}/{output.name}"
     rows = []
 
-    for printed_happening in of.entries:
+    for printed_happening in output.entries:
         rows.append(
             (
                 printed_happening.last_time,
@@ -126,13 +126,13 @@ def _told(of: HistoryOutput) -> list[Line | str]:
         )
 
     head = f"History of gang {gang}" if rows else f"Nothing has been decided about gang {gang}"
-    since = f", complete since {of.complete_since}" if of.complete_since else ""
+    since = f", complete since {output.complete_since}" if output.complete_since else ""
     lines: list[Line | str] = [[Cell(f"{head}{since}.", "bold")]]
 
     if rows:
         lines += ["", *columns(("LAST", "TIMES", "WHAT", "PLAN", "MESSAGE"), rows)]
 
-    if of.instead:
-        lines += ["", f"These are Events of the last hour: {of.instead}."]
+    if output.instead:
+        lines += ["", f"These are Events of the last hour: {output.instead}."]
 
     return lines

@@ -262,15 +262,15 @@ Outputs = (
 
 def schema() -> dict[str, Any]:
     """The JSON schema of all outputs."""
-    found = msgspec.json.schema(Outputs)
+    generated = msgspec.json.schema(Outputs)
 
     # Descriptions are docstrings, which are wrapped where the code is.
-    for definition in found.get("$defs", {}).values():
+    for definition in generated.get("$defs", {}).values():
         if "description" in definition:
             definition["description"] = " ".join(definition["description"].split())
 
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kubectl gangsched -o json",
-        **found,
+        **generated,
     }

@@ -103,15 +103,15 @@ def told(fault: Fault) -> str:
 
 def lacking(fault: ApiFault) -> str:
     """The permission that is missing according to a refusal, without a full stop."""
-    found = _cannot.search(fault.message)
-    if found is None:
+    match = _cannot.search(fault.message)
+    if match is None:
         return f"You may not do this: {str(fault).rstrip('.')}"
 
-    group = f" in {found['group']}" if found["group"] else ""
+    group = f" in {match['group']}" if match["group"] else ""
     scope = re.search(r'in the namespace "([^"]*)"', fault.message)
     where = f" in namespace {scope[1]}" if scope else " in the whole cluster"
 
-    return f"You (user {found['user']}) may not {found['verb']} {found['resource']}{group}{where}"
+    return f"You (user {match['user']}) may not {match['verb']} {match['resource']}{group}{where}"
 
 
 def is_unserved(fault: Fault) -> bool:
@@ -132,5 +132,5 @@ def serves_gangs(session: Session) -> bool:
     """Whether the gangs API exists. An answer 403 does not prove it, because the API server checks
     permissions first.
     """
-    (found,) = session.client.gets([GANGS])
-    return not (isinstance(found, ApiFault) and found.status == NOT_FOUND)
+    (served,) = session.client.gets([GANGS])
+    return not (isinstance(served, ApiFault) and served.status == NOT_FOUND)

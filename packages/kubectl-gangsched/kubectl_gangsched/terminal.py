@@ -108,9 +108,11 @@ def columns(
     return lines
 
 
-def facts(of: Mapping[str, str]) -> list[Line]:
+def facts(values: Mapping[str, str]) -> list[Line]:
     """Lines with names and values, without empty values."""
-    return columns(("", ""), ((Cell(name, "bold"), value) for name, value in of.items() if value))
+    return columns(
+        ("", ""), ((Cell(name, "bold"), value) for name, value in values.items() if value)
+    )
 
 
 def sentence(text: str) -> str:

@@ -130,18 +130,18 @@ def not_there(session: Session, name: str, kind: str) -> str:
 def _tell(gang: GangStory | None, pod: PodStory | None, instead: str, output: Output) -> None:
     story = pod if pod is not None else gang
     assert story is not None
-    said = of_pod(story) if isinstance(story, PodStory) else of_gang(story)
+    headline = of_pod(story) if isinstance(story, PodStory) else of_gang(story)
 
     if output is not Output.TEXT:
         printed = WhyOutput(
-            sentence=said,
+            sentence=headline,
             pod=printed_pod(pod) if pod is not None else None,
             gang=printed_gang(gang, instead) if gang is not None else None,
         )
         write_value(printed, output)
         return
 
-    lines: list[Line | str] = [[Cell(said, "bold")]]
+    lines: list[Line | str] = [[Cell(headline, "bold")]]
     if pod is not None and gang is not None:
         lines += ["", of_gang(gang)]
 
@@ -200,11 +200,11 @@ def _details(gang: GangStory) -> list[Line | str]:
         if story_line.message and story_line.message != gang.message
     ]
     if others:
-        told = [
+        details = [
             (story_line.type, story_line.status, story_line.reason, story_line.message)
             for story_line in others
         ]
-        lines += ["", *columns(("CONDITION", "STATUS", "REASON", "MESSAGE"), told)]
+        lines += ["", *columns(("CONDITION", "STATUS", "REASON", "MESSAGE"), details)]
 
     if gang.events:
         events = [

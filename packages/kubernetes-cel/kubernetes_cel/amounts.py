@@ -85,11 +85,11 @@ def _parse(text: str, decimals: int) -> int:
     if match is None:
         raise QuantityError(f'{_shown(text)} is not a quantity (examples: "500m", "2", "16Gi").')
 
-    sign, whole, fraction, bare_fraction, suffix, exponent_text = match.groups()
+    sign, integer, fraction, bare_fraction, suffix, exponent_text = match.groups()
     fraction = fraction or bare_fraction or ""
     exponent = int(exponent_text) if exponent_text else DECIMAL_EXPONENT.get(suffix or "", 0)
     amount = _scaled(
-        int((whole or "") + fraction),
+        int((integer or "") + fraction),
         factor=BINARY_FACTOR.get(suffix or "", 1),
         exponent=exponent - len(fraction) + decimals,
         limit=QUANTITY_LIMIT * (NANOS if decimals == 9 else 1),

@@ -114,7 +114,7 @@ def different(left: Value, right: Value, charge: Charge) -> bool:
 
 def less(left: Value, right: Value, charge: Charge) -> bool:
     """`left < right`. Raises SelectorError for values without an order."""
-    if any(type(each) is float and math.isnan(each) for each in (left, right)):
+    if any(type(operand) is float and math.isnan(operand) for operand in (left, right)):
         raise SelectorError("NaN values cannot be ordered")
 
     if (number(left) and number(right)) or (
@@ -173,12 +173,12 @@ def find(container: Value, key: Value) -> Optional:
 
 def get(container: Value, key: Value) -> Value:
     """The value at a key or an index. Raises SelectorError if there is none."""
-    found = find(container, key)
-    if not found.present:
-        said = "index out of bounds" if isinstance(container, tuple) else "no such key"
-        raise SelectorError(f"{said}: {str(key)[:64]}")
+    optional = find(container, key)
+    if not optional.present:
+        why = "index out of bounds" if isinstance(container, tuple) else "no such key"
+        raise SelectorError(f"{why}: {str(key)[:64]}")
 
-    return found.value
+    return optional.value
 
 
 def contains(container: Value, value: Value, charge: Charge) -> bool:

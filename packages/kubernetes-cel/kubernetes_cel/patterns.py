@@ -46,16 +46,16 @@ def _edges(ranges: Ranges) -> tuple[int, ...]:
 
 
 def _inverse(ranges: Ranges) -> Ranges:
-    found = []
+    ranges_between = []
     at = 0
 
     for low, high in sorted(ranges):
         if low > at:
-            found.append((at, low - 1))
+            ranges_between.append((at, low - 1))
 
         at = max(at, high + 1)
 
-    return (*found, (at, _LAST)) if at <= _LAST else tuple(found)
+    return (*ranges_between, (at, _LAST)) if at <= _LAST else tuple(ranges_between)
 
 
 class Pattern:
@@ -200,9 +200,9 @@ class Pattern:
         return build
 
     def _accept(self, sign: str) -> bool:
-        found = self._source.startswith(sign, self._at)
-        self._at += len(sign) if found else 0
-        return found
+        is_there = self._source.startswith(sign, self._at)
+        self._at += len(sign) if is_there else 0
+        return is_there
 
     def _atom(self) -> Callable[[int], int]:
         character = self._source[self._at]
@@ -350,7 +350,9 @@ class Pattern:
         while waiting:
             state = waiting.pop()
             if self.takes[state] is None and self._holds(self.guard[state], text, at):
-                fresh = [each for each in self.skips[state] if each not in states]
+                fresh = [
+                    state_after for state_after in self.skips[state] if state_after not in states
+                ]
                 states.update(fresh)
                 waiting += fresh
 
@@ -366,8 +368,8 @@ class Pattern:
         before, after = (
             # RE2's \b knows ASCII words only; at the ends of the text the slice is "", which is no
             # word.
-            each.isascii() and (each.isalnum() or each == "_")
-            for each in (text[at - 1 : at], text[at : at + 1])
+            character.isascii() and (character.isalnum() or character == "_")
+            for character in (text[at - 1 : at], text[at : at + 1])
         )
         return (before != after) == (guard == _WORD_EDGE)
 

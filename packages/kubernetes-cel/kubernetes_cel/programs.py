@@ -52,14 +52,14 @@ class Program:
         self._variables = 0
         self._size = 0
         self._states = 0
-        found: set[Path] = set()
-        self._found = found
+        paths: set[Path] = set()
+        self._found = paths
         self._step = self._compile(parse(source), {})
-        shorter = ((path, path[:length]) for path in found for length in range(1, len(path)))
+        shorter = ((path, path[:length]) for path in paths for length in range(1, len(path)))
 
         # A path is redundant if one of its prefixes is read as a whole.
-        covered = {path for path, prefix in shorter if prefix in found}
-        self.reads: tuple[Path, ...] = tuple(sorted(found - covered))
+        covered = {path for path, prefix in shorter if prefix in paths}
+        self.reads: tuple[Path, ...] = tuple(sorted(paths - covered))
 
     def matches(self, device: Mapping[str, Value]) -> bool:
         """Whether the device matches. Raises SelectorError."""
@@ -104,8 +104,8 @@ class Program:
                 return _listed([(self._compile(item, scope), optional) for item, optional in items])
             case MapOf(entries):
                 parts = [
-                    (self._compile(key, scope), self._compile(value, scope), each)
-                    for key, value, each in entries
+                    (self._compile(key, scope), self._compile(value, scope), part)
+                    for key, value, part in entries
                 ]
                 return _mapped(parts)
             case Macro():
@@ -190,7 +190,7 @@ class Program:
 
     def _choice(self, node: Conditional, scope: Scope) -> Step:
         condition, yes, no = (
-            self._compile(each, scope) for each in (node.condition, node.yes, node.no)
+            self._compile(branch, scope) for branch in (node.condition, node.yes, node.no)
         )
 
         def chosen(frame: Frame) -> Value:
@@ -334,10 +334,10 @@ def _decided(values: Iterable[Callable[[], Value]], *, decides: bool) -> bool:
 
 def _listed(items: list[tuple[Step, bool]]) -> Step:
     def made(frame: Frame) -> tuple[Value, ...]:
-        found = ((item(frame), optional) for item, optional in items)
+        evaluated = ((item(frame), optional) for item, optional in items)
         return tuple(
             value.value if optional else value
-            for value, optional in found
+            for value, optional in evaluated
             if not optional or _there(value)
         )
 
@@ -353,18 +353,18 @@ def _there(value: Value) -> bool:
 
 def _mapped(entries: list[tuple[Step, Step, bool]]) -> Step:
     def made(frame: Frame) -> Mapping[Value, Value]:
-        found: dict[Value, Value] = {}
+        entries_made: dict[Value, Value] = {}
         for key_of, value_of, optional in entries:
             key = map_key(key_of(frame))
             value = value_of(frame)
             if optional and not _there(value):
                 continue
-            if key in found:
+            if key in entries_made:
                 raise SelectorError("Failed with repeated key")
 
-            found[key] = value.value if optional else value
+            entries_made[key] = value.value if optional else value
 
-        return found
+        return entries_made
 
     return made
 

@@ -87,14 +87,14 @@ def _part(path: Path, device: Mapping[str, Value]) -> Hashable:
     """Key of the value at a path of the device; equal values have equal keys, and 1 and true are
     not equal.
     """
-    found: Value = device
+    part: Value = device
     for name in path if path != ("device",) else ():
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(part, Mapping) or name not in part:
             return _ABSENT
 
-        found = found[name]
+        part = part[name]
 
-    return _hashable(found)
+    return _hashable(part)
 
 
 def _hashable(value: Value) -> Hashable:

@@ -162,9 +162,9 @@ class _Parser:
         return self._next.kind in {"sign", "name"} and self._next.text in signs
 
     def _accept(self, *signs: str) -> bool:
-        found = self._has(*signs)
-        self._at += found
-        return found
+        is_there = self._has(*signs)
+        self._at += is_there
+        return is_there
 
     def expect(self, wanted: str) -> None:
         """Read this sign, or the end of the text. Raises UnknownToSelectors for anything else."""
@@ -279,11 +279,11 @@ class _Parser:
         return self._take().text
 
     def _arguments(self, end: str) -> tuple[Node, ...]:
-        found: list[Node] = []
+        arguments: list[Node] = []
         height = 0
 
         while not self._has(end):
-            found.append(self.expression())
+            arguments.append(self.expression())
             height = max(height, self._height)
 
             if not self._accept(","):
@@ -291,7 +291,7 @@ class _Parser:
 
         self.expect(end)
         self._height = height
-        return tuple(found)
+        return tuple(arguments)
 
     def _method(self, target: Node, name: str, arguments: tuple[Node, ...]) -> Node:
         if isinstance(target, Variable) and target.name in _QUALIFIED:

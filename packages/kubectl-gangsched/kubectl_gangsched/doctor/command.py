@@ -84,18 +84,18 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
     elected = [("gangsched", False)]
 
     def scheduler() -> tuple[Finding, ...]:
-        found = services.scheduler(client)
-        if found.where:
-            report.facts["Scheduler"] = (
-                f"{', '.join(found.where)} ({', '.join(filter(None, found.versions)) or 'no tag'})"
-            )
-            report.facts["Scheduler names"] = ", ".join(found.names)
+        installed = services.scheduler(client)
+        if installed.where:
+            places = ", ".join(installed.where)
+            versions = ", ".join(filter(None, installed.versions))
+            report.facts["Scheduler"] = f"{places} ({versions or 'no tag'})"
+            report.facts["Scheduler names"] = ", ".join(installed.names)
 
-        ours.update(found.names)
-        policies.append(found.policy)
-        elected.append(found.lease)
+        ours.update(installed.names)
+        policies.append(installed.policy)
+        elected.append(installed.lease)
 
-        return found.findings
+        return installed.findings
 
     report.look("the scheduler's Deployment", scheduler)
     lease_name, is_expected = elected[-1]
@@ -136,11 +136,11 @@ def _missing(client: BlockingClient, pods: list[Pod], serving: list[str]) -> Ite
     existing = {X_K8S: set[str](), SIGS: set[str]()}
     for api_group, version in ((X_K8S, "v1alpha1"), (SIGS, "v1alpha1"), (VOLCANO, "v1beta1")):
         if api_group in serving:
-            found = (
+            missing = (
                 item["metadata"] for item in client.items(f"/apis/{api_group}/{version}/podgroups")
             )
             existing[api_group] = {
-                f"{metadata['namespace']}/{metadata['name']}" for metadata in found
+                f"{metadata['namespace']}/{metadata['name']}" for metadata in missing
             }
 
     return of_pods.missing_pod_groups(pods, existing)

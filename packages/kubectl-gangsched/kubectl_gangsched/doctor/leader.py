@@ -95,24 +95,24 @@ def unled(
         yield Finding("orders", sentence, withdraw)
 
     if not lease.holder:
-        said = (
+        text = (
             f"{where} has no holder since {lease.renewed or 'it was created'}: no gang is"
             " scheduled."
         )
-        yield Finding(CHECK, said, todo)
+        yield Finding(CHECK, text, todo)
         return
 
     if not _is_stale(lease):
         return
 
     time.sleep(LOOK_AGAIN_S)
-    again = read(client, namespace, name)
-    if again is not None and again[:2] == lease[:2]:
-        said = (
+    lease_later = read(client, namespace, name)
+    if lease_later is not None and lease_later[:2] == lease[:2]:
+        text = (
             f"{where} is held by {lease.holder}, which renewed it last at {lease.renewed}; it is"
             f" valid for {lease.duration_s:g} s: no gang is scheduled."
         )
-        yield Finding(CHECK, said, todo)
+        yield Finding(CHECK, text, todo)
 
 
 def _is_stale(lease: LeaseSeen) -> bool:
@@ -131,15 +131,18 @@ def rivals(client: BlockingClient) -> Iterator[Finding]:
     """Daemons of one name that decide at the same time. Raises Fault."""
     events = client.items(EVENTS, fieldSelector=f"reportingComponent={CONTROLLER}")
     with understood("The list of Events"):
-        seen = writers(events)
+        identities = writers(events)
 
-    names = sorted(seen)
+    names = sorted(identities)
     # One that took over from another began after the other's end.
     pairs = []
 
     for place, one in enumerate(names):
         for two in names[place + 1 :]:
-            if seen[one].first < seen[two].last and seen[two].first < seen[one].last:
+            if (
+                identities[one].first < identities[two].last
+                and identities[two].first < identities[one].last
+            ):
                 pairs.append((one, two))
 
     if pairs:
@@ -147,8 +150,8 @@ def rivals(client: BlockingClient) -> Iterator[Finding]:
         yield Finding(
             CHECK,
             f"{len(both)} daemons schedule at the same time: {', '.join(both)} wrote Events by"
-            f" turns, the last one at {max(seen[name].last for name in both)}. Each takes what the"
-            " other has promised.",
+            f" turns, the last one at {max(identities[name].last for name in both)}."
+            " Each takes what the other has promised.",
             "End all but one, or give each its own scheduler name and Lease; replicas of one name"
             " need --leader-elect.",
         )
@@ -156,20 +159,22 @@ def rivals(client: BlockingClient) -> Iterator[Finding]:
 
 def writers(events: Sequence[Mapping[str, Any]]) -> dict[str, Seen]:
     """The daemons that wrote these Events."""
-    found: dict[str, list[str]] = defaultdict(list)
+    by_name: dict[str, list[str]] = defaultdict(list)
     for event in events:
         instance = str(
             event.get("reportingInstance") or (event.get("source") or {}).get("host") or ""
         )
         if instance:
-            found[instance] += [moment for moment in _moments(event) if moment]
+            by_name[instance] += [moment for moment in _moments(event) if moment]
 
     return {
-        instance: Seen(min(moments), max(moments)) for instance, moments in found.items() if moments
+        instance: Seen(min(moments), max(moments))
+        for instance, moments in by_name.items()
+        if moments
     }
 
 
 def _moments(event: Mapping[str, Any]) -> tuple[str, ...]:
     series = event.get("series") or {}
     given = (event.get("eventTime"), event.get("firstTimestamp"), event.get("lastTimestamp"))
-    return tuple(str(each or "")[:19] for each in (*given, series.get("lastObservedTime")))
+    return tuple(str(moment or "")[:19] for moment in (*given, series.get("lastObservedTime")))

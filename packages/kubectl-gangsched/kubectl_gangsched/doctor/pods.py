@@ -76,7 +76,9 @@ def missing_pod_groups(
             wanted[ref.id, ref.api_groups].append(pod)
 
     for (gang, api_groups), members in sorted(wanted.items()):
-        known = {each for api_group in api_groups for each in existing.get(api_group, ())}
+        known = {
+            group_name for api_group in api_groups for group_name in existing.get(api_group, ())
+        }
         if gang in known or existing.keys().isdisjoint(api_groups):
             continue
 
@@ -129,7 +131,9 @@ def shared_nodes(
 
     shared = {node: names for node, names in by_node.items() if len(names) > 1}
     if shared:
-        names = " and ".join(sorted({quoted(name) for found in shared.values() for name in found}))
+        names = " and ".join(
+            sorted({quoted(name) for node_names in shared.values() for name in node_names})
+        )
         one = len(shared) == 1
         yield Finding(
             "nodes",

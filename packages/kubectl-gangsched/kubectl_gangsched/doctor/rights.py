@@ -61,10 +61,10 @@ def lacking(
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         granted = [
             allowed,
-            *pool.map(lambda each: _allowed(client, namespace, account, each), asked[1:]),
+            *pool.map(lambda question: _allowed(client, namespace, account, question), asked[1:]),
         ]
 
-    missing = {each for (each, _), yes in zip(asked, granted, strict=True) if not yes}
+    missing = {question for (question, _), yes in zip(asked, granted, strict=True) if not yes}
     # Without any of them devices are not to be allocated, as by default (`devices: auto`).
     some_devices = () if missing.issuperset(ALLOCATION) else ALLOCATION
     some_claims = EXTENDED_RESOURCES if some_devices else ()

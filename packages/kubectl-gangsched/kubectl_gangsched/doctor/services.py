@@ -93,13 +93,13 @@ def _scheduler(client: BlockingClient, deployments: Sequence[Mapping[str, Any]])
             )
         )
 
-    found = tuple(
+    matching = tuple(
         f"{deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
         for deployment in deployments
     )
     policy = GpuPolicy(accelerators=frozenset(accelerators))
     return Scheduler(
-        found,
+        matching,
         tuple(sorted(versions)),
         tuple(dict.fromkeys(names)),
         policy,
@@ -136,12 +136,16 @@ def _settings(client: BlockingClient, namespace: str, spec: Mapping[str, Any]) -
     for volume in spec.get("volumes") or ():
         if name := (volume.get("configMap") or {}).get("name"):
             path = f"/api/v1/namespaces/{quote(namespace, safe='')}"
-            (found,) = client.gets([f"{path}/configmaps/{quote(name, safe='')}"])
-            for text in (found.get("data") or {}).values() if isinstance(found, dict) else ():
+            (config_map,) = client.gets([f"{path}/configmaps/{quote(name, safe='')}"])
+            for text in (
+                (config_map.get("data") or {}).values() if isinstance(config_map, dict) else ()
+            ):
                 stated = yaml.safe_load(text)
                 settings |= stated if isinstance(stated, dict) else {}
 
-    environment = {each.get("name"): each.get("value") for each in container.get("env") or ()}
+    environment = {
+        variable.get("name"): variable.get("value") for variable in container.get("env") or ()
+    }
     if text := environment.get("GANGSCHED_SCHEDULER_NAMES"):
         settings["scheduler_names"] = [name.strip() for name in text.split(",")]
 
@@ -179,8 +183,8 @@ def serving_gangs(client: BlockingClient) -> list[str]:
             for group, answer in zip(known, answers, strict=True)
             if isinstance(answer, dict)
             and any(
-                each["name"] == DIALECTS[group["name"]].plural
-                for each in answer.get("resources") or ()
+                resource["name"] == DIALECTS[group["name"]].plural
+                for resource in answer.get("resources") or ()
             )
         ]
 
@@ -224,7 +228,7 @@ def without_status(client: BlockingClient, serving: Collection[str]) -> Iterator
             for version in body["spec"]["versions"]
         ):
             managers = sorted(
-                {str(each.get("manager")) for each in body["metadata"].get("managedFields") or ()}
+                {str(entry.get("manager")) for entry in body["metadata"].get("managedFields") or ()}
             )
             yield Finding(
                 "definitions",

@@ -41,16 +41,16 @@ def of_review(status: Mapping[str, Any]) -> PlanAnswer:
         reason=str(status.get("reason") or ""),
         message=str(status.get("message") or ""),
         nodes=[
-            (str(each.get("kind")), int(each.get("count") or 0))
-            for each in status.get("nodes") or ()
+            (str(entry.get("kind")), int(entry.get("count") or 0))
+            for entry in status.get("nodes") or ()
         ],
         assignments=[
-            (str(each.get("podSet")), str(each.get("node")), int(each.get("count") or 0))
-            for each in status.get("assignments") or ()
+            (str(entry.get("podSet")), str(entry.get("node")), int(entry.get("count") or 0))
+            for entry in status.get("assignments") or ()
         ],
-        preempts=[_preempted(each) for each in status.get("preempts") or ()],
-        suggestions=[str(each) for each in status.get("suggestions") or ()],
-        problems=[str(each) for each in status.get("problems") or ()],
+        preempts=[_preempted(entry) for entry in status.get("preempts") or ()],
+        suggestions=[str(entry) for entry in status.get("suggestions") or ()],
+        problems=[str(entry) for entry in status.get("problems") or ()],
         domains=domains(status),
     )
 
@@ -78,40 +78,40 @@ def printed_plan(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> Pr
 
 def lines(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> list[Line | str]:
     """The answer as text; its first line is yes or no."""
-    of = counted(wanted.pods, "pod")
+    pods = counted(wanted.pods, "pod")
     name = (
         f"Gang {namespace}/{wanted.name}"
         if wanted.declared
-        else f"{namespace}/{wanted.name}, as one gang of {of},"
+        else f"{namespace}/{wanted.name}, as one gang of {pods},"
     )
 
     if answer.fits:
         many = sum(number for _, number in answer.nodes) or len(
             {node for _, node, _ in answer.assignments}
         )
-        where = f", its {of} on {counted(many, 'node')}" if many else ""
+        where = f", its {pods} on {counted(many, 'node')}" if many else ""
         when = "once others are evicted for it" if answer.reason == Reason.PREEMPTING else "now"
-        said = sentence(f"Yes: {name} would start {when}{where}")
+        headline = sentence(f"Yes: {name} would start {when}{where}")
     else:
-        said = sentence(f"No: {name} would not start now: {answer.message}")
+        headline = sentence(f"No: {name} would not start now: {answer.message}")
 
-    told: list[Line | str] = [[Cell(said, "bold green" if answer.fits else "bold yellow")]]
-    told += [f"  {number} × {kind}" for kind, number in answer.nodes]
-    told += [f"  It would have {victim} evicted." for victim in answer.preempts]
-    told += [f"  What would help: {sentence(suggestion)}" for suggestion in answer.suggestions]
-    told += [f"  Problem: {sentence(problem)}" for problem in answer.problems]
+    printed: list[Line | str] = [[Cell(headline, "bold green" if answer.fits else "bold yellow")]]
+    printed += [f"  {number} × {kind}" for kind, number in answer.nodes]
+    printed += [f"  It would have {victim} evicted." for victim in answer.preempts]
+    printed += [f"  What would help: {sentence(suggestion)}" for suggestion in answer.suggestions]
+    printed += [f"  Problem: {sentence(problem)}" for problem in answer.problems]
 
     if answer.fits and answer.message and answer.reason == Reason.PREEMPTING:
-        told.append(f"  {sentence(answer.message)}")
+        printed.append(f"  {sentence(answer.message)}")
 
-    told += in_domains(answer.domains)
+    printed += in_domains(answer.domains)
     if answer.assignments:
         rows = [(pod_set, node, str(number)) for pod_set, node, number in answer.assignments]
-        told += ["", *columns(("PODS OF", "NODE", "NUMBER"), rows)]
+        printed += ["", *columns(("PODS OF", "NODE", "NUMBER"), rows)]
 
-    return told
+    return printed
 
 
-def _preempted(each: Mapping[str, Any]) -> str:
-    name = f" {each.get('namespace')}/{each['name']}" if each.get("name") else ""
-    return f"{each.get('kind')}{name} ({counted(int(each.get('count') or 1), 'pod')})"
+def _preempted(victim: Mapping[str, Any]) -> str:
+    name = f" {victim.get('namespace')}/{victim['name']}" if victim.get("name") else ""
+    return f"{victim.get('kind')}{name} ({counted(int(victim.get('count') or 1), 'pod')})"

@@ -84,7 +84,7 @@ def _answers(session: Session, gangs: list[ManifestGang]) -> tuple[list[PlanAnsw
 def _why_not_the_api(session: Session) -> str:
     (served,) = session.client.gets([GANGS])
     if isinstance(served, dict):
-        names = {each.get("name") for each in served.get("resources") or ()}
+        names = {resource.get("name") for resource in served.get("resources") or ()}
         if "placementreviews" in names:
             return ""
 

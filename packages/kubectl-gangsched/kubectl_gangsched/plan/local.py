@@ -84,11 +84,11 @@ def priorities(client: BlockingClient) -> dict[str, int]:
     except Fault:
         return {}
 
-    found = {str(class_["metadata"]["name"]): int(class_.get("value") or 0) for class_ in classes}
+    values = {str(class_["metadata"]["name"]): int(class_.get("value") or 0) for class_ in classes}
     default = next(
         (int(class_.get("value") or 0) for class_ in classes if class_.get("globalDefault")), 0
     )
-    return {**found, "": default}
+    return {**values, "": default}
 
 
 def _added(
@@ -132,16 +132,18 @@ def _added(
     groups = dict(taken.pod_groups)
 
     if wanted.declared and wanted.min_member is not None:
-        of = groups.get(keys.X_K8S, PodGroups("v1alpha1", []))
+        declared_groups = groups.get(keys.X_K8S, PodGroups("v1alpha1", []))
         metadata = {
             "name": wanted.name,
             "namespace": namespace,
             "uid": UID,
             "creationTimestamp": taken.taken_at,
         }
-        others = [each for each in of.items if _id(each) != gang]
+        others = [
+            body_of_group for body_of_group in declared_groups.items if _id(body_of_group) != gang
+        ]
         group = {"metadata": metadata, "spec": {"minMember": wanted.min_member}}
-        groups[keys.X_K8S] = PodGroups(of.version, [*others, group])
+        groups[keys.X_K8S] = PodGroups(declared_groups.version, [*others, group])
 
     return gang, msgspec.structs.replace(taken, resources=resources, pod_groups=groups)
 

@@ -74,8 +74,8 @@ def read(path: Path) -> list[Mapping[str, Any]]:
     except yaml.YAMLError as error:
         raise CannotAnswer(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
 
-    objects = [each for document in documents for each in _objects(document)]
-    if not all(isinstance(each, Mapping) and each.get("kind") for each in objects):
+    objects = [body for document in documents for body in _objects(document)]
+    if not all(isinstance(body, Mapping) and body.get("kind") for body in objects):
         raise CannotAnswer(
             f"{path} has something that is no Kubernetes object: each needs apiVersion and kind."
         )
@@ -92,24 +92,24 @@ def _objects(document: Any) -> Sequence[Any]:
 
 def gangs(objects: Sequence[Mapping[str, Any]]) -> list[ManifestGang]:
     """Gangs of these objects, in order. Raises CannotAnswer if there is no pod template."""
-    groups = {str(each["metadata"]["name"]): each for each in objects if each["kind"] == "PodGroup"}
-    found: dict[tuple[str, str], ManifestGang] = {}
+    groups = {str(body["metadata"]["name"]): body for body in objects if body["kind"] == "PodGroup"}
+    by_gang: dict[tuple[str, str], ManifestGang] = {}
 
-    for each in objects:
-        metadata = each.get("metadata") or {}
+    for body in objects:
+        metadata = body.get("metadata") or {}
         name = str(metadata.get("name") or metadata.get("generateName") or "unnamed").rstrip("-")
 
         try:
-            pod_sets = [_labelled(pod_set) for pod_set in _pod_sets(each, objects)]
+            pod_sets = [_labelled(pod_set) for pod_set in _pod_sets(body, objects)]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CannotAnswer(
-                f"{each['kind']} {name} is not understood: {type(error).__name__} {error}."
+                f"{body['kind']} {name} is not understood: {type(error).__name__} {error}."
             ) from error
 
         for pod_set in pod_sets:
             declared = gang_of(pod_set.template)
-            key = (str(metadata.get("namespace") or ""), declared or f"{each['kind']}/{name}")
-            gang = found.setdefault(
+            key = (str(metadata.get("namespace") or ""), declared or f"{body['kind']}/{name}")
+            gang = by_gang.setdefault(
                 key,
                 ManifestGang(declared or name, bool(declared), namespace=key[0]),
             )
@@ -118,14 +118,14 @@ def gangs(objects: Sequence[Mapping[str, Any]]) -> list[ManifestGang]:
                 pod_set.template = _with_settings(pod_set.template, groups[declared])
 
             gang.pod_sets.append(pod_set)
-            stated = _of_group(groups.get(declared, {})) if declared else _minimum(each)
+            stated = _of_group(groups.get(declared, {})) if declared else _minimum(body)
             gang.min_member = stated if isinstance(stated, int) else gang.min_member
 
-    if not found:
-        kinds = ", ".join(sorted({str(each["kind"]) for each in objects})) or "nothing"
+    if not by_gang:
+        kinds = ", ".join(sorted({str(body["kind"]) for body in objects})) or "nothing"
         raise CannotAnswer(f"There is no pod template in the file ({kinds}).")
 
-    return [gang for gang in found.values() if gang.pods]
+    return [gang for gang in by_gang.values() if gang.pods]
 
 
 def gang_of(template: Template) -> str:
@@ -213,9 +213,11 @@ def _pod_sets(
         yield from _of_ray(
             spec if kind == "RayCluster" else spec.get("rayClusterSpec") or spec["rayClusterConfig"]
         )
-    elif specs := next((spec[each] for each in REPLICA_SPECS if spec.get(each)), None):
-        for role, of in specs.items():
-            yield TemplateSet(str(role).lower(), _count(of.get("replicas")), of["template"])
+    elif specs := next((spec[field] for field in REPLICA_SPECS if spec.get(field)), None):
+        for role, role_spec in specs.items():
+            yield TemplateSet(
+                str(role).lower(), _count(role_spec.get("replicas")), role_spec["template"]
+            )
     elif kind not in {"TrainingRuntime", "ClusterTrainingRuntime"} and (
         (spec.get("template") or {}).get("spec") or {}
     ).get("containers"):
@@ -238,9 +240,11 @@ def _of_job(spec: Mapping[str, Any]) -> tuple[int, Template]:
 
 
 def _of_job_set(spec: Mapping[str, Any]) -> Iterator[TemplateSet]:
-    for each in spec.get("replicatedJobs") or ():
-        count, template = _of_job(each["template"]["spec"])
-        yield TemplateSet(str(each["name"]), _count(each.get("replicas")) * count, template)
+    for replicated_job in spec.get("replicatedJobs") or ():
+        count, template = _of_job(replicated_job["template"]["spec"])
+        yield TemplateSet(
+            str(replicated_job["name"]), _count(replicated_job.get("replicas")) * count, template
+        )
 
 
 def _of_ray(spec: Mapping[str, Any]) -> Iterator[TemplateSet]:
@@ -261,9 +265,9 @@ def _of_train_job(
 
     runtime = next(
         (
-            each
-            for each in objects
-            if each["kind"] == kind and each["metadata"].get("name") == ref["name"]
+            body
+            for body in objects
+            if body["kind"] == kind and body["metadata"].get("name") == ref["name"]
         ),
         None,
     )
@@ -287,7 +291,7 @@ def _of_train_job(
 
 def _asking(template: Template, resources: Mapping[str, Any]) -> Template:
     """The template, its container `node` (or first) with these resources."""
-    containers = [dict(each) for each in template["spec"]["containers"]]
+    containers = [dict(container_body) for container_body in template["spec"]["containers"]]
     chosen = next(
         (container for container in containers if container.get("name") == "node"), containers[0]
     )

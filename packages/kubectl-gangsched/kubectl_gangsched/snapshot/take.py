@@ -60,7 +60,8 @@ def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot
 
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         reading = {
-            name: pool.submit(_read, client, each, settings) for name, each in wanted.items()
+            name: pool.submit(_read, client, answer_of_group, settings)
+            for name, answer_of_group in wanted.items()
         }
         reading_groups = {
             api_group: pool.submit(_pod_groups, client, api_group) for api_group in DIALECTS
@@ -68,10 +69,16 @@ def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot
         answers = {name: future.result() for name, future in reading.items()}
         groups = {api_group: future.result() for api_group, future in reading_groups.items()}
 
-    found = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
+    bodies_by_name = {
+        name: answer for name, answer in answers.items() if not isinstance(answer, str)
+    }
     unread = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
-    pod_groups = {api_group: each for api_group, each in groups.items() if each is not None}
-    everything = [body for bodies in found.values() for body in bodies]
+    pod_groups = {
+        api_group: answer_of_group
+        for api_group, answer_of_group in groups.items()
+        if answer_of_group is not None
+    }
+    everything = [body for bodies in bodies_by_name.values() for body in bodies]
     named = selected(everything)
 
     for body in everything:
@@ -79,12 +86,21 @@ def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot
 
     if redact_names:
         names = Pseudonyms(
-            (*everything, *(body for each in pod_groups.values() for body in each.items))
+            (
+                *everything,
+                *(
+                    body
+                    for answer_of_group in pod_groups.values()
+                    for body in answer_of_group.items
+                ),
+            )
         )
-        found = {name: [names.rename(body) for body in bodies] for name, bodies in found.items()}
+        bodies_by_name = {
+            name: [names.rename(body) for body in bodies] for name, bodies in bodies_by_name.items()
+        }
 
-        for each in pod_groups.values():
-            each.items = [names.rename(body) for body in each.items]
+        for answer_of_group in pod_groups.values():
+            answer_of_group.items = [names.rename(body) for body in answer_of_group.items]
 
     return file.SnapshotFile(
         kind=file.KIND,
@@ -95,7 +111,7 @@ def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot
         settings=settings,
         resources={
             name: [msgspec.Raw(msgspec.json.encode(body)) for body in bodies]
-            for name, bodies in found.items()
+            for name, bodies in bodies_by_name.items()
         },
         unread=unread,
         pod_groups=pod_groups,
@@ -181,7 +197,9 @@ def _pod_groups(client: BlockingClient, api_group: str) -> file.PodGroups | None
     """
     (served,) = client.gets([f"/apis/{DIALECTS[api_group].api_group}"])
     versions = (
-        [each["version"] for each in served.get("versions", ())] if isinstance(served, dict) else []
+        [served_version["version"] for served_version in served.get("versions", ())]
+        if isinstance(served, dict)
+        else []
     )
     for version in versions:
         try:
