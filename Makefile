@@ -149,6 +149,10 @@ sim: install ## Play SEEDS=200 histories from SEED=0 on: the whole daemon on a v
 	@$(RUN)python -m tests.sim --seeds $(or $(SEEDS),200) --first $(if $(filter command line,$(origin SEED)),$(SEED),0) \
 	$(if $(SHOW),--show '$(SHOW)')
 
+.PHONY: soak-jobs
+soak-jobs: install control-plane ## Real Jobs of a real controller-manager, disturbed in all ways: JOBS=2000 from SEED=0; none may be stuck
+	@$(RUN)python -m tests.soak --jobs $(or $(JOBS),2000) --seed $(if $(filter command line,$(origin SEED)),$(SEED),0)
+
 .PHONY: device-gangs
 device-gangs: install ## Compare GANGS=8000 random gangs with devices from SEED=0 on with all choices of nodes and devices: 0 may differ
 	@$(RUN)python -m tests.properties.device_gangs --gangs $(or $(GANGS),8000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
