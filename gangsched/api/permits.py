@@ -7,7 +7,8 @@ Invariant: no text raises an error; a malformed promise is read as none.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from functools import lru_cache
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -17,6 +18,13 @@ from gangsched.model.objects import JointStart, PermitStamp, PromisedRoom
 from gangsched.model.resources import format_quantity, parse_resources
 
 _PERMIT: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,10}) ([^ ]+)(?: (\{.*\}))?")
+
+
+_LONGEST_KEPT: Final = 100
+"""Longest text of promises that is kept, which has room for what starts together and no nodes:
+users may write 256 KiB.
+"""
+_Promises: TypeAlias = tuple[PromisedRoom | None, JointStart | None]
 
 
 class _Together(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,12 +57,22 @@ def parse_permit(text: str, uid: str) -> PermitStamp | None:
     if match[4] is None:
         return stamp
 
-    try:
-        promise = _decoder.decode(match[4])
-    except (msgspec.DecodeError, ValueError):
-        return stamp
+    # All members of a gang have the same text, which is read again whenever one of them changes.
+    promises = _again if len(match[4]) <= _LONGEST_KEPT else _promises
+    room, together = promises(match[4])
+    return stamp._replace(room=room, together=together)
 
-    return stamp._replace(room=_room(promise), together=_joint_start(promise.together))
+
+def _promises(text: str) -> _Promises:
+    try:
+        promise = _decoder.decode(text)
+    except (msgspec.DecodeError, ValueError):
+        return None, None
+
+    return _room(promise), _joint_start(promise.together)
+
+
+_again: Final = lru_cache(maxsize=1_000)(_promises)
 
 
 def format_permit(stamp: PermitStamp, uid: str) -> str:

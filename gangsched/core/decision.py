@@ -20,6 +20,7 @@ from gangsched.core.search.domains import in_domains, required_keys
 from gangsched.core.search.lacks import takes_when_empty
 from gangsched.model.fault import AtWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
+from gangsched.model.objects import Pod
 from gangsched.model.plan import Need, Round, RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 
@@ -99,6 +100,16 @@ def decide(
     if ended is not None:
         return ended
 
+    # Before step 3: what gangs that have started lack, since their room is of no use without it.
+    # For a single gang, all others come after it in member order anyway, unless they wait for
+    # older groups.
+    alone = pre_filter.unhindered(group)
+    free_running = [gang for gang in alone if gang.free_running]
+    short: list[Gang] = []
+    if len(group.gangs) > 1 or group.rest:
+        short = [gang for gang in free_running if gang.lacks]
+    trial = rounds.place_needed(short, group, ledger)
+
     # 3. PreFilter and 4. the round, for the gangs that need a minimum.
     needing = [_with_first(gang, group) for gang in group.gangs if not gang.free_running]
     verdict = _refuse(group)
@@ -106,21 +117,34 @@ def decide(
         verdict = _round(group, needing, ledger, totals)
 
     # 5. Members that no gang rule holds back, whatever became of the others.
-    alone = pre_filter.unhindered(group)
-    free_running = [gang for gang in alone if gang.free_running]
-    pods = [pod for gang in alone for pod in gang.unhindered]
-
+    pods = _others(group, alone, trial)
     ready = (*_held(free_running), *(placement for gang in alone for placement in gang.kept))
     if verdict is not None and not pods and not ready and not free_running:
         return verdict
 
-    trial = rounds.place_alone(pods, group, ledger)
+    trial.add(rounds.place_alone(pods, group, ledger))
     notes = _notes(group, trial, ledger, totals)
 
     if verdict is None:
         return _alone(group, ready, trial, notes)
 
     return _with_alone(verdict, ready, free_running, trial, notes)
+
+
+def _others(group: Group, alone: Iterable[Gang], trial: rounds.Trial) -> list[Pod]:
+    """Members that may start alone and were not tried yet.
+
+    The rest of a start goes before older groups only for what it needs; the next plan places the
+    others.
+    """
+    tried = {placement.pod.uid for placement in trial.placements}
+    tried.update(pod.uid for pod, _ in trial.failed)
+
+    others: list[Pod] = []
+    for gang in alone:
+        may_start = gang.retry if group.rest else gang.unhindered
+        others += [pod for pod in may_start if pod.uid not in tried]
+    return others
 
 
 def _with_first(gang: Gang, group: Group) -> Gang:

@@ -70,6 +70,14 @@ class Trial:
         """All newly placed members."""
         return tuple(placement for placements in self.placed.values() for placement in placements)
 
+    def add(self, other: Trial) -> None:
+        """Add the result of a pass over other members."""
+        for gang_id, placements in other.placed.items():
+            self.placed.setdefault(gang_id, []).extend(placements)
+
+        self.failed += other.failed
+        self.attempted += other.attempted
+
     def attempt(
         self,
         gang_id: str,
@@ -230,6 +238,28 @@ def attempt(
                 placed = len(trial.placements)
 
     return trial, placed
+
+
+def place_needed(gangs: Sequence[Gang], group: Group, ledger: Ledger) -> Trial:
+    """Place alone as many members as gangs that have started lack, and none above that."""
+    trial = Trial()
+    for gang in gangs:
+        lack = gang.lacks - len(gang.kept) - len(gang.held)
+        pods = [*gang.unhindered]
+        alike = ledger.occupancy.equivalence(pods)
+
+        while lack > 0 and pods:
+            # Slices are placed as wholes.
+            number = len(pods) if gang.constraints.slices else lack
+            placed = place_alone(pods[:number], group, ledger)
+            trial.add(placed)
+            lack -= len(placed.placements)
+
+            in_vain = {alike(pod) for pod, _ in placed.failed}
+            others = pods[number:]
+            pods = [pod for pod in others if alike(pod) not in in_vain]
+
+    return trial
 
 
 def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
@@ -398,7 +428,7 @@ def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
     any more (R2).
     """
     trial = Trial({gang.id: [] for gang in gangs})
-    for gang, run, untried in _in_turn(gangs, trial, ledger):
+    for gang, run, untried in _in_turn(group, gangs, trial, ledger):
         failed = trial.attempt(gang.id, run, group, ledger)
         # Even if all untried members fit, the minimum is out of reach.
         if failed and group.strict and missing(gang, len(trial.placed[gang.id]) + untried):
@@ -409,6 +439,7 @@ def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
 
 
 def _in_turn(
+    group: Group,
     gangs: Sequence[Gang],
     trial: Trial,
     ledger: Ledger,
@@ -416,11 +447,14 @@ def _in_turn(
     """Runs of identical members to try, and how many of the gang are untried after each.
 
     In a group of several gangs, members above one gang's minimum come after all that its siblings
-    need; what `trial` has placed by then decides who they are.
+    need; what `trial` has placed by then decides who they are. The rest of a start has none of
+    them.
     """
     above: dict[str, list[Pod]] = {}
     for gang in gangs:
-        enough = missing(gang, 0) if len(gangs) > 1 else len(gang.pending)
+        enough = len(gang.pending)
+        if len(gangs) > 1 or group.rest:
+            enough = missing(gang, 0)
         untried = len(gang.pending)
         later = above.setdefault(gang.id, [])
 
@@ -435,6 +469,9 @@ def _in_turn(
     for gang in gangs:
         untried = len(above[gang.id])
         for run in _runs(above[gang.id], ledger):
+            if group.rest and not missing(gang, len(trial.placed[gang.id])):
+                break
+
             untried -= len(run)
             yield gang, run, untried
 
@@ -448,8 +485,9 @@ def _completed(found: Found, group: Group, gangs: Sequence[Gang], ledger: Ledger
         placed = {placement.pod.uid for placement in found[gang.id]}
         trial.attempted += len(placed)
 
-        if group.apart:
-            # members above a child's minimum are placed by the tree, in the child's domain
+        if group.apart or group.rest:
+            # The tree places members above a child's minimum, in the child's domain; another plan
+            # those of a start.
             continue
 
         try:

@@ -140,11 +140,7 @@ class TreeDecision:
                 self.told = dict.fromkeys(gangs_of(composite), why) | self.told
 
         started = [gang for gang in group.gangs if gang.satisfied]
-        short = [
-            gang
-            for gang in started
-            if gang.bound + gang.succeeded < min(gang.permitted_min, gang.min_member)
-        ]
+        short = [gang for gang in started if gang.lacks]
         refused: Refusal | None = None
 
         try:
@@ -485,10 +481,13 @@ class TreeDecision:
                 if len(parts) == 1 and not apart and isinstance(parts[0], Composite):
                     around += composites_of(parts[0])
 
+                own = {gang.id for gang in gangs}
+                rest = self.group.rest & own
                 verdict = self.decide(
                     replace(
                         self.group,
                         gangs=tuple(sorted(gangs, key=_id)),
+                        rest=rest,
                         tree=None,
                         topology=tuple(
                             sorted({key for composite in around for key in composite.topology})

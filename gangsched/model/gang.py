@@ -22,7 +22,7 @@ from gangsched.model.storage import Selection
 from gangsched.model.tree import Composite, Part
 from gangsched.model.verdict_facts import Detail, Fact, OfAnotherNamespace
 
-Rank: TypeAlias = tuple[int, bool, int, str]
+Rank: TypeAlias = tuple[int, int, int, str]
 """Where a group stands among all that wait (Q1, Q2); smaller goes first."""
 
 
@@ -134,8 +134,11 @@ class Gang:
     satisfied: bool = False
     #: The minimum of the Permit that a satisfied gang passed (B4).
     permitted_min: int = 0
-    #: The start of several gangs that it was part of, by a proven stamp (B4).
+    #: The start of several members that it was part of, by a proven stamp (B4).
     together: JointStart | None = None
+    #: Number of members that its last start needs and that were never bound, as far as is known
+    #: (B3).
+    unsent: int = 0
     #: The waiting members replace lost ones (Q2).
     replaces: bool = False
     #: It is a single pod without a gang.
@@ -184,6 +187,16 @@ class Gang:
         return (*self.retry, *(self.pending if self.free_running else ()))
 
     @property
+    def lacks(self) -> int:
+        """Number of members that a gang that has started is below its minimum: that of its Permit,
+        or the current one if that is smaller (semantics B5). What has not started lacks nothing.
+        """
+        if self.plain or not self.satisfied:
+            return 0
+
+        return max(0, min(self.permitted_min, self.min_member) - self.bound - self.succeeded)
+
+    @property
     def waiting(self) -> bool:
         """Whether any member waits for a node or for a retry of its bind."""
         return bool(self.pending or self.retry or self.later or self.kept or self.held)
@@ -220,6 +233,8 @@ class Group:
     broken: bool = False
     #: The gangs that a start was sent without, though it needs them (B3).
     rest: frozenset[str] = frozenset()
+    #: Required domains leave its `rest` only some nodes.
+    pinned: bool = False
     #: An error in the group's declaration (I4).
     refusal: Refusal | None = None
     #: Monotonic second of its first hold (T1), None without holds.
@@ -269,6 +284,19 @@ class Group:
         """
         # A group of two namespaces is told numbers instead: each message goes to all of its gangs.
         return self.namespaces == {namespace_of(key)}
+
+    @property
+    def turn(self) -> int:
+        """Among groups of equal priority, smaller goes first (Q2): the rest of a start, then what
+        is broken otherwise.
+
+        A rest that may go anywhere comes after one that has to be in the domain of what has
+        started.
+        """
+        if self.rest:
+            return 0 if self.pinned else 1
+
+        return 2 if self.broken else 3
 
     @property
     def lowest_priority(self) -> int:

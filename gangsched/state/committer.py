@@ -284,20 +284,23 @@ class Committer:
 
 
 def _joint_start(records: Sequence[GangRecord], verdict: Verdict) -> JointStart | None:
-    """What a verdict starts together, None unless it starts several gangs."""
+    """What a verdict starts together, None if that is a single member, which is sent or not."""
     pods = {placement.pod.uid: placement.pod for placement in verdict.binds}
     starting = [
         record
         for record in records
         if record.passed is None and not pods.keys().isdisjoint(record.members)
     ]
-    if len(starting) < 2:
+
+    # A child of a tree without a minimum of its own starts with one member.
+    least = sum(max(1, record.least) for record in starting)
+    if least < 2:
         return None
 
     youngest_s = max(
         pods[uid].creation_s for record in starting for uid in record.members if uid in pods
     )
-    return JointStart(sum(record.least for record in starting), youngest_s)
+    return JointStart(least, youngest_s)
 
 
 def _sought(verdict: Verdict) -> tuple[Need, ...]:

@@ -23,9 +23,9 @@ from gangsched.model.objects import Phase
 from gangsched.model.preemption import NotHelpful
 from gangsched.model.resources import format_quantity
 from gangsched.sentences import say
+from gangsched.state.broken_groups import broken
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord, QueueState
-from gangsched.state.groups import broken
 from gangsched.state.members import Member, State
 from gangsched.state.scheduling import SchedulingState
 

@@ -7,7 +7,7 @@ of a tree form one group (I9). Only `refresh` rebuilds what changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from math import inf
@@ -19,11 +19,12 @@ from gangsched.core import tree_choices
 from gangsched.core.stand_ins import with_all
 from gangsched.model.fault import UNKNOWN_REFERENCE, not_planned
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
-from gangsched.model.parts import Root, broken_part, root_of, whole_of
+from gangsched.model.parts import Root, whole_of
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import Composite, composites_of, gangs_of
 from gangsched.model.verdict_facts import SetAsideByOrder, Worded
+from gangsched.state.broken_groups import heals, is_pinned, rest_of_start
 from gangsched.state.changed_gangs import ChangedGangs
 from gangsched.state.gang_view import gang_view, stand_in_view
 from gangsched.state.gangs import GangRecord
@@ -279,6 +280,7 @@ class Registry:
             creation_s=self._created_s(gangs),
             broken=bool(rest) or heals(gangs, record.tree),
             rest=rest,
+            pinned=is_pinned(gangs, record.tree, rest),
             refusal=record.evictions or record.refusal,
             # While victims end, the wait is not the gang's doing (V16).
             clock_started_s=None if record.nomination is not None else record.clock_s,
@@ -747,67 +749,3 @@ def _drop(index: dict[str, dict[str, None]], gang_id: str, by: str) -> None:
 
     if not found:
         index.pop(gang_id, None)
-
-
-def below_minimum(gang: Gang) -> bool:
-    """Whether the gang has started and then lost members, so that it is below its minimum
-    (semantics B5).
-
-    The minimum is that of its Permit, or the current one if that is smaller, so that raising the
-    minimum breaks no gang.
-    """
-    # What has not started has lost nothing.
-    if gang.plain or not gang.satisfied:
-        return False
-
-    return gang.bound + gang.succeeded < min(gang.permitted_min, gang.min_member)
-
-
-def broken(gang: Gang) -> bool:
-    """Whether the gang is below its minimum and has waiting members (semantics Q2)."""
-    return gang.waiting and below_minimum(gang)
-
-
-def heals(gangs: Sequence[Gang], tree: Composite | None = None) -> bool:
-    """Whether the group is planned before other groups of its priority (semantics Q2): a part of it
-    is broken, and only replacements wait.
-    """
-    waiting = [gang for gang in gangs if gang.waiting]
-    # One member that replaces nobody is enough: else a gang could lose a small pod on purpose and
-    # grow before all others.
-    if not waiting or not all(gang.replaces for gang in waiting):
-        return False
-
-    return broken_part(root_of(gangs, tree), _have(gangs)) is not None
-
-
-def rest_of_start(gangs: Sequence[Gang], tree: Composite | None) -> frozenset[str]:
-    """The gangs that a start was sent without: it was interrupted, or their binds were refused
-    (semantics B3).
-
-    Only proven stamps count, and only pods that existed when the start was decided: no edit and no
-    new pod makes a gang the rest of another's start.
-    """
-    starts = (
-        {gang.together for gang in gangs if gang.together is not None} if len(gangs) > 1 else ()
-    )
-    if not starts or broken_part(root_of(gangs, tree), _have(gangs)) is None:
-        return frozenset()
-
-    found: set[str] = set()
-    for start in starts:
-        had = sum(gang.bound + gang.succeeded for gang in gangs if gang.together == start)
-        if had < start.members:
-            waiting = (gang for gang in gangs if not gang.satisfied and gang.pending)
-            found |= {
-                gang.id
-                for gang in waiting
-                if all(pod.creation_s <= start.youngest_s for pod in gang.pending)
-            }
-
-    return frozenset(found)
-
-
-def _have(gangs: Iterable[Gang]) -> dict[str, int]:
-    """What each gang that has started has; members that others bound start nothing (B4)."""
-    return {gang.id: gang.bound + gang.succeeded if gang.satisfied else 0 for gang in gangs}

@@ -90,6 +90,18 @@ class Roster:
 
             self._places[uid] = Place(pod.shape, pod.controller_uid)
 
+    @property
+    def unsent(self) -> int:
+        """Number of members that the last start needs and of which nobody was ever bound, as far as
+        is known.
+
+        After a restart, this includes those that were lost before it.
+        """
+        if self._places:
+            return max(0, self._least - len(self._places))
+
+        return 0
+
     def replaces(self, members: Iterable[Member]) -> bool:
         """Whether all waiting members are replacements: there are at most as many as were lost, and
         each is suitable.
@@ -98,7 +110,7 @@ class Roster:
         replace any remaining member, up to the minimum of the start.
         """
         waiting = [member for member in members if member.state in WAITING]
-        unknown = max(0, self._least - len(self._places))
+        unknown = self.unsent
         if not self._places or len(waiting) > len(self._lost) + unknown:
             return False
 

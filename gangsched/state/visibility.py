@@ -24,10 +24,10 @@ from gangsched.model.objects import Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
 from gangsched.sentences import say
+from gangsched.state.broken_groups import broken
 from gangsched.state.debug_view import MEMBER_STATES, members_by_state
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord, QueueState
-from gangsched.state.groups import broken
 from gangsched.state.reporting.status import counts, phase, stored_condition
 from gangsched.state.scheduling import SchedulingState
 

@@ -427,3 +427,149 @@ def test_a_gang_of_260_that_shares_one_claim_is_told_that_it_never_starts() -> N
         "260 members must share resourceclaim shared, and at most 256 pods can use one claim"
         in message
     )
+
+
+def interrupted(world: World, *sent: str) -> World:
+    """Only the binds of these pods are sent before the process ends; the next one finds the room of
+    the others free.
+    """
+    world.fate = lambda bind: "bound" if bind.name in sent else "later"
+    world.turn()
+    world.answer()
+    assert set(world.bound()) == set(sent)
+
+    world.unanswered.clear()
+    world.fate = lambda _: "bound"
+    return world
+
+
+def next_process(world: World) -> dict[str, str]:
+    """What is bound once the next process has done what there is to do."""
+    world.restart(guarded_since_s=0)
+    return world.settle().bound()
+
+
+def test_the_rest_of_a_single_gang_may_have_another_shape() -> None:
+    """B3, B4: of a driver and a worker only the worker was bound; an older rival gets none of the
+    driver's room.
+    """
+    world = World(node("n0", 4), node("n1", 4))
+    gang = gang_metadata("g", min_member=2)
+    world.create(
+        [
+            pod(name, uid=name, gpus=gpus, gang_metadata=gang, **AGED)
+            for name, gpus in (("w", 2), ("d", 4))
+        ]
+    )
+    interrupted(world, "w")
+    world.create(members("rival", 4, creation_s=50))
+    assert {"w", "d"} <= next_process(world).keys()
+
+
+def test_a_lost_member_of_another_shape_is_no_rest_of_a_start() -> None:
+    """Q2: who deletes a small member on purpose does not bring the large one that waits before
+    older gangs.
+    """
+    world = World(node("n0", 2))
+    gang = gang_metadata("g", min_member=2)
+    small = world.create(
+        [pod(name, uid=name, gpus=1, gang_metadata=gang, **AGED) for name in ("a", "b")]
+    )
+    world.create(pod("large", uid="large", gpus=4, gang_metadata=gang, **AGED))
+    assert set(world.settle().bound()) == {"a", "b"}
+    world.delete(small[0])
+    world.create(members("rival", 4, creation_s=150))
+    world.add_nodes(node("n1", 4))
+    assert counts(world.settle())["rival"] == 4
+
+
+@pytest.mark.parametrize("least", [0, 2])
+def test_what_a_group_lacks_comes_before_the_surplus_of_its_gangs(least: int) -> None:
+    """B3, I4: one member of `z` was not sent; members that `a` does not need, and the rest of `a`,
+    come after it.
+    """
+    world = World(node("n0", 8))
+    stated: dict[str, Any] = {"groups": ["ns/a", "ns/z"], **AGED}
+    world.create(members("a", 4, min_member=least, **stated), members("z", 4, **stated))
+    interrupted(world, "z-0", "z-1", "z-2")
+    world.create(running(pod("other", gpus=4 - least, scheduler_name="x"), "n0"))
+    next_process(world)
+    assert counts(world)["z"] == 4
+    assert counts(world)["a"] >= least
+
+
+def test_surplus_comes_after_every_interrupted_start() -> None:
+    """B3: the first of two gangs lacks one needed member, and has two above; the other one lacks
+    one as well.
+    """
+    world = World(node("n0", 6))
+    first, second = gang_metadata("f", min_member=2), gang_metadata("s", min_member=2)
+    names = {"f": ("f-0", "f-1", "f-2", "f-3"), "s": ("s-0", "s-1")}
+    for gang, metadata in (("f", first), ("s", second)):
+        world.create(
+            [pod(each, uid=each, gpus=1, gang_metadata=metadata, **AGED) for each in names[gang]]
+        )
+    interrupted(world, "f-0", "s-0")
+    world.create(running(pod("other", gpus=2, scheduler_name="x"), "n0"))
+    next_process(world)
+    assert (counts(world)["f"], counts(world)["s"]) == (2, 2)
+
+
+def test_the_surplus_of_an_interrupted_start_is_placed_after_it() -> None:
+    """B3: with room for all, whatever is above the minimum is bound in the plan after."""
+    world = World(node("n0", 6))
+    metadata = gang_metadata("f", min_member=2)
+    names = ("f-0", "f-1", "f-2", "f-3")
+    world.create([pod(each, uid=each, gpus=1, gang_metadata=metadata, **AGED) for each in names])
+    interrupted(world, "f-0")
+    assert set(next_process(world)) == set(names)
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_start_that_is_pinned_to_a_rack_is_completed_first(least: int) -> None:
+    """B3, I9: the older of two interrupted starts may go anywhere, the other one only where one
+    place is left.
+    """
+    world = World(node("n0", 2, labels={"rack": "r0"}), node("n1", 2, labels={"rack": "r1"}))
+    world.declare(
+        pod_group(
+            "svc", None, gang_metadata=((keys.TOPOLOGY[0], "rack"), (keys.MIN_CHILDREN[0], "2"))
+        )
+    )
+    child: dict[str, Any] = {"parent": "svc", "creation_s": 210}
+    world.fate = lambda bind: "bound" if bind.name in {"g-0", "a-0"} else "later"
+    world.create(
+        members("g", 2, **AGED),
+        members("a", 1, min_member=least, **child),
+        members("b", 1, **child),
+    )
+    world.advance(MINIMUM_WAIT_S)
+    interrupted(world, "g-0", "a-0")
+
+    bound = world.bound()
+    assert bound["g-0"] != bound["a-0"]
+    world.create(running(pod("other", gpus=1, scheduler_name="x"), bound["g-0"]))
+    next_process(world)
+    assert (counts(world)["g"], counts(world)["a"], counts(world)["b"]) == (1, 1, 1)
+
+    world.add_nodes(node("n2", 1))
+    assert counts(world.settle())["g"] == 2
+
+
+def test_surplus_of_one_child_makes_up_for_no_other() -> None:
+    """B3, I9: all of `a` was sent, three above its minimum, and nothing of `b`; it goes before an
+    older rival.
+    """
+    world = World(node("n0", 6))
+    stated: dict[str, Any] = {"parent": "svc", "min_children": 2, **AGED}
+    world.create(members("a", 4, min_member=1, **stated), members("b", 2, **stated))
+    world.fate = lambda bind: "bound" if bind.name[0] == "a" else "later"
+    world.turn()
+    world.answer()
+    world.settle()
+    world.unanswered.clear()
+    world.fate = lambda _: "bound"
+    assert counts(world) == {"a": 4}
+    world.create(members("rival", 2, creation_s=50))
+    next_process(world)
+    assert counts(world) == {"a": 4, "b": 2}

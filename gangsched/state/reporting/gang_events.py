@@ -14,9 +14,9 @@ from gangsched.model.protocol import ObjectRef
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.text import named
 from gangsched.sentences import say
+from gangsched.state.broken_groups import below_minimum
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
-from gangsched.state.groups import below_minimum
 from gangsched.state.reporting.status import loss
 
 LASTING = frozenset(

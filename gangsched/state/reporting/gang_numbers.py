@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from gangsched.model.gang import Gang, Refusal, namespace_of
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
+from gangsched.state.broken_groups import broken
 from gangsched.state.gangs import GangWait
 from gangsched.state.group_record import GroupRecord, PendingPart
-from gangsched.state.groups import Registry, broken
+from gangsched.state.groups import Registry
 
 NOT_LOOKED_AT = "New"
 """The reason of those that no plan has looked at yet."""

@@ -31,8 +31,8 @@ from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted, cut, named
 from gangsched.sentences import say
+from gangsched.state.broken_groups import below_minimum
 from gangsched.state.gangs import GangRecord
-from gangsched.state.groups import below_minimum
 from gangsched.state.members import UNDER_WAY
 from gangsched.state.reporting.reservation_reports import Fact
 from gangsched.state.reporting.reserved import RESERVED

@@ -77,6 +77,30 @@ def test_the_text_is_that_of_the_manual() -> None:
     assert format_permit(stamp, UID) == GOOD
 
 
+def test_members_of_one_start_share_what_it_promised() -> None:
+    """B4: the text after the uid is read once for all of them, unless users may have written it as
+    long as they like.
+    """
+    other = UID[:-1] + "2"
+    stamp = PermitStamp(8, 1, together=JointStart(8, 1795867471))
+    first = parse_permit(format_permit(stamp, UID), UID)
+    second = parse_permit(format_permit(stamp, other), other)
+    assert first is not None
+    assert second is not None
+    assert first.together is second.together
+
+    promised = stamp._replace(room=PromisedRoom(1795867471, amounts(gpus=1), (("gpu-01", 3),)))
+    first = parse_permit(format_permit(promised, UID), UID)
+    second = parse_permit(format_permit(promised, UID), UID)
+    assert first == second == promised
+    assert first.together is not second.together
+
+
+def test_a_stamp_of_an_older_release_says_nothing_of_its_start() -> None:
+    """B4: releases up to 0.1.0 wrote only minimum, number and uid."""
+    assert parse_permit(f"8/1 {UID}", UID) == PermitStamp(8, 1)
+
+
 @pytest.mark.parametrize("other", ["", UID[:-1], UID.upper(), "u"])
 def test_a_stamp_of_another_pod_is_none(other: str) -> None:
     """B4: nobody knows the uid of a pod before its creation, so a pod cannot be created with a

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gangsched.model.objects import PermitStamp, Phase
+from gangsched.model.objects import JointStart, PermitStamp, Phase
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
 
@@ -88,7 +88,8 @@ def test_members_are_stamped_with_the_permit_they_passed_with() -> None:
     world.settle()
     world.create(members("g", 1, first=2, min_member=2))
     world.settle()
-    assert [bind.permitted for bind in world.sent] == [PermitStamp(2, 1)] * 3
+    together = JointStart(2, pods[0].creation_s)
+    assert [bind.permitted for bind in world.sent] == [PermitStamp(2, 1, together=together)] * 3
     world.create(pod("p"))
     assert world.settle().sent[-1].permitted is None
     for each in [*pods, *(each for each in world.pods.values() if each.name == "g-2")]:
@@ -98,4 +99,6 @@ def test_members_are_stamped_with_the_permit_they_passed_with() -> None:
             world.delete(each)
     world.create(members("g", 2, first=3, min_member=2))
     world.settle()
-    assert [bind.permitted for bind in world.sent[-2:]] == [PermitStamp(2, 2)] * 2
+    assert [bind.permitted for bind in world.sent[-2:]] == [
+        PermitStamp(2, 2, together=together)
+    ] * 2

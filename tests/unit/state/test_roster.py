@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gangsched.model.objects import PermitStamp, Pod
+from gangsched.model.objects import JointStart, PermitStamp, Pod
 from gangsched.model.protocol import Applied, StampsGuarded
 from tests.builders import gang_metadata, members, node, pod, shape
 from tests.world import EPOCH_S, World
@@ -176,7 +176,7 @@ def test_a_pod_that_waits_with_a_stamp_has_none() -> None:
     world.create([member("g-0", permitted=PermitStamp(3, 7)), member("g-1"), member("g-2")])
     world.settle()
     stamps = {each.permit for each in world.state.members.all()}
-    assert stamps == {PermitStamp(3, 1)}
+    assert stamps == {PermitStamp(3, 1, together=JointStart(3, LATER_S))}
 
 
 def test_a_stamp_that_a_binding_carried_counts() -> None:
@@ -221,11 +221,14 @@ def test_a_restart_knows_by_the_policy(
 
 
 def test_what_is_left_stands_for_what_was_lost_before_a_restart() -> None:
-    """One of three is left: two of its shape go first, three or others do not."""
+    """One of three is left: of pods that came later, two of its shape go first, three or others do
+    not.
+    """
+    later: dict[str, Any] = {"creation_s": LATER_S + 10}
     for pods, first in (
-        ([member("g-3"), member("g-4")], True),
-        ([member("g-3"), member("g-4"), member("g-5")], False),
-        ([member("g-3", gpus=2)], False),
+        ([member("g-3", **later), member("g-4", **later)], True),
+        ([member("g-3", **later), member("g-4", **later), member("g-5", **later)], False),
+        ([member("g-3", gpus=2, **later)], False),
     ):
         world = started()
         lose(world, "g-1", "g-2")
