@@ -68,7 +68,7 @@ class Parents:
             )
 
     def settled(self, now_s: float) -> set[str]:
-        """One child of each parent that is no longer new, so that its tree no longer waits for a
+        """One gang below each parent that is no longer new, so that its tree no longer waits for a
         minimum; a bounded number of parents per call.
         """
         due = [
@@ -80,8 +80,8 @@ class Parents:
         for parent in due:
             del self._new_until_s[parent]
 
-        children = (next(self._children(parent), None) for parent in due)
-        return {child for child in children if child is not None}
+        first = (next(self._with_pods(parent), None) for parent in due)
+        return {gang_id for gang_id in first if gang_id is not None}
 
     def next_deadline_s(self) -> float | None:
         """When the next parent is no longer new."""
@@ -183,6 +183,15 @@ class Parents:
             record = self.gangs.get(each)
             if record is not None and record.spec is not None and record.spec.is_child_of(parent):
                 yield each
+
+    def _with_pods(self, parent: str, levels: int = MAX_LEVELS) -> Iterator[str]:
+        """The gangs below a parent that have pods."""
+        # Inner composites are in no group: a root that has only these woke nobody.
+        for child in self._children(parent):
+            if self.gangs[child].members:
+                yield child
+            elif levels:
+                yield from self._with_pods(child, levels - 1)
 
     def _has_children(self, gang_id: str) -> bool:
         return next(self._children(gang_id), None) is not None

@@ -144,3 +144,40 @@ def test_no_tree_raises_or_is_refused_by_the_verifier(part: int) -> None:
             world.advance(MINIMUM_WAIT_S).advance(MINIMUM_WAIT_S)
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 0.3, 0.9, 1.5])
+@pytest.mark.parametrize("is_root_last", [False, True])
+def test_a_root_without_an_object_wakes_the_gangs_below_its_composites(
+    gap_s: float,
+    is_root_last: bool,
+) -> None:
+    """I9: the children of the root are composites only; the wait for its minimum ends for the gangs
+    below these.
+    """
+    world = World(node("n", 8))
+    if is_root_last:
+        world.create(members("a", 2, parent="in"))
+        world.advance(gap_s)
+
+    world.declare(composite("in", "root", 1))
+    if not is_root_last:
+        world.advance(gap_s)
+        world.create(members("a", 2, parent="in"))
+
+    assert len(world.advance(MINIMUM_WAIT_S + 1.0).bound()) == 2
+
+
+def test_gangs_below_a_root_without_an_object_are_told_and_woken() -> None:
+    """I9: of two composites one has no room; its gang says so, and room wakes it."""
+    world = World(node("n", 3))
+    world.create(members("a", 2, parent="x"), members("b", 2, parent="y"))
+    world.advance(0.5)
+    world.declare(composite("x", "root", 1), composite("y", "root", 1))
+    world.advance(MINIMUM_WAIT_S + 1.0)
+    assert world.bound() == {}
+    told = {world.condition(waiting)[0] for waiting in world.pods.values()}
+    assert told == {Reason.UNSCHEDULABLE}
+
+    world.add_nodes(node("m", 1))
+    assert len(world.advance(1.0).bound()) == 4
