@@ -91,7 +91,10 @@ def format_permit(stamp: PermitStamp, uid: str) -> str:
         promise.together = _Together(members, format_timestamp(youngest_s))
 
     stated = msgspec.json.encode(promise).decode()
-    return text if stated == "{}" else f"{text} {stated}"
+    if stated == "{}":
+        return text
+
+    return f"{text} {stated}"
 
 
 def _joint_start(stated: _Together | None) -> JointStart | None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from gangsched.core import diagnosis, findings, pre_filter, rounds, trees
-from gangsched.core.permit import missing
+from gangsched.core.permit import missing, needs_its_rest
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.domains import in_domains, required_keys
@@ -100,24 +100,31 @@ def decide(
     if ended is not None:
         return ended
 
-    # Before step 3: what gangs that have started lack, since their room is of no use without it.
-    # For a single gang, all others come after it in member order anyway, unless they wait for
-    # older groups.
+    # First what gangs that have started lack, since their room is of no use without it. For a
+    # single gang, all others come after it in member order anyway, unless they wait for older
+    # groups.
     alone = pre_filter.unhindered(group)
     free_running = [gang for gang in alone if gang.free_running]
     short: list[Gang] = []
     if len(group.gangs) > 1 or group.rest:
         short = [gang for gang in free_running if gang.lacks]
-    trial = rounds.place_needed(short, group, ledger)
 
     # 3. PreFilter and 4. the round, for the gangs that need a minimum.
     needing = [_with_first(gang, group) for gang in group.gangs if not gang.free_running]
     verdict = _refuse(group)
-    if verdict is None and any(gang.pending or gang.held for gang in needing):
+    whole = None
+    if verdict is None and group.rest:
+        whole = _all_of_rest(group, needing, short, ledger, totals)
+
+    trial = rounds.place_needed(short if whole is None else (), group, ledger)
+    if whole is not None:
+        verdict = whole
+        free_running = [gang for gang in free_running if not gang.lacks]
+    elif verdict is None and any(gang.pending or gang.held for gang in needing):
         verdict = _round(group, needing, ledger, totals)
 
     # 5. Members that no gang rule holds back, whatever became of the others.
-    pods = _others(group, alone, trial)
+    pods = _others(group, alone, (*trial.tried, *_placed(whole)))
     ready = (*_held(free_running), *(placement for gang in alone for placement in gang.kept))
     if verdict is not None and not pods and not ready and not free_running:
         return verdict
@@ -131,20 +138,49 @@ def decide(
     return _with_alone(verdict, ready, free_running, trial, notes)
 
 
-def _others(group: Group, alone: Iterable[Gang], trial: rounds.Trial) -> list[Pod]:
+def _all_of_rest(
+    group: Group,
+    needing: Sequence[Gang],
+    short: Sequence[Gang],
+    ledger: Ledger,
+    totals: Ledger,
+) -> Verdict | None:
+    """One round for all that an interrupted start lacks; None if they have no room together.
+
+    One after the other, the first could take the only nodes of the next.
+    """
+    lacking = [needs_its_rest(gang) for gang in short]
+    if not lacking or not group.strict:
+        return None
+
+    gangs = [*needing]
+    for gang in lacking:
+        if gang is None:
+            return None
+
+        gangs.append(gang)
+
+    verdict = _round(group, gangs, ledger, totals)
+    return verdict if verdict.binds else None
+
+
+def _others(group: Group, alone: Iterable[Gang], tried: Iterable[Pod]) -> list[Pod]:
     """Members that may start alone and were not tried yet.
 
     The rest of a start goes before older groups only for what it needs; the next plan places the
     others.
     """
-    tried = {placement.pod.uid for placement in trial.placements}
-    tried.update(pod.uid for pod, _ in trial.failed)
-
+    uids = {pod.uid for pod in tried}
     others: list[Pod] = []
     for gang in alone:
         may_start = gang.retry if group.rest else gang.unhindered
-        others += [pod for pod in may_start if pod.uid not in tried]
+        others += [pod for pod in may_start if pod.uid not in uids]
+
     return others
+
+
+def _placed(verdict: Verdict | None) -> list[Pod]:
+    return [placement.pod for placement in verdict.binds] if verdict is not None else []
 
 
 def _with_first(gang: Gang, group: Group) -> Gang:

@@ -8,6 +8,7 @@ refused or holds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gangsched.model.gang import Gang
 from gangsched.model.parts import is_whole, whole_of
@@ -29,4 +30,24 @@ def permitted(gangs: Sequence[Gang], placed: Mapping[str, int]) -> bool:
     return is_whole(
         whole_of(least),
         {gang.id: gang.counted(placed.get(gang.id, 0)) for gang in gangs},
+    )
+
+
+def needs_its_rest(gang: Gang) -> Gang | None:
+    """A gang that has started, as one that starts with the members that it lacks, so that these get
+    room together with others. None if its members have places that only they may use.
+    """
+    apart = gang.kept or gang.held or gang.promised or gang.constraints.slices
+    if apart or not gang.free_running:
+        return None
+
+    return replace(
+        gang,
+        satisfied=False,
+        min_member=min(gang.permitted_min, gang.min_member),
+        bound=gang.bound + gang.succeeded,
+        pending=gang.unhindered,
+        retry=(),
+        # Members that are bound already use most of it.
+        min_resources=(),
     )

@@ -70,6 +70,14 @@ class Trial:
         """All newly placed members."""
         return tuple(placement for placements in self.placed.values() for placement in placements)
 
+    @property
+    def tried(self) -> list[Pod]:
+        """All members with and without a node."""
+        return [
+            *(placement.pod for placement in self.placements),
+            *(pod for pod, _ in self.failed),
+        ]
+
     def add(self, other: Trial) -> None:
         """Add the result of a pass over other members."""
         for gang_id, placements in other.placed.items():

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from typing import TypeAlias, TypeVar
 
 from gangsched.core import findings
-from gangsched.core.permit import permitted
+from gangsched.core.permit import needs_its_rest, permitted
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.find import PODS
@@ -144,6 +144,9 @@ class TreeDecision:
         refused: Refusal | None = None
 
         try:
+            if self._whole_or_not(partial(self._complete, short)):
+                return self._merged(None)
+
             # First what has started and lost members: it holds room that is of no use without them.
             for gang in short:
                 self._whole_or_not(partial(self._place, gang))
@@ -200,6 +203,76 @@ class TreeDecision:
         except OutOfWork:
             self.ledger.rollback(checkpoint)
             raise
+
+    def _complete(self, short: Sequence[Gang]) -> bool:
+        """Place all that an interrupted start lacks together, whether or not its gangs have
+        started; False if they have no room together, or somebody is missing.
+
+        One after the other, the first could take the only nodes of the next.
+        """
+        if not self.group.rest:
+            return False
+
+        lacking = [needs_its_rest(gang) for gang in short]
+        parts = self._unstarted()
+        if parts is None:
+            return False
+
+        before = dict(self.children.gangs)
+        for gang in lacking:
+            if gang is None:
+                return False
+
+            self.children.gangs[gang.id] = gang
+            parts.append(gang.id)
+
+        found = self._fit_rest(parts)
+        for verdict, gangs in found:
+            self._keep(verdict, gangs)
+            self.children.placed.update(gang.id for gang in gangs)
+
+        if not found:
+            self.children.gangs.update(before)
+
+        return any(verdict.binds for verdict, _ in found)
+
+    def _unstarted(self) -> list[Part] | None:
+        """The first choice of the children that the root and the composites that have started lack;
+        None if too few are ready.
+        """
+        children = self.children
+        parts: list[Part] = []
+        for composite in composites_of(self.tree):
+            if composite is not self.tree and not children.has_started(composite):
+                continue
+            if children.missing(composite) is not None:
+                return None
+            if lack := children.lack(composite):
+                _, first = next(children.choices(children.candidates(composite), lack))
+                parts += first
+
+        return parts
+
+    def _fit_rest(self, parts: Sequence[Part]) -> list[Made]:
+        """The decisions that place all of these parts, [] if some do not fit. First those that
+        composites around them leave the fewest nodes.
+        """
+        units: dict[tuple[str, ...], list[Part]] = {}
+        for part in parts:
+            around = tuple([composite.id for composite in self._around(part)])
+            units.setdefault(around, []).append(part)
+
+        checkpoint = self.ledger.checkpoint()
+        found: list[Made] = []
+        for _, unit in sorted(units.items(), key=lambda item: -len(item[0])):
+            made = self._fit(f"rest {part_id(unit[0])}", unit, found)
+            if isinstance(made, Verdict):
+                self.ledger.rollback(checkpoint)
+                return []
+
+            found += made
+
+        return found
 
     # --- which children start --------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gangsched.model.gang import Gang
+from gangsched.model.objects import JointStart
 from gangsched.model.parts import broken_part, root_of
 from gangsched.model.tree import Composite, composites_of
 
@@ -32,12 +33,16 @@ def heals(gangs: Sequence[Gang], tree: Composite | None = None) -> bool:
     is broken, and only replacements wait.
     """
     waiting = [gang for gang in gangs if gang.waiting]
-    # One member that replaces nobody is enough: else a gang could lose a small pod on purpose and
-    # grow before all others.
-    if not waiting or not all(gang.replaces for gang in waiting):
+    if not waiting:
         return False
 
-    return broken_part(root_of(gangs, tree), _have(gangs)) is not None
+    # One member that replaces nobody is enough: else a gang could lose a small pod on purpose and
+    # grow before all others.
+    for gang in waiting:
+        if not gang.replaces:
+            return False
+
+    return _is_broken(gangs, tree)
 
 
 def rest_of_start(gangs: Sequence[Gang], tree: Composite | None) -> frozenset[str]:
@@ -47,27 +52,45 @@ def rest_of_start(gangs: Sequence[Gang], tree: Composite | None) -> frozenset[st
     Only proven stamps count, and only pods that existed when the start was decided: no edit and no
     new pod makes a gang the rest of another's start.
     """
-    starts = {gang.together for gang in gangs if gang.together is not None}
-    if not starts or broken_part(root_of(gangs, tree), _have(gangs)) is None:
+    starts = {gang.together for gang in gangs}
+    if starts == {None}:
+        return frozenset()
+    if not _is_broken(gangs, tree):
         return frozenset()
 
     found: set[str] = set()
     for start in starts:
-        # What one gang has above its minimum makes up for nothing that another lacks.
-        had = sum(
-            min(max(1, gang.permitted_min), gang.bound + gang.succeeded)
-            for gang in gangs
-            if gang.together == start
-        )
-        if had < start.members:
-            waiting = (gang for gang in gangs if _may_be_rest(gang))
-            found |= {
-                gang.id
-                for gang in waiting
-                if all(pod.creation_s <= start.youngest_s for pod in gang.pending)
-            }
+        if start is not None and _sent(gangs, start) < start.members:
+            found |= _rest_of(start, gangs)
 
     return frozenset(found)
+
+
+def _rest_of(start: JointStart, gangs: Iterable[Gang]) -> set[str]:
+    rest: set[str] = set()
+    for gang in gangs:
+        if not _may_be_rest(gang):
+            continue
+        if _youngest_s(gang) <= start.youngest_s:
+            rest.add(gang.id)
+
+    return rest
+
+
+def _sent(gangs: Iterable[Gang], start: JointStart) -> int:
+    """Number of members of a start that are bound, of those that it needs."""
+    sent = 0
+    for gang in gangs:
+        if gang.together == start:
+            # What one gang has above its minimum makes up for nothing that another lacks.
+            needed = max(1, gang.permitted_min)
+            sent += min(needed, gang.bound + gang.succeeded)
+
+    return sent
+
+
+def _youngest_s(gang: Gang) -> int:
+    return max(pod.creation_s for pod in gang.pending)
 
 
 def _may_be_rest(gang: Gang) -> bool:
@@ -84,19 +107,34 @@ def is_pinned(gangs: Sequence[Gang], tree: Composite | None, rest: frozenset[str
     """Whether domains that what has started is in decide where the rest of the start goes."""
     if not rest:
         return False
-    if tree is not None and any(composite.topology for composite in composites_of(tree)):
-        return True
+    if tree is not None:
+        for composite in composites_of(tree):
+            if composite.topology:
+                return True
 
-    # A group has one domain, which any gang of it may require.
-    stated = [gang.constraints for gang in gangs if tree is None or gang.id in rest]
-    return any(
-        placement_constraints.topology
-        or placement_constraints.same_product
-        or placement_constraints.slices
-        for placement_constraints in stated
-    )
+    for gang in gangs:
+        # A group has one domain, which any gang of it may require.
+        if tree is not None and gang.id not in rest:
+            continue
+
+        stated = gang.constraints
+        if stated.topology or stated.same_product:
+            return True
+        if stated.slices:
+            return True
+
+    return False
+
+
+def _is_broken(gangs: Sequence[Gang], tree: Composite | None) -> bool:
+    root = root_of(gangs, tree)
+    return broken_part(root, _have(gangs)) is not None
 
 
 def _have(gangs: Iterable[Gang]) -> dict[str, int]:
     """What each gang that has started has; members that others bound start nothing (B4)."""
-    return {gang.id: gang.bound + gang.succeeded if gang.satisfied else 0 for gang in gangs}
+    have: dict[str, int] = {}
+    for gang in gangs:
+        have[gang.id] = gang.bound + gang.succeeded if gang.satisfied else 0
+
+    return have

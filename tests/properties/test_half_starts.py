@@ -573,3 +573,19 @@ def test_surplus_of_one_child_makes_up_for_no_other() -> None:
     world.create(members("rival", 2, creation_s=50))
     next_process(world)
     assert counts(world) == {"a": 4, "b": 2}
+
+
+def test_what_is_left_of_a_start_is_placed_together() -> None:
+    """B3: the rest of `a` may go anywhere, and must leave the one rack that takes `b` to it."""
+    rack_0, rack_1 = {"rack": "r0"}, {"rack": "r1"}
+    world = World(
+        node("n0", 4, labels=rack_0),
+        node("n1", 4, labels=rack_0),
+        node("n2", 8, labels=rack_1),
+    )
+    stated: dict[str, Any] = {"parent": "svc", "min_children": 2, "gpus": 4, **AGED}
+    world.create(members("a", 2, **stated), members("b", 2, topology="rack", **stated))
+    interrupted(world, "a-0")
+    assert counts(world) == {"a": 1}
+    next_process(world)
+    assert counts(world) == {"a": 2, "b": 2}
