@@ -26,7 +26,7 @@ def time_over() -> str:
 
 
 def used_by_others(node: str) -> str:
-    """Reason: pods that need not respect the promise use the room."""
+    """Reason: pods that need not respect the promise use the room, or larger members."""
     return f"other pods use the room on node {node}"
 
 

@@ -97,7 +97,11 @@ class Starts:
         closed = {
             member.pod.uid: member.node
             for member in ready
-            if not self._cluster.takes(member.pod, member.node, group)
+            if not self._cluster.takes(
+                member.pod,
+                member.node,
+                self._registry.own_rooms(member.gang),
+            )
         }
         failed |= {uid: f'node "{node}" no longer fits the pod' for uid, node in closed.items()}
         sent = self._startable(group, [member for member in ready if member.pod.uid not in closed])

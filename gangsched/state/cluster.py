@@ -341,13 +341,13 @@ class Cluster:
             for name, _ in pod.shape.requests
         )
 
-    def takes(self, pod: Pod, node: str, group: str) -> bool:
+    def takes(self, pod: Pod, node: str, own: Set[str]) -> bool:
         """Whether `node` is schedulable and has room for its held or bound `pod` plus nominations
-        of other groups.
+        of others; the pod may use those of the groups `own`.
         """
         promised: Counter[str] = Counter()
         for nomination in self._promises.on(node):
-            if nomination.pod.priority >= pod.priority and nomination.group != group:
+            if nomination.pod.priority >= pod.priority and nomination.group not in own:
                 promised.update(dict(nomination.pod.shape.requests))
                 promised.subtract(dict(nomination.freed))
 

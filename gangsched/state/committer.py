@@ -7,13 +7,14 @@ Invariant: a verdict is committed as a whole. `still_fits`, and a check of the g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
-from gangsched.core.stand_ins import fulfill
+from gangsched.core.stand_ins import fulfill, own_room
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import JointStart, PermitStamp
 from gangsched.model.plan import Need, Verdict
@@ -77,15 +78,18 @@ class Committer:
             if index is not None and not self.members.node_of(placement.pod.uid):
                 newest.reserve((placement.pod,), np.array([index]), np.array([1]))
 
-        if all(newest.fits_still(placement.pod, placement.node) for placement in placements):
+        gangs = [*map(self.registry.view, self.registry.groups[verdict.group].gangs)]
+        with ExitStack() as stack:
+            for gang in gangs:
+                stack.enter_context(own_room(gang, newest))
+
+            fits = all(newest.fits_still(placement.pod, placement.node) for placement in placements)
+
+        if fits:
             # Its own promises end with their pods: kept, they would count twice against the
             # verdicts after it.
             newest.fulfill(verdict.group, {placement.pod.uid for placement in placements})
-            fulfill(
-                map(self.registry.view, self.registry.groups[verdict.group].gangs),
-                verdict,
-                newest,
-            )
+            fulfill(gangs, verdict, newest)
             return True
 
         # The ledger is shared by all verdicts of the plan: those behind this one are checked

@@ -18,7 +18,7 @@ from gangsched.api.gang_spec import GangSpec
 from gangsched.core import tree_choices
 from gangsched.core.stand_ins import with_all
 from gangsched.model.fault import UNKNOWN_REFERENCE, not_planned
-from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
+from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of, room_key
 from gangsched.model.parts import Root, whole_of
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
@@ -188,6 +188,13 @@ class Registry:
     def is_touched(self, group_id: str) -> bool:
         """Whether a gang of the group changed, so that the next refresh rebuilds the group."""
         return not self._changed.is_disjoint(self.groups[group_id].gangs)
+
+    def own_rooms(self, gang_id: str) -> frozenset[str]:
+        """The groups of nominations whose room members of a gang may use: its own group, and the
+        gang's members to come.
+        """
+        # A member may be larger than those that were to come; then the promise is what ends.
+        return frozenset({self.group_of.get(gang_id, gang_id), room_key(gang_id)})
 
     def view(self, gang_id: str) -> Gang:
         """View of a gang at the last refresh."""

@@ -60,8 +60,8 @@ class StartCheck:
         return self._answers[record.id]
 
     def _still_fits(self, member: Member) -> bool:
-        group = self._registry.group_of.get(member.gang, member.gang)
-        return self._cluster.takes(member.pod, member.node, group)
+        own = self._registry.own_rooms(member.gang)
+        return self._cluster.takes(member.pod, member.node, own)
 
     def _look(self, record: GangRecord) -> None:
         """Answer for all gangs of the group at once: it may have hundreds."""

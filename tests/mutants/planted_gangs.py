@@ -477,3 +477,13 @@ def a_start_that_may_go_anywhere_takes_the_domain_of_another(_: Any) -> Any:
 @bug("Q2", "state.broken_groups:_may_be_rest", "properties/test_half_starts.py")
 def a_lost_member_brings_any_other_before_older_groups(_: Any) -> Any:
     return lambda gang: bool(gang.pending)
+
+
+@bug("B3", "core.permit:needs_its_rest", "properties/test_half_starts.py")
+def the_rest_of_a_start_is_placed_gang_by_gang(_: Any) -> Any:
+    return lambda gang: None
+
+
+@bug("I9", "state.parents:Parents._with_pods", "properties/test_tree_alternatives.py")
+def a_root_wakes_its_own_children_only(_: Any) -> Any:
+    return lambda self, parent, levels=0: self._children(parent)

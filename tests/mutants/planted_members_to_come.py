@@ -58,3 +58,8 @@ def room_is_not_made_for_members_to_come(_: Any) -> Any:
 @bug("B8", "state.groups:Registry.room_unused", STATE)
 def gangs_keep_room_one_after_the_other(_: Any) -> Any:
     return lambda self, namespace, at_s: None
+
+
+@bug("B8", "state.groups:Registry.own_rooms", STATE)
+def a_larger_member_is_kept_out_by_the_room_of_its_gang(_: Any) -> Any:
+    return lambda self, gang_id: frozenset({self.group_of.get(gang_id, gang_id)})

@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from gangsched.api import keys
+from gangsched.core.cycle import plan
 from gangsched.model.objects import Node, Pod, PodGroup
-from gangsched.model.protocol import Applied, Replaced, StampsGuarded
+from gangsched.model.protocol import Applied, Bind, Replaced, StampsGuarded
 from gangsched.state.scheduling import SchedulingState
 from gangsched.turn import plan_and_commit, prepare
 from tests.builders import GPU, amounts, members, node, pod, pod_group, running
@@ -397,6 +398,37 @@ def test_room_for_thousands_costs_what_changes() -> None:
         world.create(lws_pod(1, group), lws_pod(2, group))
     world.settle()
     assert len(world.bound()) == number * 6 // 5 + 20
+
+
+def test_a_member_larger_than_expected_uses_the_room_of_its_own_gang() -> None:
+    """B8: of two members to come the first needs the room of both. It starts, and the promise to
+    the other one ends with a message.
+    """
+    world = World(node("a", 3))
+    started(world)
+    world.create(lws_pod(1, gpus=2))
+    world.settle().told()
+    assert set(world.bound()) == {"serve-0", "serve-0-1"}
+
+    ((_, _, text),) = world.events("RoomReleased")
+    assert "other pods use the room on node a" in text
+    assert not world.state.coming.shown()
+    world.add_nodes(node("b", 1))
+    world.create(lws_pod(2))
+    assert world.settle().bound()["serve-0-2"] == "b"
+
+
+def test_a_larger_member_is_checked_without_the_room_of_its_own_gang() -> None:
+    """B2, B8: something changed between plan and commit, so that its place is checked again."""
+    world = World(node("a", 3))
+    started(world)
+    world.create(lws_pod(1, gpus=2))
+    world.state.refresh(world.now_s)
+    picture = world.state.snapshot()
+    proposal = plan(picture, world.state.ready(world.now_s), now_s=world.now_s)
+    world.say(Applied(node("b", 1)))
+    binds = world.state.commit(proposal, picture, now_s=world.now_s)
+    assert [bind.name for bind in binds if isinstance(bind, Bind)] == ["serve-0-1"]
 
 
 @pytest.mark.parametrize(
