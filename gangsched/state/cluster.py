@@ -347,7 +347,9 @@ class Cluster:
         """
         promised: Counter[str] = Counter()
         for nomination in self._promises.on(node):
-            if nomination.pod.priority >= pod.priority and nomination.group not in own:
+            if nomination.group in own:
+                continue
+            if nomination.pod.priority >= pod.priority:
                 promised.update(dict(nomination.pod.shape.requests))
                 promised.subtract(dict(nomination.freed))
 

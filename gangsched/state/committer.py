@@ -15,7 +15,7 @@ import numpy as np
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.stand_ins import fulfill, own_room
-from gangsched.model.gang import Group, Placement
+from gangsched.model.gang import Gang, Group, Placement
 from gangsched.model.objects import JointStart, PermitStamp
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.protocol import Action, Bind, BindClaims, MarkTimedOut
@@ -79,13 +79,7 @@ class Committer:
                 newest.reserve((placement.pod,), np.array([index]), np.array([1]))
 
         gangs = [*map(self.registry.view, self.registry.groups[verdict.group].gangs)]
-        with ExitStack() as stack:
-            for gang in gangs:
-                stack.enter_context(own_room(gang, newest))
-
-            fits = all(newest.fits_still(placement.pod, placement.node) for placement in placements)
-
-        if fits:
+        if _fit_still(placements, gangs, newest):
             # Its own promises end with their pods: kept, they would count twice against the
             # verdicts after it.
             newest.fulfill(verdict.group, {placement.pod.uid for placement in placements})
@@ -285,6 +279,25 @@ class Committer:
                 if ours and pod.live and not pod.node_name and not pod.timed_out:
                     member.marking = True
                     yield MarkTimedOut(pod.uid, pod.namespace, pod.name)
+
+
+def _fit_still(
+    placements: Iterable[Placement],
+    gangs: Iterable[Gang],
+    newest: Ledger,
+) -> bool:
+    """Whether members of these gangs may stay where they are placed, also in the room that is
+    promised to their own gang.
+    """
+    with ExitStack() as own:
+        for gang in gangs:
+            own.enter_context(own_room(gang, newest))
+
+        for placement in placements:
+            if not newest.fits_still(placement.pod, placement.node):
+                return False
+
+    return True
 
 
 def _joint_start(records: Sequence[GangRecord], verdict: Verdict) -> JointStart | None:
