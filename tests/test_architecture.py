@@ -22,7 +22,7 @@ PACKAGE = ROOT / "gangsched"
 CEL = ROOT / "packages" / "kubernetes-cel" / "kubernetes_cel"
 PLUGIN = ROOT / "packages" / "kubectl-gangsched" / "kubectl_gangsched"
 LONGEST_FILE = 700
-STILL_LONG = {"gangsched/core/trees.py": 760, "gangsched/state/groups.py": 820}
+STILL_LONG = {"gangsched/state/groups.py": 820}
 """Files that became longer than that when they were reformatted: how long each may be at most."""
 LEAST_COMMENTED = 0.038
 """Share of the package's lines, without blank ones, that have a comment."""

@@ -38,7 +38,7 @@ def only_the_first_choice_of_children_is_tried(_: Any) -> Any:
     return first
 
 
-@bug("I9", "core.trees:TreeDecision._apart", TREES)
+@bug("I9", "core.tree_placing:TreePlacing._apart", TREES)
 def all_children_share_the_domain_that_one_requires(_: Any) -> Any:
     return lambda self, parts: [parts]
 
@@ -48,7 +48,7 @@ def a_choice_that_sums_refute_at_present_never_fits(_: Any) -> Any:
     return lambda self, ready, lack: True
 
 
-@bug("I9", "core.trees:TreeDecision._again", TREES)
+@bug("I9", "core.tree_placing:TreePlacing._again", TREES)
 def what_was_decided_of_a_part_is_forgotten(_: Any) -> Any:
     return lambda self, name, gangs: None
 
@@ -103,7 +103,7 @@ def equal_levels_are_in_any_order(add: Any) -> Any:
     return lambda order, label, *before: add(order, label)
 
 
-@bug("I9", "core.trees:kinds_in_packing", TREES)
+@bug("I9", "core.tree_placing:kinds_in_packing", TREES)
 def children_with_domains_are_never_packed_together(_: Any) -> Any:
     return lambda part, gangs, table: None
 
@@ -128,7 +128,7 @@ def only_gangs_have_domains_in_a_packing(_: Any) -> Any:
     return lambda part, gangs: gangs[part].constraints.topology if isinstance(part, str) else ()
 
 
-@bug("I9", "core.trees:TreeDecision._beside", DEEP)
+@bug("I9", "core.tree_placing:TreePlacing._beside", DEEP)
 def later_gangs_start_outside_the_domains_around_them(_: Any) -> Any:
     return lambda self, around, gangs, found: ()
 
