@@ -31,6 +31,19 @@ def room_is_not_summed_up(_: Any) -> Any:
     return lambda self, made, sign: ""
 
 
+@bug("B2", "state.verify:_is_roomy", VERIFY)
+def nodes_are_believed_to_take_everything(_: Any) -> Any:
+    return lambda shapes, nodes, kinds, snapshot: True
+
+
+@bug("B2", "state.verify:_is_roomy", VERIFY)
+def pods_are_compared_with_their_nodes_one_by_one(real: Any) -> Any:
+    return lambda shapes, nodes, kinds, snapshot: all(
+        real([shape], [node], {shape: 0}, snapshot)
+        for shape, node in zip(shapes, nodes, strict=True)
+    )
+
+
 @bug("B2", "state.verify:Verifier._of_ports", VERIFY)
 def host_ports_are_not_verified(_: Any) -> Any:
     return nothing
@@ -96,7 +109,7 @@ def a_plan_is_verified_beside_the_one_before(real: Any) -> Any:
     def begin(self: Any, plan: Any, snapshot: Any) -> None:
         before = self._plan
         real(self, plan, snapshot)
-        self._plan.uids |= before.uids
+        self._plan.placed |= before.placed
 
     return begin
 
