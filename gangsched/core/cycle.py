@@ -29,7 +29,7 @@ from gangsched.core.extensions import (
 )
 from gangsched.core.pipeline import Limits, Pipeline
 from gangsched.core.plan_cache import PlanCache
-from gangsched.core.plan_extension import PlanExtension
+from gangsched.core.plan_extension import PlanExtension, taking_part
 from gangsched.core.preemption.preempt import room_maker_of
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
@@ -96,13 +96,7 @@ def plan(
         ),
         PromiseRoomToCome(ordered),
     ]
-    # Asked after each of thousands of decisions, so only those that choose something.
-    choosers = []
-
-    for extension in extensions:
-        if type(extension).choose is not PlanExtension.choose:
-            choosers.append(extension.choose)
-
+    choosers = taking_part(extensions, "choose")
     decider = Decider(ledger, totals, whole, now_s, at_work or AtWork(), choosers)
 
     # What is promised to a group is kept from all others until it is looked at, so that it is not

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from gangsched.core.reserve import Ledger
+from gangsched.core.reserve import Ledger, RulesInScope
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import (
     NOT_SHARED,
@@ -43,6 +43,12 @@ class GroupRule(Protocol):
     expires: bool
     narrows: bool
 
+    def applies(self, ledger: Ledger) -> bool:
+        """Whether the rule may do anything to any group; it is not asked otherwise.
+
+        Depends on the nodes, the scope and the promises of the ledger only, and not on its room.
+        """
+
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
         """A key of what the rule does to the group's pods of `shape`; None if nothing."""
 
@@ -60,6 +66,10 @@ class ClosingRule:
 
     expires = False
     narrows = False
+
+    def applies(self, ledger: Ledger) -> bool:
+        """Always, unless a rule knows better."""
+        return True
 
     def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
         """All room of the other nodes."""
@@ -86,6 +96,10 @@ class Avoided(ClosingRule):
 class SharedGpus(ClosingRule):
     """Nodes where pods share GPUs, for groups that do not allow that."""
 
+    def applies(self, ledger: Ledger) -> bool:
+        """Where any node is shared."""
+        return bool(_shared(ledger))
+
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
         """Whether the pod may share."""
         return None if _may_share(group, shape) else True
@@ -95,10 +109,7 @@ class SharedGpus(ClosingRule):
         if not ledger.accelerated(shape) or _may_share(group, shape):
             return ()
 
-        stated = _having(SHARING_LABEL, lambda value: value not in NOT_SHARED, ledger.table)
-        named = _having(PRODUCT_LABEL, lambda value: value.endswith(SHARED_SUFFIX), ledger.table)
-
-        return [RefusedNodes(SHARED, nodes) for nodes in (stated, named) if nodes is not None]
+        return _shared(ledger)
 
 
 class HeldBackForOthers(ClosingRule):
@@ -106,11 +117,12 @@ class HeldBackForOthers(ClosingRule):
 
     expires = True
 
+    def applies(self, ledger: Ledger) -> bool:
+        """While any group holds others back."""
+        return ledger.promises.held_back is not None
+
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
         """The group that holds this one back."""
-        if ledger.promises.held_back is None:
-            return None
-
         held_back = ledger.promises.held_back_for(group)
         return None if held_back is None else held_back.group
 
@@ -126,15 +138,16 @@ class HeldBackForOthers(ClosingRule):
 class OutsideOfScope(ClosingRule):
     """Nodes outside the part of the cluster to which this attempt is limited."""
 
-    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
-        """The scope; None for all nodes."""
+    def applies(self, ledger: Ledger) -> bool:
+        """In a scope that excludes nodes."""
         scope = ledger.scope
-        if scope.accelerated is None and scope.others is None:
-            return None
+        return scope.accelerated is not None or scope.others is not None
 
+    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+        """The scope."""
         # Scopes compare by identity: two attempts with equal nodes are rare, and comparing masks is
         # not free.
-        return scope
+        return ledger.scope
 
     def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
         """The nodes outside the scope."""
@@ -150,6 +163,10 @@ class LeftByReservations:
 
     expires = False
     narrows = True
+
+    def applies(self, ledger: Ledger) -> bool:
+        """While there are reservations."""
+        return ledger.promises.reserved is not None
 
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
         """The restrictions on the group's backfill class."""
@@ -179,11 +196,46 @@ GROUP_RULES: tuple[GroupRule, ...] = (
 """All rules about groups. Those that close nodes are asked first."""
 
 
+def rules_of(ledger: Ledger) -> tuple[GroupRule, ...]:
+    """The rules that apply on this ledger now; most plans have one or two."""
+    known = ledger.rules
+    scope = ledger.scope
+    promises = ledger.promises
+    if (
+        known is not None
+        and known.scope is scope
+        and known.reserved is promises.reserved
+        and known.held_back is promises.held_back
+    ):
+        kept: tuple[GroupRule, ...] = known.rules
+        return kept
+
+    rules = tuple([rule for rule in GROUP_RULES if rule.applies(ledger)])
+    ledger.rules = RulesInScope(scope, promises.reserved, promises.held_back, rules)
+    return rules
+
+
 def rules_key(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
     """A key of all that the rules do to the group's pods of `shape`: equal keys mean equal room on
     this ledger.
     """
-    return tuple([rule.key(group, shape, ledger) for rule in GROUP_RULES])
+    rules = rules_of(ledger)
+    # With the rules, because keys of two rules may be equal.
+    return (rules, *[rule.key(group, shape, ledger) for rule in rules])
+
+
+def _shared(ledger: Ledger) -> Sequence[RefusedNodes]:
+    """Nodes that state that their GPUs are shared, by the sharing label or by the name of their
+    product; read once a plan.
+    """
+
+    def read() -> Sequence[RefusedNodes]:
+        table = ledger.table
+        stated = _having(SHARING_LABEL, lambda value: value not in NOT_SHARED, table)
+        named = _having(PRODUCT_LABEL, lambda value: value.endswith(SHARED_SUFFIX), table)
+        return [RefusedNodes(SHARED, nodes) for nodes in (stated, named) if nodes is not None]
+
+    return ledger.recall(_shared, read, lasting=True)
 
 
 def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools | None:

@@ -8,13 +8,13 @@ module does not know.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gangsched.core import post_filter
 from gangsched.core.decision import Decider
-from gangsched.core.plan_extension import PlanExtension, RoomMaker
+from gangsched.core.plan_extension import PlanExtension, RoomMaker, taking_part
 from gangsched.core.plan_queue import PlanQueue
 from gangsched.core.queue_sort import in_turns
 from gangsched.core.reserve import Ledger
@@ -56,6 +56,13 @@ class Pipeline:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     #: Placements that were tried.
     tried: int = 0
+    #: What extensions do before and after each group.
+    _before: Sequence[Callable[[Group], None]] = field(init=False)
+    _reserving: Sequence[Callable[[Group, Verdict], Verdict]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._before = taking_part(self.extensions, "before")
+        self._reserving = taking_part(self.extensions, "reserve")
 
     @property
     def ledger(self) -> Ledger:
@@ -69,8 +76,13 @@ class Pipeline:
             extension.begin()
 
         queue = PlanQueue(self.ready, self.unfinished, self.ledger, self.limits.work)
+        make_room = partial(
+            self.room_maker.make_room,
+            verdicts=self.verdicts,
+            behind=partial(self._behind, queue),
+        )
         for group in self._in_turn(queue):
-            self._decide(group, queue)
+            self._decide(group, queue, make_room)
 
         left = tuple(group.id for group in self.ready if group.id not in self.verdicts)
         again = self._break_deadlocks(queue)
@@ -115,14 +127,17 @@ class Pipeline:
 
     # --- steps 2 to 7: one group -----------------------------------------------------------------
 
-    def _decide(self, group: Group, queue: PlanQueue) -> None:
+    def _decide(
+        self,
+        group: Group,
+        queue: PlanQueue,
+        make_room: Callable[[Group, Verdict], dict[str, Verdict]],
+    ) -> None:
         """Decide one group, with all that follows before the groups behind it see the room."""
         self.decider.at_work.enter(group.id)
-        for extension in self.extensions:
-            extension.before(group)
+        for prepare in self._before:
+            prepare(group)
 
-        behind = partial(self._behind, queue)
-        make_room = partial(self.room_maker.make_room, group, verdicts=self.verdicts, behind=behind)
         verdicts = queue.decide(group, self.decider, make_room, self.room_maker.put_off)
         queue.shorten(self.room_maker.take_unpaid())
 
@@ -138,8 +153,8 @@ class Pipeline:
         self.tried += round_.attempted if round_ else 1
 
         for decided in (group, *self.room_maker.alike):
-            for extension in self.extensions:
-                self.verdicts[decided.id] = extension.reserve(decided, self.verdicts[decided.id])
+            for reserve in self._reserving:
+                self.verdicts[decided.id] = reserve(decided, self.verdicts[decided.id])
 
     def _behind(self, queue: PlanQueue, most: int) -> Sequence[Group]:
         """The groups that the plan would decide next: `most` of them, and no more than it may still

@@ -11,7 +11,7 @@ says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from gangsched.core.plan_queue import PlanQueue
 from gangsched.model.gang import Group
@@ -51,6 +51,19 @@ class PlanExtension:
     def finish(self, plan: Plan) -> Plan:
         """Complete the plan, whose verdicts are final."""
         return plan
+
+
+def taking_part(extensions: Sequence[PlanExtension], step: str) -> list[Callable[..., Any]]:
+    """The methods of the extensions that do something in a step, in their order.
+
+    A plan asks thousands of groups, so a step that does nothing is not called.
+    """
+    default = getattr(PlanExtension, step)
+    return [
+        getattr(extension, step)
+        for extension in extensions
+        if getattr(type(extension), step) is not default
+    ]
 
 
 class RoomMaker:

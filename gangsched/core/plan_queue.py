@@ -111,7 +111,7 @@ class PlanQueue:
         self,
         group: Group,
         decided: Callable[[Group], Verdict],
-        make_room: Callable[[Verdict], dict[str, Verdict]],
+        make_room: Callable[[Group, Verdict], dict[str, Verdict]],
         not_done: Callable[[Group, Verdict, Obstacle], Verdict],
     ) -> Mapping[str, Verdict]:
         """Return the verdicts on a group, and on the groups that release holds for it.
@@ -140,14 +140,12 @@ class PlanQueue:
         work.most = min(work.most, self._limit)
 
         try:
-            work.charge(
-                UNITS_A_GROUP + sum(len(gang.to_come) for gang in group.gangs) // TO_COME_A_UNIT
-            )
+            work.charge(UNITS_A_GROUP + _to_come(group) // TO_COME_A_UNIT)
             verdict = decided(group)
             ledger.progress = None
             placed = ledger.checkpoint()
             left = self._limit - work.used
-            made = make_room(verdict)
+            made = make_room(group, verdict)
         except OutOfWork:
             is_others = self._resumed is not None and group is not self._resumed
             if verdict is not None and is_others and left >= third:
@@ -197,6 +195,15 @@ class PlanQueue:
         except OutOfWork:
             self._ledger.rollback(checkpoint)
             return None
+
+
+def _to_come(group: Group) -> int:
+    """Members that do not exist yet; summed without a generator, for each group of a plan."""
+    number = 0
+    for gang in group.gangs:
+        number += len(gang.to_come)
+
+    return number
 
 
 def _is_same(group: Group, before: Unfinished) -> bool:

@@ -93,7 +93,11 @@ def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
     """Refusals of all `gangs`, which are ready, if one of them cannot start."""
     return _of_each(
         gangs,
-        {gang.id: why for gang in gangs if (why := cannot_start(gang)) is not None},
+        {
+            gang.id: placing.waiting_for_more(gang, lack)
+            for gang in gangs
+            if (lack := missing(gang, len(gang.pending)))
+        },
     )
 
 
@@ -163,6 +167,10 @@ def _claims_full(
     """Why the gangs cannot start: more of their members must share a ResourceClaim than it can have
     consumers.
     """
+    # Without a claim in the cluster no member is looked at.
+    if not ledger.occupancy.storage.storage.devices:
+        return None
+
     users: dict[str, dict[str, Pod]] = {}
     for gang in gangs:
         for pod in gang.pending:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gangsched.core.group_rules import GROUP_RULES
+from gangsched.core.group_rules import rules_of
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL, SHARING_LABEL, GpuPolicy
@@ -30,7 +30,7 @@ def look_ahead(table: NodeTable, policy: GpuPolicy) -> None:
 
 def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
     """Yield the nodes that are closed to the group's pods of `shape`, by reason."""
-    for rule in GROUP_RULES:
+    for rule in rules_of(ledger):
         yield from rule.closed(group, shape, ledger)
 
 
@@ -38,7 +38,7 @@ def closed_for_long(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Bool
     """Yield the nodes that are closed to the group's pods of `shape` for reasons that do not expire
     on their own.
     """
-    for rule in GROUP_RULES:
+    for rule in rules_of(ledger):
         if not rule.expires:
             for _, nodes in rule.closed(group, shape, ledger):
                 yield nodes
@@ -63,11 +63,12 @@ def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
     ledger.work.charge(10 + len(ledger.table) // 300)
     room = ledger.room(shape)
 
-    for rule in GROUP_RULES:
+    rules = rules_of(ledger)
+    for rule in rules:
         for _, nodes in rule.closed(group, shape, ledger):
             room = np.where(nodes, 0, room)
 
-    for rule in GROUP_RULES:
+    for rule in rules:
         if rule.narrows:
             room = rule.narrow(group, shape, room, ledger)
 

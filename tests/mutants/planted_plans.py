@@ -285,6 +285,11 @@ def gangs_of_one_domain_are_woken_by_room_anywhere(_: Any) -> Any:
     return lambda needs, group, ledger: tuple(needs)
 
 
+@bug("H8", "core.group_rules:rules_of", "properties/test_group_rules.py")
+def rules_that_apply_are_found_once_a_plan(real: Any) -> Any:
+    return lambda ledger: ledger.recall("rules", lambda: real(ledger), lasting=True)
+
+
 @bug("B6", "core.group_rules:Avoided.key", "properties/test_group_rules.py")
 def a_rule_closes_nodes_that_its_key_does_not_say(_: Any) -> Any:
     return lambda rule, group, shape, ledger: None

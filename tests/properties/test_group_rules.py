@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gangsched.core import group_rules
-from gangsched.core.group_rules import ClosingRule, rules_key
+from gangsched.core.group_rules import ClosingRule, rules_key, rules_of
 from gangsched.core.promises import HeldBackNodes
 from gangsched.core.reservations.passing import Backfill, Kept
 from gangsched.core.reserve import Ledger
@@ -117,6 +117,49 @@ def test_groups_with_different_answers_are_tried() -> None:
     assert answers >= {group_rules.AVOIDED, group_rules.HELD_BACK, group_rules.SHARED, "reserved"}
 
 
+@pytest.mark.long
+def test_a_rule_that_does_not_apply_does_nothing() -> None:
+    """It is not asked, so no group may depend on it."""
+    silent = set()
+    for seed in range(CASES):
+        dice = random.Random(seed)
+        ledger = ledger_of(dice)
+        groups = [group_of(dice, number) for number in range(GROUPS)]
+
+        for rule in set(group_rules.GROUP_RULES) - {*rules_of(ledger)}:
+            silent.add(type(rule).__name__)
+            for group, pod in groups:
+                room = ledger.room(pod.shape)
+                left = rule.narrow(group, pod.shape, room, ledger)
+                shut = [nodes for _, nodes in rule.closed(group, pod.shape, ledger) if nodes.any()]
+                assert not shut, f"seed {seed}: {rule} closes nodes to {group.id}"
+                assert left.tolist() == room.tolist(), f"seed {seed}: {rule} narrows {group.id}"
+
+    assert silent == {"SharedGpus", "HeldBackForOthers", "OutsideOfScope", "LeftByReservations"}
+
+
+def test_rules_apply_as_soon_as_there_is_what_they_are_about() -> None:
+    """Which ones apply is remembered, and not longer than that is true."""
+    ledger = builders.ledger([builders.node(f"n{number}", 8) for number in range(NODES)])
+    nodes = np.arange(NODES) == 0
+    plain = rules_of(ledger)
+    change = np.zeros((len(ledger.resources), NODES), dtype=np.int64)
+    kept = Kept("ns/head", 0, -inf, np.arange(NODES), change)
+
+    def added() -> list[str]:
+        return [type(rule).__name__ for rule in rules_of(ledger) if rule not in plain]
+
+    with ledger.within(Scope(nodes, nodes)):
+        assert added() == ["OutsideOfScope"]
+        ledger.promises.held_back = HeldBackNodes("ns/high", 1, nodes)
+        assert added() == ["HeldBackForOthers", "OutsideOfScope"]
+
+    ledger.promises.reserved = Backfill([kept], ledger, wall_s=0.0)
+    assert added() == ["HeldBackForOthers", "LeftByReservations"]
+    with ledger.promises.none():
+        assert rules_of(ledger) == plain
+
+
 class OddGroupsOnly(ClosingRule):
     """A rule as somebody may add it who forgets the key: groups with an odd number get no first
     node.
@@ -136,5 +179,4 @@ def test_a_rule_without_its_part_of_the_key_is_found(monkeypatch: pytest.MonkeyP
     was refused.
     """
     monkeypatch.setattr(group_rules, "GROUP_RULES", (*group_rules.GROUP_RULES, OddGroupsOnly()))
-    monkeypatch.setattr("gangsched.core.scopes.GROUP_RULES", group_rules.GROUP_RULES)
     assert any(text for seed in range(60) for text in contradictions(seed))

@@ -283,10 +283,10 @@ def refused(group: Group) -> Verdict:
     )
 
 
-def making_room(ledger: Ledger, units: int) -> Callable[[Verdict], dict[str, Verdict]]:
+def making_room(ledger: Ledger, units: int) -> Callable[[Group, Verdict], dict[str, Verdict]]:
     """Preemption that takes so much work, and changes nothing."""
 
-    def make_room(verdict: Verdict) -> dict[str, Verdict]:
+    def make_room(_: Group, verdict: Verdict) -> dict[str, Verdict]:
         ledger.work.charge(units)
         return {verdict.group: verdict}
 
