@@ -153,7 +153,8 @@ def _room_extensions(
     if reserving is not None and reserving.limits.reservations and reserving.last_ends is not None:
         yield TrackEnds(ledger, snapshot.table, reserving.last_ends, reserving.wall_s)
 
-    yield ChooseDevices(ledger)
+    if ledger.occupancy.storage.devices is not None:
+        yield ChooseDevices(ledger)
 
 
 def _reservations(

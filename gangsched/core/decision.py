@@ -50,12 +50,8 @@ class Decider:
         outer = self.at_work.group
         self.at_work.group = group.id
 
-        verdict = decide(
-            self.as_whole(group),
-            self.ledger,
-            self.totals,
-            now_s=self.now_s,
-        )
+        whole = self.as_whole(group) if self.whole else group
+        verdict = decide(whole, self.ledger, self.totals, now_s=self.now_s)
         for choose in self.after:
             choose()
 

@@ -78,8 +78,8 @@ class ChooseDevices(PlanExtension):
     def choose(self) -> None:
         """Solve for the placements so far: at the end of a plan, its work may be used up."""
         devices = self._ledger.occupancy.storage.devices
-        if devices is not None:
-            devices.solve()
+        assert devices is not None
+        devices.solve()
 
     def finish(self, plan: Plan) -> Plan:
         """Add the chosen devices to the placements."""

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from gangsched.core.reserve import Ledger, RulesInScope
+from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import (
     NOT_SHARED,
@@ -46,7 +46,8 @@ class GroupRule(Protocol):
     def applies(self, ledger: Ledger) -> bool:
         """Whether the rule may do anything to any group; it is not asked otherwise.
 
-        Depends on the nodes, the scope and the promises of the ledger only, and not on its room.
+        Depends on the nodes, and on whether there are a limited scope, reservations and a hold-back
+        (`rules_of`), but on nothing else about them.
         """
 
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
@@ -198,20 +199,17 @@ GROUP_RULES: tuple[GroupRule, ...] = (
 
 def rules_of(ledger: Ledger) -> tuple[GroupRule, ...]:
     """The rules that apply on this ledger now; most plans have one or two."""
-    known = ledger.rules
     scope = ledger.scope
-    promises = ledger.promises
-    if (
-        known is not None
-        and known.scope is scope
-        and known.reserved is promises.reserved
-        and known.held_back is promises.held_back
-    ):
-        kept: tuple[GroupRule, ...] = known.rules
-        return kept
+    situation = (
+        scope.accelerated is None and scope.others is None,
+        ledger.promises.reserved is None,
+        ledger.promises.held_back is None,
+    )
+    rules: tuple[GroupRule, ...] | None = ledger.rules.get(situation)
+    if rules is None:
+        rules = tuple([rule for rule in GROUP_RULES if rule.applies(ledger)])
+        ledger.rules[situation] = rules
 
-    rules = tuple([rule for rule in GROUP_RULES if rule.applies(ledger)])
-    ledger.rules = RulesInScope(scope, promises.reserved, promises.held_back, rules)
     return rules
 
 

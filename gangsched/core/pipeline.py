@@ -8,7 +8,7 @@ module does not know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -70,19 +70,25 @@ class Pipeline:
         return self.decider.ledger
 
     def run(self) -> Plan:
-        """Decide the groups; the plan has a verdict for each that was decided."""
+        """Decide the groups, at least one; the plan has a verdict for each that was decided."""
         self._sort()
         for extension in self.extensions:
             extension.begin()
 
         queue = PlanQueue(self.ready, self.unfinished, self.ledger, self.limits.work)
-        make_room = partial(
-            self.room_maker.make_room,
-            verdicts=self.verdicts,
-            behind=partial(self._behind, queue),
-        )
-        for group in self._in_turn(queue):
-            self._decide(group, queue, make_room)
+        # Not a method: the pipeline has the room maker, so both would wait for the collector.
+        behind = partial(_behind, queue, self.verdicts, self.limits.groups)
+        self.room_maker.begin(self.verdicts, behind)
+
+        for group in queue:
+            # The next plan decides the rest, so that no group is refused because the work is used
+            # up.
+            if self._is_full() and queue.end(group):
+                continue
+
+            # It may have been decided with one before it, as when it gave up its holds.
+            if group.id not in self.verdicts:
+                self._decide(group, queue)
 
         left = tuple(group.id for group in self.ready if group.id not in self.verdicts)
         again = self._break_deadlocks(queue)
@@ -112,34 +118,27 @@ class Pipeline:
         if self.served is not None:
             self.ready = in_turns(self.ready, self.served)
 
-    def _in_turn(self, queue: PlanQueue) -> Iterator[Group]:
-        """Yield the groups that this plan decides, at least one."""
-        for group in queue:
-            # The next plan decides the rest, so that no group is refused because the work is used
-            # up.
-            is_full = len(self.verdicts) >= self.limits.groups or self.tried >= self.limits.pods
-            if (is_full or self.room_maker.is_full) and queue.end(group):
-                continue
-
-            # It may have been decided with one before it, as when it gave up its holds.
-            if group.id not in self.verdicts:
-                yield group
+    def _is_full(self) -> bool:
+        """Whether the plan has decided as much as it may."""
+        limits = self.limits
+        return (
+            len(self.verdicts) >= limits.groups
+            or self.tried >= limits.pods
+            or self.room_maker.is_full
+        )
 
     # --- steps 2 to 7: one group -----------------------------------------------------------------
 
-    def _decide(
-        self,
-        group: Group,
-        queue: PlanQueue,
-        make_room: Callable[[Group, Verdict], dict[str, Verdict]],
-    ) -> None:
+    def _decide(self, group: Group, queue: PlanQueue) -> None:
         """Decide one group, with all that follows before the groups behind it see the room."""
         self.decider.at_work.enter(group.id)
         for prepare in self._before:
             prepare(group)
 
-        verdicts = queue.decide(group, self.decider, make_room, self.room_maker.put_off)
-        queue.shorten(self.room_maker.take_unpaid())
+        maker = self.room_maker
+        verdicts = queue.decide(group, self.decider, maker.make_room, maker.put_off)
+        if unpaid := maker.take_unpaid():
+            queue.shorten(unpaid)
 
         if verdicts:
             self._reserve(group, verdicts)
@@ -152,18 +151,12 @@ class Pipeline:
         round_ = self.verdicts[group.id].round
         self.tried += round_.attempted if round_ else 1
 
+        if not self._reserving:
+            return
+
         for decided in (group, *self.room_maker.alike):
             for reserve in self._reserving:
                 self.verdicts[decided.id] = reserve(decided, self.verdicts[decided.id])
-
-    def _behind(self, queue: PlanQueue, most: int) -> Sequence[Group]:
-        """The groups that the plan would decide next: `most` of them, and no more than it may still
-        decide.
-        """
-        allowed = self.limits.groups - len(self.verdicts) - 1
-        return [
-            group for group in queue.behind(min(most, allowed)) if group.id not in self.verdicts
-        ]
 
     # --- step 8: PostFilter ----------------------------------------------------------------------
 
@@ -198,3 +191,16 @@ class Pipeline:
         released = yielded | self.room_maker.releases()
         self.verdicts = released | self.verdicts | released
         return again
+
+
+def _behind(
+    queue: PlanQueue,
+    verdicts: Mapping[str, Verdict],
+    groups: int,
+    most: int,
+) -> Sequence[Group]:
+    """The groups that the plan would decide next: `most` of them, and no more than are left of its
+    `groups`.
+    """
+    allowed = groups - len(verdicts) - 1
+    return [group for group in queue.behind(min(most, allowed)) if group.id not in verdicts]

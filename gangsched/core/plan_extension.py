@@ -72,23 +72,21 @@ class RoomMaker:
     #: Groups for which the last call of `make_room` made room as well.
     alike: Sequence[Group] = ()
 
+    def begin(self, verdicts: Mapping[str, Verdict], behind: Behind) -> None:
+        """A plan begins: `verdicts` will have those so far, and `behind` gives the groups that
+        come next.
+        """
+
     @property
     def is_full(self) -> bool:
         """Whether this plan has made room as often as it may."""
         return False
 
-    def make_room(
-        self,
-        group: Group,
-        verdict: Verdict,
-        verdicts: Mapping[str, Verdict],
-        behind: Behind,
-    ) -> dict[str, Verdict]:
-        """The verdicts on the group, on those that release holds for it, and on those `behind` it
+    def make_room(self, group: Group, verdict: Verdict) -> dict[str, Verdict]:
+        """The verdicts on the group, on those that release holds for it, and on those behind it
         that profit.
 
-        `verdicts` are those of this plan so far. Raises OutOfWork; the ledger is then rolled back
-        by the caller.
+        Raises OutOfWork; the ledger is then rolled back by the caller.
         """
         return {group.id: verdict}
 

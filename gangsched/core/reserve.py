@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from gangsched.core.filter.replica_counts import FARTHEST
 from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.progress import Progress
-from gangsched.core.promises import HeldBackNodes, RoomKept, RoomPromises
+from gangsched.core.promises import RoomPromises
 from gangsched.core.scope import Scope
 from gangsched.core.work import Work
 from gangsched.model.gpu_policy import GpuPolicy
@@ -47,15 +47,6 @@ class _Room:
 
     per_node: Ints
     seen: int
-
-
-class RulesInScope(NamedTuple):
-    """The rules about groups that apply in a scope, with these promises (`core.group_rules`)."""
-
-    scope: Scope
-    reserved: RoomKept | None
-    held_back: HeldBackNodes | None
-    rules: tuple[Any, ...]
 
 
 class Ledger:
@@ -85,7 +76,8 @@ class Ledger:
         self.choices = 0  # of exact searches so far
         self.last_ends: LastEnds | None = None  # None where ends do not matter
         self.promises = RoomPromises()
-        self.rules: RulesInScope | None = None
+        #: The rules about groups that apply, by situation (`core.group_rules.rules_of`).
+        self.rules: dict[Hashable, Any] = {}
         self.work = Work() if work is None else work
 
         # of the group whose rounds may go on in the next plan

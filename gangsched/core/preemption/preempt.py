@@ -54,13 +54,12 @@ class Preempt(RoomMaker):
         """Whether this plan has made as many preemptions as it may."""
         return self._preemptions.is_full
 
-    def make_room(
-        self,
-        group: Group,
-        verdict: Verdict,
-        verdicts: Mapping[str, Verdict],
-        behind: Behind,
-    ) -> dict[str, Verdict]:
+    def begin(self, verdicts: Mapping[str, Verdict], behind: Behind) -> None:
+        """Remember where to ask for the other groups of the plan."""
+        self._verdicts = verdicts
+        self._behind = behind
+
+    def make_room(self, group: Group, verdict: Verdict) -> dict[str, Verdict]:
         """Let a Strict group preempt; a NonStrict one may still get the holds of others
         (step 8).
         """
@@ -70,9 +69,11 @@ class Preempt(RoomMaker):
 
         holding: Sequence[Group] = ()
         if self._holders:
-            holding = post_filter.still_holding(self._holders, {**verdicts, group.id: verdict})
+            holding = post_filter.still_holding(
+                self._holders, {**self._verdicts, group.id: verdict}
+            )
 
-        decided = self._preemptions.turn(group, verdict, holding, behind)
+        decided = self._preemptions.turn(group, verdict, holding, self._behind)
         self.alike = self._preemptions.alike
         return decided
 
