@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-LONGEST_DIFF = 25
+LONGEST_DIFF = 45
 
 
 def test_pre_commit_runs_the_static_checks_of_make() -> None:
@@ -53,6 +53,19 @@ from tests.builders import ledger, node, pod
 nodes = [node("a", labels={"example.com/quarantine": "1"}), node("b", gpus=0)]
 print(nodes_available(node_counts(pod("p"), ledger(nodes))))
 print(ledger(nodes).room(pod("p", gpus=0).shape).tolist())
+"""
+ASK_THE_DIALECT = """
+from gangsched.api.dialects import DIALECTS
+from gangsched.api.gang_spec import gang_id
+from gangsched.api.podgroup import parse_pod_group
+from tests.builders import pod
+
+metadata = {"namespace": "ml", "name": "train", "uid": "u"}
+version = "batch.example.com/v1"
+body = {"apiVersion": version, "kind": "PodSet", "metadata": metadata, "spec": {"size": 3}}
+member = pod("a", namespace="ml", gang_metadata=(("batch.example.com/set", "train"),))
+print(parse_pod_group(body).min_member)
+print(gang_id(member).id, DIALECTS["batch.example.com"].name)
 """
 ASK_THE_RULE = """
 from gangsched.core import score
@@ -103,6 +116,12 @@ def test_a_rule_about_groups_is_one_class_and_one_line(tmp_path: Path) -> None:
     assert run_in(ROOT, "-c", ASK_THE_GROUP_RULE).splitlines() == ["[1, 1]", "[1, 1]"]
     copy = patched_copy("Add a rule about groups", tmp_path)
     assert run_in(copy, "-c", ASK_THE_GROUP_RULE).splitlines() == ["[0, 1]", "[1, 1]"]
+
+
+def test_a_dialect_is_one_module_and_its_entries(tmp_path: Path) -> None:
+    """An object of the toy dialect declares the minimum of the gang that its label names."""
+    copy = patched_copy("Add a dialect", tmp_path)
+    assert run_in(copy, "-c", ASK_THE_DIALECT).splitlines() == ["3", "ml/train podsets"]
 
 
 def patched_copy(heading: str, folder: Path) -> Path:
