@@ -4,6 +4,7 @@ definitions.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 
@@ -14,7 +15,15 @@ from control_plane.api import Api, Object
 from control_plane.applying import ROOT, apply_yaml, load_yaml
 from control_plane.daemon import NAMESPACE
 
-from tests.e2e.installing import commands, everything, forget_discovery, kubectl, type_in, wanted
+from tests.e2e.installing import (
+    CommandError,
+    commands,
+    everything,
+    forget_discovery,
+    kubectl,
+    type_in,
+    wanted,
+)
 from tests.packaging import INSTALL, install_yaml, kustomized
 
 pytestmark = pytest.mark.e2e
@@ -234,3 +243,31 @@ def test_nodes_with_gpus_are_for_work(plane: ControlPlane, api: Api) -> None:
         plane, "rollout", "status", "-n", "gangsched-system", "deploy/gangsched", "--timeout=60s"
     )
     assert sorted(replicas(api).values()) == ["gpu-0", "gpu-1"]
+
+
+def test_a_rollback_and_the_upgrade_after_it(plane: ControlPlane, api: Api) -> None:
+    """The runbook's two commands, in their order: the first brings back the image, the second
+    everything else.
+    """
+    runbook = (ROOT / "docs" / "runbook.md").read_text()
+    section = runbook.split("Roll back a version:", 1)[1].split("\n\n", 1)[0]
+    undo, again = re.findall(r"`(kubectl [^`]+)`", section)
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/gangsched"
+
+    def image() -> str:
+        (container,) = api.get(path)["spec"]["template"]["spec"]["containers"]
+        return str(container["image"])
+
+    kubectl(plane, "apply", "--server-side", "-f", INSTALL)
+    before = image()
+    kubectl(plane, "-n", NAMESPACE, "set", "image", "deploy/gangsched", "gangsched=bad:1")
+    assert image() == "bad:1"
+    type_in(plane, [" ".join(undo.split())])
+    assert image() == before
+
+    # Who sets a field by another command owns it.
+    kubectl(plane, "-n", NAMESPACE, "set", "image", "deploy/gangsched", "gangsched=bad:2")
+    with pytest.raises(CommandError, match="conflict"):
+        kubectl(plane, "apply", "--server-side", "-f", INSTALL)
+    type_in(plane, [" ".join(again.replace("install.yaml", str(INSTALL)).split())])
+    assert image() == before

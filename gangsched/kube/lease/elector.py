@@ -225,6 +225,9 @@ class Elector:
         except Fault as fault:
             if not _is_conflict(fault):  # another candidate was faster
                 self._complain(fault)
+        else:
+            # Where reads succeed and writes fail, an outage is not over with a read.
+            self._recovered()
 
         # Also after a fault: a write whose answer was lost may have made the Lease ours.
         if self._open_fence():
@@ -289,7 +292,6 @@ class Elector:
 
         self._candidate.saw(record, self._runtime.now())
         self._note(record)
-        self._recovered()
 
     async def _write(self, record: Record) -> None:
         sent_s = self._runtime.now()

@@ -29,6 +29,7 @@ class Pki:
     """The paths of the files (all PEM)."""
 
     ca: Path
+    ca_key: Path
     server_cert: Path
     server_key: Path
     admin_cert: Path
@@ -50,6 +51,7 @@ def make_pki(folder: Path) -> Pki:
             field: folder / name
             for field, name in {
                 "ca": "ca.crt",
+                "ca_key": "ca.key",
                 "server_cert": "server.crt",
                 "server_key": "server.key",
                 "admin_cert": "admin.crt",
@@ -65,6 +67,7 @@ def make_pki(folder: Path) -> Pki:
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca = _certificate(_name("gangsched-control-plane"), ca_key, issuer=None)
     _write_cert(pki.ca, ca)
+    _write_key(pki.ca_key, ca_key)
     issuer = (ca, ca_key)
     server_key = ec.generate_private_key(ec.SECP256R1())
     _write_cert(
@@ -87,6 +90,28 @@ def make_pki(folder: Path) -> Pki:
         )
     )
     return pki
+
+
+def issue_client(
+    pki: Pki,
+    folder: Path,
+    name: str,
+    *,
+    group: str,
+    lifetime: datetime.timedelta,
+) -> tuple[Path, Path]:
+    """Write a certificate and key of a user that the API server trusts for so long; their paths."""
+    ca = x509.load_pem_x509_certificate(pki.ca.read_bytes())
+    ca_key = serialization.load_pem_private_key(pki.ca_key.read_bytes(), password=None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(name, group=group)
+    certificate = _certificate(subject, key, issuer=(ca, ca_key), lifetime=lifetime)
+    paths = folder / "client.crt", folder / "client.key"
+    _write_cert(paths[0], certificate)
+    _write_key(paths[1], key)
+    return paths
 
 
 class Authority:
@@ -176,6 +201,7 @@ def _certificate(
     client: bool = False,
     names: Sequence[str] = APISERVER_NAMES,
     addresses: Sequence[str] = APISERVER_ADDRESSES,
+    lifetime: datetime.timedelta = LIFETIME,
 ) -> x509.Certificate:
     """A certificate for `key`: of an authority when there is no issuer, else of a server (with its
     names) or a client.
@@ -192,7 +218,7 @@ def _certificate(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + LIFETIME)
+        .not_valid_after(now + lifetime)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         .add_extension(_usage(authority=issuer is None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

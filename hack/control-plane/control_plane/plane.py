@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from control_plane import components, kubeconfig
 from control_plane.api import Api, ApiError
@@ -59,6 +59,7 @@ class ControlPlane:
         for_load: bool = False,
         ready_timeout_s: float = 240.0,
         release: str = "",
+        etcd_quota_bytes: int = components.ETCD_QUOTA_BYTES,
     ) -> None:
         if disable_admission is None:
             disable_admission = ["TaintNodesByCondition", *([] if kcm else ["ServiceAccount"])]
@@ -67,6 +68,7 @@ class ControlPlane:
         self.runtime_config = tuple(runtime_config)
         self.for_load = for_load
         self.release = release
+        self._etcd_quota_bytes = etcd_quota_bytes
         self._kcm, self._kwok, self._scheduler = kcm, kwok, scheduler
         self._given_workdir = workdir
         self._ready_timeout_s = ready_timeout_s
@@ -230,10 +232,15 @@ class ControlPlane:
         """
         assert self._api is not None
         revision = self._api.list("/api/v1/namespaces", limit=1).resource_version
-        body = json.dumps({"revision": revision, "physical": True}).encode()
-        etcd = f"http://127.0.0.1:{self._started.ports[ETCD]}/v3/kv/compaction"
-        with urllib.request.urlopen(urllib.request.Request(etcd, body), timeout=10.0) as answer:
-            answer.read()
+        self.ask_etcd("kv/compaction", {"revision": revision, "physical": True})
+
+    def ask_etcd(self, method: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """The answer of etcd to a method of its API, such as `maintenance/defragment`."""
+        address = f"http://127.0.0.1:{self._started.ports[ETCD]}/v3/{method}"
+        request = urllib.request.Request(address, json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=10.0) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -277,6 +284,7 @@ class ControlPlane:
             disable_admission=self.disable_admission,
             for_load=self.for_load,
             release=self.release,
+            etcd_quota_bytes=self._etcd_quota_bytes,
         )
         kubeconfig.write(
             layout.kubeconfig,

@@ -358,6 +358,24 @@ async def test_trouble_is_told_once_and_when_it_is_over(desk: Desk, fault: Fault
     assert desk.warnings[1:] == ["Using the lease ns/l again."]
 
 
+async def test_an_outage_of_writes_is_not_over_with_a_read(desk: Desk) -> None:
+    """A full etcd answers reads and refuses writes: one warning, and one when a write succeeds,
+    also for a holder whose renewals fail.
+    """
+    full = ApiFault(500, "InternalError", "etcdserver: mvcc: database space exceeded")
+    desk.start("a")
+    await desk.time.advance(3.0)
+    assert desk.writers() == ["a"]
+    desk.server.trouble = lambda method: None if method == "GET" else full
+    await desk.time.advance(60.0)
+    assert desk.writers() == []
+    assert len(desk.warnings) == 1, desk.warnings
+    desk.server.trouble = lambda method: None
+    await desk.time.advance(3.0)
+    assert desk.writers() == ["a"]
+    assert desk.warnings[1:] == ["Using the lease ns/l again."]
+
+
 async def test_a_storm_of_changes_is_no_storm_of_requests(desk: Desk) -> None:
     """Somebody writes the Lease a thousand times a second: it is read ten times a second
     at most.
