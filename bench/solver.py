@@ -288,55 +288,85 @@ def _room(ask: Amounts, free: Amounts, rng: random.Random) -> int:
 
 def _fits_sliced(case: Sliced) -> bool:
     """The solver's answer: every slice is opened by itself in one block."""
-    model = cp_model.CpModel()
-    here: dict[tuple[int, int], list[cp_model.LinearExpr]] = {}
+    made = _SlicedModel(case)
     counted: list[list[cp_model.LinearExpr]] = [[] for _ in case.needs]
-
-    def on_nodes(kind: int) -> list[cp_model.IntVar]:
-        found = [model.new_int_var(0, room[kind], "") for room in case.room]
-        for node, count in enumerate(found):
-            for r, amount in enumerate(case.pieces[kind].asks):
-                here.setdefault((node, r), []).append(amount * count)
-        return found
-
-    def opened(
-        kind: int, outer: Mapping[int, cp_model.IntVar] | None, outer_layer: int
-    ) -> cp_model.IntVar:
-        piece, used = case.pieces[kind], model.new_bool_var("")
-        codes = [block[piece.layer] for block in case.blocks]
-        at = {code: model.new_bool_var("") for code in sorted(set(codes)) if code >= 0}
-        model.add(sum(at.values()) == used)
-        for code, is_here in at.items() if outer is not None else ():
-            assert outer is not None
-            (around,) = {
-                each[outer_layer]
-                for each, own in zip(case.blocks, codes, strict=True)
-                if own == code
-            }
-            model.add(is_here <= outer.get(around, 0))
-        for part, number in piece.parts:
-            if case.pieces[part].layer >= 0:
-                for _ in range(number):
-                    model.add(opened(part, at, piece.layer) == used)
-                continue
-            counts = on_nodes(part)
-            for code in {-1, *at}:
-                inside = [count for count, own in zip(counts, codes, strict=True) if own == code]
-                model.add(sum(inside) == (number * at[code] if code in at else 0))
-        return used
 
     for kind, (piece, count) in enumerate(zip(case.pieces, case.start, strict=True)):
         if piece.home < 0 and piece.layer < 0:
-            total = model.new_int_var(0, count, "")
-            model.add(sum(on_nodes(kind)) == total)
+            total = made.model.new_int_var(0, count, "")
+            made.model.add(sum(made.on_nodes(kind)) == total)
             counted[piece.gang].append(total)
         elif piece.home < 0:
-            counted[piece.gang] += [opened(kind, None, 0) for _ in range(count)]
+            counted[piece.gang] += [made.opened(kind, None, 0) for _ in range(count)]
+
     for own, need in zip(counted, case.needs, strict=True):
-        model.add(sum(own) >= need)
-    for (node, r), amounts in here.items():
-        model.add(sum(amounts) <= case.free[node][r])
-    return _solved(model)
+        made.model.add(sum(own) >= need)
+    for (node, r), amounts in made.here.items():
+        made.model.add(sum(amounts) <= case.free[node][r])
+
+    return _solved(made.model)
+
+
+class _SlicedModel:
+    """The variables of a case with slices; `here` has what is put on a node, by resource."""
+
+    def __init__(self, case: Sliced) -> None:
+        self.model = cp_model.CpModel()
+        self.here: dict[tuple[int, int], list[cp_model.LinearExpr]] = {}
+        self._case = case
+
+    def on_nodes(self, kind: int) -> list[cp_model.IntVar]:
+        """The number of pieces of a kind on each node."""
+        case = self._case
+        found = [self.model.new_int_var(0, room[kind], "") for room in case.room]
+        for node, count in enumerate(found):
+            for r, amount in enumerate(case.pieces[kind].asks):
+                self.here.setdefault((node, r), []).append(amount * count)
+
+        return found
+
+    def opened(
+        self, kind: int, outer: Mapping[int, cp_model.IntVar] | None, outer_layer: int
+    ) -> cp_model.IntVar:
+        """Whether one slice of a kind is opened, inside a block of `outer` if there are some."""
+        model = self.model
+        piece = self._case.pieces[kind]
+        used = model.new_bool_var("")
+        codes = [block[piece.layer] for block in self._case.blocks]
+        at = {code: model.new_bool_var("") for code in sorted(set(codes)) if code >= 0}
+        model.add(sum(at.values()) == used)
+
+        if outer is not None:
+            self._put_inside(outer, outer_layer, at, codes)
+
+        for part, number in piece.parts:
+            if self._case.pieces[part].layer >= 0:
+                for _ in range(number):
+                    model.add(self.opened(part, at, piece.layer) == used)
+                continue
+
+            counts = self.on_nodes(part)
+            for code in {-1, *at}:
+                inside = [count for count, own in zip(counts, codes, strict=True) if own == code]
+                model.add(sum(inside) == (number * at[code] if code in at else 0))
+
+        return used
+
+    def _put_inside(
+        self,
+        outer: Mapping[int, cp_model.IntVar],
+        outer_layer: int,
+        at: Mapping[int, cp_model.IntVar],
+        codes: Sequence[int],
+    ) -> None:
+        """A block is used only if the outer one around it is."""
+        for code, is_here in at.items():
+            (around,) = {
+                block[outer_layer]
+                for block, own in zip(self._case.blocks, codes, strict=True)
+                if own == code
+            }
+            self.model.add(is_here <= outer.get(around, 0))
 
 
 def _read(case: Sliced, packing: Packing) -> None:

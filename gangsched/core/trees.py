@@ -114,7 +114,6 @@ class TreeDecision:
         nodes.
         """
         group = self.group
-        children = self.children
         pending = sum(len(gang.pending) for gang in group.gangs)
         self.ledger.work.charge(5 * len(group.gangs) + pending // 4)
         self._tell_unready()
@@ -127,13 +126,7 @@ class TreeDecision:
             if self._whole_or_not(partial(self._complete, short)):
                 return self._merged(None)
 
-            # First what has started and lost members: it holds room that is of no use without them.
-            for gang in short:
-                self._whole_or_not(partial(self._place, gang))
-
-            for composite in [*composites_of(self.tree)][1:]:
-                if children.has_started(composite):
-                    self._whole_or_not(partial(self._start, composite))
+            self._place_lost(short)
 
             # Before members above minimums, which could take the room that another child needs to
             # start.
@@ -147,24 +140,10 @@ class TreeDecision:
             if group.rest and self.made:
                 return self._merged(refused)
 
-            whole = [gang for gang in started if gang not in short]
-            served = set()
-
-            for made in self.made:
-                for placement in (*made.binds, *made.holds):
-                    served.add(placement.pod.uid)
-
-            for gang in whole:
-                served.update(pod.uid for pod in gang.pending)
-
-            # Others are evicted for members that are needed, so what is nominated for those is not
-            # used for these.
-            with self.ledger.keeping(group.id, but=served):
-                if refused is None:
-                    self._start_others(self.tree)
-
-                for gang in (*whole, *self.above):
-                    self._whole_or_not(partial(self._place, gang, is_surplus=True))
+            self._place_surplus(
+                [gang for gang in started if gang not in short],
+                starts=refused is None,
+            )
         except OutOfWork:
             # Nothing was placed: the caller keeps the progress and goes on in the next plan.
             if not any(verdict.binds for verdict in self.made):
@@ -172,6 +151,38 @@ class TreeDecision:
             # The next plan decides the rest: the group has changed.
 
         return self._merged(refused)
+
+    def _place_lost(self, short: Sequence[Gang]) -> None:
+        """Place first what parts lack that have started: they hold room that is of no use without
+        it.
+        """
+        for gang in short:
+            self._whole_or_not(partial(self._place, gang))
+
+        for composite in [*composites_of(self.tree)][1:]:
+            if self.children.has_started(composite):
+                self._whole_or_not(partial(self._start, composite))
+
+    def _place_surplus(self, whole: Sequence[Gang], *, starts: bool) -> None:
+        """Place children and members above the minimums, those of `whole` gangs first; of children
+        only if the tree `starts` or has started.
+        """
+        served = set()
+        for made in self.made:
+            for placement in (*made.binds, *made.holds):
+                served.add(placement.pod.uid)
+
+        for gang in whole:
+            served.update(pod.uid for pod in gang.pending)
+
+        # Others are evicted for members that are needed, so what is nominated for those is not used
+        # for these.
+        with self.ledger.keeping(self.group.id, but=served):
+            if starts:
+                self._start_others(self.tree)
+
+            for gang in (*whole, *self.above):
+                self._whole_or_not(partial(self._place, gang, is_surplus=True))
 
     def _tell_unready(self) -> None:
         """Tell gangs that have not started why they, or the parts around them, are not ready."""

@@ -104,18 +104,8 @@ class EventHandlers:
                 self._gone(message, now_s)
             case Replaced():
                 return self._replaced(message, now_s)
-            case Unread(kind=kind, api_group=api_group, forbidden=forbidden):
-                if kind is PodGroup:
-                    self._touch(
-                        self._registry.pod_group_names.forbid(api_group, forbidden=forbidden)
-                    )
-                    self._replace_pod_groups(api_group, (), now_s, served=False)
-                elif kind is PodDisruptionBudget:
-                    self._disruption_budgets.miss()
-                elif kind is Service:
-                    self._cluster.replicas.replace(())
-                else:
-                    self._stored(self._cluster.storage_cache.miss(kind, forbidden=forbidden), now_s)
+            case Unread():
+                self._unread(message, now_s)
             case Followed(api_group=api_group, live=live):
                 self._touch(self._registry.pod_group_names.follow(api_group, live=live))
             case StampsGuarded(since_s=since_s):
@@ -130,6 +120,22 @@ class EventHandlers:
                 assert_never(message)
 
         return ()
+
+    def _unread(self, message: Unread, now_s: float) -> None:
+        """Go on without the objects of a kind that cannot be read."""
+        kind = message.kind
+        forbidden = message.forbidden
+
+        if kind is PodGroup:
+            names = self._registry.pod_group_names
+            self._touch(names.forbid(message.api_group, forbidden=forbidden))
+            self._replace_pod_groups(message.api_group, (), now_s, served=False)
+        elif kind is PodDisruptionBudget:
+            self._disruption_budgets.miss()
+        elif kind is Service:
+            self._cluster.replicas.replace(())
+        else:
+            self._stored(self._cluster.storage_cache.miss(kind, forbidden=forbidden), now_s)
 
     def _applied(
         self,

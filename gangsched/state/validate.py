@@ -37,6 +37,9 @@ def validate(state: SchedulingState) -> list[str]:
         *(complaint for member in members for complaint in _of_member(state, member)),
         *_of_gangs(state, members),
         *_of_room(state, members),
+        *_of_promises(state, members),
+        *_of_priorities(state, members),
+        *_of_neighbours(state, members),
         *_of_claims(state, members),
         *_of_nominations(state),
         *_of_reservations(state),
@@ -112,61 +115,6 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
 
     snapshot = state.snapshot()
     kept = state.cluster.used()
-    nominated = {
-        m.pod.uid: m.pod.nominated_node
-        for m in members
-        if m.state is State.FOREIGN and m.pod.nominated_node
-    }
-
-    for record in state.preemptions.nominations.all():
-        nominated |= {uid: nominee.node for uid, nominee in record.nominees.items()}
-
-    nominated |= {
-        placement.pod.uid: placement.node
-        for places in state.coming.shown().values()
-        for placement in places
-    }
-    if {nomination.pod.uid: nomination.node for nomination in snapshot.nominations} != nominated:
-        yield f"{snapshot.nominations} are kept as promised, and should be {nominated}"
-
-    lowest = min((member.pod.priority for member in members if member.node), default=None)
-    if state.members.lowest_priority != lowest:
-        yield (
-            f"{state.members.lowest_priority} is kept as the lowest priority, and should be"
-            f" {lowest}"
-        )
-
-    waiting = min(
-        (member.pod.priority for member in members if member.state in WAITS), default=None
-    )
-    if state.members.lowest_waiting != waiting:
-        yield (
-            f"{state.members.lowest_waiting} is kept as the lowest priority that waits, and should"
-            f" be {waiting}"
-        )
-
-    known = state.cluster.nodes
-    owners = {
-        (m.pod.shape, m.pod.namespace) for m in members if m.node in known and _states_terms(m.pod)
-    }
-    if set(snapshot.pods_by_node.term_owners) != owners:
-        yield (
-            f"{len(snapshot.pods_by_node.term_owners)} owners of inter-pod terms are kept, not"
-            f" {len(owners)}"
-        )
-
-    peers = snapshot.pods_by_node.peers
-    numbers: dict[PeerKey, Counter[str]] = {}
-
-    for member in members:
-        for key in peers.keys(member.pod) if member.node else ():
-            numbers.setdefault(key, Counter())[member.node] += 1
-
-    if peers.counts != numbers:
-        yield f"{peers.counts} are kept as numbers of peers, and should be {numbers}"
-
-    if listed := {key for key in numbers if isinstance(key, Behind)} ^ set(peers.listed()):
-        yield f"{listed} are listed as behind Services and counted nowhere, or the other way round"
 
     for name in pods.keys() | kept.keys() | set(snapshot.table.names):
         if state.cluster.residents(name) != pods.get(name, {}):
@@ -190,6 +138,73 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
                     f"of {resource} {shown[row][index]} is free on node {name}, and should be"
                     f" {free}"
                 )
+
+
+def _of_promises(state: SchedulingState, members: list[Member]) -> Iterator[str]:
+    """Room is promised to foreign nominees, to our own, and to members to come."""
+    nominated = {}
+    for member in members:
+        if member.state is State.FOREIGN and member.pod.nominated_node:
+            nominated[member.pod.uid] = member.pod.nominated_node
+
+    for record in state.preemptions.nominations.all():
+        nominated |= {uid: nominee.node for uid, nominee in record.nominees.items()}
+
+    for places in state.coming.shown().values():
+        nominated |= {placement.pod.uid: placement.node for placement in places}
+
+    nominations = state.snapshot().nominations
+    if {nomination.pod.uid: nomination.node for nomination in nominations} != nominated:
+        yield f"{nominations} are kept as promised, and should be {nominated}"
+
+
+def _of_priorities(state: SchedulingState, members: list[Member]) -> Iterator[str]:
+    """The lowest priorities are those of the members that have a node, and of those that wait."""
+    lowest = min((member.pod.priority for member in members if member.node), default=None)
+    if state.members.lowest_priority != lowest:
+        yield (
+            f"{state.members.lowest_priority} is kept as the lowest priority, and should be"
+            f" {lowest}"
+        )
+
+    waiting = min(
+        (member.pod.priority for member in members if member.state in WAITS), default=None
+    )
+    if state.members.lowest_waiting != waiting:
+        yield (
+            f"{state.members.lowest_waiting} is kept as the lowest priority that waits, and should"
+            f" be {waiting}"
+        )
+
+
+def _of_neighbours(state: SchedulingState, members: list[Member]) -> Iterator[str]:
+    """What is known of pods by node, for terms between pods and for spreading, is that of the
+    members.
+    """
+    pods_by_node = state.snapshot().pods_by_node
+    known = state.cluster.nodes
+    owners = set()
+    for member in members:
+        if member.node in known and _states_terms(member.pod):
+            owners.add((member.pod.shape, member.pod.namespace))
+
+    if set(pods_by_node.term_owners) != owners:
+        yield (
+            f"{len(pods_by_node.term_owners)} owners of inter-pod terms are kept, not {len(owners)}"
+        )
+
+    peers = pods_by_node.peers
+    numbers: dict[PeerKey, Counter[str]] = {}
+
+    for member in members:
+        for key in peers.keys(member.pod) if member.node else ():
+            numbers.setdefault(key, Counter())[member.node] += 1
+
+    if peers.counts != numbers:
+        yield f"{peers.counts} are kept as numbers of peers, and should be {numbers}"
+
+    if listed := {key for key in numbers if isinstance(key, Behind)} ^ set(peers.listed()):
+        yield f"{listed} are listed as behind Services and counted nowhere, or the other way round"
 
 
 def _of_nominations(state: SchedulingState) -> Iterator[str]:

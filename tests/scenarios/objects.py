@@ -212,6 +212,41 @@ class Maker:
                 gang_metadata[place][min_key] = str(words["min"])
             if min_key:
                 gang_metadata["annotations"] |= self._values(words)
+        body = make.pod(
+            bare(name),
+            self.namespace(name),
+            gpus=words.get("gpus", 0),
+            cpu=words.get("cpu", "100m"),
+            memory=words.get("memory", "64Mi"),
+            labels={**gang_metadata["labels"], **words.get("labels", {})},
+            annotations={
+                **gang_metadata["annotations"],
+                **{key: str(words[word]) for word, key in _TIMES.items() if word in words},
+                **({make.STOPS_SLOWLY: "true"} if words.get("grace") else {}),
+                **({MIRROR: "a kubelet's own"} if words.get("mirror") else {}),
+                **self._filled(words.get("annotations", {})),
+            },
+            scheduler_name=words.get("scheduler", "gangsched"),
+            node_selector={SCENARIO: self.slug, **words.get("node_selector", {})},
+            spec=self._spec(name, words),
+        )
+        if words.get("finalizer"):
+            body["metadata"]["finalizers"] = ["example.com/hold"]
+        if words.get("owner"):
+            kind = words.get("owner_kind", "Job")
+            body["metadata"]["ownerReferences"] = [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": kind,
+                    "name": words["owner"],
+                    "uid": "1",
+                    "controller": True,
+                }
+            ]
+        return body
+
+    def _spec(self, name: str, words: Mapping[str, Any]) -> Object:
+        """What the words say beside containers, labels and annotations."""
         spec: Object = {"tolerations": [{"operator": "Exists"}]} if words.get("tolerate") else {}
         if words.get("gates"):
             spec["schedulingGates"] = [{"name": "example.com/wait"}]
@@ -229,38 +264,8 @@ class Maker:
             spec["terminationGracePeriodSeconds"] = words["grace"]
         if words.get("deadline"):
             spec["activeDeadlineSeconds"] = words["deadline"]
-        body = make.pod(
-            bare(name),
-            self.namespace(name),
-            gpus=words.get("gpus", 0),
-            cpu=words.get("cpu", "100m"),
-            memory=words.get("memory", "64Mi"),
-            labels={**gang_metadata["labels"], **words.get("labels", {})},
-            annotations={
-                **gang_metadata["annotations"],
-                **{key: str(words[word]) for word, key in _TIMES.items() if word in words},
-                **({make.STOPS_SLOWLY: "true"} if words.get("grace") else {}),
-                **({MIRROR: "a kubelet's own"} if words.get("mirror") else {}),
-                **self._filled(words.get("annotations", {})),
-            },
-            scheduler_name=words.get("scheduler", "gangsched"),
-            node_selector={SCENARIO: self.slug, **words.get("node_selector", {})},
-            spec=spec,
-        )
-        if words.get("finalizer"):
-            body["metadata"]["finalizers"] = ["example.com/hold"]
-        if words.get("owner"):
-            kind = words.get("owner_kind", "Job")
-            body["metadata"]["ownerReferences"] = [
-                {
-                    "apiVersion": "batch/v1",
-                    "kind": kind,
-                    "name": words["owner"],
-                    "uid": "1",
-                    "controller": True,
-                }
-            ]
-        return body
+
+        return spec
 
     def _budget(self, name: str, words: dict[str, Any]) -> Object:
         """A PodDisruptionBudget of a gang's pods (`of`) or of `labels`; no controller ever changes

@@ -103,74 +103,85 @@ class _Player:
         self._streams: set[str] = set()
 
     def step(self, step: Step) -> None:
-        match step.verb:
-            case "create":
-                self._cluster.create(
-                    [body for words in step.what for body in self.maker.entry(words)]
-                )
-            case "create_interleaved":
-                self._cluster.create(
-                    list(_interleaved([self.maker.entry(words) for words in step.what]))
-                )
-            case "delete":
-                for name in step.what:
-                    self._delete(name)
-            case "edit":
-                for name, words in step.what.items():
-                    self._edit(name, words)
-            case "finish":
-                for name in step.what:
-                    self._end(name, {"phase": "Succeeded"})
-            case "reject":
-                for name, reason in step.what.items():
-                    self._end(
-                        name, {"phase": "Failed", "reason": reason, "message": "Node had no room"}
-                    )
-            case "provision":
-                for name in step.what:
-                    for _, key in self._each(name):
-                        volume, binding = volume_of(key)
-                        self._cluster.create([volume])
-                        self._cluster.patch("PersistentVolumeClaim", key, binding)
-            case "refuse_binds":
-                self._cluster.refuse_binds([self.maker.key(name) for name in step.what])
-            case "while_binding":
-                self._cluster.while_binding(
-                    {self.maker.key(name): deed for name, deed in step.what.items()}
-                )
-            case "restart":
-                self._cluster.restart()
-            case "wait":
-                self._cluster.wait(float(step.what))
-            case "stream":
-                for name, words in step.what.items():
-                    self._stream(name, dict(words))
-            case "stop":
-                self._streams -= set(step.what)
-            case "recreate":
-                names = [self.maker.key(name) for name in step.what]
-                self._cluster.recreate(
-                    [pattern for name in names for pattern in (name, f"{name}-*")]
-                )
-            case "while_evicting":
-                self._cluster.while_evicting(
-                    {
-                        self.maker.key(name): partial(self.step, Step("create", entries))
-                        for name, entries in step.what.items()
-                    }
-                )
-            case "crash_after":
-                self._cluster.crash_after(step.what)
-            case _:
-                moves = any(
-                    isinstance(wanted, Mapping) and "facts" in wanted
-                    for wanted in step.what.values()
-                )
-                usual_s = FACTS_WITHIN_S if moves else WITHIN_S
-                within_s = usual_s if step.within_s is None else step.within_s
-                self._cluster.until(
-                    lambda view: complaints(view, step.what, self.maker), within_s=within_s
-                )
+        """Play one step: a verb of `_DEEDS`, or else an expectation."""
+        deed = _DEEDS.get(step.verb)
+        if deed is None:
+            self._expect(step)
+        else:
+            deed(self, step.what)
+
+    def _create(self, entries: Any) -> None:
+        self._cluster.create([body for words in entries for body in self.maker.entry(words)])
+
+    def _create_interleaved(self, entries: Any) -> None:
+        lists = [self.maker.entry(words) for words in entries]
+        self._cluster.create(list(_interleaved(lists)))
+
+    def _delete_each(self, names: Any) -> None:
+        for name in names:
+            self._delete(name)
+
+    def _edit_each(self, edits: Any) -> None:
+        for name, words in edits.items():
+            self._edit(name, words)
+
+    def _finish(self, names: Any) -> None:
+        for name in names:
+            self._end(name, {"phase": "Succeeded"})
+
+    def _reject(self, reasons: Any) -> None:
+        for name, reason in reasons.items():
+            status = {"phase": "Failed", "reason": reason, "message": "Node had no room"}
+            self._end(name, status)
+
+    def _provision(self, names: Any) -> None:
+        for name in names:
+            for _, key in self._each(name):
+                volume, binding = volume_of(key)
+                self._cluster.create([volume])
+                self._cluster.patch("PersistentVolumeClaim", key, binding)
+
+    def _refuse_binds(self, names: Any) -> None:
+        self._cluster.refuse_binds([self.maker.key(name) for name in names])
+
+    def _while_binding(self, deeds: Any) -> None:
+        self._cluster.while_binding({self.maker.key(name): deed for name, deed in deeds.items()})
+
+    def _restart(self, _: Any) -> None:
+        self._cluster.restart()
+
+    def _wait(self, seconds: Any) -> None:
+        self._cluster.wait(float(seconds))
+
+    def _stream_each(self, streams: Any) -> None:
+        for name, words in streams.items():
+            self._stream(name, dict(words))
+
+    def _stop(self, names: Any) -> None:
+        self._streams -= set(names)
+
+    def _recreate(self, names: Any) -> None:
+        keys = [self.maker.key(name) for name in names]
+        self._cluster.recreate([pattern for key in keys for pattern in (key, f"{key}-*")])
+
+    def _while_evicting(self, creations: Any) -> None:
+        deeds = {}
+        for name, entries in creations.items():
+            deeds[self.maker.key(name)] = partial(self.step, Step("create", entries))
+
+        self._cluster.while_evicting(deeds)
+
+    def _crash_after(self, what: Any) -> None:
+        self._cluster.crash_after(what)
+
+    def _expect(self, step: Step) -> None:
+        """Wait until everything that the step says is so."""
+        moves = any(
+            isinstance(wanted, Mapping) and "facts" in wanted for wanted in step.what.values()
+        )
+        usual_s = FACTS_WITHIN_S if moves else WITHIN_S
+        within_s = usual_s if step.within_s is None else step.within_s
+        self._cluster.until(lambda view: complaints(view, step.what, self.maker), within_s=within_s)
 
     def judge_never(self) -> None:
         """Check that nothing was bound that must never be."""
@@ -267,6 +278,26 @@ class _Player:
             return [f"{', '.join(idle) or name} does not run"] if idle or not pods else []
 
         self._cluster.until(running, within_s=WITHIN_S)
+
+
+_DEEDS: Final[Mapping[str, Callable[[_Player, Any], None]]] = {
+    "create": _Player._create,
+    "create_interleaved": _Player._create_interleaved,
+    "delete": _Player._delete_each,
+    "edit": _Player._edit_each,
+    "finish": _Player._finish,
+    "reject": _Player._reject,
+    "provision": _Player._provision,
+    "refuse_binds": _Player._refuse_binds,
+    "while_binding": _Player._while_binding,
+    "restart": _Player._restart,
+    "wait": _Player._wait,
+    "stream": _Player._stream_each,
+    "stop": _Player._stop,
+    "recreate": _Player._recreate,
+    "while_evicting": _Player._while_evicting,
+    "crash_after": _Player._crash_after,
+}
 
 
 def _interleaved(lists: list[list[Object]]) -> Iterator[Object]:

@@ -293,7 +293,24 @@ class PackingProblem:
 
         rooms = self.room_after[step]
         ends = self.ends[step]
+        return self._lacks_places(left, lack, rooms, ends) or self._lacks_amounts(
+            step,
+            left,
+            lack,
+            rooms,
+            ends,
+        )
 
+    def _lacks_places(
+        self,
+        left: Pattern,
+        lack: Sequence[int],
+        rooms: Sequence[int],
+        ends: Sequence[int],
+    ) -> bool:
+        """Whether some kind of pieces has too few places: in the blocks under way if it is bound to
+        them, else anywhere.
+        """
         for layer, kinds in enumerate(self.bound_kinds):
             after = self.room_after[ends[layer]]
             if any(left[t] > rooms[t] - after[t] for t in kinds):
@@ -303,6 +320,19 @@ class PackingProblem:
             if lack[gang] > 0 and sum(min(left[t], rooms[t]) for t in kinds) < lack[gang]:
                 return True
 
+        return False
+
+    def _lacks_amounts(
+        self,
+        step: int,
+        left: Pattern,
+        lack: Sequence[int],
+        rooms: Sequence[int],
+        ends: Sequence[int],
+    ) -> bool:
+        """Whether the pieces that are left ask for more of some resource than there is, each gang
+        with those that ask for least.
+        """
         have = self.row_after[step]
         after_block = [self.row_after[end] for end in ends]
 
