@@ -12,7 +12,7 @@ import yaml
 
 from gangsched.kube.http import permissions
 from gangsched.model.disruption import DISRUPTION_TARGET
-from gangsched.model.reasons import EventReason, Reason
+from gangsched.model.reasons import EventReason, GangReason, Reason
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang
 from gangsched.state.reporting.reserved import RESERVED
@@ -38,11 +38,13 @@ def rows(heading: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    "reason", [*Reason, *EventReason], ids=lambda each: f"{type(each).__name__}.{each}"
+    "reason",
+    [*Reason, *GangReason, *EventReason],
+    ids=lambda each: f"{type(each).__name__}.{each}",
 )
-def test_every_reason_says_what_to_do_next(reason: Reason | EventReason) -> None:
+def test_every_reason_says_what_to_do_next(reason: Reason | GangReason | EventReason) -> None:
     """Each reason has a row with its meaning, an example sentence and what to do next."""
-    heading = "Reasons" if isinstance(reason, Reason) else "Events"
+    heading = "Events" if isinstance(reason, EventReason) else "Reasons"
     (row,) = [row for row in rows(heading) if row[0] == f"`{reason.value}`"]
     assert len(row) == 4
     assert all(row), row
@@ -50,7 +52,7 @@ def test_every_reason_says_what_to_do_next(reason: Reason | EventReason) -> None
 
 def test_the_tables_have_no_reason_that_is_gone() -> None:
     """No row outlives its reason."""
-    for heading, known in (("Reasons", Reason), ("Events", EventReason)):
+    for heading, known in (("Reasons", (*Reason, *GangReason)), ("Events", EventReason)):
         assert {row[0].strip("`") for row in rows(heading)} == {reason.value for reason in known}
 
 

@@ -335,7 +335,8 @@ class SetPodGroupStatus(msgspec.Struct, frozen=True):
     """Merge `status` into a PodGroup's status (E3). The newest action for an object replaces
     actions that are not yet sent.
 
-    `urgent` is False if no pod of the gang waits for a node or for missing members.
+    `urgent` is False if no pod of the gang waits for a node or for missing members. `restores`: the
+    same status was written before, and somebody else has changed it since.
     """
 
     api_group: str
@@ -345,6 +346,7 @@ class SetPodGroupStatus(msgspec.Struct, frozen=True):
     uid: str
     status: Mapping[str, object]
     urgent: bool = True
+    restores: bool = False
 
 
 class RecordEvent(msgspec.Struct, frozen=True, gc=False):

@@ -31,6 +31,16 @@ class Reason(StrEnum):
     PAUSED = "Paused"
 
 
+class GangReason(StrEnum):
+    """Reasons of a PodGroup's condition `Scheduled` that follow from its members alone, not from a
+    decision.
+    """
+
+    BINDING = "Binding"
+    MEMBERS_FAILED = "MembersFailed"
+    MEMBERS_DELETED = "MembersDeleted"
+
+
 class EventReason(StrEnum):
     """Reasons of Events that are not about a verdict; an Event about a verdict has the verdict's
     `Reason`.

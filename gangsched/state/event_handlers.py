@@ -47,6 +47,7 @@ from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
 from gangsched.state.reporting.gang_numbers import GangCounts
+from gangsched.state.reporting.stored import show
 from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.rule_set import Rules
 from gangsched.state.set_aside import SetAside
@@ -89,6 +90,17 @@ class EventHandlers:
         #: The gangs of each PodGroup that declares several, by API group and id of the object.
         self._gangs_of: dict[tuple[str, str], frozenset[str]] = {}
         self.sub_groups = SubGroupGangs(registry)
+        #: Gangs whose PodGroup stores another status than was reported, until `take_restated`.
+        self._restated: set[str] = set()
+
+    def take_restated(self) -> set[str]:
+        """Ids of groups with a PodGroup that stores another status than was reported, since the
+        last call.
+        """
+        group_of = self._registry.group_of
+        groups = {group_of[gang_id] for gang_id in self._restated if gang_id in group_of}
+        self._restated = set()
+        return groups
 
     def apply(
         self,
@@ -474,6 +486,8 @@ class EventHandlers:
 
         if old is None:
             self._touch(self._registry.pod_group_names.add(pod_group.id, pod_group.api_group))
+        elif old.status != pod_group.status and show(record, pod_group):
+            self._restated.add(record.id)
 
         if old is None or old.declaration != pod_group.declaration:
             self._redeclared(record)

@@ -16,6 +16,7 @@ from gangsched.api.run_time import UNKNOWN, RunTime, enforced, longest, run_time
 from gangsched.model.gang import MatchPolicy, namespace_of
 from gangsched.model.objects import TERMINAL, PermitStamp, Pod, PodGroup, PromisedRoom, Shape
 from gangsched.state.members import STARTED, Member, State
+from gangsched.state.reporting.authorship import is_reported
 from gangsched.state.reporting.reported import Reported
 from gangsched.state.roster import Roster
 from gangsched.state.start_memory import StartMemory
@@ -294,12 +295,14 @@ class GangRecord:
 
     def note_whose(self, names: frozenset[str]) -> None:
         """Update whether a member has one of gangsched's scheduler `names`; without members the
-        last result stays (semantics I1).
+        last result stays (semantics I1), also that of an earlier process.
         """
         # A PodGroup whose pods are gone stays ours to report, or nobody's, as it was with the last
         # of them.
         if self.members:
             self.ours = any(member.pod.scheduler_name in names for member in self.members.values())
+        elif not self.ours and (pod_group := self.pod_group) is not None:
+            self.ours = is_reported(pod_group)
 
     def read_spec(self, *, defaults: GangDefaults) -> bool:
         """Update `spec`; return whether it changed."""

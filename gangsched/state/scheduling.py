@@ -267,6 +267,9 @@ class SchedulingState:
         refreshed = self.registry.refresh(now_s, most, most_new=most_new)
         self._drop_groups(refreshed)
         self._follow_groups(refreshed, now_s)
+        for group_id in self._event_handlers.take_restated():
+            self.reports.note(group_id, now_s)
+
         self.bulkhead.take_suspects(now_s)
         follow_room = partial(self._follow_room, refreshed.changed, now_s, in_turn=in_turn)
         self.bulkhead.run(FaultPlace.REFRESH, follow_room, None, now_s)

@@ -28,7 +28,9 @@ from gangsched.state.broken_groups import broken
 from gangsched.state.debug_view import MEMBER_STATES, members_by_state
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord, QueueState
-from gangsched.state.reporting.status import counts, phase, stored_condition
+from gangsched.state.reporting.gang_phase import phase
+from gangsched.state.reporting.status import life_of
+from gangsched.state.reporting.stored import stored_condition
 from gangsched.state.scheduling import SchedulingState
 
 Json: TypeAlias = dict[str, object]
@@ -118,7 +120,7 @@ def describe(
     by_state = {kind: len(found) for kind, found in members_by_state(record).items() if found}
     reason, message = _decision(record, group, by_state)
     status: Json = {
-        "phase": phase(counts(record), _min(record) or 0).value,
+        "phase": phase(life_of(record, state.registry.view(record.id))).value,
         "members": {
             "total": sum(by_state.values()),
             "byState": {k: by_state[k] for k in MEMBER_STATES if k in by_state},

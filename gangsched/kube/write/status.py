@@ -267,9 +267,9 @@ class PodGroupStatuses:
         self._no_subresource: dict[tuple[str, str], float] = {}
 
     def due(self, order: SetPodGroupStatus) -> IsDue:
-        """Never if the status equals the last one written."""
+        """Never if the status equals the last one written, unless that is no longer stored."""
         last = self._last(order.uid)
-        if not last:
+        if not last or order.restores:
             return IsDue.NOW
         if all(last.get(key) == value for key, value in self._merged(order).items()):
             return IsDue.NEVER

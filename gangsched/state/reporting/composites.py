@@ -8,7 +8,6 @@ Invariant: pure functions. Kubernetes defines one condition, which never changes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 from gangsched.api.dialects import DIALECTS
 from gangsched.api.podgroup import (
@@ -27,8 +26,9 @@ from gangsched.model.tree import Composite, composites_of, gangs_of, least_membe
 from gangsched.sentences import say
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
+from gangsched.state.reporting.gang_phase import Life, phase, together
 from gangsched.state.reporting.reservation_reports import Fact
-from gangsched.state.reporting.status import Counts, as_conditions, counts, phase, with_phase
+from gangsched.state.reporting.status import as_conditions, life_of, with_phase
 
 INVALID = "Invalid"
 """The reason that Kubernetes defines for a tree with a fault."""
@@ -72,13 +72,8 @@ def status(
                 conditions=conditions
             ).to_dict()
 
-        found = [counts(registry.gangs[gang_id]) for gang_id in gangs_of(composite)]
-        count = Counts(
-            **{field.name: sum(getattr(of, field.name) for of in found) for field in fields(Counts)}
-        )
-        needed = least_members(composite, lambda gang: registry.view(gang).min_member)
-
-        return with_phase(count, phases[phase(count, needed)], conditions)
+        life = _life(composite, registry)
+        return with_phase(life.count, phases[phase(life)], conditions)
 
     own = [condition for condition in stored_conditions(pod_group.status) if condition.type == kind]
     # Once True it stays so (KEP-6012), whatever the tree loses later.
@@ -87,6 +82,23 @@ def status(
 
     (new,) = as_conditions({kind: _fact(composite, group, registry)}, pod_group, wall)
     return PodGroupStatus(conditions=with_condition(own, new)).to_dict()
+
+
+def _life(composite: Composite, registry: Registry) -> Life:
+    """What the phase of a whole tree depends on: the members of all of its gangs, and its
+    minimum.
+    """
+    lives = []
+    for gang_id in gangs_of(composite):
+        lives.append(life_of(registry.gangs[gang_id], registry.view(gang_id)))
+
+    needed = least_members(composite, lambda gang: registry.view(gang).min_member)
+    return Life(
+        count=together(life.count for life in lives),
+        min_member=needed,
+        is_binding=any(life.is_binding for life in lives),
+        is_waiting=any(life.is_waiting for life in lives),
+    )
 
 
 def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -> Fact:

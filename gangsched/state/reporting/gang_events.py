@@ -14,10 +14,9 @@ from gangsched.model.protocol import ObjectRef
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.text import named
 from gangsched.sentences import say
-from gangsched.state.broken_groups import below_minimum
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
-from gangsched.state.reporting.status import loss
+from gangsched.state.reporting.status import life_of, loss
 
 LASTING = frozenset(
     reason.value
@@ -60,7 +59,7 @@ def lasting(
         text = f"{len(gang.foreign)} pending {does} not count: {named(gang.foreign)}"
         yield EventReason.MIXED_SCHEDULERS.value, text
 
-    if below_minimum(gang):
+    if life_of(record, gang).is_degraded:
         yield EventReason.DEGRADED.value, loss(record, gang)
 
 

@@ -42,6 +42,17 @@ class WrittenStatus:
     uid: str
     status: dict[str, object]
     at_s: float
+    #: The watch has shown it: from then on, what differs was written by somebody else.
+    is_shown: bool = False
+    #: The watch has shown another status since, older or newer.
+    is_contested: bool = False
+    #: Fields that the object's definition does not have, so that the API server dropped them.
+    dropped: frozenset[str] = frozenset()
+
+    @property
+    def kept(self) -> dict[str, object]:
+        """What the API server stores of it."""
+        return {key: value for key, value in self.status.items() if key not in self.dropped}
 
 
 @dataclass(slots=True)
@@ -53,6 +64,8 @@ class Reported:
     #: Reason and message of each Event that still holds.
     events: frozenset[tuple[str, str]] = frozenset()
     status: WrittenStatus | None = None
+    #: Monotonic second since which nothing of the gang has lived; None while something does.
+    quiet_since_s: float | None = None
     #: The start under way, until all its binds are answered.
     start: Start | None = None
     #: The condition `Reserved` after the end of its reservation: whether it is true, its reason and

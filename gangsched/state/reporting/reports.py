@@ -35,20 +35,27 @@ from gangsched.state.members import UNDER_WAY, Member, State
 from gangsched.state.reporting import composites
 from gangsched.state.reporting.conditions import FACTS_S, PodCondition, pod_conditions
 from gangsched.state.reporting.gang_events import LASTING, gang_ref, lasting, pod_ref
+from gangsched.state.reporting.gang_phase import QUIET_S, Life
 from gangsched.state.reporting.reported import Start, WrittenStatus
 from gangsched.state.reporting.reservation_reports import ReservationReports
 from gangsched.state.reporting.reserved import RESERVED
-from gangsched.state.reporting.status import (
+from gangsched.state.reporting.status import has_started, life_of, status
+from gangsched.state.reporting.stored import (
     condition_types,
     facts_aside,
-    has_started,
-    status,
+    has_ended,
+    is_finished,
     stored_condition,
     unchanged,
+    written_on,
 )
 from gangsched.state.rule_set import Rules
 from gangsched.state.timers import Timers
 
+RESTORE_S = 60.0
+"""How long after our own write a status that somebody else overwrote is restored, at the earliest:
+so each other writer causes one write a minute at most.
+"""
 LOOKS_PER_TURN = 2_000
 LOOKS_PER_GANG = 4
 """Pods that one turn looks at for its reports, and what a gang counts for beside its pods: 10,000
@@ -188,7 +195,7 @@ class Reports:
                 record,
                 gang,
                 verdict,
-                lasting(record, gang, registry.accusers(gang_id)),
+                self._wrong(record, gang, registry),
             )
             yield from self._tell_status(
                 group,
@@ -206,6 +213,17 @@ class Reports:
                 say(group.refusal).stable,
             )
 
+    def _wrong(
+        self,
+        record: GangRecord,
+        gang: Gang,
+        registry: Registry,
+    ) -> Iterator[tuple[str, str]]:
+        """What is wrong with a gang for as long as it is."""
+        # Of a PodGroup whose pods are gone an earlier process has told: a restart is no news.
+        if record.members or record.reported.events:
+            yield from lasting(record, gang, registry.accusers(gang.id))
+
     def _tell_composites(
         self,
         group: GroupRecord,
@@ -221,8 +239,7 @@ class Reports:
         for name, composite in composites.composites(group, registry):
             record = registry.gangs[name]
             pod_group = record.pod_group
-            # Nobody is left to read the status of what is being deleted.
-            if pod_group is None or pod_group.deleting:
+            if pod_group is None:
                 continue
 
             for text in {*pod_group.not_used} - {text for _, text in record.reported.events}:
@@ -368,10 +385,19 @@ class Reports:
         moment: _Moment,
     ) -> Iterator[SetPodGroupStatus]:
         pod_group = writer.pod_group
-        if pod_group is None or pod_group.deleting or not pod_group.speaks:
+        if pod_group is None or not pod_group.speaks:
             return
 
-        written = _written(writer, pod_group)
+        written = written_on(writer, pod_group)
+        if written is None and _is_of_unknown_start(record, pod_group):
+            return
+
+        life = self._life(group, record, gang, pod_group, moment)
+        # Its controller may be about to create the next members: one write tells of the end, and a
+        # Job that runs in batches does not finish after each of them.
+        if life.is_done and life.may_go_on and not moment.hurry:
+            return
+
         told = condition_types(written.status) if written else frozenset[str]()
         reserved = self.reservations.condition(
             group,
@@ -385,6 +411,7 @@ class Reports:
             pod_group,
             gang,
             verdict,
+            life,
             wall=moment.wall,
             told=told,
             reserved=reserved,
@@ -394,6 +421,29 @@ class Reports:
         # for a pause between binds, so that a gang that starts and ends meanwhile is told once.
         urgent = gang.waiting or 0 < gang.quorum < gang.min_member
         yield from self._write_status(group.id, writer, pod_group, wanted, moment, urgent=urgent)
+
+    def _life(
+        self,
+        group: GroupRecord,
+        record: GangRecord,
+        gang: Gang,
+        pod_group: PodGroup,
+        moment: _Moment,
+    ) -> Life:
+        """What the phase of the gang depends on; a gang that may have ended is looked at again."""
+        reported = record.reported
+        if not life_of(record, gang).is_over:
+            reported.quiet_since_s = None
+        elif reported.quiet_since_s is None:
+            # Of a gang that an earlier process reported as finished nothing new is awaited.
+            was_finished = is_finished(pod_group)
+            reported.quiet_since_s = -math.inf if was_finished else moment.now_s
+
+        life = life_of(record, gang, moment.now_s)
+        if life.is_done and life.may_go_on and reported.quiet_since_s is not None:
+            self._look_at(group.id, reported.quiet_since_s + QUIET_S)
+
+        return life
 
     def _write_status(
         self,
@@ -405,12 +455,28 @@ class Reports:
         *,
         urgent: bool,
     ) -> Iterator[SetPodGroupStatus]:
-        """The status of the object, unless it is stored, or only counts differ from one that was
-        just written.
+        """The status of the object, unless it is stored, only counts differ from one that was just
+        written, or another writer changed it after we had just written it.
         """
-        written = _written(writer, of)
-        if unchanged(wanted, written.status if written else of.status):
-            return
+        written = written_on(writer, of)
+        restores = False
+
+        if written is None:
+            if unchanged(wanted, of.status):
+                return
+        elif written.is_shown and unchanged(written.kept, of.status):
+            # What is stored is ours, and perhaps conditions of others.
+            if unchanged(_without(wanted, written.dropped), of.status):
+                return
+        elif unchanged(wanted, written.status):
+            if not written.is_shown and not written.is_contested:
+                return
+
+            # Two writers that each correct the other at once would never end.
+            if self._too_soon(group_id, written.at_s + RESTORE_S, moment):
+                return
+
+            restores = True
 
         only_facts = written is not None and unchanged(
             facts_aside(wanted),
@@ -419,6 +485,7 @@ class Reports:
         if (
             written is not None
             and only_facts
+            and not restores
             and self._too_soon(group_id, written.at_s + FACTS_S, moment)
         ):
             return
@@ -432,6 +499,7 @@ class Reports:
             of.uid,
             wanted,
             urgent=urgent,
+            restores=restores,
         )
 
 
@@ -458,14 +526,15 @@ def _plain_reports(group: GroupRecord, registry: Registry) -> Iterator[Report]:
             yield RecordEvent(ref, told.reason.value, say(told).text, warning=True)
 
 
-def _written(writer: GangRecord, of: PodGroup) -> WrittenStatus | None:
-    """The last status that was written to the object."""
-    written = writer.reported.status
-    # Deleted and created again under the same name: nothing is written on this one yet.
-    if written is not None and written.uid == of.uid:
-        return written
+def _without(status: Mapping[str, object], fields: frozenset[str]) -> dict[str, object]:
+    return {key: value for key, value in status.items() if key not in fields}
 
-    return None
+
+def _is_of_unknown_start(record: GangRecord, pod_group: PodGroup) -> bool:
+    """Whether an ended gang without pods was reported by an earlier process, whose PodGroup cannot
+    store what a start is remembered by: what is reported is all that is known.
+    """
+    return not record.members and record.start.stamp is None and has_ended(pod_group)
 
 
 def _spoken_for(

@@ -6,16 +6,14 @@ without a change is detected. `wall` (RFC 3339) is the transition time of new co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
 from gangsched.api.podgroup import (
-    COMPOSITE_INITIALLY_SCHEDULED,
     NATIVE_INITIALLY_SCHEDULED,
-    NATIVE_SCHEDULED,
-    SCHEDULED,
     Condition,
     PodGroupPhase,
     PodGroupStatus,
@@ -25,77 +23,88 @@ from gangsched.api.podgroup import (
 )
 from gangsched.core import findings
 from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE
-from gangsched.model.gang import Gang
+from gangsched.model.gang import Gang, MatchPolicy, Refusal
 from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.plan import Verdict
-from gangsched.model.reasons import Reason
+from gangsched.model.reasons import GangReason, Reason
 from gangsched.model.text import counted, cut, named
 from gangsched.sentences import say
-from gangsched.state.broken_groups import below_minimum
 from gangsched.state.gangs import GangRecord
-from gangsched.state.members import UNDER_WAY
+from gangsched.state.members import STARTED, UNDER_WAY, State
+from gangsched.state.reporting.gang_phase import Counts, Life, phase
 from gangsched.state.reporting.reservation_reports import Fact
 from gangsched.state.reporting.reserved import RESERVED
 
-FACTUAL_TYPES = frozenset(
-    {
-        SCHEDULED,
-        NATIVE_SCHEDULED,
-        NATIVE_INITIALLY_SCHEDULED,
-        COMPOSITE_INITIALLY_SCHEDULED,
-        RESERVED,
-    }
-)
 DEGRADED = "Degraded"
 TIMED_OUT = "TimedOut"
 INVALID_GANG = "InvalidGang"
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Members by phase."""
+LIVE = frozenset(
+    {
+        State.GATED,
+        State.FOREIGN,
+        State.PENDING,
+        State.HELD,
+        State.WAITING_FOR_CLAIMS,
+        State.BINDING,
+        State.BOUND,
+        State.KEPT,
+        State.RETRY,
+    }
+)
+"""The states of members that have neither ended nor are going.
 
-    live: int
-    scheduled: int
-    running: int
-    succeeded: int
-    failed: int
+Terminating members do not count, as in P1, because a pod on a dead node stays terminating as long
+as the node is dead.
+"""
+WAITS = LIVE - STARTED
+"""Those of them that wait for a node."""
 
 
 def counts(record: GangRecord) -> Counts:
-    """Count the members; `scheduled` is the number of members that were bound, including ended
-    ones.
+    """Count the members of the gang's start by what became of them (semantics E5)."""
+    live = record.of(*LIVE)
+    bound = [member for member in live if member.state is State.BOUND]
+    found = Counts(
+        live=len(live),
+        bound=len(bound),
+        running=sum(member.pod.phase is Phase.RUNNING for member in bound),
+    )
+    # What became of an earlier start is none of this one's business.
+    if _begins_anew(record):
+        return found
 
-    Terminating members do not count, as in P1, because a pod on a dead node stays terminating as
-    long as the node is dead.
-    """
-    pods = [pod for pod in record.pods if not (pod.deleting and pod.live)]
-    return Counts(
-        live=sum(pod.live for pod in pods),
-        scheduled=sum(bool(pod.node_name) for pod in pods),
-        running=sum(pod.phase is Phase.RUNNING for pod in pods),
-        succeeded=sum(pod.phase is Phase.SUCCEEDED for pod in pods),
-        failed=sum(pod.phase is Phase.FAILED for pod in pods),
+    start = record.start
+    return replace(
+        found,
+        succeeded=start.succeeded,
+        failed=start.failed,
+        deleted=start.deleted,
     )
 
 
-def phase(count: Counts, min_member: int) -> PodGroupPhase:
-    """Phase of the gang; `Failed` only if its minimum can no longer be reached."""
-    needed = max(1, min_member)
-    if count.succeeded >= needed and count.live == 0:
-        return PodGroupPhase.FINISHED
-    if count.running + count.succeeded >= needed:
-        return PodGroupPhase.RUNNING
-    if count.failed and not count.live:
-        return PodGroupPhase.FAILED
-    if count.scheduled - count.failed >= needed:
-        return PodGroupPhase.SCHEDULED
-    if count.scheduled - count.failed > 0:
-        return PodGroupPhase.SCHEDULING
-    if count.live >= needed:
-        return PodGroupPhase.PRE_SCHEDULING
+def _begins_anew(record: GangRecord) -> bool:
+    """Whether the members that wait begin another start than the one that is remembered."""
+    return bool(record.of(*WAITS)) and not record.of(*STARTED) and record.permit is None
 
-    return PodGroupPhase.PENDING
+
+def life_of(record: GangRecord, gang: Gang, now_s: float = math.inf) -> Life:
+    """What the phase of a gang depends on at a monotonic second."""
+    since_s = record.reported.quiet_since_s
+    is_exempt = gang.match_policy is MatchPolicy.ONLY_WAITING
+    return Life(
+        count=counts(record),
+        min_member=gang.min_member,
+        is_binding=bool(record.of(*UNDER_WAY)),
+        is_waiting=bool(record.of(*WAITS)),
+        has_controller=bool(record.start.controllers),
+        quiet_s=now_s - since_s if since_s is not None else 0.0,
+        # Members that run are no part of the next start of an only-waiting gang (B1): none of them
+        # is missed.
+        has_started=gang.satisfied and not gang.plain and not is_exempt,
+        started_with=gang.permitted_min,
+    )
 
 
 def status(
@@ -103,6 +112,7 @@ def status(
     pod_group: PodGroup,
     gang: Gang,
     verdict: Verdict | None,
+    life: Life,
     *,
     wall: str,
     told: frozenset[str] = frozenset(),
@@ -115,11 +125,10 @@ def status(
     types. `told` are condition types written since `pod_group` was read. `reserved` is the
     condition `Reserved`; if it is None, the stored one stays.
     """
-    count = counts(record)
     conditions = stored_conditions(pod_group.status)
-    facts = _facts(record, pod_group, gang, verdict, count) | (
-        {RESERVED: reserved} if reserved is not None else {}
-    )
+    facts = _facts(record, pod_group, gang, verdict, life)
+    if reserved is not None:
+        facts[RESERVED] = reserved
 
     if (preempted := _preempted(record, gang, conditions, told)) is not None:
         facts[DISRUPTION_TARGET] = preempted
@@ -149,7 +158,7 @@ def status(
         ).to_dict()
 
     dialect = DIALECTS[pod_group.api_group]
-    now = phase(count, gang.min_member)
+    now = phase(life)
 
     phases = dialect.phases
     if dialect.conditions_only and phases is not None:
@@ -159,14 +168,14 @@ def status(
         ).to_dict()
 
     if phases is not None:
-        return with_phase(count, phases[now], conditions)
+        return with_phase(life.count, phases[now], conditions)
 
     started = pod_group.status.get("scheduleStartTime")
     # Once set it stays, whichever process set it.
     if started is None and now is not PodGroupPhase.PENDING:
         started = wall
 
-    return _whole(record, count, now, str(started) if started else None, conditions)
+    return _whole(record, pod_group, life, str(started) if started else None, conditions)
 
 
 def with_phase(count: Counts, phase: str, conditions: tuple[Condition, ...]) -> dict[str, object]:
@@ -185,16 +194,22 @@ def with_phase(count: Counts, phase: str, conditions: tuple[Condition, ...]) -> 
 
 def _whole(
     record: GangRecord,
-    count: Counts,
-    now: PodGroupPhase,
+    pod_group: PodGroup,
+    life: Life,
     started: str | None,
     conditions: tuple[Condition, ...],
 ) -> dict[str, object]:
     # Sorted, so that a status without a change is equal to the stored one and is not written.
     owners = sorted({f"{pod.namespace}/{pod.owner}" for pod in record.pods if pod.owner})
+    occupied_by = ",".join(owners)
+    # Whose pods are cleaned away is still whose work the counts are about.
+    if not record.members:
+        occupied_by = str(pod_group.status.get("occupiedBy") or "")
+
+    count = life.count
     return PodGroupStatus(
-        phase=now,
-        occupied_by=",".join(owners),
+        phase=phase(life),
+        occupied_by=occupied_by,
         scheduled=count.scheduled,
         running=count.running,
         succeeded=count.succeeded,
@@ -210,16 +225,16 @@ def _facts(
     pod_group: PodGroup,
     gang: Gang,
     verdict: Verdict | None,
-    count: Counts,
+    life: Life,
 ) -> dict[str, Fact]:
     return {
         scheduled_condition(pod_group.api_group, pod_group.version): _scheduled(
             record,
             gang,
             verdict,
-            count,
+            life,
         ),
-        DEGRADED: _degraded(record, gang),
+        DEGRADED: _degraded(record, gang, life),
         TIMED_OUT: _timed_out(gang),
         INVALID_GANG: _invalid(record, gang, verdict),
     }
@@ -245,50 +260,24 @@ def as_conditions(facts: Mapping[str, Fact], pod_group: PodGroup, wall: str) -> 
 
 def has_started(record: GangRecord, gang: Gang) -> bool:
     """Whether one of an object's several gangs is scheduled, or needs no pods."""
-    return gang.min_member == 0 or _has_minimum(gang, counts(record))
+    return gang.min_member == 0 or life_of(record, gang).is_scheduled
 
 
-def _has_minimum(gang: Gang, count: Counts) -> bool:
-    return count.scheduled >= max(1, gang.min_member) and count.scheduled > count.failed
-
-
-def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, count: Counts) -> Fact:
+def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, life: Life) -> Fact:
     """Whether the minimum is bound; why not, which binds failed, and what the last round did
     (semantics R4, E1).
     """
-    needed = max(1, gang.min_member)
-    scheduled = _has_minimum(gang, count)
+    refusal = _refusal(gang, verdict, life)
+    scheduled = life.is_scheduled
+    reason, message = _why(record, gang, refusal, life)
 
-    refusal = verdict.of_gang(gang.id) if verdict else None
-    if refusal is not None and refusal.reason is Reason.SCHEDULED:
-        refusal = None
-
-    reason = Reason.SCHEDULED.value
-    message = _bound(count, needed)
-
-    if scheduled:
-        if refusal is not None and not gang.free_running:
-            message += f"; {say(refusal).text}"
-    elif refusal is not None:
-        reason = refusal.reason.value
-        message = say(refusal).text
-    elif gang.satisfied and not gang.waiting and not record.of(*UNDER_WAY):
-        reason = Reason.WAITING_FOR_MEMBERS.value
-        message += (
-            f"; {counted(needed - count.scheduled + count.failed, 'member')} lost and not"
-            " replaced yet"
-        )
-    elif count.scheduled or (verdict is not None and verdict.sent):
-        reason = "Binding"  # the members are on their way, or some were lost on it
-    else:
-        lack = findings.waiting_for_members(gang)
-        reason = lack.reason.value
-        message = say(lack).text
+    if scheduled and refusal is not None and not gang.free_running:
+        message += f"; {say(refusal).text}"
 
     if faults := record.faults:
         message += f"; {named(faults)}"
 
-    if not scheduled and verdict is not None and verdict.round is not None:
+    if not scheduled and verdict is not None and verdict.round is not None and life.is_waiting:
         message += (
             f" (round {verdict.round.number}: {verdict.round.placed} of {verdict.round.present}"
             " placed)"
@@ -297,8 +286,73 @@ def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, count: C
     return scheduled, reason, message
 
 
-def _degraded(record: GangRecord, gang: Gang) -> Fact:
-    if not below_minimum(gang):
+def _refusal(gang: Gang, verdict: Verdict | None, life: Life) -> Refusal | None:
+    """Why members of the gang wait; None if none does, whatever was decided before."""
+    # A verdict stays after the last member that it was about, and for a gang beside whose siblings
+    # wait.
+    if verdict is None or (life.count.scheduled and not life.is_waiting):
+        return None
+
+    refusal = verdict.of_gang(gang.id)
+    return None if refusal.reason is Reason.SCHEDULED else refusal
+
+
+def _why(
+    record: GangRecord,
+    gang: Gang,
+    refusal: Refusal | None,
+    life: Life,
+) -> tuple[str, str]:
+    """Reason and sentence of the condition `Scheduled`."""
+    if (ended := _ended(life)) is not None:
+        return ended
+
+    there = _bound(life)
+    if life.is_scheduled:
+        return Reason.SCHEDULED.value, there
+    if refusal is not None:
+        return refusal.reason.value, say(refusal).text
+    if life.is_binding:
+        return GangReason.BINDING.value, there
+    if record.of(State.KEPT, State.RETRY):
+        return Reason.BACK_OFF.value, there
+
+    if gang.satisfied and not life.is_waiting:
+        lost = counted(life.needed - life.count.done, "member")
+        return Reason.WAITING_FOR_MEMBERS.value, f"{there}; {lost} lost and not replaced yet"
+
+    lack = findings.waiting_for_members(gang)
+    return lack.reason.value, say(lack).text
+
+
+def _ended(life: Life) -> tuple[str, str] | None:
+    """Reason and sentence of a gang whose members have ended or are gone; None for any other."""
+    now = phase(life)
+    count = life.count
+    deleted = f"{counted(count.deleted, 'member')} {_was(count.deleted)} deleted"
+
+    if now is PodGroupPhase.FINISHED:
+        return Reason.SCHEDULED.value, _of(count.succeeded, life.needed, "succeeded")
+
+    if now is PodGroupPhase.FAILED:
+        parts = [_of(count.failed, life.needed, "failed")]
+        parts += [f"{count.succeeded} succeeded"] if count.succeeded else []
+        parts += [f"{count.deleted} {_was(count.deleted)} deleted"] if count.deleted else []
+        return GangReason.MEMBERS_FAILED.value, "; ".join(parts)
+
+    if now is not PodGroupPhase.UNKNOWN:
+        return None
+
+    if not count.deleted:
+        missing = life.needed - count.succeeded
+        text = f"{_of(count.succeeded, life.needed, 'succeeded')}; {missing} {_is(missing)} missing"
+        return Reason.WAITING_FOR_MEMBERS.value, text
+
+    return GangReason.MEMBERS_DELETED.value, f"{deleted}; {count.succeeded} succeeded"
+
+
+def _degraded(record: GangRecord, gang: Gang, life: Life) -> Fact:
+    if not life.is_degraded:
         return False, "Complete", ""
 
     return True, "BelowMinimum", loss(record, gang)
@@ -362,85 +416,32 @@ def _invalid(record: GangRecord, gang: Gang, verdict: Verdict | None) -> Fact:
     return bool(problems), Reason.INVALID_GANG.value if problems else "Valid", " ".join(problems)
 
 
-def _bound(count: Counts, needed: int) -> str:
+def _bound(life: Life) -> str:
     """Members that are bound or have succeeded; those above the minimum too, once a job has
     outgrown it.
     """
-    there = count.scheduled - count.failed
-    if there > needed:
-        return f"{there} members are bound; the gang needs {needed}"
+    count = life.count
+    if count.done > life.needed:
+        return f"{count.done} members are bound; the gang needs {life.needed}"
 
-    failed = (
-        f"; {count.failed} {'has' if count.failed == 1 else 'have'} failed" if count.failed else ""
-    )
-    return f"{there} of {needed} members are bound{failed}"
-
-
-# --- what is written is compared with what is wanted --------------------------------------------
-
-_ABSENT: dict[str, object] = {
-    "occupiedBy": "",
-    "scheduled": 0,
-    "running": 0,
-    "succeeded": 0,
-    "failed": 0,
-}
+    # Once they are replaced they are no news.
+    has = "has" if count.failed == 1 else "have"
+    failed = f"; {count.failed} {has} failed" if count.failed and not life.is_scheduled else ""
+    return f"{count.done} of {life.needed} members are bound{failed}"
 
 
-def unchanged(wanted: Mapping[str, object], stored: object) -> bool:
-    """Whether every field to write is already stored, ignoring transition times and the
-    start time.
-    """
-    if not isinstance(stored, Mapping):
-        return False
+def _of(number: int, needed: int, did: str) -> str:
+    """How many members did something, beside the minimum."""
+    has = "has" if number == 1 else "have"
+    if number > needed:
+        return f"{number} members {has} {did}; the gang needs {needed}"
 
-    return all(
-        _bare(key, value) == _bare(key, stored.get(key, _ABSENT.get(key)))
-        for key, value in wanted.items()
-    )
+    return f"{number} of {needed} members {has} {did}"
 
 
-def facts_aside(status: Mapping[str, object]) -> dict[str, object]:
-    """The status without the messages of the conditions `Scheduled` and `Reserved`, whose counts
-    and times change often.
-    """
-    entries = (
-        entry | {"message": ""} if entry["type"] in FACTUAL_TYPES else entry
-        for entry in _entries(status)
-    )
-    return {**status, "conditions": list(entries)}
+def _was(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
-def stored_condition(status: Mapping[str, object], kind: str) -> Mapping[str, object] | None:
-    """Stored condition of a type; None if there is none."""
-    return next((entry for entry in _entries(status) if entry.get("type") == kind), None)
-
-
-def condition_types(status: Mapping[str, object]) -> frozenset[str]:
-    """Types of the conditions in a status."""
-    return frozenset(str(entry["type"]) for entry in _entries(status))
-
-
-def _entries(status: Mapping[str, object]) -> Iterator[dict[str, object]]:
-    conditions = status.get("conditions")
-    return (
-        dict(entry)
-        for entry in (conditions if isinstance(conditions, list) else ())
-        if isinstance(entry, Mapping)
-    )
-
-
-def _bare(key: str, value: object) -> object:
-    # Set once, and in another second by each process that looks: only whether it is there counts.
-    if key == "scheduleStartTime":
-        return value is not None
-
-    if key == "conditions" and isinstance(value, list):
-        entries = _entries({key: value})
-        # It is the time of this look where nothing changed.
-        return [
-            {name: field for name, field in entry.items() if name != "lastTransitionTime"}
-            for entry in entries
-        ]
-
-    return value
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
