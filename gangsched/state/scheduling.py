@@ -85,11 +85,9 @@ class SchedulingState:
         self.disruption_budgets = DisruptionBudgets()
         self.reports = Reports(self.registry.groups, rules)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
-        self.counts, self.waits, self.pending = (
-            GangCounts(),
-            GangWaits(self.registry),
-            PendingCount(self.registry),
-        )
+        self.counts = GangCounts()
+        self.waits = GangWaits(self.registry)
+        self.pending = PendingCount(self.registry)
         self.overruns = Overruns(self.members, self.registry, rules)
         self.overdue = Overdue(self.members, self.registry, self.queue, rules)
         self._event_handlers = EventHandlers(
