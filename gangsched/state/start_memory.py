@@ -166,8 +166,9 @@ class StartMemory:
             min_member=self.stamp.min_member,
             controllers=tuple(sorted(self.controllers)),
             gone=GoneMembers(
-                succeeded=self._gone_succeeded,
-                failed=self._gone_failed,
+                # Those that went while no gangsched ran are among them.
+                succeeded=self.succeeded - len(self._succeeded),
+                failed=self.failed - len(self._failed),
                 deleted=max(0, self._left - self._replaced),
             ),
         )

@@ -393,11 +393,6 @@ class Reports:
             return
 
         life = self._life(group, record, gang, pod_group, moment)
-        # Its controller may be about to create the next members: one write tells of the end, and a
-        # Job that runs in batches does not finish after each of them.
-        if life.is_done and life.may_go_on and not moment.hurry:
-            return
-
         told = condition_types(written.status) if written else frozenset[str]()
         reserved = self.reservations.condition(
             group,
@@ -416,6 +411,13 @@ class Reports:
             told=told,
             reserved=reserved,
         )
+
+        # Its controller may be about to create the next members: one write tells of the end, unless
+        # pods are gone already, which only the status remembers.
+        stored = written.status if written is not None else pod_group.status
+        is_remembered = wanted.get("start") == stored.get("start")
+        if life.is_done and life.may_go_on and is_remembered and not moment.hurry:
+            return
 
         # To the API server a status costs as much as 1.5 to 2 binds. That of a gang at rest waits
         # for a pause between binds, so that a gang that starts and ends meanwhile is told once.
