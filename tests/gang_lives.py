@@ -110,7 +110,7 @@ class GangLife:
 
     def create(self, number: int) -> None:
         """The controller makes pods."""
-        owner = {
+        owner: dict[str, Any] = {
             "owner": self.controller,
             "controller_kind": "Job",
             "controller_uid": f"uid-{self.controller}" if self.controller else "",

@@ -34,8 +34,8 @@ CUMULATIVE: Final = ("succeeded", "failed")
 
 
 def faults(history: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is wrong with the statuses of one PodGroup, in the order in which they were stored, while
-    its minimum stays the same.
+    """What is wrong with the statuses of one PodGroup, in the order in which they were stored,
+    while its minimum stays the same.
     """
     found = [fault for status in history for fault in _alone(status)]
     for before, after in pairwise(history):

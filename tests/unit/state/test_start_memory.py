@@ -221,7 +221,7 @@ def test_the_status_of_a_start_is_written_with_the_others() -> None:
 
     for pod in pods:
         world.update(pod, phase=Phase.SUCCEEDED)
-    world.advance(10)
+    world.advance(12)
 
     assert len([report for report in world.reports if hasattr(report, "status")]) == before + 1
     start = parse_start(world.status("g"))
