@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gangsched.api.podgroup import NATIVE_SATISFIED
 from gangsched.kube.http import permissions
 from gangsched.model.disruption import DISRUPTION_TARGET
 from gangsched.model.reasons import EventReason, GangReason, Reason
@@ -68,6 +69,7 @@ def test_the_tables_have_no_reason_that_is_gone() -> None:
         INVALID_GANG,
         "PodGroupScheduled",
         "PodGroupInitiallyScheduled",
+        NATIVE_SATISFIED,
     ],
 )
 def test_every_condition_is_explained(condition: str) -> None:

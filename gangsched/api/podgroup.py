@@ -32,6 +32,8 @@ class _WrittenModel(Readable):
 SCHEDULED: Final = "Scheduled"
 NATIVE_SCHEDULED: Final = "PodGroupScheduled"
 NATIVE_INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
+NATIVE_SATISFIED: Final = "PodGroupSatisfied"
+"""Says whether a native PodGroup has its minimum now (KEP-6413); absent until it had it once."""
 COMPOSITE_INITIALLY_SCHEDULED: Final = "CompositePodGroupInitiallyScheduled"
 
 

@@ -14,6 +14,7 @@ from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
 from gangsched.api.podgroup import (
     NATIVE_INITIALLY_SCHEDULED,
+    NATIVE_SATISFIED,
     Condition,
     PodGroupPhase,
     PodGroupStatus,
@@ -227,17 +228,25 @@ def _facts(
     verdict: Verdict | None,
     life: Life,
 ) -> dict[str, Fact]:
-    return {
-        scheduled_condition(pod_group.api_group, pod_group.version): _scheduled(
-            record,
-            gang,
-            verdict,
-            life,
-        ),
+    kind = scheduled_condition(pod_group.api_group, pod_group.version)
+    facts = {
+        kind: _scheduled(record, gang, verdict, life),
         DEGRADED: _degraded(record, gang, life),
         TIMED_OUT: _timed_out(gang),
         INVALID_GANG: _invalid(record, gang, verdict),
     }
+    # A PodGroup with the policy `basic` has no minimum.
+    if pod_group.api_group == keys.NATIVE and gang.min_member:
+        facts[NATIVE_SATISFIED] = _satisfied(life)
+
+    return facts
+
+
+def _satisfied(life: Life) -> Fact:
+    """Whether a native PodGroup has its minimum now, in the words of KEP-6413 (semantics E5)."""
+    reason = "MinCountSatisfied" if life.is_scheduled else "BelowMinCount"
+    text = f"{life.count.done} of {life.needed} members scheduled"
+    return life.is_scheduled, reason, text
 
 
 def as_conditions(facts: Mapping[str, Fact], pod_group: PodGroup, wall: str) -> list[Condition]:

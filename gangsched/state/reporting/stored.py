@@ -12,6 +12,7 @@ from gangsched.api.dialects import DIALECTS
 from gangsched.api.podgroup import (
     COMPOSITE_INITIALLY_SCHEDULED,
     NATIVE_INITIALLY_SCHEDULED,
+    NATIVE_SATISFIED,
     NATIVE_SCHEDULED,
     SCHEDULED,
     PodGroupPhase,
@@ -180,4 +181,9 @@ def _bare(entry: Mapping[str, object]) -> dict[str, object]:
     """A condition without its transition time, which is that of this report where nothing
     changed.
     """
-    return {name: field for name, field in entry.items() if name != "lastTransitionTime"}
+    left_out = {"lastTransitionTime"}
+    # Its counts go with other writes, and are none of their own.
+    if entry.get("type") == NATIVE_SATISFIED:
+        left_out.add("message")
+
+    return {name: field for name, field in entry.items() if name not in left_out}

@@ -36,8 +36,7 @@ def status(world: World, name: str, kind: str = "CompositePodGroup") -> tuple[st
         if (each.api_group == keys.COMPOSITE) == (kind == "CompositePodGroup")
     ]
     conditions: Any = of_kind[-1].status["conditions"]
-    (found,) = conditions
-    assert found["type"] == f"{kind}InitiallyScheduled"
+    (found,) = [each for each in conditions if each["type"] == f"{kind}InitiallyScheduled"]
     return found["status"], found["reason"], found["message"]
 
 

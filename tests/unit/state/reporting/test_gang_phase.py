@@ -15,6 +15,7 @@ from gangsched.model.gang import MatchPolicy
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.protocol import SetPodGroupStatus
 from gangsched.state.reporting.gang_phase import Counts, Life, OwnerState, phase
+from tests import builders
 from tests.builders import members, node, pod_group
 from tests.world import World
 
@@ -331,3 +332,51 @@ def test_a_sibling_that_is_done_and_cleaned_is_told_as_such() -> None:
     status = stored(world)
     assert status["phase"] == "Finished"
     assert scheduled(status)[2] == "2 of 2 members have succeeded"
+
+
+# --- native PodGroups ---------------------------------------------------------------------------
+
+
+def native(minimum: int, version: str = "v1beta1") -> tuple[World, list[Pod]]:
+    """Three members of a native PodGroup that run."""
+    world = World(node("a", 16))
+    world.declare(pod_group("g", minimum, api_group=keys.NATIVE, version=version))
+    pods = world.create(builders.pod(f"g-{index}", native_group="g", **JOB) for index in range(3))
+    world.advance(10)
+    return world.store_statuses(), pods
+
+
+def satisfied(world: World) -> tuple[str, str, str] | None:
+    """Status, reason and message of the condition `PodGroupSatisfied`; None if it is absent."""
+    conditions = world.status("g")["conditions"]
+    found = [each for each in conditions if each["type"] == "PodGroupSatisfied"]
+    return (found[0]["status"], found[0]["reason"], found[0]["message"]) if found else None
+
+
+@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
+def test_a_native_podgroup_says_whether_it_has_its_minimum(version: str) -> None:
+    """E5: it is True once the minimum is bound, and False after a loss; a terminating member does
+    not count.
+    """
+    world, pods = native(3, version)
+    assert satisfied(world) == ("True", "MinCountSatisfied", "3 of 3 members scheduled")
+    world.update(world.pods[pods[0].uid], deleting=True)
+    world.advance(10)
+    assert satisfied(world) == ("False", "BelowMinCount", "2 of 3 members scheduled")
+
+
+def test_a_native_podgroup_is_not_satisfied_before_it_was() -> None:
+    """E5: the condition is absent until the minimum was reached first, and without a minimum."""
+    world, _ = native(4)
+    assert satisfied(world) is None
+    world, _ = native(0)
+    assert satisfied(world) is None
+
+
+def test_counts_of_a_native_podgroup_cause_no_write() -> None:
+    """E5: a member above the minimum that goes changes a number, which is not news in itself."""
+    world, pods = native(2)
+    before = writes(world)
+    world.delete(world.pods[pods[0].uid])
+    world.advance(60)
+    assert writes(world) == before

@@ -85,7 +85,8 @@ def test_conditions_of_others_are_not_written() -> None:
     world.declare(native("g", 2, status={"conditions": [theirs]}))
     world.create(natives("g", 2))
     world.told()
-    assert [each["type"] for each in world.status("g")["conditions"]] == ["PodGroupScheduled"]
+    types = [each["type"] for each in world.status("g")["conditions"]]
+    assert types == ["PodGroupScheduled", "PodGroupSatisfied"]
 
 
 def test_a_condition_that_was_true_is_taken_back() -> None:
