@@ -53,6 +53,8 @@ HAPPENINGS: Mapping[str, Happening] = {
 }
 """By the reason of an Event; a verdict's other reasons say that a gang waits."""
 VERDICTS = frozenset(reason.value for reason in Reason) - {Reason.SCHEDULED, Reason.PREEMPTING}
+MOST_TIMED_OUT = 1_000
+"""Gangs of which it is known that their last verdict was that they had timed out."""
 PLAIN = "pod:"
 """How ids of plain pods begin, which are no gangs."""
 
@@ -71,6 +73,7 @@ class Audit:
         self._evicted: defaultdict[str, deque[tuple[str, str]]] = defaultdict(
             partial(deque, maxlen=OBJECTS)
         )
+        self._timed_out: dict[str, None] = {}
         self._log = structlog.get_logger("audit")
 
     # --- sources ---------------------------------------------------------------------------------
@@ -89,6 +92,9 @@ class Audit:
         if what is None or not gang:
             return
 
+        if report.reason in VERDICTS and self._goes_on(gang, report.reason):
+            what = Happening.WAITS
+
         pods = [(about.name, about.uid)] if about.kind == "Pod" else []
         if what is Happening.PREEMPTED:
             if pods and self._is_declared(gang):
@@ -106,6 +112,19 @@ class Audit:
             plan=self.plan if what is Happening.WAITS else 0,
             objects=pods,
         )
+
+    def _goes_on(self, gang: str, reason: str) -> bool:
+        """Whether the gang waits since it timed out, now with another text: it happened once."""
+        timed_out = reason == Reason.TIMED_OUT
+        before = gang in self._timed_out
+        if timed_out:
+            self._timed_out[gang] = None
+            while len(self._timed_out) > MOST_TIMED_OUT:
+                self._timed_out.pop(next(iter(self._timed_out)))
+        else:
+            self._timed_out.pop(gang, None)
+
+        return timed_out and before
 
     def ordered(self, actions: Sequence[Action]) -> None:
         """Evictions that a plan asks for, with the victims, of which the Event of each follows its

@@ -25,6 +25,11 @@ def a_gang_has_started_once_its_binds_are_ordered(ordered: Any) -> Any:
     return hasty
 
 
+@bug("E2", "telemetry.audit:Audit._goes_on", AUDIT)
+def a_gang_times_out_with_each_text(_: Any) -> Any:
+    return lambda self, gang, reason: False
+
+
 @bug("E2", "telemetry.history:Allowance.take", HISTORY)
 def one_gang_fills_the_whole_trail(_: Any) -> Any:
     return lambda self, now_s: True
