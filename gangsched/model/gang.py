@@ -113,8 +113,10 @@ class Gang:
     #: Members that passed Permit and whose bind failed (B3): they are placed like plain pods,
     #: whatever the match policy.
     retry: tuple[Pod, ...] = ()
-    #: Beyond the minimums of their tasks, so they are pending only once the gang has started.
+    #: Beyond the minimums of their tasks, so they are pending only while no task lacks a member.
     later: tuple[Pod, ...] = ()
+    #: Members that tasks of a gang that has started are below their minimums.
+    lacks_of_tasks: int = 0
     #: The `retry` members that still have their room.
     kept: tuple[Placement, ...] = ()
     held: tuple[Placement, ...] = ()
@@ -194,7 +196,18 @@ class Gang:
         if self.plain or not self.satisfied:
             return 0
 
-        return max(0, min(self.permitted_min, self.min_member) - self.bound - self.succeeded)
+        of_all = min(self.permitted_min, self.min_member) - self.bound - self.succeeded
+        return max(0, of_all, self.lacks_of_tasks)
+
+    @property
+    def has(self) -> int:
+        """Number of members that a gang that has started has of its minimum, and above it; members
+        of one task do not stand in for those of another.
+        """
+        if self.lacks_of_tasks:
+            return min(self.permitted_min, self.min_member) - self.lacks
+
+        return self.bound + self.succeeded
 
     @property
     def waiting(self) -> bool:

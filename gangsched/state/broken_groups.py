@@ -135,6 +135,6 @@ def _have(gangs: Iterable[Gang]) -> dict[str, int]:
     """What each gang that has started has; members that others bound start nothing (B4)."""
     have: dict[str, int] = {}
     for gang in gangs:
-        have[gang.id] = gang.bound + gang.succeeded if gang.satisfied else 0
+        have[gang.id] = gang.has if gang.satisfied else 0
 
     return have

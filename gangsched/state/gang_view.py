@@ -18,7 +18,7 @@ from gangsched.core.queue_sort import in_member_order
 from gangsched.model.fault import UNKNOWN_REFERENCE, not_planned
 from gangsched.model.gang import Disruption, Gang, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.objects import JointStart, PermitStamp, Pod, PodGroup
+from gangsched.model.objects import JointStart, PermitStamp, Phase, Pod, PodGroup
 from gangsched.model.reasons import Reason
 from gangsched.model.verdict_facts import Worded
 from gangsched.state.gangs import WAITING, GangRecord, newest
@@ -110,6 +110,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
             gang,
             dict(record.pod_group.of_tasks),
             [member.pod for member in started],
+            [member.pod for member in by_state[State.ENDED] if is_of_start(member, permit)],
         )
 
     gang = with_members_to_come(gang, record, policy)
@@ -144,6 +145,14 @@ def _unbound(by_state: Mapping[State, list[Member]], *, has_started: bool) -> li
         return waiting
 
     return [*waiting, *by_state.get(State.KEPT, ())]
+
+
+def is_of_start(member: Member, permit: PermitStamp | None) -> bool:
+    """Whether a member has succeeded in the gang's last start."""
+    if member.pod.phase is not Phase.SUCCEEDED:
+        return False
+
+    return permit is None or member.permit is None or member.permit.epoch == permit.epoch
 
 
 def stand_in_view(record: GangRecord) -> Gang:
@@ -225,14 +234,18 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
     )
 
 
-def _within_tasks(gang: Gang, minimums: Mapping[str, int], started: Sequence[Pod]) -> Gang:
+def _within_tasks(
+    gang: Gang,
+    minimums: Mapping[str, int],
+    started: Sequence[Pod],
+    succeeded: Sequence[Pod],
+) -> Gang:
     """The gang of which members beyond the minimums of its tasks, and beyond what its own minimum
-    adds to them, wait until it started.
+    adds to them, wait until it started, and again while a task has lost members.
 
-    After that they come last, so that they do not take the room of a member that its task lacks.
-    Where the gang's minimum exceeds the sum of its tasks', the smallest further members count: they
-    are the likeliest to fit. A minimum below the sum, which pods may state themselves, counts
-    instead of those of tasks (I3).
+    So they never take the room of a member that its task lacks. Where the gang's minimum exceeds
+    the sum of its tasks', the smallest further members count: they are the likeliest to fit. A
+    minimum below the sum, which pods may state themselves, counts instead of those of tasks (I3).
     """
     # Volcano checks tasks only if their sum does not exceed minMember, and its Jobs state such sums
     # by default.
@@ -241,11 +254,13 @@ def _within_tasks(gang: Gang, minimums: Mapping[str, int], started: Sequence[Pod
         return gang
 
     left = Counter(minimums)
-    for pod in (*started, *gang.retry, *(placement.pod for placement in (*gang.kept, *gang.held))):
+    placed = (placement.pod for placement in (*gang.kept, *gang.held))
+    for pod in (*started, *succeeded, *gang.retry, *placed):
         left[_task(pod)] -= 1
         # Started members that their task did not need have taken one of the further places already.
         further -= left[_task(pod)] < 0
 
+    lacks = _lacks_of_tasks(gang, left, minimums, gang.succeeded - len(succeeded))
     needed = set[str]()
     beyond = list[Pod]()
 
@@ -259,22 +274,38 @@ def _within_tasks(gang: Gang, minimums: Mapping[str, int], started: Sequence[Pod
     needed.update(pod.uid for pod in _smallest_first(beyond)[: max(0, further)])
     pending = tuple(pod for pod in gang.pending if pod.uid in needed)
     later = tuple(pod for pod in gang.pending if pod.uid not in needed)
+    note = f"minTaskMember: {_tasks_text(gang, minimums)}"
 
-    # In this order a waiting worker no longer takes the room of the only parameter server that was
-    # lost.
+    if gang.satisfied and lacks:
+        return replace(gang, pending=pending, later=later, lacks_of_tasks=lacks, min_note=note)
     if gang.satisfied:
         return replace(gang, pending=(*pending, *later))
 
+    return replace(gang, pending=pending, later=later, min_note=note)
+
+
+def _lacks_of_tasks(
+    gang: Gang,
+    left: Mapping[str, int],
+    minimums: Mapping[str, int],
+    unknown: int,
+) -> int:
+    """Members that tasks of a gang that has started lack; of `unknown` members that have succeeded
+    and are gone, the task is not known any more.
+    """
+    if not gang.satisfied:
+        return 0
+
+    lacks = sum(max(0, left[task]) for task in minimums)
+    return max(0, lacks - max(0, unknown))
+
+
+def _tasks_text(gang: Gang, minimums: Mapping[str, int]) -> str:
     tasks = [f"{number} of task {name}" for name, number in minimums.items()]
     if (more := gang.min_member - sum(minimums.values())) > 0:
         tasks.append(f"{more} more")
 
-    return replace(
-        gang,
-        pending=pending,
-        later=later,
-        min_note=f"minTaskMember: {', '.join(tasks)}",
-    )
+    return ", ".join(tasks)
 
 
 def _smallest_first(pods: Sequence[Pod]) -> list[Pod]:

@@ -13,7 +13,7 @@ from gangsched.api.dialects import DIALECTS
 from gangsched.api.dialects.volcano import PHASES
 from gangsched.api.keys import VOLCANO
 from gangsched.api.podgroup import PodGroupPhase, parse_pod_group
-from gangsched.model.objects import Pod, PodGroup
+from gangsched.model.objects import Phase, Pod, PodGroup
 from gangsched.model.protocol import Replaced, Unread
 from gangsched.state.groups import POD_GROUP_WAIT_S
 from tests.builders import node, pod, pod_group
@@ -397,3 +397,42 @@ def test_what_is_not_used_is_told_once() -> None:
     assert [(where, text) for where, _, text in told] == [
         ("PodGroup ns/g", 'queue "research" of PodGroup ns/g is not used')
     ]
+
+
+def test_minimums_of_tasks_hold_after_the_start() -> None:
+    """minTaskMember, B5: a waiting worker does not take the room of the only ps in the moment
+    before its controller replaces it; the gang is below its minimum until then.
+    """
+    world = World(node("a", 3))
+    world.declare(read(minMember=3, minTaskMember={"ps": 1, "worker": 2}))
+    (lost,) = world.create(of_tasks(ps=1))
+    world.create(of_tasks(worker=3))
+    assert len(world.settle().bound()) == 3
+
+    world.delete(lost)
+    world.told()
+    assert set(world.bound()) == {"g-worker-0", "g-worker-1"}
+    world.add_nodes(node("b", 1))
+    world.told()
+    assert set(world.bound()) == {"g-worker-0", "g-worker-1"}, "the room is the ps's"
+
+    world.create(of_tasks(1, ps=1))
+    world.told()
+    assert {"g-ps-1", "g-worker-0", "g-worker-1"} <= set(world.bound())
+    assert len(world.bound()) == 4, "the further worker follows"
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_task_that_has_succeeded_lacks_nobody(*, is_gone: bool) -> None:
+    """minTaskMember, I6: further workers start when the ps has done its work."""
+    world = World(node("a", 3))
+    world.declare(read(minMember=3, minTaskMember={"ps": 1, "worker": 2}))
+    (ps,) = world.create(of_tasks(ps=1))
+    world.create(of_tasks(worker=3))
+    world.settle()
+
+    world.update(world.pods[ps.uid], phase=Phase.SUCCEEDED)
+    if is_gone:
+        world.delete(ps)
+
+    assert set(world.settle().bound()) == {"g-worker-0", "g-worker-1", "g-worker-2"}
