@@ -182,6 +182,8 @@ KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 KUEUE_ADMITTED: Final = ("kueue.x-k8s.io/podset", "kueue.x-k8s.io/tas")
 """Labels of pods that Kueue has admitted."""
 
+JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+"""The label of a JobSet's pods with its name."""
 JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 """JobSet creates the other pods of a Job only after its first one has a node, unless nodes are

@@ -24,6 +24,7 @@ from gangsched.model.verdict_facts import Worded
 from gangsched.state.gangs import WAITING, GangRecord, newest
 from gangsched.state.members import STARTED, Member, State
 from gangsched.state.members_to_come import with_members_to_come
+from gangsched.state.second_starts import of_another_run
 
 UNBOUND = frozenset(
     {
@@ -56,10 +57,21 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         by_state[member.state].append(member)
 
     started = [member for state in STARTED for member in by_state[state]]
-    # By stamps and not by numbers: after a restart nothing else says which members gangsched bound.
-    permit = newest(started) or record.continued()
     pending = by_state[State.PENDING]
     retry = by_state[State.RETRY]
+
+    waiting = [*pending, *retry, *by_state[State.KEPT]]
+    others = _of_another_run(record, started, waiting)
+    record.begins_beside = bool(others) and len(others) == len(waiting)
+    before = [member.pod for member in started]
+    if record.begins_beside:
+        started = record.of_start(started)
+    elif others:
+        # What the earlier run lost comes first.
+        pending = [member for member in pending if member not in others]
+
+    # By stamps and not by numbers: after a restart nothing else says which members gangsched bound.
+    permit = newest(started) or (None if record.begins_beside else record.continued())
 
     # no bind went through: what failed is part of a whole gang again (decision 10)
     if permit is None:
@@ -84,7 +96,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         terminating=sum(len(by_state[state]) for state in GOING),
         foreign=tuple(sorted(member.pod.key for member in by_state[State.FOREIGN])),
         # A failed member is no part of what the gang has: its controller makes another one.
-        succeeded=record.start.succeeded,
+        succeeded=0 if record.begins_beside else record.start.succeeded,
         timed_out=tuple(
             sorted(
                 member.pod.key
@@ -105,6 +117,8 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         return gang
 
     gang = _declared(gang, record.spec, record.pod_group)
+    if others:
+        gang = _beside_another_run(gang, others, before, policy)
     if record.pod_group is not None and record.pod_group.of_tasks:
         gang = _within_tasks(
             gang,
@@ -131,6 +145,41 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         indexed=record.index_problem is None and all(member.pod.index >= 0 for member in members),
         standing=tuple(sorted((member.pod.index, member.node) for member in there)),
     )
+
+
+def _of_another_run(
+    record: GangRecord,
+    started: Sequence[Member],
+    pending: Sequence[Member],
+) -> list[Member]:
+    spec = record.spec
+    # The gangs of a group, or below a parent, start and live together.
+    if record.plain or spec is None or spec.parent or len(spec.group) > 1:
+        return []
+
+    return of_another_run(record.start, started, pending)
+
+
+def _beside_another_run(
+    gang: Gang,
+    others: Sequence[Member],
+    started: Sequence[Pod],
+    policy: GpuPolicy,
+) -> Gang:
+    """The gang with what is told of pods that start beside an earlier run; they wait while members
+    of that run wait.
+    """
+    first = min((member.pod for member in others), key=lambda pod: pod.key)
+    before = min((pod for pod in started if pod.owner), key=lambda pod: pod.key, default=first)
+    note = (
+        f"{first.controller_kind} {first.namespace}/{first.owner} starts as a whole, beside"
+        f" {before.controller_kind} {before.namespace}/{before.owner}"
+    )
+    if gang.satisfied:
+        later = in_member_order((member.pod for member in others), policy)
+        return replace(gang, later=(*gang.later, *later), min_note=note)
+
+    return replace(gang, min_note=note)
 
 
 def _unbound(by_state: Mapping[State, list[Member]], *, has_started: bool) -> list[Member]:

@@ -49,6 +49,8 @@ class GangRecord:
     roster: Roster = field(default_factory=Roster)
     #: What is remembered of its last start (I6).
     start: StartMemory = field(default_factory=StartMemory)
+    #: Only pods of another run wait, for a start of their own, beside the last start (I6).
+    begins_beside: bool = False
     pod_groups: dict[str, PodGroup] = field(default_factory=dict)
     spec: GangSpec | None = None
     #: The input that `spec` was derived from.
@@ -179,8 +181,11 @@ class GangRecord:
         (B4, I6).
 
         Without such a stamp: the stamp of a start that continues after its first members have
-        succeeded, else None.
+        succeeded, else None. Of pods that start beside it, the stamp of theirs.
         """
+        if self.begins_beside:
+            return newest(self.of_start(self.of(*STARTED)))
+
         return newest(self.of(*STARTED)) or self.continued()
 
     @property
@@ -263,7 +268,21 @@ class GangRecord:
         is_only_waiting = (
             self.spec is not None and self.spec.match_policy is MatchPolicy.ONLY_WAITING
         )
-        return 0 if is_only_waiting else len(self.of(State.BOUND))
+        return 0 if is_only_waiting else len(self.of_start(self.of(State.BOUND)))
+
+    def of_start(self, members: Iterable[Member]) -> list[Member]:
+        """Those of these members that count for the start that has passed, or is to pass, Permit:
+        not those of an earlier run that lives on beside it.
+        """
+        if self.begins_beside:
+            least = self.start.epoch + 1
+        else:
+            permit = self.passed
+            least = permit.epoch if permit is not None else 0
+
+        return [
+            member for member in members if member.permit is None or member.permit.epoch >= least
+        ]
 
     def stamp(self) -> PermitStamp:
         """The stamp for a member's bind: that of the Permit passed, or the next one (semantics B4).

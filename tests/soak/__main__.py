@@ -196,7 +196,7 @@ class Soak:
         )
         for name in (*stuck, *failed):
             self._describe(name)
-        for fault in faults:
+        for fault in faults[:20]:
             print(fault)
 
         return len(stuck) + len(failed) + len(faults)
