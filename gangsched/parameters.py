@@ -33,6 +33,8 @@ def rules(settings: Settings) -> Rules:
         ),
         reservations=reservation_limits(settings),
         preemption=preemption(settings),
+        broken_deadlock=settings.broken_deadlock,
+        broken_deadlock_after_s=settings.broken_deadlock_after_s,
         allocates=settings.devices is not DeviceScope.ALLOCATED,
     )
 

@@ -21,7 +21,7 @@ from gangsched.model.backfill import BackfillOrder, OnOverrun
 from gangsched.model.devices import DeviceScope
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.gpu_policy import TOPOLOGY_KEYS, HealPreference, PlainReplicas
-from gangsched.model.preemption import BudgetRule, VictimScope
+from gangsched.model.preemption import BrokenDeadlock, BudgetRule, VictimScope
 
 ENV_PREFIX = "GANGSCHED_"
 LIVE = frozenset({"log_level", "writes_per_s"})
@@ -306,6 +306,22 @@ class Settings(BaseSettings):
         description=(
             "How PodDisruptionBudgets are treated: respect, or last_resort (violate them if no"
             " other victims suffice)."
+        ),
+    )
+    broken_deadlock: BrokenDeadlock = Field(
+        default=BrokenDeadlock.TELL,
+        description=(
+            "What to do if two running gangs have lost members and each holds the room that the"
+            " other needs: tell (report it) or yield (the one of lower rank is evicted as a whole,"
+            " if preemption is on, and waits again as a whole)."
+        ),
+    )
+    broken_deadlock_after_s: int = Field(
+        default=600,
+        ge=60,
+        le=86_400,
+        description=(
+            "How long such a deadlock lasts before the gang of lower rank is evicted, in seconds."
         ),
     )
     leader_elect: bool = Field(

@@ -25,6 +25,7 @@ from gangsched.model.gang import namespace_of
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Plan, PlanInput
 from gangsched.model.protocol import Action, RecordEvent
+from gangsched.state.broken_deadlocks import all_fit
 from gangsched.state.scheduling import SchedulingState
 
 MOST_FAULTS: Final = 8
@@ -74,9 +75,23 @@ def prepare(
     run(lambda: state.coming.due(now_s, wall_s), None, now_s)
     run(lambda: state.refresh(now_s, most_new=most_new), None, now_s)
     nominations = run(lambda: state.preemptions.due(now_s, wall_s), none, now_s)
+    run(lambda: _look_for_deadlock(state, now_s), None, now_s)
     actions = [*overruns, *state.coming.take_events(), *state.bulkhead.take_actions()]
 
     return Prepared([*claims, *nominations, *actions], overruns)
+
+
+def _look_for_deadlock(state: SchedulingState, now_s: float) -> None:
+    """Answer one question about running gangs that may wait for each other's room (D2)."""
+    question = state.deadlocks.question(now_s)
+    if question is None:
+        return
+
+    # Nobody preempts here, and nothing is reserved: what counts is the room that the other holds.
+    given = PlanInput(snapshot=question.snapshot, queue=(question.group,))
+    proposal = plan_of(given, now_s, limits=None, policy=state.registry.policy)
+    fits = all_fit(question.group, proposal.verdicts)
+    state.deadlocks.answer(question, fits=fits, now_s=now_s)
 
 
 def plan_and_commit(

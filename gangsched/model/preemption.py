@@ -159,6 +159,13 @@ class UnitKind(StrEnum):
     POD = "pod"
 
 
+class BrokenDeadlock(StrEnum):
+    """What is done about two running gangs that each hold the room that the other lacks (D2)."""
+
+    TELL = "tell"
+    YIELD = "yield"
+
+
 class Victim(NamedTuple):
     """A pod to be evicted; `gang` and `group` are "" for a plain pod.
 

@@ -8,7 +8,7 @@ of itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gangsched.model.nominated_room import ColumnLayout, NominatedRoom, Nomination
-from gangsched.model.objects import Node, Shape, Taint
+from gangsched.model.objects import Node, Pod, Shape, Taint
 from gangsched.model.pods_by_node import PodsByNode
 from gangsched.model.storage import Storage
 
@@ -170,6 +170,22 @@ class Snapshot:
     #: `served[name][n]`: node `n` offers that extended resource only through devices, and its
     #: amount is an upper limit.
     served: Mapping[str, Bools] = field(default_factory=dict)
+
+    def with_room_of(self, placed: Iterable[tuple[Pod, str]]) -> Snapshot:
+        """The snapshot as if these pods, each with its node, used no room. What else depends on
+        them, such as ports, volumes and spreading, stays.
+        """
+        free = self.free.copy()
+        for pod, name in placed:
+            node = self.table.index.get(name)
+            if node is None:
+                continue
+
+            for resource, amount in pod.shape.requests:
+                if resource in self.resources:
+                    free[self.resources[resource], node] += amount
+
+        return replace(self, free=free)
 
     def emptied(self) -> Ints:
         """`room[r][n]` of an empty cluster, in which only pods that end with their node

@@ -68,6 +68,8 @@ class GangRecord:
     ours: bool = False
     #: Message after the gang was evicted whole, until it starts again (V22).
     preempted: str = ""
+    #: That the gang and another one wait for each other's room; "" if they do not (D2).
+    deadlock: str = ""
     #: Times that the gang was evicted whole.
     preemptions: int = 0
     #: Why slices are not made by index, though members have some.

@@ -58,6 +58,7 @@ class QueueCause(StrEnum):
     RESERVED_ROOM_FREED = "its reserved capacity is free now"
     RESERVATIONS_CHANGED = "the reservations ahead of it changed"
     PREEMPTION_MAY_HELP = "the pods that it may preempt changed"
+    DEADLOCK = "a running gang yields to it"
     OVERRUN = "a pod exceeded its run time on capacity reserved for the group"
     LOWER_WAITS = "a group of lower priority began to wait"
     HOLDS_CHANGED = "its holds were lost or may move"

@@ -99,15 +99,9 @@ class Holds:
         if not self._holding:
             return snapshot
 
-        free = snapshot.free.copy()
         gangs = (gang for group in self._holding for gang in group.gangs)
-        for placed in (placed for gang in gangs for placed in self._registry.view(gang).held):
-            node = snapshot.table.index.get(placed.node)
-            if node is not None:
-                for name, amount in placed.pod.shape.requests:
-                    free[snapshot.resources[name], node] += amount
-
-        return replace(snapshot, free=free)
+        held = (placed for gang in gangs for placed in self._registry.view(gang).held)
+        return snapshot.with_room_of((placed.pod, placed.node) for placed in held)
 
     def look(self, freed: set[str], moved: set[str], now_s: float) -> None:
         """Plan groups again that hold room on `freed` nodes, or whose held room other pods have

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.preemption import PreemptionSettings
+from gangsched.model.preemption import BrokenDeadlock, PreemptionSettings
 from gangsched.model.reservation import ReservationLimits
 
 OVERRUN_EVICTED_AFTER_S = 600.0
@@ -36,6 +36,9 @@ class Rules:
     """How long a member of an incomplete gang keeps its node after a failed bind (B3): the longest
     timeout that a webhook may have, so that one which is away costs no gang its nodes."""
     preemption: PreemptionSettings = field(default_factory=PreemptionSettings)
+    broken_deadlock: BrokenDeadlock = BrokenDeadlock.TELL
+    broken_deadlock_after_s: float = 600.0
+    """How long a deadlock of running gangs lasts before the lower rank yields (D2)."""
     policy: GpuPolicy = field(default_factory=GpuPolicy)
     evict_overrun_after_s: float | None = None
     ignore_run_times_s: float = 86_400.0

@@ -37,6 +37,7 @@ from gangsched.model.protocol import (
     Report,
 )
 from gangsched.model.snapshot import Snapshot
+from gangsched.state.broken_deadlocks import BrokenDeadlocks
 from gangsched.state.bulkhead import Bulkhead
 from gangsched.state.claim_binding import ClaimBinding
 from gangsched.state.cluster import Cluster
@@ -146,6 +147,13 @@ class SchedulingState:
         self.pending.fails = self.bulkhead.count_failed
         self.reports.fails = self.bulkhead.report_failed
         self.verifier = Verifier(self.members, self.cluster, self.registry)
+        self.deadlocks = BrokenDeadlocks(
+            self.cluster,
+            self.registry,
+            self.queue,
+            self.reports,
+            rules,
+        )
         self.start_check = StartCheck(self.members, self.cluster, self.registry)
         self._keeping: set[str] = set()
         self.batches = Batches(self.registry, self.reservations.rank)
@@ -470,8 +478,9 @@ class SchedulingState:
             return None
 
         preempting = self.preemptions.input((group.id for group in queue), wall_s)
-        if preempting is not None and self.overdue.heads:
-            preempting = replace(preempting, overdue=self.overdue.heads)
+        evicting = {**self.overdue.heads, **self.deadlocks.yields}
+        if preempting is not None and evicting:
+            preempting = replace(preempting, overdue=evicting)
 
         return PlanInput(
             snapshot=self.snapshot(),
@@ -635,6 +644,7 @@ class SchedulingState:
         """Apply one verdict; return the actions that carry it out."""
         actions = [*self._committer.commit(group, verdict, told_on, now_s)]
         actions += self.preemptions.planned(group, verdict, now_s)
+        self.deadlocks.committed(group, verdict)
         self.pending.changed((group,))
 
         if plan.reservations is not None:
@@ -687,7 +697,13 @@ class SchedulingState:
             self.reservations,
             self.overruns,
         )
-        others = (self.overdue, self.coming, self.bulkhead, *((self.reports,) if reporting else ()))
+        others = (
+            self.overdue,
+            self.deadlocks,
+            self.coming,
+            self.bulkhead,
+            *((self.reports,) if reporting else ()),
+        )
         known = (*(part.next_deadline_s() for part in (*parts, *others)), *clocks, *kept)
 
         return min((deadline for deadline in known if deadline is not None), default=None)

@@ -372,6 +372,8 @@ def loss(record: GangRecord, gang: Gang) -> str:
     (semantics B5).
     """
     left = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound"
+    if gang.waiting and record.deadlock:
+        return f"{left}; {record.deadlock}"
     if gang.waiting:
         return (
             f"{left}; the others {'are placed first' if gang.replaces else 'wait in queue order'}"

@@ -1,0 +1,242 @@
+"""Running gangs that each lost members and hold the room that the other needs (semantics D2).
+
+Invariant: pure bookkeeping between plans. Whether a group would fit without another one is asked of
+a plan (`gangsched.turn`), one question in a turn; an answer stands while neither group changes, and
+for a minute at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final, TypeAlias
+
+from gangsched.core.queue_sort import group_key
+from gangsched.model.gang import Group, namespace_of, shown
+from gangsched.model.objects import Pod
+from gangsched.model.plan import Verdict
+from gangsched.model.preemption import BrokenDeadlock
+from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import Snapshot
+from gangsched.state.cluster import Cluster
+from gangsched.state.group_record import GroupRecord, QueueCause
+from gangsched.state.groups import Registry
+from gangsched.state.members import Member, State
+from gangsched.state.queueing.queue import Queue
+from gangsched.state.reporting.reports import Reports
+from gangsched.state.rule_set import Rules
+
+LOOK_EVERY_S: Final = 10.0
+ASKED_AGAIN_S: Final = 60.0
+MOST_GROUPS: Final = 8
+"""Groups that are compared with each other, the first in rank: 56 questions at most."""
+
+Key: TypeAlias = tuple[frozenset[str], frozenset[str]]
+"""The uids of a group's bound members and of those that wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Whether `group` would get all that it lacks if the members of the group `without` were gone,
+    as they are in `snapshot`.
+    """
+
+    group: Group
+    without: str
+    snapshot: Snapshot
+    keys: tuple[Key, Key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    keys: tuple[Key, Key]
+    fits: bool
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two groups in a deadlock since a monotonic second; the first ranks before the second."""
+
+    first: str
+    second: str
+    since_s: float
+
+
+class BrokenDeadlocks:
+    """`yields` maps a group to the uids of the members that give up their room for it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        registry: Registry,
+        queue: Queue,
+        reports: Reports,
+        rules: Rules,
+    ) -> None:
+        self.yields: Mapping[str, frozenset[str]] = {}
+        self._cluster = cluster
+        self._registry = registry
+        self._queue = queue
+        self._reports = reports
+        self._after_s = (
+            rules.broken_deadlock_after_s
+            if rules.broken_deadlock is BrokenDeadlock.YIELD
+            else math.inf
+        )
+        #: Groups that lack members and were refused for room.
+        self._broken: set[str] = set()
+        self._pairs: tuple[_Pair, ...] = ()
+        self._answers: dict[tuple[str, str], _Answer] = {}
+        self._look_s = -math.inf
+
+    def committed(self, group: GroupRecord, verdict: Verdict) -> None:
+        """Record a committed verdict."""
+        lacks = any(self._registry.view(gang).lacks for gang in group.gangs)
+        is_refused = verdict.reason is Reason.UNSCHEDULABLE and not verdict.binds
+        (self._broken.add if lacks and is_refused else self._broken.discard)(group.id)
+
+    def question(self, now_s: float) -> Question | None:
+        """The next question; None if there is none at present."""
+        if now_s < self._look_s:
+            return None
+        if len(self._broken) < 2 and not self._pairs:
+            return None
+
+        groups = self._groups(now_s)
+        keys = {group.id: self._key(group.id) for group in groups}
+        for first, second in combinations(groups, 2):
+            for group, other in ((first, second), (second, first)):
+                if self._is_open(group.id, other.id, keys, now_s):
+                    asked = (keys[group.id], keys[other.id])
+                    snapshot = self._without(other.id)
+                    return Question(group, other.id, snapshot, asked)
+
+                if not self._answers[group.id, other.id].fits:
+                    break  # the other way round it does not matter
+
+        self._look_s = now_s + LOOK_EVERY_S
+        self._conclude(groups, now_s)
+        return None
+
+    def answer(self, question: Question, *, fits: bool, now_s: float) -> None:
+        """Record the answer to a question."""
+        asked = question.group.id, question.without
+        self._answers[asked] = _Answer(question.keys, fits, now_s)
+
+    def next_deadline_s(self) -> float | None:
+        """Monotonic time at which `question` must be called again."""
+        if len(self._broken) < 2 and not self._pairs:
+            return None
+
+        return self._look_s
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _groups(self, now_s: float) -> list[Group]:
+        self._broken &= self._registry.groups.keys()
+        groups = [self._registry.group(group_id, now_s) for group_id in self._broken]
+        # What is evicted or nominated already is on its way.
+        idle = [group for group in groups if self._registry.groups[group.id].nomination is None]
+        return sorted(idle, key=group_key)[:MOST_GROUPS]
+
+    def _members(self, group_id: str) -> Iterator[Member]:
+        for gang in self._registry.groups[group_id].gangs:
+            yield from self._registry.gangs[gang].members.values()
+
+    def _bound(self, group_id: str) -> list[Member]:
+        return [member for member in self._members(group_id) if member.state is State.BOUND]
+
+    def _key(self, group_id: str) -> Key:
+        bound = frozenset(member.pod.uid for member in self._bound(group_id))
+        waiting = frozenset(member.pod.uid for member in self._members(group_id) if not member.node)
+        return bound, waiting
+
+    def _is_open(self, group: str, other: str, keys: Mapping[str, Key], now_s: float) -> bool:
+        known = self._answers.get((group, other))
+        if known is None or now_s >= known.at_s + ASKED_AGAIN_S:
+            return True
+
+        return known.keys != (keys[group], keys[other])
+
+    def _without(self, group_id: str) -> Snapshot:
+        bound = self._bound(group_id)
+        return self._cluster.snapshot().with_room_of((member.pod, member.node) for member in bound)
+
+    def _conclude(self, groups: list[Group], now_s: float) -> None:
+        """Record who is in a deadlock, tell it, and let the lower rank yield once it has lasted."""
+        since_s = {(pair.first, pair.second): pair.since_s for pair in self._pairs}
+        pairs: list[_Pair] = []
+        for first, second in combinations((group.id for group in groups), 2):
+            there = self._answers.get((first, second))
+            back = self._answers.get((second, first))
+            if there is not None and back is not None and there.fits and back.fits:
+                pairs.append(_Pair(first, second, since_s.get((first, second), now_s)))
+
+        known = {group.id for group in groups}
+        self._answers = {
+            asked: answer for asked, answer in self._answers.items() if known.issuperset(asked)
+        }
+        before = self._pairs
+        self._pairs = tuple(pairs)
+        self._tell(
+            {each for pair in (*before, *pairs) for each in (pair.first, pair.second)}, now_s
+        )
+        self._yield(now_s)
+
+    def _tell(self, groups: Iterable[str], now_s: float) -> None:
+        for group_id in groups:
+            if group_id not in self._registry.groups:
+                continue
+
+            others = [
+                pair.second if pair.first == group_id else pair.first
+                for pair in self._pairs
+                if group_id in {pair.first, pair.second}
+            ]
+            for gang in self._registry.groups[group_id].gangs:
+                record = self._registry.gangs[gang]
+                text = deadlock_text(group_id, others[0], record.namespace) if others else ""
+                if record.deadlock != text:
+                    record.deadlock = text
+                    self._reports.note(group_id, now_s)
+
+    def _yield(self, now_s: float) -> None:
+        found: dict[str, frozenset[str]] = {}
+        giving: set[str] = set()
+        for pair in self._pairs:
+            is_due = now_s >= pair.since_s + self._after_s
+            if not is_due or pair.first in giving or pair.first in found:
+                continue
+
+            found[pair.first] = frozenset(member.pod.uid for member in self._bound(pair.second))
+            giving.add(pair.second)
+            self._queue.activate(pair.first, QueueCause.DEADLOCK)
+
+        self.yields = found
+
+
+def deadlock_text(group_id: str, other: str, namespace: str) -> str:
+    """What a gang is told of a deadlock; groups of other namespaces are not named (I4)."""
+    pair = sorted((group_id, other))
+    if all(namespace_of(each) == namespace for each in pair):
+        return f"each of {shown(pair[0])} and {shown(pair[1])} waits for room that the other holds"
+
+    return "it and a gang of another namespace each wait for room that the other holds"
+
+
+def all_fit(group: Group, verdicts: Iterable[Verdict]) -> bool:
+    """Whether a plan gives a group all that it lacks."""
+    lacks = sum(gang.lacks for gang in group.gangs)
+    placed: set[str] = set()
+    for verdict in verdicts:
+        if verdict.group == group.id:
+            placed |= {placement.pod.uid for placement in verdict.binds}
+
+    waiting: list[Pod] = []
+    for gang in group.gangs:
+        waiting += [*gang.pending, *gang.retry]
+
+    return len(placed) >= min(lacks, len(waiting))

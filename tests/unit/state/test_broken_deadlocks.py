@@ -1,0 +1,142 @@
+"""Running gangs that each hold the room that the other needs (D2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gangsched.model.gang import namespace_of
+from gangsched.model.objects import Pod
+from gangsched.model.preemption import BrokenDeadlock
+from gangsched.state.broken_deadlocks import deadlock_text
+from gangsched.state.rule_set import Rules
+from tests.builders import members, node, pod_group
+from tests.world import World
+
+YIELDS = Rules(broken_deadlock=BrokenDeadlock.YIELD, broken_deadlock_after_s=600)
+TEXT = "each of ns/a and ns/b waits for room that the other holds"
+
+
+def deadlocked(rules: Rules | None = None, *, room: int = 2, preempts: bool = True) -> World:
+    """Each of two gangs of two has lost a node; one GPU each is left, on one node."""
+    world = World(
+        node("n", room), node("a", 1), node("b", 1), rules=rules or Rules(), preempts=preempts
+    )
+    for place, name in enumerate(("a", "b")):
+        world.declare(pod_group(name, 2))
+        first = members(name, 1, pod_group=True, node_name="", creation_s=100 + place)
+        second = members(name, 1, first=1, pod_group=True, creation_s=100 + place)
+        world.create(on(first, "n"), on(second, name))
+        world.settle()
+
+    for name in ("a", "b"):
+        lost = [pod for pod in world.pods.values() if pod.node_name == name]
+        world.remove_node(name)
+        world.delete(*lost)
+
+    for place, name in enumerate(("a", "b")):
+        world.create(members(name, 1, first=2, pod_group=True, creation_s=100 + place))
+    return world.settle()
+
+
+def on(pods: list[Pod], where: str) -> list[Pod]:
+    """Pods that only one node takes."""
+    selector = (("kubernetes.io/hostname", where),)
+    return [msgspec.structs.replace(pod, shape=_on(pod, selector)) for pod in pods]
+
+
+def _on(pod: Pod, selector: tuple[tuple[str, str], ...]) -> Any:
+    key = (pod.shape, selector)
+    if key not in _SHAPES:
+        _SHAPES[key] = type(pod.shape)(requests=pod.shape.requests, node_selector=selector)
+    return _SHAPES[key]
+
+
+_SHAPES: dict[Any, Any] = {}
+
+
+def test_both_are_told() -> None:
+    """D2: by default nobody yields, however long it takes."""
+    world = deadlocked()
+    world.advance(2_000)
+
+    told = {regarding: text for regarding, _, text in world.events("Degraded") if TEXT in text}
+    assert told.keys() == {"PodGroup ns/a", "PodGroup ns/b"}
+    assert world.gang_condition("a", "Degraded") == "True"
+    assert set(world.bound()) == {"a-0", "b-0"}
+    assert not world.ordered
+
+
+def test_the_lower_rank_yields_as_a_whole() -> None:
+    """D2, V13, V17: after ten minutes the younger one is evicted; then it queues as a whole."""
+    world = deadlocked(YIELDS)
+    world.advance(590)
+    assert set(world.bound()) == {"a-0", "b-0"}
+
+    world.advance(60)
+
+    assert set(world.bound()) == {"a-0", "a-2"}
+    world.create(members("b", 1, first=3, pod_group=True, creation_s=900))
+    world.add_nodes(node("c", 1))
+    world.advance(10)
+    assert not {"b-2", "b-3"} & set(world.bound()), "one of its two members has no place"
+    world.add_nodes(node("d", 1))
+    world.advance(10)
+    assert {"b-2", "b-3"} <= set(world.bound())
+
+
+def test_nobody_yields_without_preemption() -> None:
+    """D2: it is told."""
+    world = deadlocked(YIELDS, preempts=False)
+    world.advance(1_000)
+
+    assert set(world.bound()) == {"a-0", "b-0"}
+    assert any(TEXT in text for _, _, text in world.events("Degraded"))
+
+
+def test_it_is_over_once_there_is_room() -> None:
+    """D2: what was told is taken back, and the time begins anew."""
+    world = deadlocked(YIELDS)
+    world.advance(500)
+    world.add_nodes(node("c", 1))
+    world.advance(500)
+
+    assert {"a-0", "a-2", "b-0"} <= set(world.bound())
+    assert not world.ordered
+    assert world.state.registry.gangs["ns/b"].deadlock == ""
+
+
+def test_a_third_one_in_the_way_is_no_deadlock_of_two() -> None:
+    """D2: even without the other one, neither would get its room."""
+    world = deadlocked(room=2)
+    for pod in [each for each in world.pods.values() if not each.node_name]:
+        world.delete(pod)
+    for place, name in enumerate(("a", "b")):
+        world.create(members(name, 1, first=3, gpus=2, pod_group=True, creation_s=100 + place))
+    world.advance(1_000)
+
+    assert not any(TEXT in text for _, _, text in world.events("Degraded"))
+
+
+@pytest.mark.parametrize(
+    ("pair", "namespace", "text"),
+    [
+        (("ml/a", "ml/b"), "ml", "each of ml/a and ml/b waits for room that the other holds"),
+        (("ml/b", "ml/a"), "ml", "each of ml/a and ml/b waits for room that the other holds"),
+        (
+            ("ml/a", "of/b"),
+            "ml",
+            "it and a gang of another namespace each wait for room that the other holds",
+        ),
+    ],
+)
+def test_no_name_of_another_namespace_is_told(
+    pair: tuple[str, str],
+    namespace: str,
+    text: str,
+) -> None:
+    """I4."""
+    assert deadlock_text(*pair, namespace) == text
+    assert namespace_of(pair[0]) == namespace or "of/" not in text
