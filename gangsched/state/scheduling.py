@@ -21,7 +21,6 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.fault import FaultPlace
 from gangsched.model.gang import Group
 from gangsched.model.orders import NO_ORDERS, Orders
-from gangsched.model.parts import broken_part
 from gangsched.model.plan import Plan, PlanInput, Verdict
 from gangsched.model.protocol import (
     Action,
@@ -46,6 +45,7 @@ from gangsched.state.event_handlers import EventHandlers
 from gangsched.state.group_record import GroupRecord, QueueCause
 from gangsched.state.groups import Refreshed, Registry
 from gangsched.state.holds import Holds
+from gangsched.state.kept_rooms import KeptRooms
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, State
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
@@ -155,7 +155,7 @@ class SchedulingState:
             rules,
         )
         self.start_check = StartCheck(self.members, self.cluster, self.registry)
-        self._keeping: set[str] = set()
+        self._kept_rooms = KeptRooms(self.members, self.registry, self.queue)
         self.batches = Batches(self.registry, self.reservations.rank)
         self._looked_at: set[str] = set()  # decided since a plan last left ready groups
         self._unfinished = UnfinishedLook()
@@ -234,7 +234,7 @@ class SchedulingState:
             self.reports.note(self.registry.group_of.get(gang.id, ""), now_s)
 
         if member is not None and member.state is State.KEPT:
-            self._keeping.add(member.gang)
+            self._kept_rooms.note(member.gang)
 
         return events
 
@@ -265,7 +265,7 @@ class SchedulingState:
         """
         self.bulkhead.look(now_s)
         # First: the room that it gives back is freed room for all that follows.
-        self._release_kept(now_s)
+        self._kept_rooms.release(now_s)
 
         if in_turn and self._event_handlers.sub_groups.is_behind:
             self._event_handlers.assign(now_s)
@@ -394,28 +394,6 @@ class SchedulingState:
 
         for group_id in preemptors.look(self.cluster.snapshot, self.members.lowest_priority, now_s):
             self.queue.activate(group_id, QueueCause.PREEMPTION_MAY_HELP)
-
-    def _release_kept(self, now_s: float) -> None:
-        """Give back the room of failed binds when its time is over, or no part around their gang is
-        broken (B3).
-
-        A gang of which no bind succeeded is placed again as a whole: it keeps its room until it is
-        planned.
-        """
-        for gang_id in list(self._keeping):
-            gang = self.registry.gangs.get(gang_id)
-            kept = gang.of(State.KEPT) if gang is not None else []
-            if gang is None or not kept:
-                self._keeping.discard(gang_id)
-                continue
-
-            group_id = self.registry.group_of.get(gang_id, gang_id)
-            part = broken_part(self.registry.parts(group_id), self.registry.started(group_id))
-            rests = group_id in self.registry.groups and self.queue.backs_off(group_id, now_s)
-            all_of_them = part is None or (gang.permit is None and not rests)
-            self.members.release(
-                [member for member in kept if all_of_them or now_s >= member.keeps_until_s]
-            )
 
     def _idle(self, groups: set[str], now_s: float) -> set[str]:
         """The groups without waiting members."""
@@ -684,11 +662,6 @@ class SchedulingState:
             return now_s
 
         clocks = (at_s for _, at_s in self.holds.expiries(now_s))
-        kept = (
-            member.keeps_until_s
-            for gang_id in self._keeping & self.registry.gangs.keys()
-            for member in self.registry.gangs[gang_id].of(State.KEPT)
-        )
         parts = (
             self.registry,
             self.queue,
@@ -701,10 +674,11 @@ class SchedulingState:
             self.overdue,
             self.deadlocks,
             self.coming,
+            self._kept_rooms,
             self.bulkhead,
             *((self.reports,) if reporting else ()),
         )
-        known = (*(part.next_deadline_s() for part in (*parts, *others)), *clocks, *kept)
+        known = (*(part.next_deadline_s() for part in (*parts, *others)), *clocks)
 
         return min((deadline for deadline in known if deadline is not None), default=None)
 

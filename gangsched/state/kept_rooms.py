@@ -1,0 +1,59 @@
+"""Room that members keep after their binds were refused (semantics B3).
+
+Invariant: only gangs that were noted are looked at, so that a turn costs nothing where no bind was
+refused.
+"""
+
+from __future__ import annotations
+
+from gangsched.model.parts import broken_part
+from gangsched.state.groups import Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import State
+from gangsched.state.queueing.queue import Queue
+
+
+class KeptRooms:
+    """The gangs with members that keep their room."""
+
+    def __init__(self, members: MemberStore, registry: Registry, queue: Queue) -> None:
+        self._members = members
+        self._registry = registry
+        self._queue = queue
+        self._keeping: set[str] = set()
+
+    def note(self, gang_id: str) -> None:
+        """Record that a member of a gang keeps its room."""
+        self._keeping.add(gang_id)
+
+    def release(self, now_s: float) -> None:
+        """Give back the room of failed binds when its time is over, or no part around their gang is
+        broken (B3).
+
+        A gang of which no bind succeeded is placed again as a whole: it keeps its room until it is
+        planned.
+        """
+        for gang_id in list(self._keeping):
+            gang = self._registry.gangs.get(gang_id)
+            kept = gang.of(State.KEPT) if gang is not None else []
+            if gang is None or not kept:
+                self._keeping.discard(gang_id)
+                continue
+
+            group_id = self._registry.group_of.get(gang_id, gang_id)
+            part = broken_part(self._registry.parts(group_id), self._registry.started(group_id))
+            is_known = group_id in self._registry.groups
+            rests = is_known and self._queue.backs_off(group_id, now_s)
+            all_of_them = part is None or (gang.permit is None and not rests)
+            self._members.release(
+                [member for member in kept if all_of_them or now_s >= member.keeps_until_s]
+            )
+
+    def next_deadline_s(self) -> float | None:
+        """Time at which a member has kept its room for long enough."""
+        times_s: list[float] = []
+        for gang_id in self._keeping & self._registry.gangs.keys():
+            kept = self._registry.gangs[gang_id].of(State.KEPT)
+            times_s += [member.keeps_until_s for member in kept]
+
+        return min(times_s, default=None)
