@@ -70,9 +70,12 @@ class Journal:
             self._count().gangs_stopped += len(record.decision.stopped)
             self._count().lost_accelerator_seconds += record.decision.harm.work_lost / 1000
 
-    def ended(self, record: NominationRecord, result: Result, seconds: float, in_vain: int) -> None:
+    def ended(self, result: Result, seconds: float) -> None:
         """Record the end of a nomination."""
         self._count().seconds.append((result, seconds))
+
+    def closed(self, record: NominationRecord, in_vain: int) -> None:
+        """Record that the last eviction of an ended nomination is answered."""
         self._count().evicted_in_vain += in_vain
         for key in [key for key in self._bound if key[0] == record.id]:
             del self._bound[key]

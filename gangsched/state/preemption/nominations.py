@@ -36,6 +36,7 @@ from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.preemption import awaited, back_off, last_look, nominees
 from gangsched.state.preemption.journal import Journal
+from gangsched.state.preemption.last_answers import LastAnswers
 from gangsched.state.preemption.next_looks import NextLooks
 from gangsched.state.preemption.nomination import (
     Fate,
@@ -70,6 +71,7 @@ class Nominations:
     ) -> None:
         self.looks = 0
         self.journal = Journal(registry)
+        self.last_answers = LastAnswers(members, registry, self.journal)
         self.taken = TakenGroups(members, registry, queue)
         self._members = members
         self._cluster = cluster
@@ -119,7 +121,8 @@ class Nominations:
 
     def next_deadline_s(self) -> float | None:
         """Time at which `look` must be called even without a message."""
-        return self._next_looks.next_s()
+        due = (self._next_looks.next_s(), self.last_answers.next_deadline_s())
+        return min((at_s for at_s in due if at_s is not None), default=None)
 
     def obstacle(
         self,
@@ -240,8 +243,11 @@ class Nominations:
     def evicted(self, answer: Evicted, now_s: float) -> tuple[RecordEvent, ...]:
         """Apply the API server's answer to an eviction (semantics V14)."""
         record = self._of_id.get(answer.id)
-        # An answer may come after the nomination has ended, or its victim was left to another one.
-        if record is None or record.fates.get(answer.uid) is not Fate.ORDERED:
+        if record is None:
+            return tuple(self.last_answers.answered(answer))
+
+        # Its victim may have been left to another nomination.
+        if record.fates.get(answer.uid) is not Fate.ORDERED:
             return ()
 
         held = record.holds
@@ -293,7 +299,10 @@ class Nominations:
         changed = self._records(each for each, on in stale.items() if not on)
 
         # One after the other, since each step asks what all have come to in the one before it.
-        actions = [action for record in changed for action in self._follow(record, now_s)]
+        actions: list[Action] = [*self.last_answers.due(now_s)]
+        for record in changed:
+            actions += self._follow(record, now_s)
+
         self._next_looks.now(stale)
 
         chosen = self._next_looks.take()
@@ -515,7 +524,8 @@ class Nominations:
                 self.taken.give_back(victim.group, uid)
 
         in_vain = len(evicted) if result is not Result.STARTED else 0
-        self.journal.ended(record, result, now_s - record.began_s, in_vain)
+        self.journal.ended(result, now_s - record.began_s)
+        told = self.last_answers.end(record, result, now_s)
 
         # The API server ignores the nominated node of a bound pod, so these need no write.
         unbound = tuple(
@@ -523,7 +533,7 @@ class Nominations:
             for nominated_member in members
             if not self._members.node_of(nominated_member.uid)
         )
-        actions: list[Action] = [CancelPreemption(record.id, unbound)]
+        actions: list[Action] = [CancelPreemption(record.id, unbound), *told]
 
         group = self._registry.groups.get(record.group)
         if group is None:
@@ -535,7 +545,6 @@ class Nominations:
 
         if result is not Result.STARTED:
             self._queue.wake_at(group.id, back_off.failed(group, now_s, harmed=in_vain > 0))
-            actions += self.journal.lost(group, preempting.lost(record.lost, in_vain))
 
         if result is Result.EXPIRED:
             # Where pods do not end in time, it would only wait again.

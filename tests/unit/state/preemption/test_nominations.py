@@ -8,7 +8,13 @@ import pytest
 
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import Harm, UnitKind
-from gangsched.model.protocol import Evict, EvictionsForbidden, PreparePreemption
+from gangsched.model.protocol import (
+    Evict,
+    Evicted,
+    EvictionResult,
+    EvictionsForbidden,
+    PreparePreemption,
+)
 from gangsched.model.reasons import Reason
 from gangsched.sentences import say
 from gangsched.state.preemption import back_off
@@ -201,8 +207,33 @@ def test_who_is_seen_to_go_was_evicted_also_before_the_eviction_is_answered() ->
     world.settle()
     world.update(low[0], deleting=True)
     world.add_nodes(node("b", 8, unschedulable=True))
-    world.settle()
+    world.advance(6)
     assert "1 pod was evicted without effect" in world.events("NominationLost")[0][2]
+    told = [about for about, _, _ in world.events("Preempted")]
+    assert told == [f"Pod {low[0].key}"]
+
+
+def test_every_eviction_is_told_and_counted_though_its_nomination_is_lost_meanwhile() -> None:
+    """V12, V22: the API server carries out what was sent, also after the nomination has ended."""
+    world, low, high = full()
+    world.decide(HIGH, [(high[0], "a"), (high[1], "b")], low, UnitKind.POD)
+    world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
+    world.settle()
+    sent = [order for order in world.unwritten if isinstance(order, Evict)]
+    assert len(sent) == 2
+
+    world.add_nodes(node("b", 8, unschedulable=True))
+    world.settle()
+    assert world.events("NominationLost") == [], "two answers are still to come"
+    for order in sent:
+        world.say(Evicted(order.id, order.uid, EvictionResult.DONE, ""))
+        world.update(world.pods[order.uid], deleting=True)
+
+    world.advance(10)
+    told = sorted(about for about, _, _ in world.events("Preempted"))
+    assert told == sorted(f"Pod {pod.key}" for pod in low)
+    (lost,) = world.events("NominationLost")
+    assert "2 pods were evicted without effect" in lost[2]
 
 
 def test_the_next_nomination_comes_after_30_s_and_then_after_twice_that() -> None:
