@@ -641,6 +641,7 @@ class Daemon:
         self.metrics.pod_groups_followed.set_function(informers.pod_groups.is_followed)
         self.metrics.known_gangs.set_function(lambda: len(state.registry.gangs))
         self.metrics.gangs.counts = state.counts
+        self.metrics.gangs.avoided = lambda: state.bad_nodes.nodes if self._leads() else ()
         self.metrics.gangs.count = lambda: state.pending.now() if self._leads() else Pending()
 
 

@@ -237,6 +237,9 @@ class Loop:
         for start in self._state.waits.take_started():
             self._metrics.gangs.started(start)
 
+        for heal in self._state.waits.take_healed():
+            self._metrics.gangs.healed(heal, self._ports.clock.wall_s())
+
         for report in self._state.take_reports(now_s=now_s, wall=self._ports.clock.wall()):
             self._tell(report)
 

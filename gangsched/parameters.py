@@ -26,7 +26,10 @@ def rules(settings: Settings) -> Rules:
             match_policy=settings.match_policy,
             expected_runtime_s=settings.default_expected_runtime_s,
             preempt_delay_s=settings.preempt_delay_s,
+            bad_node_strikes=settings.bad_node_strikes,
         ),
+        bad_node_window_s=settings.bad_node_window_s,
+        bad_node_s=settings.bad_node_s,
         policy=gpu_policy(settings),
         evict_overrun_after_s=(
             OVERRUN_EVICTED_AFTER_S if settings.backfill_overrun is OnOverrun.EVICT else None

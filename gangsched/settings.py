@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from gangsched.api.dialects import NAMES, DialectName
 from gangsched.api.label_selector import parse_label_selector
-from gangsched.api.values import BadValue
+from gangsched.api.values import MOST_STRIKES, BadValue
 from gangsched.model.backfill import BackfillOrder, OnOverrun
 from gangsched.model.devices import DeviceScope
 from gangsched.model.gang import MatchPolicy
@@ -231,6 +231,27 @@ class Settings(BaseSettings):
             "Node labels that define topology domains, the smallest domain first. Gangs prefer to"
             " stay within one domain."
         ),
+    )
+    bad_node_strikes: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_STRIKES,
+        description=(
+            "Members of one gang that die on a node before the gang avoids it, for gangs without"
+            " the annotation gangsched.dev/avoid-bad-nodes; 0 for never."
+        ),
+    )
+    bad_node_window_s: float = Field(
+        default=3_600.0,
+        ge=60.0,
+        le=86_400.0,
+        description="Time within which these members must die, in seconds.",
+    )
+    bad_node_s: float = Field(
+        default=3_600.0,
+        ge=60.0,
+        le=86_400.0,
+        description="How long a gang avoids a node on which its members died, in seconds.",
     )
     heal_prefers: HealPreference = Field(
         default=HealPreference.ROOM,

@@ -74,9 +74,11 @@ def prepare(
     # Before the refresh: room that members to come no longer need may wake parked groups.
     run(lambda: state.coming.due(now_s, wall_s), None, now_s)
     run(lambda: state.refresh(now_s, most_new=most_new), None, now_s)
+    # After it, for which gangs ask that is known then, also after a restart.
+    struck = run(lambda: state.bad_nodes.due(now_s, wall_s), none, now_s)
     nominations = run(lambda: state.preemptions.due(now_s, wall_s), none, now_s)
     run(lambda: _look_for_deadlock(state, now_s), None, now_s)
-    actions = [*overruns, *state.coming.take_events(), *state.bulkhead.take_actions()]
+    actions = [*overruns, *struck, *state.coming.take_events(), *state.bulkhead.take_actions()]
 
     return Prepared([*claims, *nominations, *actions], overruns)
 

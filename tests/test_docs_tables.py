@@ -105,6 +105,7 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
         "parent": keys.PARENT,
         "min children": keys.MIN_CHILDREN,
         "disruption": keys.DISRUPTION,
+        "avoid bad nodes": keys.AVOID_BAD_NODES,
         "keep room": keys.KEEP_ROOM,
         "match policy": keys.MATCH_POLICY,
         "topology": keys.TOPOLOGY,

@@ -39,6 +39,7 @@ from gangsched.api.values import (
     parse_match_policy,
     parse_mode,
     parse_parent,
+    parse_strikes,
     parse_topology,
     parse_wait_time,
 )
@@ -89,6 +90,8 @@ class GangDefaults:
     match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
     expected_runtime_s: float | None = None
     preempt_delay_s: float = 0.0
+    #: Strikes after which a gang that states nothing avoids a node; 0 for never (L8).
+    bad_node_strikes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,8 @@ class GangSpec:
     preemption_delay_s: float = 0.0
     #: None where nothing states it.
     disruption: Disruption | None = None
+    #: Strikes after which it avoids a node, 0 for never (L8).
+    bad_node_strikes: int = 0
     #: Why the gang is uninitialised, None if it may be scheduled.
     waiting_for: str | None = None
     pod_group_missing: bool = False
@@ -174,6 +179,7 @@ _MATCH_POLICY: Final = Value("match policy", keys.MATCH_POLICY, parse_match_poli
 _SHARED_GPUS: Final = Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_flag)
 _LEADER_FIRST: Final = Value("leader first", keys.LEADER_FIRST, parse_flag)
 _KEEP_ROOM: Final = Value("keep room", keys.KEEP_ROOM, parse_flag)
+_AVOID_BAD_NODES: Final = Value("avoid bad nodes", keys.AVOID_BAD_NODES, parse_strikes, show=str)
 _GPU_PRODUCT: Final = Value("GPU product", keys.GPU_PRODUCT, parse_gpu_product)
 _TOPOLOGY: Final = Value("topology", keys.TOPOLOGY, parse_topology, show=",".join)
 _KUEUE_TOPOLOGY: Final = Value("topology for Kueue", keys.KUEUE_TOPOLOGY, parse_level)
@@ -221,6 +227,7 @@ def gang_spec(
         constraints=_constraints(reader, pod_group),
         preemption_delay_s=reader.preemption_delay(defaults),
         disruption=reader.optional(_DISRUPTION, spec=_disruption_mode(pod_group)),
+        bad_node_strikes=reader.optional(_AVOID_BAD_NODES) or defaults.bad_node_strikes,
         group_problem=(
             None
             if gang in group

@@ -158,6 +158,8 @@ DISRUPTION: Final = ("gangsched.dev/disruption",)
 """Our own: which members of a gang, or gangs of a tree, are evicted together (V6)."""
 KEEP_ROOM: Final = ("gangsched.dev/keep-room",)
 """Our own: members that come after others run get their room with the others (B8)."""
+AVOID_BAD_NODES: Final = ("gangsched.dev/avoid-bad-nodes",)
+"""Our own: after how many deaths of members on a node the gang avoids the node (L8)."""
 MATCH_POLICY: Final = (K + "match-policy", _LEGACY + "/match-policy")
 
 ALLOW_SHARED_GPUS: Final = ("gangsched.dev/allow-shared-gpus",)
@@ -229,6 +231,7 @@ VALUE_KEYS: Final = frozenset(
         *MIN_CHILDREN,
         *DISRUPTION,
         *KEEP_ROOM,
+        *AVOID_BAD_NODES,
         *MATCH_POLICY,
         *ALLOW_SHARED_GPUS,
         *GPU_PRODUCT,

@@ -18,6 +18,9 @@ INT32_MAX: Final = 2**31 - 1
 MOST_GANGS: Final = 32
 """Gangs in a group: each has to be compared with each."""
 
+MOST_STRIKES: Final = 10
+"""Deaths of members on a node after which a gang avoids it, at most."""
+
 MAX_LEVELS: Final = 4
 """Levels of each of which one domain must hold a gang."""
 
@@ -157,6 +160,19 @@ def parse_flag(text: str) -> bool:
         raise BadValue("is neither true nor false")
 
     return text == "true"
+
+
+def parse_strikes(text: str) -> int:
+    """Parse a number of strikes, 1 to `MOST_STRIKES`."""
+    try:
+        count = parse_count(text)
+    except BadValue:
+        count = 0
+
+    if not 1 <= count <= MOST_STRIKES:
+        raise BadValue(f"is not an integer from 1 to {MOST_STRIKES}")
+
+    return count
 
 
 def parse_gpu_product(text: str) -> bool:

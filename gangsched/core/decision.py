@@ -51,12 +51,51 @@ class Decider:
         self.at_work.group = group.id
 
         whole = self.as_whole(group) if self.whole else group
-        verdict = decide(whole, self.ledger, self.totals, now_s=self.now_s)
+        verdict = self._decide(whole)
+        if group.struck:
+            verdict = self._without_memory(whole, verdict)
+
         for choose in self.after:
             choose()
 
         self.at_work.group = outer
         return verdict
+
+    def _decide(self, group: Group) -> Verdict:
+        return decide(
+            group,
+            self.ledger,
+            self.totals,
+            now_s=self.now_s,
+        )
+
+    def _without_memory(self, group: Group, verdict: Verdict) -> Verdict:
+        """The verdict; of a group without room, one on as few as possible of the nodes that it
+        avoids because members died there, if that places members (L8).
+        """
+        if verdict.reason is not Reason.UNSCHEDULABLE or verdict.moves:
+            return verdict
+
+        # All of them first: mostly that is in vain as well.
+        most = len(group.struck)
+        if not self._places(_opened(group, most)):
+            return verdict
+
+        opened = group
+        for number in range(1, most + 1):
+            opened = _opened(group, number)
+            if number == most or self._places(opened):
+                break
+
+        with self.ledger.unrecorded():
+            return self._decide(opened)
+
+    def _places(self, group: Group) -> bool:
+        """Whether a decision would place members of the group."""
+        with self.ledger.unrecorded(), self.ledger.tentative():
+            verdict = self._decide(group)
+
+        return bool(verdict.binds or verdict.holds)
 
     def as_whole(self, group: Group) -> Group:
         """The tree of which the group is the part that its minimum needs; any other
@@ -66,6 +105,16 @@ class Decider:
             group.id,
             group,
         )
+
+
+def _opened(group: Group, number: int) -> Group:
+    """The group with that many of its struck nodes open, those with the oldest strikes."""
+    opened = group.struck[:number]
+    return replace(
+        group,
+        avoid=group.avoid.difference(opened),
+        struck=group.struck[number:],
+    )
 
 
 def decide(

@@ -27,6 +27,7 @@ from gangsched.model.gpu_policy import (
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes
 
+STRUCK: Final = "node(s) are avoided by this gang"
 AVOIDED: Final = "node(s) recently rejected a member of this gang"
 HELD_BACK: Final = "node(s) are temporarily reserved for a higher-priority gang"
 SHARED: Final = "node(s) share GPUs between pods, which this gang does not allow"
@@ -78,20 +79,30 @@ class ClosingRule:
 
 
 class Avoided(ClosingRule):
-    """B6: nodes whose kubelet recently rejected a member."""
+    """B6, L8: nodes whose kubelet recently rejected a member, and nodes on which members died."""
 
     expires = True
 
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
-        """The nodes' names."""
-        return group.avoid or None
+        """The nodes' names, by cause."""
+        return (group.avoid, group.struck) if group.avoid else None
 
     def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
         """The nodes that the group avoids."""
         if not group.avoid:
             return ()
 
-        return (RefusedNodes(AVOIDED, ledger.table.having(group.avoid)),)
+        struck = frozenset(group.struck)
+        rejected = group.avoid - struck
+        of_names = ledger.table.having
+
+        if not struck:
+            return (RefusedNodes(AVOIDED, of_names(rejected)),)
+
+        return (
+            RefusedNodes(AVOIDED, of_names(rejected)),
+            RefusedNodes(STRUCK, of_names(struck)),
+        )
 
 
 class SharedGpus(ClosingRule):

@@ -254,8 +254,11 @@ class Group:
     clock_started_s: float | None = None
     #: The group that it yielded to (D1).
     yielded_to: str = ""
-    #: Nodes whose kubelet recently rejected a member (B6).
+    #: Nodes that it avoids: the kubelet recently rejected a member (B6), or members died there.
     avoid: frozenset[str] = frozenset()
+    #: Those of them on which members died, in the order in which they are opened if nothing else
+    #: has room (L8).
+    struck: tuple[str, ...] = ()
     #: Changes with every change of the group; `rounds` counts its rounds.
     generation: int = 0
     rounds: int = 0

@@ -219,6 +219,15 @@ REPLICA_KINDS = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"}
 """Controllers whose pods kube-scheduler spreads by default."""
 
 
+class Death(NamedTuple):
+    """How a member ended that a node may have killed (L8): `cause` in words, such as "OOMKilled
+    (137)", and the epoch second, 0 if that is unknown.
+    """
+
+    cause: str
+    at_s: int
+
+
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One pod."""
 
@@ -269,6 +278,10 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     disruption_target: bool = False
     #: Number within its gang, -1 without one.
     index: int = -1
+    #: Set if it has failed, unless it was evicted, deleted, or completed.
+    death: Death | None = None
+    #: Restarts of its container that restarts most, if they are three or more, else 0.
+    restarts: int = 0
 
     @property
     def key(self) -> str:

@@ -62,3 +62,5 @@ class EventReason(StrEnum):
     PREEMPTION_DELAYED = "PreemptionDelayed"
     ROOM_KEPT = "RoomKept"
     ROOM_RELEASED = "RoomReleased"
+    NODE_AVOIDED = "NodeAvoided"
+    NODE_SUSPECTED = "NodeSuspected"

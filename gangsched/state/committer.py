@@ -21,6 +21,7 @@ from gangsched.model.plan import Need, Verdict
 from gangsched.model.protocol import Action, Bind, BindClaims, MarkTimedOut
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
+from gangsched.state.bad_nodes import BadNodes
 from gangsched.state.claim_binding import ClaimBinding, waits
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
@@ -53,6 +54,7 @@ class Committer:
     counts: GangCounts
     holds: Holds
     coming: RoomToCome
+    bad_nodes: BadNodes
     names: Set[str]
     rank: Callable[[Group], Rank] = group_key
 
@@ -134,6 +136,10 @@ class Committer:
         actions: list[Action] = [*withdrawn]
 
         for each in verdict.binds:
+            # Nothing else had room for it, or it would have been placed there.
+            if each.node in group.avoid:
+                actions += self.bad_nodes.opened(group, each.node)
+
             order = self._bind(each, stamps, now_s, together=together)
             actions += [order] if order is not None else []
 
@@ -212,7 +218,9 @@ class Committer:
 
         if group.avoid:
             # that node may be the one it needs
-            self.queue.wake_at(group.id, min(group.avoid.values()))
+            rows = group.avoid.values()
+            ends_s = [row.until_s for row in rows]
+            self.queue.wake_at(group.id, min(ends_s))
 
         if verdict.releases and not verdict.yields_to and not verdict.expired:
             # holds were lost: place the members again at once
@@ -265,6 +273,8 @@ class Committer:
     def _place(self, member: Member, placement: Placement, change: Change) -> None:
         """Give a member its room, unless it has it already."""
         member.outside = placement.outside
+        gang = self.registry.view(member.gang)
+        member.heals = gang.satisfied and gang.replaces
         self.members.change(member, change, node=placement.node, selections=placement.claims)
 
     def _mark_timed_out(self, group: GroupRecord) -> Iterator[MarkTimedOut]:

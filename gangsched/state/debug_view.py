@@ -23,6 +23,7 @@ from gangsched.model.objects import Phase
 from gangsched.model.preemption import NotHelpful
 from gangsched.model.resources import format_quantity
 from gangsched.sentences import say
+from gangsched.state.avoided import not_over
 from gangsched.state.broken_groups import broken
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord, QueueState
@@ -290,9 +291,8 @@ def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -
         "preemption": _not_helpful(group),
         "yieldedTo": group.yielded_to,
         "avoid": {
-            node: round(until_s - now_s, 1)
-            for node, until_s in sorted(group.avoid.items())
-            if until_s > now_s
+            node: {"cause": row.cause.value, "seconds": round(row.until_s - now_s, 1)}
+            for node, row in sorted(not_over(group.avoid, now_s).items())
         },
     }
 

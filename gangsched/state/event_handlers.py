@@ -17,7 +17,7 @@ from gangsched.api.run_time import run_time
 from gangsched.api.starts import parse_start
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.gang import PLAIN
-from gangsched.model.objects import Namespace, Node, Pod, PodGroup, Service, stand_in
+from gangsched.model.objects import Namespace, Node, Phase, Pod, PodGroup, Service, stand_in
 from gangsched.model.protocol import (
     Applied,
     BindFailed,
@@ -36,6 +36,8 @@ from gangsched.model.protocol import (
     Unread,
 )
 from gangsched.model.reasons import EventReason, Reason
+from gangsched.state.avoided import AvoidCause, AvoidedNode, avoid
+from gangsched.state.bad_nodes import BadNodes
 from gangsched.state.cluster import Cluster
 from gangsched.state.divided_pods import SubGroupGangs
 from gangsched.state.gangs import GangRecord
@@ -46,7 +48,7 @@ from gangsched.state.members import Change, Member, State
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
-from gangsched.state.reporting.gang_numbers import GangCounts
+from gangsched.state.reporting.gang_numbers import GangCounts, Loss
 from gangsched.state.reporting.stored import show
 from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.rule_set import Rules
@@ -81,6 +83,7 @@ class EventHandlers:
         self._queue = queue
         self._disruption_budgets = disruption_budgets
         self._overruns = overruns
+        self.bad_nodes = BadNodes(registry, cluster, queue, rules)
         self._counts = counts
         self._names = rules.scheduler_names
         self._avoid_s = rules.avoid_s
@@ -271,6 +274,10 @@ class EventHandlers:
     def _drop_pod(self, uid: str) -> None:
         # its member is no more, or on no node, once `drop` raises
         node = self._members.node_of(uid)
+        member = self._members.get(uid)
+        if member is not None and member.state is State.BOUND:
+            self._lost(member, Loss.DELETED)
+
         try:
             self._members.drop(uid)
         except Exception:  # the pod is gone, so nothing is reported about it
@@ -339,6 +346,7 @@ class EventHandlers:
 
         if member is None:
             self._members.admit(pod, gang)
+            self._note_end(pod, gang)
             if plain and (pod.run_time_metadata or pod.gang_metadata):
                 return self._bad_values(pod)
 
@@ -346,12 +354,42 @@ class EventHandlers:
 
         # In another gang its rejection is no news about that gang.
         old = member.pod if gang is not None and member.gang == gang_id else None
+        was_live = member.pod.live
+        was_bound = member.state is State.BOUND
         self._members.see(member, pod, gang)
+        if was_live:
+            self._note_end(pod, gang)
+        if was_bound:
+            self._note_loss(member)
 
         if old is not None and gang is not None:
             return self._rejection(pod, old, gang, now_s)
 
         return ()
+
+    def _note_loss(self, member: Member) -> None:
+        """Count the loss of a member that was bound, once (L1)."""
+        if member.state is State.TERMINATING:
+            self._lost(member, Loss.DELETED)
+        elif member.pod.phase is Phase.FAILED:
+            self._lost(member, Loss.REJECTED if member.pod.rejection else Loss.FAILED)
+
+    def _lost(self, member: Member, cause: Loss) -> None:
+        gang = self._registry.gangs.get(member.gang)
+        if gang is None or gang.plain or not gang.ours or member.is_lost:
+            return
+
+        member.is_lost = True
+        self._counts.losses[cause] += 1
+
+    def _note_end(self, pod: Pod, gang: GangRecord | None) -> None:
+        """A member that gangsched bound has ended, on a node that may have killed it (L8)."""
+        if pod.live or gang is None or gang.plain or not pod.node_name:
+            return
+
+        member = self._members.get(pod.uid)
+        if member is not None and (member.permit or pod.permitted) is not None:
+            self.bad_nodes.ended(gang.id, pod)
 
     def _same(self, old: Pod, new: Pod) -> bool:
         """Whether nothing has changed that is counted or decided on; where our own pods are
@@ -409,7 +447,8 @@ class EventHandlers:
         self._counts.kubelet_rejected += 1
         group = self._registry.groups.get(self._registry.group_of.get(gang.id, ""))
         if group is not None:
-            group.avoid[pod.node_name] = now_s + self._avoid_s
+            row = AvoidedNode(AvoidCause.REJECTED, now_s + self._avoid_s)
+            avoid(group.avoid, pod.node_name, row)
 
         ref = gang_ref(gang) or pod_ref(pod)
         text = f"the kubelet of node {pod.node_name} rejected pod {pod.key}: {pod.rejection}"
@@ -433,7 +472,12 @@ class EventHandlers:
         self._moved_domain(name)
         # Their claims keep them to a node that never comes (B7).
         self._helped(self._cluster.storage_cache.requested_on(name))
-        self._members.release([self._members[uid] for uid in self._cluster.residents(name)])
+        residents = [self._members[uid] for uid in self._cluster.residents(name)]
+        for member in residents:
+            if member.state is State.BOUND:
+                self._lost(member, Loss.NODE)
+
+        self._members.release(residents)
 
     def _replace_nodes(self, nodes: tuple[Node, ...], now_s: float) -> tuple[RecordEvent, ...]:
         listed = {node.name for node in nodes}

@@ -20,6 +20,7 @@ from gangsched.state.reporting.authorship import is_reported
 from gangsched.state.reporting.reported import Reported
 from gangsched.state.roster import Roster
 from gangsched.state.start_memory import StartMemory
+from gangsched.state.strikes import Ending
 
 WAITING = (State.GATED, State.PENDING, State.HELD, State.KEPT, State.RETRY)
 """The states of members that wait to be placed or bound."""
@@ -88,6 +89,8 @@ class GangRecord:
     room_problem: Problem | None = None
     #: What a worker of another group of its LeaderWorkerSet asks for.
     worker: Shape | None = None
+    #: How its members ended recently; None if it does not avoid bad nodes (L8).
+    endings: tuple[Ending, ...] | None = None
     #: Stamps count as proven: it is not known yet whether a policy guards them.
     trusts_stamps: bool = False
     _shape_to_come: tuple[object, Shape] | None = None

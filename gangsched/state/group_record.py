@@ -22,6 +22,7 @@ from gangsched.model.plan import Need, Verdict
 from gangsched.model.preemption import HeldBack, NotHelpful
 from gangsched.model.reservation import NotReserved
 from gangsched.model.tree import Composite
+from gangsched.state.avoided import AvoidedNode
 from gangsched.state.preemption.nomination import NominationRecord
 from gangsched.state.reporting.reserved import Told
 
@@ -262,8 +263,8 @@ class GroupRecord:
     holds_back_until_s: float | None = None
     #: Nothing of lower priority ran or waited when it was decided (V27).
     is_lowest: bool = False
-    #: Nodes, and until when they are avoided (B6).
-    avoid: dict[str, float] = field(default_factory=dict)
+    #: Nodes that it avoids, with cause and end (B6, L8, V12).
+    avoid: dict[str, AvoidedNode] = field(default_factory=dict)
     # --- its place in the queue, which `Queue` changes ---
     queue: QueueState = QueueState.NEW
     #: What brought it there.

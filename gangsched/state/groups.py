@@ -24,6 +24,7 @@ from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import Composite, composites_of, gangs_of
 from gangsched.model.verdict_facts import SetAsideByOrder, Worded
+from gangsched.state.avoided import AvoidedNode, not_over, struck
 from gangsched.state.broken_groups import heals, is_pinned, rest_of_start
 from gangsched.state.changed_gangs import ChangedGangs
 from gangsched.state.gang_view import gang_view, stand_in_view
@@ -63,7 +64,7 @@ class _Former(NamedTuple):
     """
 
     clock_s: float | None
-    avoid: dict[str, float]
+    avoid: dict[str, AvoidedNode]
 
 
 class Registry:
@@ -248,7 +249,7 @@ class Registry:
         record = self.groups[group_id]
         if record.avoid:
             # Time alone changes this, so no message says that the view is outdated.
-            kept = {node: until_s for node, until_s in record.avoid.items() if until_s > now_s}
+            kept = not_over(record.avoid, now_s)
             if kept != record.avoid:
                 # Nor does anything else say so of why preemption did not help: a victim may be on
                 # that node (V25).
@@ -293,6 +294,7 @@ class Registry:
             clock_started_s=None if record.nomination is not None else record.clock_s,
             yielded_to=record.yielded_to,
             avoid=frozenset(record.avoid),
+            struck=struck(record.avoid),
             generation=record.generation,
             rounds=record.rounds,
             tree=record.tree,

@@ -244,6 +244,10 @@ class Member(msgspec.Struct, eq=False, gc=False):
     is_proven: bool = False
     #: The home of its gang, if its node was chosen outside of it (L3).
     outside: str = ""
+    #: It replaces a lost member.
+    heals: bool = False
+    #: Its loss is counted.
+    is_lost: bool = False
 
 
 def seen(pod: Pod, names: Set[str]) -> Change:

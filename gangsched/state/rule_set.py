@@ -32,6 +32,9 @@ class Rules:
     """How long a gang avoids a node whose kubelet rejected a member (B6): time to correct the
     node's status.
     """
+    bad_node_window_s: float = 3_600.0
+    bad_node_s: float = 3_600.0
+    """Time within which strikes on a node add up, and for which the gang then avoids it (L8)."""
     bind_retry_keep_s: float = 30.0
     """How long a member of an incomplete gang keeps its node after a failed bind (B3): the longest
     timeout that a webhook may have, so that one which is away costs no gang its nodes."""

@@ -101,6 +101,7 @@ class SchedulingState:
             self.counts,
             rules,
         )
+        self.bad_nodes = self._event_handlers.bad_nodes
         self.claims = ClaimBinding(self.members, self.cluster, self.registry)
         self.expected_ends = ExpectedEnds(self.cluster, self.members, self.registry, rules)
         self.reservations = StandingReservations(
@@ -122,6 +123,7 @@ class SchedulingState:
             self.counts,
             self.holds,
             self.coming,
+            self.bad_nodes,
             names=rules.scheduler_names,
             rank=self.reservations.rank,
         )
@@ -229,7 +231,7 @@ class SchedulingState:
             self.reports.answered(gang, member, answer)
             if isinstance(answer, Bound) and gang.id in self.registry.group_of:
                 group = self.registry.groups[self.registry.group_of[gang.id]]
-                self.waits.bound(self.registry.view(gang.id), group, now_s)
+                self.waits.bound(member, self.registry.view(gang.id), group, now_s)
 
             self.reports.note(self.registry.group_of.get(gang.id, ""), now_s)
 
@@ -318,9 +320,9 @@ class SchedulingState:
 
     def _follow_group(self, group: GroupRecord, now_s: float) -> None:
         self.holds.follow(group, now_s)
+        self.bad_nodes.follow(group)
         self.waits.changed(group, map(self.registry.view, group.gangs), now_s)
         self.preemptions.changed(group)
-
         if not self.bulkhead.changed(group, now_s):
             return
 
@@ -669,6 +671,7 @@ class SchedulingState:
             self.preemptions,
             self.reservations,
             self.overruns,
+            self.bad_nodes,
         )
         others = (
             self.overdue,

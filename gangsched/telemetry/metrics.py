@@ -8,7 +8,7 @@ child objects of a metric are created once and kept, since `.labels()` costs fou
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -32,7 +32,14 @@ from gangsched.model.preemption import UnitKind
 from gangsched.model.reasons import Reason
 from gangsched.state.preemption.journal import NominationCounts
 from gangsched.state.preemption.nomination import Result
-from gangsched.state.reporting.gang_numbers import REASONS, GangCounts, GangStart, Pending
+from gangsched.state.reporting.gang_numbers import (
+    REASONS,
+    GangCounts,
+    GangStart,
+    Healed,
+    Loss,
+    Pending,
+)
 from gangsched.telemetry.reservations import ReservationMetrics
 
 if TYPE_CHECKING:
@@ -341,6 +348,7 @@ class GangMetrics(Collector):
         # An empty Pending until the daemon sets it: a scrape may come before the first plan.
         self.count: Callable[[], Pending] = Pending
         self.counts = GangCounts()
+        self.avoided: Callable[[], Collection[str]] = tuple
         waits = Histogram(
             "gangsched_gang_wait_seconds",
             "Time from a gang's quorum to the last answered bind of its minimum, by minimum.",
@@ -351,6 +359,14 @@ class GangMetrics(Collector):
         self._waits = {
             size: waits.labels(size) for size in (*(size for _, size in GANG_SIZES), LARGEST_GANG)
         }
+        heals = Histogram(
+            "gangsched_heal_seconds",
+            "Time from the creation of a lost member's replacement to its bind, by where it is.",
+            ["where"],
+            buckets=WAIT_BUCKETS_S,
+            registry=registry,
+        )
+        self._heals = {where: heals.labels(where) for where in ("home", "wider")}
         self._rounds = Histogram(
             "gangsched_gang_rounds",
             "Rounds that gangs needed to start.",
@@ -364,6 +380,12 @@ class GangMetrics(Collector):
         size = next((size for most, size in GANG_SIZES if start.min_member <= most), LARGEST_GANG)
         self._waits[size].observe(start.wait_s)
         self._rounds.observe(start.rounds)
+
+    def healed(self, heal: Healed, wall_s: float) -> None:
+        """Record that a lost member is replaced, at `wall_s`."""
+        where = "wider" if heal.is_outside else "home"
+        took_s = max(0.0, wall_s - heal.created_s)
+        self._heals[where].observe(took_s)
 
     def collect(self) -> Iterator[Metric]:
         """Yield current waits and counts."""
@@ -392,6 +414,9 @@ class GangMetrics(Collector):
         yield GaugeMetricFamily("gangsched_impossible_gangs", never, pending.never)
         broken = "Gangs that started, are below their minimum and have waiting members."
         yield GaugeMetricFamily("gangsched_broken_gangs", broken, pending.broken)
+        yield _losses(counts.losses)
+        avoided = "Nodes that a gang avoids because its members died there."
+        yield GaugeMetricFamily("gangsched_avoided_nodes", avoided, len(self.avoided()))
         holds = "Pods that hold room and wait for their gang."
         yield GaugeMetricFamily("gangsched_holds", holds, pending.held)
         yielded = "Groups that released their holds so that a higher-ranked group could start."
@@ -404,3 +429,16 @@ class GangMetrics(Collector):
             "Objects that could not be applied and were set aside; the log and an Event name them."
         )
         yield CounterMetricFamily("gangsched_objects_set_aside", set_aside, counts.set_aside)
+
+
+def _losses(losses: Mapping[Loss, int]) -> Metric:
+    """Lost members by cause, also those with 0."""
+    family = CounterMetricFamily(
+        "gangsched_losses",
+        "Bound members of gangs that were lost, by cause.",
+        labels=["cause"],
+    )
+    for cause in Loss:
+        family.add_metric([cause.value], losses.get(cause, 0))
+
+    return family

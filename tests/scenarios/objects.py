@@ -445,3 +445,16 @@ def bare(name: str) -> str:
 def _check(words: Mapping[str, Any], known: Any) -> None:
     if unknown := words.keys() - set(known):
         raise ValueError(f"unknown words: {', '.join(sorted(unknown))}")
+
+
+def died(reason: str) -> Object:
+    """The status of a container that has ended so."""
+    code = {"OOMKilled": 137}.get(reason, 1)
+    return {
+        "name": "main",
+        "image": "",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"terminated": {"exitCode": code, "reason": reason}},
+    }

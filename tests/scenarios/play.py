@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from control_plane.api import Object
 
-from tests.scenarios.objects import OBJECTS, Maker, volume_of
+from tests.scenarios.objects import OBJECTS, Maker, died, volume_of
 from tests.scenarios.table import Scenario, Step
 from tests.scenarios.view import View, complaints, is_bound, select
 
@@ -133,6 +133,10 @@ class _Player:
         for name, reason in reasons.items():
             status = {"phase": "Failed", "reason": reason, "message": "Node had no room"}
             self._end(name, status)
+
+    def _die(self, reasons: Any) -> None:
+        for name, reason in reasons.items():
+            self._end(name, {"phase": "Failed", "containerStatuses": [died(reason)]})
 
     def _provision(self, names: Any) -> None:
         for name in names:
@@ -287,6 +291,7 @@ _DEEDS: Final[Mapping[str, Callable[[_Player, Any], None]]] = {
     "edit": _Player._edit_each,
     "finish": _Player._finish,
     "reject": _Player._reject,
+    "die": _Player._die,
     "provision": _Player._provision,
     "refuse_binds": _Player._refuse_binds,
     "while_binding": _Player._while_binding,

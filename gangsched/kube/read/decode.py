@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import lru_cache
 
 import msgspec
+from msgspec import structs
 
 from gangsched.api.keys import (
     GANG_LABELS,
@@ -26,6 +27,7 @@ from gangsched.api.keys import (
 )
 from gangsched.api.permits import parse_permit
 from gangsched.kube.http.faults import Fault
+from gangsched.kube.read.deaths import death_of, restarts_of
 from gangsched.kube.read.inter_pod import label_selector
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable, conditions
@@ -123,12 +125,24 @@ def decode_pod(
         condition = _scheduled_condition(status) if waits_for_us else None
         is_target = bool(spec.node_name) and _is_disruption_target(status)
         uses = _uses(wire)
+        death = None
+        restarts = 0
+
+        if gang_metadata or native_group:
+            restarts = restarts_of(status)
+            # A pod that was asked to go has not been killed by its node.
+            if meta.deletion_timestamp is None:
+                death = death_of(status, seconds)
     except (QuantityError, BoundError, msgspec.DecodeError) as error:
         raise DecodeFault(
             f"Pod {meta.namespace}/{meta.name} cannot be understood: {error}"
         ) from error
 
-    return _pod(wire, shape, condition, gang_metadata, native_group, is_target, uses)
+    pod = _pod(wire, shape, condition, gang_metadata, native_group, is_target, uses)
+    if death is None and not restarts:
+        return pod
+
+    return structs.replace(pod, death=death, restarts=restarts)
 
 
 def _pod(

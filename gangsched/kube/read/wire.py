@@ -240,12 +240,29 @@ class WireCondition(Wire):
     message: str = ""
 
 
+class ContainerTerminated(Wire):
+    """v1.ContainerStateTerminated."""
+
+    exit_code: int = 0
+    reason: str = ""
+    finished_at: str | None = None
+
+
+class ContainerState(Wire):
+    """v1.ContainerState: how the container ended, if it did."""
+
+    terminated: ContainerTerminated | None = None
+
+
 class ContainerStatus(Wire):
-    """v1.ContainerStatus: the resources that the container really has."""
+    """v1.ContainerStatus: the resources that the container really has, and how it ended."""
 
     name: str = ""
     allocated_resources: Amounts | None = None
     resources: Resources | None = None
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+    restart_count: int = 0
 
 
 Statuses = Annotated[list[ContainerStatus], UP_TO_SOME]

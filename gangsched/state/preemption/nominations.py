@@ -30,6 +30,7 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import Reason
 from gangsched.sentences import preempting, say
+from gangsched.state.avoided import AvoidCause, AvoidedNode, avoid
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord, QueueCause
 from gangsched.state.groups import Registry
@@ -550,7 +551,8 @@ class Nominations:
             # Where pods do not end in time, it would only wait again.
             for uid in (*record.victims, *record.awaited):
                 if node := self._members.node_of(uid):
-                    group.avoid[node] = now_s + self._avoid_s
+                    row = AvoidedNode(AvoidCause.STUCK, now_s + self._avoid_s)
+                    avoid(group.avoid, node, row)
 
         return actions
 

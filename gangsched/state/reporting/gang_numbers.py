@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
 
 from gangsched.model.gang import Gang, Refusal, namespace_of
 from gangsched.model.plan import Verdict
@@ -18,6 +20,7 @@ from gangsched.state.broken_groups import broken
 from gangsched.state.gangs import GangWait
 from gangsched.state.group_record import GroupRecord, PendingPart
 from gangsched.state.groups import Registry
+from gangsched.state.members import Member
 
 NOT_LOOKED_AT = "New"
 """The reason of those that no plan has looked at yet."""
@@ -26,6 +29,24 @@ COUNTED_PER_REFRESH = 500
 """Groups that are counted at a time, at one or two microseconds each."""
 MOST_KEPT = 10_000
 """Starts that are kept for somebody who may never ask, such as a simulation."""
+
+
+class Loss(StrEnum):
+    """Why a bound member was lost (L1)."""
+
+    NODE = "node"
+    FAILED = "failed"
+    DELETED = "deleted"
+    REJECTED = "rejected"
+
+
+class Healed(NamedTuple):
+    """A lost member is replaced: outside of its gang's home or there, by a pod that was created at
+    this epoch second.
+    """
+
+    is_outside: bool
+    created_s: int
 
 
 @dataclass(slots=True)
@@ -38,6 +59,8 @@ class GangCounts:
     timed_out: int = 0
     kubelet_rejected: int = 0
     set_aside: int = 0
+    #: Bound members that were lost, by cause (L1).
+    losses: Counter[Loss] = field(default_factory=Counter)
 
     def committed(self, verdict: Verdict) -> None:
         """Count a committed verdict."""
@@ -183,6 +206,7 @@ class GangWaits:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._started: deque[GangStart] = deque(maxlen=MOST_KEPT)
+        self._healed: deque[Healed] = deque(maxlen=MOST_KEPT)
 
     def changed(self, group: GroupRecord, gangs: Iterable[Gang], now_s: float) -> None:
         """Update the waiting times of a changed group; `gangs` are its current gangs."""
@@ -201,8 +225,18 @@ class GangWaits:
 
             record.wait.lacks = max(1, gang.min_member - gang.bound)
 
-    def bound(self, gang: Gang, group: GroupRecord, now_s: float) -> None:
+    def bound(
+        self,
+        member: Member,
+        gang: Gang,
+        group: GroupRecord,
+        now_s: float,
+    ) -> None:
         """Record a successful bind of a member."""
+        if member.heals:
+            is_outside = bool(member.outside)
+            self._healed.append(Healed(is_outside, member.pod.creation_s))
+
         record = self._registry.gangs[gang.id]
         if (wait := record.wait) is None:
             return
@@ -213,6 +247,12 @@ class GangWaits:
             self._started.append(
                 GangStart(gang.min_member, now_s - wait.since_s, group.rounds - wait.rounds)
             )
+
+    def take_healed(self) -> list[Healed]:
+        """Replacements that were bound since the last call."""
+        healed = list(self._healed)
+        self._healed.clear()
+        return healed
 
     def take_started(self) -> list[GangStart]:
         """Gangs that started since the last call."""

@@ -441,6 +441,7 @@ PARSERS = {
     keys.MIN_CHILDREN: values.parse_count,
     keys.DISRUPTION: values.parse_disruption,
     keys.KEEP_ROOM: values.parse_flag,
+    keys.AVOID_BAD_NODES: values.parse_strikes,
     keys.MATCH_POLICY: values.parse_match_policy,
     keys.ALLOW_SHARED_GPUS: values.parse_flag,
     keys.GPU_PRODUCT: values.parse_gpu_product,
@@ -490,7 +491,8 @@ def test_any_text_in_any_key_gives_a_spec(
     waits |= keeps and keys.KEEP_ROOM[0] in (spec.waiting_for or "")
     assert (spec.waiting_for is not None) == (waits or bool(layers and layers[0].size > spec.total))
     assert not (layers or spec.parent) or spec.mode is Mode.STRICT
-    assert len(spec.sources) == 16 + (spec.disruption is not None)
+    optional = (spec.disruption is not None) + bool(spec.bad_node_strikes)
+    assert len(spec.sources) == 16 + optional
     assert all(len(problem.text) < 1000 and problem.text.isprintable() for problem in spec.problems)
 
 

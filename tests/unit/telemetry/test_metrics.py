@@ -13,7 +13,14 @@ from gangsched.model.counter import counter
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.protocol import Applied
 from gangsched.model.reasons import Reason
-from gangsched.state.reporting.gang_numbers import REASONS, GangCounts, GangStart, Pending
+from gangsched.state.reporting.gang_numbers import (
+    REASONS,
+    GangCounts,
+    GangStart,
+    Healed,
+    Loss,
+    Pending,
+)
 from gangsched.telemetry.metrics import GANG_SIZES, LARGEST_GANG, MOST_NAMESPACES, Metrics
 from tests.builders import members, node, pod, pod_group, shape
 from tests.unit.telemetry.seen import samples
@@ -168,6 +175,9 @@ def test_what_waits_is_asked_for_when_it_is_shown() -> None:
     metrics, now = Metrics(), Pending()
     metrics.gangs.count = lambda: now
     metrics.gangs.counts = GangCounts(yielded=1, timed_out=2, kubelet_rejected=3)
+    metrics.gangs.counts.losses[Loss.NODE] = 4
+    metrics.gangs.avoided = lambda: {"a", "b"}
+    metrics.gangs.healed(Healed(is_outside=True, created_s=98), 100.0)
     now = Pending(Counter(Unschedulable=2), Counter(Unschedulable=9, New=1), broken=4, held=5)
     shown = samples(metrics)
     assert shown["gangsched_pending_gangs{reason=Unschedulable}"] == 2
@@ -178,6 +188,10 @@ def test_what_waits_is_asked_for_when_it_is_shown() -> None:
         shown[f"gangsched_{name}_total"] for name in ("yields", "timeouts", "kubelet_rejections")
     ]
     assert counts == [1, 2, 3]
+    assert shown["gangsched_losses_total{cause=node}"] == 4
+    assert shown["gangsched_losses_total{cause=failed}"] == 0
+    assert shown["gangsched_avoided_nodes"] == 2
+    assert shown["gangsched_heal_seconds_sum{where=wider}"] == 2
 
 
 def test_the_namespaces_that_are_shown_are_bounded() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.protocol import Bind
 from gangsched.state.groups import POD_GROUP_WAIT_S
-from gangsched.state.reporting.gang_numbers import GangStart, count_pending
+from gangsched.state.reporting.gang_numbers import GangStart, Healed, Loss, count_pending
 from tests.builders import members, node, pod
 from tests.world import World
 
@@ -201,6 +201,49 @@ def test_a_kubelet_rejection_is_counted() -> None:
     world.update(rejected, labels=(("seen", "again"),))
     world.update(two, phase=Phase.FAILED, status_reason="Evicted")
     assert world.state.counts.kubelet_rejected == 1
+
+
+def test_losses_are_counted_once_and_by_cause() -> None:
+    """L1: also if a lost pod is deleted later; members that succeed are not lost."""
+    world = World(node("a", 4), node("b", 1))
+    pods = world.create(members("g", 5))
+    world.settle()
+    on_b = next(pod for pod in pods if world.bound()[pod.name] == "b")
+    deleted, rejected, failed, done = (pod for pod in pods if pod is not on_b)
+
+    world.delete(deleted)
+    world.update(rejected, phase=Phase.FAILED, status_reason="OutOfcpu", rejection="OutOfcpu")
+    world.delete(world.update(failed, phase=Phase.FAILED, status_reason="Evicted"))
+    world.update(done, phase=Phase.SUCCEEDED)
+    world.remove_node("b")
+    world.delete(on_b)
+    assert world.state.counts.losses == dict.fromkeys(Loss, 1)
+
+
+def test_a_replacement_is_timed_from_its_creation_to_its_bind() -> None:
+    """L14: at home, or outside of it; members of a start are no replacements."""
+    racks = ("a", "a", "b")
+    nodes = [
+        node(f"n{number}", 2, labels={"topology.kubernetes.io/rack": rack})
+        for number, rack in enumerate(racks)
+    ]
+    world = World(*nodes)
+    one, two = world.create(members("g", 2, gpus=2))
+    world.settle()
+    assert set(world.bound().values()) == {"n0", "n1"}
+    assert world.state.waits.take_healed() == []
+
+    world.delete(one)
+    world.create(members("g", 1, first=2, min_member=2, gpus=2, creation_s=7))
+    world.settle()
+    assert world.state.waits.take_healed() == [Healed(is_outside=False, created_s=7)]
+
+    world.delete(two)
+    world.create(pod("other", gpus=2, priority=1))
+    world.settle()
+    world.create(members("g", 1, first=3, min_member=2, gpus=2, creation_s=9))
+    world.settle()
+    assert world.state.waits.take_healed()[0].is_outside
 
 
 def test_waiting_pods_are_counted_by_namespace_and_impossible_gangs_apart() -> None:
