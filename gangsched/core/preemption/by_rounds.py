@@ -121,6 +121,9 @@ class Probe:
             is_further = not taken
 
             if not taken:
+                taken = self._exchanged(region, ordered)
+
+            if not taken:
                 length = self._length(region, ordered)
                 if length is None and self._ends(self._is_further):
                     if self._is_further:
@@ -171,6 +174,19 @@ class Probe:
             return [], 0
 
         return units, self.known.tested
+
+    def _exchanged(self, region: Region, ordered: Sequence[int]) -> list[int]:
+        """The units of which totals say that they do less harm than the cheapest ones, if a round
+        agrees; otherwise none.
+        """
+        if self._ends(self._is_further):
+            return []
+
+        better = region.exchanged(ints(ordered))
+        if better is None or self._places(better.units) is None:
+            return []
+
+        return list(better.units)
 
     def _length(self, region: Region, ordered: Sequence[int]) -> int | None:
         """How many units, the cheapest first, a round needs at least; from the least that sums

@@ -22,6 +22,12 @@ from gangsched.model.snapshot import Bools, Ints
 
 NEVER = 2**62
 """The price of a node on which nothing is gained."""
+EXCHANGES = 4
+"""Cores of a candidate that are exchanged at most."""
+TRIED = 8
+"""Cores that are tried in the place of one."""
+LOOK = 50
+"""Work of looking for an exchange, besides that of the units."""
 
 
 @dataclass(eq=False)
@@ -72,7 +78,8 @@ class Region:
         if length is None:
             return None
 
-        return (outer or self)._give_back(ordered[:length])
+        whole = outer or self
+        return whole._exchanged(whole._give_back(ordered[:length]), ordered)
 
     def ordered(self, level: int, *, by_node: bool, breaking: bool) -> Ints:
         """Units to evict within the budgets, cheapest first."""
@@ -182,6 +189,115 @@ class Region:
                 needed.append(unit)
 
         return units.candidate(needed[::-1])
+
+    def exchanged(self, ordered: Ints) -> PreemptionCandidate | None:
+        """The cheapest candidate by totals, if a core of it was exchanged; None if that makes no
+        difference.
+        """
+        length = self.shortest(ordered)
+        if not length or ordered[length - 1] < self.units.first_core:
+            return None
+
+        found = self._give_back(ordered[:length])
+        better = self._exchanged(found, ordered)
+        return better if better.units != found.units else None
+
+    def _exchanged(self, found: PreemptionCandidate, ordered: Ints) -> PreemptionCandidate:
+        """The candidate with cores exchanged for those of `ordered` that free enough in their place
+        and do less harm (V8).
+
+        Cores are taken in the order of harm for what they free, so that few of them go; but a large
+        one frees more than is needed.
+        """
+        for _ in range(EXCHANGES):
+            better = self._once_exchanged(found, ordered)
+            if better is None or better.harm >= found.harm:
+                break
+            found = better
+
+        return found
+
+    def _once_exchanged(
+        self,
+        found: PreemptionCandidate,
+        ordered: Ints,
+    ) -> PreemptionCandidate | None:
+        """The candidate with one core exchanged, the one that does most harm first; None if no
+        exchange frees enough.
+        """
+        first = self.units.first_core
+        inside = ints(found.cores)
+        outside = np.setdiff1d(ordered[ordered >= first] - first, inside)
+        if not inside.size or not outside.size:
+            return None
+
+        harm = self._harm_of_cores()
+        for core in inside[_sorted(harm[inside])][::-1][:EXCHANGES].tolist():
+            cheaper = outside[_below(harm[outside], harm[core])]
+            if not cheaper.size:
+                return None  # nor is any less than those that do less harm
+            if self.sums.work.left < 2 * (LOOK + len(ordered)):
+                return None  # a plan that ends here has no candidate at all
+
+            better = self._in_place_of(core, cheaper[_sorted(harm[cheaper])], found)
+            if better is not None:
+                return better
+
+        return None
+
+    def _in_place_of(
+        self,
+        core: int,
+        others: Ints,
+        found: PreemptionCandidate,
+    ) -> PreemptionCandidate | None:
+        """The candidate with the first of the cores `others` that frees enough in the place of
+        `core`, without what is redundant then.
+        """
+        units = self.units
+        first = units.first_core
+        tally = Tally(self.sums, self._free_without(found.pods))
+        ask = self.sums.asks[0]
+
+        inside = units.columns.inside(self.sums.mask)
+        freed = units.cores.totals(np.where(inside, self.requests[self.scarce], 0))
+        lack = freed[core] - tally.spare[0] * ask.amounts[self.scarce]
+        kept = [unit for unit in found.units if unit != core + first]
+        self.sums.work.charge(LOOK + others.size)
+
+        for other in others[freed[others] >= lack][:TRIED].tolist():
+            pods = units.pods_of([*kept, other + first])
+            back = sorted(set(found.pods) - set(pods))
+            gone = sorted(set(pods) - set(found.pods))
+            self.sums.work.charge(len(back) + len(gone))
+
+            # Pods that go count as pods that come back with less than nothing.
+            if tally.give_back([*self._asked(back), *self._asked(gone, sign=-1)]):
+                free = self._free_without(pods)
+                return self._needed([*kept, other + first], Tally(self.sums, free))
+
+        return None
+
+    def _harm_of_cores(self) -> Ints:
+        """By core what is compared of its harm (V8): stopped gangs, lost work, number of pods."""
+        cores = self.units.cores
+        work = cores.totals(self.units.columns.work)
+        found: Ints = np.stack([cores.stops, work, np.diff(cores.first)], axis=1)
+        return found
+
+    def _free_without(self, pods: Sequence[int]) -> Ints:
+        return self.without(self.units.columns.mask(pods))
+
+    def _asked(
+        self,
+        pods: Sequence[int],
+        *,
+        sign: int = 1,
+    ) -> list[tuple[int, tuple[int, ...]]]:
+        """Pods as (node, requests) for `Tally.give_back`."""
+        requests = self.requests[:, list(pods)] * sign
+        nodes = self.units.columns.node[list(pods)].tolist()
+        return list(zip(nodes, map(tuple, requests.T.tolist()), strict=True))
 
     def _needed_alone(self, taken: Sequence[int], tally: Tally) -> set[int]:
         """The single pods among these of which each takes more room, coming back by itself, than
@@ -304,6 +420,23 @@ class Region:
         ).astype(np.int64)
 
         return lookup(price, columns.node, none=NEVER)
+
+
+def _sorted(rows: Ints) -> Ints:
+    """Numbers of the rows in lexicographic order."""
+    found: Ints = np.lexsort(rows.T[::-1])
+    return found
+
+
+def _below(rows: Ints, bound: Ints) -> Bools:
+    """Whether each row comes before `bound` in lexicographic order."""
+    equal = np.ones(len(rows), dtype=np.bool_)
+    below = np.zeros(len(rows), dtype=np.bool_)
+    for column, limit in zip(rows.T, bound.tolist(), strict=True):
+        below |= equal & (column < limit)
+        equal &= column == limit
+
+    return below
 
 
 def _never_falling(key: Ints, gang: Ints, in_gang: Bools) -> Ints:

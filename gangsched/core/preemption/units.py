@@ -57,6 +57,18 @@ class Cores:
         # region.
         return np.flatnonzero(np.bincount(self.of[pods] + 1, minlength=len(self.groups) + 1)[1:])
 
+    def totals(self, values: Ints) -> Ints:
+        """By core, the sum of `values[i]` over its pods."""
+        number = np.diff(self.first)
+        of = np.repeat(np.arange(number.size), number)
+
+        found = np.bincount(
+            of,
+            weights=values[self.pods],
+            minlength=number.size,
+        )
+        return found.astype(np.int64)
+
     def members(self, core: int) -> list[int]:
         """Pods of a core."""
         found: list[int] = self.pods[self.first[core] : self.first[core + 1]].tolist()

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from msgspec import structs
 
 from gangsched.model.gang import Group
 from gangsched.model.preemption import Preemption
+from tests import builders
 from tests.builders import node
 from tests.running_cluster import WALL_S, RunningCluster, high, victims
 
@@ -133,3 +135,44 @@ def test_a_pod_is_spared_whose_room_nobody_needs_though_none_is_to_spare() -> No
     cluster.run("small", "a", gpus=1, priority=1, ran_s=60)
     cluster.run("large", "a", gpus=3, priority=1, ran_s=LONG_AGO_S)
     assert [victim.name for victim in decision(cluster, high(gpus=3)).victims] == ["large"]
+
+
+def gangs_of(**sizes: int) -> RunningCluster:
+    """Gangs of whole nodes that have run for as long, each on nodes of its own."""
+    cluster = RunningCluster([])
+    for name, size in sizes.items():
+        nodes = [node(f"{name}-{i}", gpus=8, cpu_milli=8_000) for i in range(size)]
+        cluster.nodes = [*cluster.nodes, *nodes]
+        names = " ".join(node.name for node in nodes)
+        cluster.gang(f"ns/{name}", size, names, gpus=8, priority=1)
+    return cluster
+
+
+@pytest.mark.parametrize("shapes", [1, 2])
+@pytest.mark.parametrize(
+    ("sizes", "needed", "stopped"),
+    [
+        pytest.param({"a": 8, "b": 4}, 3, {"ns/b"}, id="the smaller one suffices"),
+        pytest.param({"a": 8, "b": 4}, 5, {"ns/a"}, id="only the larger one suffices"),
+        pytest.param({"a": 6, "b": 4, "c": 3}, 7, {"ns/b", "ns/c"}, id="two that lose less"),
+        pytest.param({"a": 6, "b": 3, "c": 3}, 5, {"ns/a"}, id="one gang rather than two"),
+        pytest.param({"a": 9, "b": 8, "c": 2, "d": 2}, 3, {"ns/b"}, id="small ones do not do"),
+    ],
+)
+def test_a_gang_is_not_stopped_for_room_that_nobody_needs(
+    sizes: dict[str, int],
+    needed: int,
+    stopped: set[str],
+    shapes: int,
+) -> None:
+    """V8: fewest stopped gangs, then the least lost work, however much more a gang would free; for
+    members of one shape, and of two, for which rounds decide.
+    """
+    group = high(number=needed, gpus=8)
+    if shapes == 2:
+        first, *rest = group.gangs[0].pending
+        other = builders.shape(gpus=8, cpu_milli=1_000)
+        changed = (structs.replace(first, shape=other), *rest)
+        group = builders.group(replace(group.gangs[0], pending=changed), priority=1000)
+    made = decision(gangs_of(**sizes), group)
+    assert {victim.gang for victim in made.victims} == stopped
