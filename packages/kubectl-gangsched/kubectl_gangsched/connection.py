@@ -79,7 +79,7 @@ FLAGS = {
     "request_timeout": Flag(
         ("--request-timeout",),
         str,
-        "Limit of each request, such as 30s. Default: 15s without a sign; 0: none.",
+        "Limit of each request, such as 30s; 0 for none. Default: 15s without data.",
     ),
     "cache_dir": Flag(("--cache-dir",), str, "Accepted as by kubectl; nothing is cached."),
     "disable_compression": Flag(

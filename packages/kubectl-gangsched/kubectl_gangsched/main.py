@@ -126,9 +126,7 @@ def doctor(
     ] = "gangsched",
     output: Form = Output.TEXT,
 ) -> int:
-    """Check the cluster for problems that keep gangs from being scheduled; exit code 1 if there are
-    any.
-    """
+    """Find what keeps gangs from being scheduled. Exit code 1 if there is anything."""
 
     from kubectl_gangsched.doctor.command import doctor as examine
 
@@ -148,8 +146,8 @@ def snapshot(
         typer.Option("--redact-names", help="Replace the names of all objects with pseudonyms."),
     ] = False,
 ) -> int:
-    """Save the scheduler's input (nodes, pods, PodGroups, volumes, …) to a file. Environment
-    variables, images and arguments are left out.
+    """Save the scheduler's input to a file. It has nodes, pods, PodGroups, volumes and more;
+    environment variables, images and arguments are left out.
     """
 
     from kubectl_gangsched.snapshot.take import snapshot as take
@@ -177,7 +175,7 @@ def replay(
     ] = None,
     output: Form = Output.TEXT,
 ) -> int:
-    """Schedule a snapshot offline, and print the decision for each waiting group."""
+    """Schedule a snapshot offline. Prints the decision for each waiting group."""
 
     from kubectl_gangsched.snapshot.replay import replay as play
 
@@ -194,7 +192,7 @@ def queue(
     ] = False,
     output: Form = Output.TEXT,
 ) -> int:
-    """List waiting gangs in queue order; without the gangs API, oldest first."""
+    """List waiting gangs in queue order. Without the gangs API, oldest first."""
 
     from kubectl_gangsched.waiting import queue as ask
 
@@ -209,8 +207,8 @@ def history(
     *,
     output: Form = Output.TEXT,
 ) -> int:
-    """Show what was decided about a gang: starts, refused binds, preemptions, reservations, lost
-    members.
+    """Show what was decided about a gang. This is its starts, refused binds, preemptions, timeouts,
+    reservations and lost members.
     """
 
     from kubectl_gangsched.history import history as ask
@@ -242,9 +240,7 @@ def plan(
     ] = None,
     output: Form = Output.TEXT,
 ) -> int:
-    """Check whether the workload in a manifest would start now; exit code 1 if not. Nothing is
-    created.
-    """
+    """Check whether a workload would start now. Exit code 1 if not; nothing is created."""
 
     from kubectl_gangsched.plan.command import plan as ask
 
