@@ -22,7 +22,7 @@ from control_plane.daemon import Daemon
 from control_plane.following import Following
 
 from tests.soak.kubelets import SoakKubelets
-from tests.soak.phases import PhaseHistories
+from tests.soak.phases import StatusHistories
 from tests.soak.workload import GROUP, cron_job, soak_job
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -52,7 +52,7 @@ class Soak:
 
     def __post_init__(self) -> None:
         self.api = Api.of(self.plane)
-        self.histories = PhaseHistories()
+        self.histories = StatusHistories()
         self.pods = Following(self.api, PODS)
         self.jobs = Following(self.api, JOBS, on_change=self._hear_job)
         self.groups = Following(self.api, POD_GROUPS, on_change=self.histories.hear)
@@ -83,6 +83,8 @@ class Soak:
             made = soak_job(len(self.created), self.random)
             make.create_all(self.api, [made.pod_group, made.job])
             self.created.append(made.name)
+            if len(self.created) % 100 == 0:
+                print(f"{len(self.created)} Jobs, {len(self.outcomes)} have ended", flush=True)
 
         self.kubelets.look()
         self.daemon.check()
@@ -187,7 +189,7 @@ class Soak:
     def _report(self) -> int:
         stuck = self._open()
         failed = [name for name in self.created if self.outcomes.get(name) == "Failed"]
-        faults = self.histories.faults(shared=SHARED)
+        faults = self.histories.faults()
         complete = sum(self.outcomes.get(name) == "Complete" for name in self.created)
         print(
             f"{len(self.created)} Jobs: {complete} complete, {len(self.deleted)} deleted,"
@@ -203,7 +205,7 @@ class Soak:
 
     def _describe(self, name: str) -> None:
         group = self.api.get(f"{POD_GROUPS}/{name}")
-        print(name, self.histories.histories.get(name), group.get("status"))
+        print(name, self.histories.phases(name), group.get("status"))
         for pod in self.pods.objects().values():
             if pod["metadata"].get("labels", {}).get(GROUP) == name:
                 told = [

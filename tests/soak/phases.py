@@ -1,39 +1,38 @@
-"""The phases that PodGroups of a soak go through, and which histories are allowed (E3)."""
+"""The statuses that PodGroups of a soak go through (E5)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Final
+from typing import Any
 
 from control_plane.api import Object
 
-FORWARD: Final = ("Pending", "PreScheduling", "Scheduling", "Scheduled", "Running")
-"""A start goes through these in this order, and may leave some out; a loss leads back."""
-OVER: Final = frozenset({"Finished"})
-"""Of a Job with a PodGroup of its own nothing follows."""
+from tests.phase_histories import faults
 
 
 @dataclass
-class PhaseHistories:
-    """By PodGroup, the phases that its status had, without repetitions."""
+class StatusHistories:
+    """By PodGroup, the statuses that it had, without repetitions."""
 
-    histories: dict[str, list[str]] = field(default_factory=dict)
+    histories: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
 
     def hear(self, kind: str, pod_group: Object, seen_s: float) -> None:
         """A PodGroup has changed."""
-        phase = pod_group.get("status", {}).get("phase")
+        status = pod_group.get("status", {})
         history = self.histories.setdefault(pod_group["metadata"]["name"], [])
-        if kind != "DELETED" and phase and history[-1:] != [phase]:
-            history.append(phase)
+        if kind != "DELETED" and history[-1:] != [status]:
+            history.append(status)
 
-    def faults(self, *, shared: frozenset[str]) -> list[str]:
-        """Histories that are not allowed; `shared` PodGroups have the pods of several Jobs."""
+    def phases(self, name: str) -> list[str]:
+        """The phases of one PodGroup, in order."""
+        return [str(status.get("phase")) for status in self.histories.get(name, ())]
+
+    def faults(self) -> list[str]:
+        """What is wrong with a history, for each that is not allowed."""
         found: list[str] = []
         for name, history in sorted(self.histories.items()):
-            for before, after in pairwise(history):
-                if before in OVER and name not in shared:
-                    found.append(f"{name}: {after} after {before}: {', '.join(history)}")
-                    break
+            if wrong := faults(history):
+                found.append(f"{name}: {wrong[0]}: {', '.join(self.phases(name))}")
 
         return found
