@@ -53,9 +53,9 @@ def what_was_found_of_a_start_is_never_looked_at_again(_: Any) -> Any:
     return lambda self: None
 
 
-@bug("B2", "state.start_check:_sent_before", f"{STATE}/test_start_check.py")
+@bug("B2", "state.start_check:_has_begun", f"{STATE}/test_start_check.py")
 def a_start_counts_as_not_begun_when_a_bind_has_succeeded(_: Any) -> Any:
-    return lambda record: 0
+    return lambda record: False
 
 
 @bug("I9", "model.parts:_is_whole", "unit/model/test_parts.py")
@@ -118,7 +118,7 @@ def the_room_of_a_refused_member_is_given_away(table: Any) -> Any:
     return with_row(table, State.BINDING, ANSWERED_FAILED=State.RETRY)
 
 
-@bug("B3", "state.scheduling:SchedulingState._release_kept", f"{STATE}/test_member_store.py")
+@bug("B3", "state.kept_rooms:KeptRooms.release", f"{STATE}/test_member_store.py")
 def the_room_of_a_refused_member_is_kept_indefinitely(release_kept: Any) -> Any:
     return lambda self, now_s: release_kept(self, -math.inf)
 

@@ -1,0 +1,96 @@
+"""Planted bugs in what is known of a start, and in what follows for members after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangsched.state.gangs import WAITING, GangRecord
+from gangsched.state.members import KEEPS_STAMP, State
+from gangsched.state.start_memory import StartMemory
+from tests.mutants.mutant import bug
+
+MEMORY = "unit/state/test_start_memory.py"
+SECOND = "unit/state/test_second_starts.py"
+DEADLOCKS = "unit/state/test_broken_deadlocks.py"
+GIVES_WAY = "unit/state/test_holds.py"
+
+
+@bug("I6", "state.gangs:GangRecord.continued", MEMORY)
+def a_start_goes_on_for_pods_of_any_controller(continued: Any) -> Any:
+    def go_on(self: GangRecord) -> Any:
+        return self.start.stamp if self.start.goes_on and self.of(*WAITING) else None
+
+    return go_on
+
+
+@bug("I6", "state.start_memory:StartMemory.recall", MEMORY)
+def members_that_succeeded_are_forgotten_at_a_restart(_: Any) -> Any:
+    return lambda self, stored: None
+
+
+@bug("I6", "state.start_memory:StartMemory.left", MEMORY)
+def members_that_succeeded_are_forgotten_with_their_pods(_: Any) -> Any:
+    return lambda self, member: self._here.discard(member.pod.uid)
+
+
+@bug("I6", "state.start_memory:StartMemory.recall", MEMORY)
+def the_status_is_counted_each_time_that_it_is_read(recall: Any) -> Any:
+    def again(self: StartMemory, stored: Any) -> None:
+        recall(self, stored)
+        recall(self, stored)
+
+    return again
+
+
+@bug("I6", "state.member_store:KEEPS_STAMP", MEMORY)
+def stamps_of_ended_pods_are_not_read(_: Any) -> Any:
+    return KEEPS_STAMP - {State.ENDED}
+
+
+@bug("I6", "state.second_starts:of_another_run", SECOND)
+def a_second_run_joins_the_first_one_by_one(_: Any) -> Any:
+    return lambda start, started, pending: []
+
+
+@bug("I6", "state.second_starts:REPLICA_KINDS", SECOND)
+def an_update_of_a_deployment_is_a_second_run(_: Any) -> Any:
+    return frozenset()
+
+
+@bug("V6", "state.holds:Holds._has_unbound", GIVES_WAY)
+def members_that_wait_for_claims_give_no_room_up(_: Any) -> Any:
+    return lambda self, group: False
+
+
+@bug("V6", "core.post_filter:_may_yield", GIVES_WAY)
+def members_that_wait_for_claims_give_way_to_equals(_: Any) -> Any:
+    return lambda holder, beneficiary: True
+
+
+@bug("B7", "state.claim_binding:ClaimBinding._forsaken", "unit/state/test_claim_starts.py")
+def a_request_for_a_volume_stays_when_its_node_is_gone(_: Any) -> Any:
+    return lambda self, members: []
+
+
+@bug(
+    "H2",
+    "core.reservations.timeline:Timeline.of_others",
+    "unit/state/reserving/test_reservations.py",
+)
+def a_gang_waits_for_the_end_of_its_own_members(_: Any) -> Any:
+    return lambda self, group: self
+
+
+@bug("B5", "state.gang_view:_lacks_of_tasks", "unit/api/dialects/test_volcano.py")
+def a_further_worker_takes_the_room_of_the_lost_one(_: Any) -> Any:
+    return lambda gang, left, minimums, unknown: 0
+
+
+@bug("D2", "state.broken_deadlocks:namespace_of", DEADLOCKS)
+def a_deadlock_names_the_gang_of_another_namespace(_: Any) -> Any:
+    return lambda key: "ml"
+
+
+@bug("D2", "state.broken_deadlocks:all_fit", DEADLOCKS)
+def two_broken_gangs_are_always_a_deadlock(_: Any) -> Any:
+    return lambda group, verdicts: True
