@@ -182,7 +182,7 @@ class BrokenDeadlocks:
         before = self._pairs
         self._pairs = tuple(pairs)
         self._tell(
-            {each for pair in (*before, *pairs) for each in (pair.first, pair.second)}, now_s
+            {name for pair in (*before, *pairs) for name in (pair.first, pair.second)}, now_s
         )
         self._yield(now_s)
 
@@ -204,24 +204,24 @@ class BrokenDeadlocks:
                     self._reports.note(group_id, now_s)
 
     def _yield(self, now_s: float) -> None:
-        found: dict[str, frozenset[str]] = {}
+        yields: dict[str, frozenset[str]] = {}
         giving: set[str] = set()
         for pair in self._pairs:
             is_due = now_s >= pair.since_s + self._after_s
-            if not is_due or pair.first in giving or pair.first in found:
+            if not is_due or pair.first in giving or pair.first in yields:
                 continue
 
-            found[pair.first] = frozenset(member.pod.uid for member in self._bound(pair.second))
+            yields[pair.first] = frozenset(member.pod.uid for member in self._bound(pair.second))
             giving.add(pair.second)
             self._queue.activate(pair.first, QueueCause.DEADLOCK)
 
-        self.yields = found
+        self.yields = yields
 
 
 def deadlock_text(group_id: str, other: str, namespace: str) -> str:
     """What a gang is told of a deadlock; groups of other namespaces are not named (I4)."""
     pair = sorted((group_id, other))
-    if all(namespace_of(each) == namespace for each in pair):
+    if all(namespace_of(name) == namespace for name in pair):
         return f"each of {shown(pair[0])} and {shown(pair[1])} waits for room that the other holds"
 
     return "it and a gang of another namespace each wait for room that the other holds"

@@ -16,7 +16,7 @@ from gangsched.api.problem import Problem, quoted
 from gangsched.api.sub_groups import misplaced
 from gangsched.core.queue_sort import in_member_order
 from gangsched.model.fault import UNKNOWN_REFERENCE, not_planned
-from gangsched.model.gang import Disruption, Gang, Placement, Refusal
+from gangsched.model.gang import Disruption, Gang, MatchPolicy, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import JointStart, PermitStamp, Phase, Pod, PodGroup
 from gangsched.model.reasons import Reason
@@ -38,6 +38,9 @@ UNBOUND = frozenset(
     }
 )
 """The states in which the timeout annotation of a member counts (T3)."""
+UNKNOWN_MEMBERS = (
+    "how its other members ended is not known after a restart; with a PodGroup it is remembered"
+)
 GOING = (State.TERMINATING, State.WITHDRAWN, State.DELETED)
 
 
@@ -117,6 +120,8 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         return gang
 
     gang = _declared(gang, record.spec, record.pod_group)
+    if permit is None and _may_have_succeeded(record, gang):
+        gang = replace(gang, min_note=UNKNOWN_MEMBERS)
     if others:
         gang = _beside_another_run(gang, others, before, policy)
     if record.pod_group is not None and record.pod_group.of_tasks:
@@ -145,6 +150,19 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         indexed=record.index_problem is None and all(member.pod.index >= 0 for member in members),
         standing=tuple(sorted((member.pod.index, member.node) for member in there)),
     )
+
+
+def _may_have_succeeded(record: GangRecord, gang: Gang) -> bool:
+    """Whether members of the last start are gone of which it is not known how they ended, so that
+    the rest of it may wait in vain.
+    """
+    start = record.start
+    if not start.is_incomplete or gang.quorum >= gang.min_member:
+        return False
+    if gang.match_policy is MatchPolicy.ONLY_WAITING:
+        return False
+
+    return any(member.pod.controller_uid in start.controllers for member in record.of(*WAITING))
 
 
 def _of_another_run(

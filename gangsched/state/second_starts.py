@@ -25,15 +25,15 @@ def of_another_run(
     if not ours:
         return []
 
-    found: list[Member] = []
+    others: list[Member] = []
     for member in pending:
         controller = member.pod.controller_uid
         if not controller or controller in start.controllers:
             continue
         if _repeats(member.pod, ours) and not _was_there(member.pod, start):
-            found.append(member)
+            others.append(member)
 
-    return found
+    return others
 
 
 def _repeats(pod: Pod, started: Sequence[Pod]) -> bool:

@@ -40,6 +40,7 @@ class StartMemory:
         "_succeeded",
         "_unstamped",
         "controllers",
+        "is_incomplete",
         "is_recalled",
         "stamp",
     )
@@ -51,6 +52,9 @@ class StartMemory:
         self.controllers: frozenset[str] = frozenset()
         #: The stored status was read: it is read once, since later ones are our own writes.
         self.is_recalled = False
+        #: Fewer members of the start were found than it needed: what became of the others is known
+        #: only if a status has it.
+        self.is_incomplete = False
         self._forget()
 
     def _forget(self) -> None:
@@ -106,10 +110,15 @@ class StartMemory:
 
     def learn(self, members: Iterable[Member]) -> None:
         """Update the memory from the members that exist."""
-        had_node = [member for member in members if member.state in HAD_NODE]
+        there = [*members]
+        had_node = [member for member in there if member.state in HAD_NODE]
         for member in had_node:
             if member.permit is not None and member.permit.epoch > self.epoch:
                 self._begin(member.permit, had_node)
+                # A process that decided the start has all of its members, bound or being bound.
+                stamps = [other.permit for other in there if other.permit is not None]
+                known = sum(stamp.epoch == self.epoch for stamp in stamps)
+                self.is_incomplete = known < member.permit.min_member
 
         # After a restart nobody has come in the place of another: who was first is not known.
         if not self._here:
@@ -147,6 +156,7 @@ class StartMemory:
             self._forget()
             self.stamp = PermitStamp(stored.min_member, stored.epoch)
 
+        self.is_incomplete = False
         self.controllers |= frozenset(stored.controllers)
         self._stored = (stored.succeeded, stored.failed)
         self._gone_succeeded += stored.gone.succeeded

@@ -269,3 +269,35 @@ def test_the_memory_is_in_proportion_to_the_pods_that_exist() -> None:
     kept = [getattr(memory, name) for name in memory.__slots__]
     assert sum(len(each) for each in kept if isinstance(each, set)) == 0
     assert memory.controllers == {"job"}
+
+
+@pytest.mark.parametrize("has_pod_group", [True, False])
+def test_what_nothing_can_know_is_told(*, has_pod_group: bool) -> None:
+    """I6: three have succeeded, their pods are gone, and gangsched was restarted; the status of a
+    PodGroup would have it.
+    """
+    world, pods = started(4, has_pod_group=has_pod_group)
+    for ended in pods[:3]:
+        world.update(ended, phase=Phase.SUCCEEDED)
+    world.delete(*pods[:3])
+    remember(world)
+
+    again = replace_last(world, pods)
+    world.told()
+
+    told = world.condition(again)[1]
+    assert (again.name in world.bound()) is has_pod_group
+    assert ("with a PodGroup it is remembered" in told) is not has_pod_group
+
+
+def test_a_job_whose_pods_all_failed_is_told_nothing_of_a_restart() -> None:
+    """I6: this process knows how each of them ended."""
+    world, pods = started(4, has_pod_group=False)
+    for ended in pods[:3]:
+        world.update(ended, phase=Phase.FAILED)
+    world.delete(*pods[:3])
+
+    again = replace_last(world, pods)
+    world.told()
+
+    assert "remembered" not in world.condition(again)[1]
