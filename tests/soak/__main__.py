@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -81,17 +82,36 @@ class Soak:
     def _step(self, *, disturbs: bool) -> None:
         if len(self.created) < self.number and len(self._open()) < AT_A_TIME:
             made = soak_job(len(self.created), self.random)
-            make.create_all(self.api, [made.pod_group, made.job])
+            self._create(made.pod_group, made.job)
             self.created.append(made.name)
             if len(self.created) % 100 == 0:
                 print(f"{len(self.created)} Jobs, {len(self.outcomes)} have ended", flush=True)
 
-        self.kubelets.look()
         self.daemon.check()
-        if disturbs:
-            self._disturb()
+        # The API server of a busy machine may take longer than a client waits.
+        with suppress(OSError):
+            self.kubelets.look()
+            if disturbs:
+                self._disturb()
 
         time.sleep(PAUSE_S)
+
+    def _create(self, *bodies: Object) -> None:
+        """Create objects, again if the answer does not come in time."""
+        for body in bodies:
+            is_created = False
+            while not is_created:
+                with suppress(OSError):
+                    is_created = self._is_created(body)
+
+    def _is_created(self, body: Object) -> bool:
+        try:
+            self.api.post(self.api.path_of(body), body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+        return True
 
     def _disturb(self) -> None:
         """Do to the cluster what happens to clusters, each with its own rate."""
@@ -129,7 +149,7 @@ class Soak:
     def _lose_node(self) -> None:
         """A node goes with its pods, and comes back with the next disturbance of this kind."""
         for name in sorted(self.lost_nodes):
-            make.create_all(self.api, [make.node(name)])
+            self._create(make.node(name))
 
         self.lost_nodes = {f"n{self.random.randrange(NODES)}"}
         for name in self.lost_nodes:
@@ -175,7 +195,7 @@ class Soak:
     def _calm_down(self) -> None:
         """Nothing happens any more, so that all Jobs complete."""
         for name in sorted(self.lost_nodes):
-            make.create_all(self.api, [make.node(name)])
+            self._create(make.node(name))
         for number in range(NODES):
             self._patch_node(f"n{number}", {"spec": {"unschedulable": False}})
         for cron in self.api.list(CRON_JOBS).items:
