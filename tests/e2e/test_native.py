@@ -100,7 +100,7 @@ def test_a_native_gang_is_bound_whole_and_says_so(plane: ControlPlane, api: Api)
             "4 of 4 members are bound",
         )
         types = [entry["type"] for entry in api.get(path)["status"]["conditions"]]
-        assert sorted(types) == ["DisruptionTarget", "PodGroupScheduled"]
+        assert sorted(types) == ["DisruptionTarget", "PodGroupSatisfied", "PodGroupScheduled"]
         assert not [
             line
             for line in daemon.log_lines()
