@@ -98,7 +98,12 @@ properties: install ## 2,000 generated cases of each property, and the long form
 		status=$$?; wait $$first || status=$$?; exit $$status
 
 .PHONY: nightly
-nightly: properties device-gangs tree-gangs starts mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
+nightly: properties device-gangs tree-gangs lives starts mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
+
+.PHONY: lives
+lives: install ## Compare the phase of LIVES=10000 random lives of a gang from SEED with an oracle
+	@export LIVES=$(or $(LIVES),10000) SEED=$(or $(SEED),1); \
+	$(RUN)pytest -q -s -o faulthandler_timeout=0 tests/properties/test_gang_lives.py
 
 mutants: install ## Plant known bugs one by one and see that the tests find each; PART=2/5 for the second fifth
 	@$(RUN)python -m tests.mutants.run --part $(or $(PART),1/1)

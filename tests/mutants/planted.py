@@ -10,6 +10,7 @@ from tests.mutants import (  # noqa: F401
     planted_healing,
     planted_histories,
     planted_members_to_come,
+    planted_phases,
     planted_plans,
     planted_preemption,
     planted_reading,
