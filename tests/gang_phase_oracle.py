@@ -1,4 +1,4 @@
-"""What the status of a PodGroup must say, from the table of semantics E5 alone.
+"""What the status of a PodGroup must say, from the table of semantics E8 alone.
 
 Invariant: shares no code with the package but the pods themselves. It sees every version of every
 pod, and is told when gangsched restarts and which pods were lost meanwhile.

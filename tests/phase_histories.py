@@ -1,4 +1,4 @@
-"""Which statuses of a PodGroup may follow each other (semantics E5): for tests that watch one for
+"""Which statuses of a PodGroup may follow each other (semantics E8): for tests that watch one for
 the life of its gang.
 
 Invariant: written from the semantics alone. Statuses are written with delays, so phases may be

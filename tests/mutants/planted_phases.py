@@ -13,17 +13,17 @@ NOMINATIONS = "unit/state/preemption/test_nominations.py"
 LIVES = "properties/test_gang_lives.py"
 
 
-@bug("E5", "state.reporting.gang_phase:QUIET_S", PHASES)
+@bug("E8", "state.reporting.gang_phase:QUIET_S", PHASES)
 def a_gang_finishes_between_the_batches_of_its_job(_: Any) -> Any:
     return 0.0
 
 
-@bug("E5", "state.reporting.gang_phase:Life.is_vanishing", PHASES)
+@bug("E8", "state.reporting.gang_phase:Life.is_vanishing", PHASES)
 def workers_that_their_operator_removes_are_missed(_: Any) -> Any:
     return property(lambda self: False)
 
 
-@bug("E5", "state.reporting.status:life_of", PHASES)
+@bug("E8", "state.reporting.status:life_of", PHASES)
 def an_only_waiting_gang_misses_members_that_run(life_of: Any) -> Any:
     def counts_all(record: Any, gang: Any, *moment: Any) -> Any:
         life = life_of(record, gang, *moment)
@@ -32,12 +32,12 @@ def an_only_waiting_gang_misses_members_that_run(life_of: Any) -> Any:
     return counts_all
 
 
-@bug("E5", "state.reporting.status:_begins_anew", LIVES)
+@bug("E8", "state.reporting.status:_begins_anew", LIVES)
 def another_start_has_the_counts_of_the_last_one(_: Any) -> Any:
     return lambda record: False
 
 
-@bug("E5", "state.reporting.status:_refusal", PHASES)
+@bug("E8", "state.reporting.status:_refusal", PHASES)
 def what_a_sibling_waits_for_is_told_of_a_gang_that_is_done(_: Any) -> Any:
     return lambda gang, verdict, life: verdict.of_gang(gang.id) if verdict else None
 
@@ -57,7 +57,7 @@ def fields_that_the_server_drops_are_written_each_minute(_: Any) -> Any:
     return lambda written, stored: replace(written, is_contested=True)
 
 
-@bug("E5", "state.reporting.stored:_bare", PHASES)
+@bug("E8", "state.reporting.stored:_bare", PHASES)
 def counts_of_a_native_podgroup_are_news(_: Any) -> Any:
     return lambda entry: {key: value for key, value in entry.items() if "Time" not in key}
 

@@ -1,4 +1,4 @@
-"""E3, E5: for random lives of a gang, the phase, the counts and the reason of its PodGroup equal an
+"""E3, E8: for random lives of a gang, the phase, the counts and the reason of its PodGroup equal an
 oracle written from the semantics alone.
 
 `make lives LIVES=10000 SEED=1` plays more of them than the gate does.
@@ -22,7 +22,7 @@ AWAY = frozenset({"restart", "lost while away"})
 
 
 def test_phase_and_counts_are_those_of_the_semantics() -> None:
-    """E3, E5: each life of the seed, at each moment at which gangsched has had time to report."""
+    """E3, E8: each life of the seed, at each moment at which gangsched has had time to report."""
     compared = sum(play(SEED + number) for number in range(LIVES))
     print(f"{LIVES} lives from seed {SEED}: {compared} statuses compared")
     assert compared > 3 * LIVES

@@ -1,5 +1,5 @@
 """The phase of a gang: one pure function of its members, the memory of its start, its owner and its
-minimum (semantics E5).
+minimum (semantics E8).
 
 Invariant: nobody else decides what phase a gang is in, whether its minimum is scheduled, or whether
 it is degraded. The rules are tried in the order of the table in the semantics; the first one that
@@ -133,7 +133,7 @@ class Life:
 
 
 def phase(life: Life) -> PodGroupPhase:
-    """The phase of a gang (semantics E5)."""
+    """The phase of a gang (semantics E8)."""
     count = life.count
     ended = _of_owner(life) or _of_members(life)
     if ended is not None:

@@ -64,7 +64,7 @@ WAITS = LIVE - STARTED
 
 
 def counts(record: GangRecord) -> Counts:
-    """Count the members of the gang's start by what became of them (semantics E5)."""
+    """Count the members of the gang's start by what became of them (semantics E8)."""
     live = record.of(*LIVE)
     bound = [member for member in live if member.state is State.BOUND]
     found = Counts(
@@ -243,7 +243,7 @@ def _facts(
 
 
 def _satisfied(life: Life) -> Fact:
-    """Whether a native PodGroup has its minimum now, in the words of KEP-6413 (semantics E5)."""
+    """Whether a native PodGroup has its minimum now, in the words of KEP-6413 (semantics E8)."""
     reason = "MinCountSatisfied" if life.is_scheduled else "BelowMinCount"
     text = f"{life.count.done} of {life.needed} members scheduled"
     return life.is_scheduled, reason, text

@@ -1,5 +1,5 @@
 """The phase of a gang after its start: members that end or come in batches, restarts of
-gangsched, and other writers of the PodGroup's status (semantics E3, E5).
+gangsched, and other writers of the PodGroup's status (semantics E3, E8).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def test_a_podgroup_that_others_reported_is_not_ours_after_a_restart() -> None:
 
 
 def test_all_members_failed() -> None:
-    """E5: nothing is being bound, and the sentence counts them."""
+    """E8: nothing is being bound, and the sentence counts them."""
     world, pods = running(3)
     end(world, pods, Phase.FAILED)
     status = stored(world)
@@ -129,7 +129,7 @@ def test_all_members_failed() -> None:
 
 
 def test_binding_is_told_only_while_a_bind_is_under_way() -> None:
-    """E5: a refused bind is not a bind under way."""
+    """E8: a refused bind is not a bind under way."""
     world = World(node("a", 16))
     world.fate = lambda bind: "failed"
     world.declare(pod_group("g", 2))
@@ -139,7 +139,7 @@ def test_binding_is_told_only_while_a_bind_is_under_way() -> None:
 
 
 def test_a_job_in_batches_runs_until_it_is_done() -> None:
-    """E5: six members, two at a time: the phase is Running from the first to the last."""
+    """E8: six members, two at a time: the phase is Running from the first to the last."""
     world, pods = running(2)
     for batch in range(2):
         end(world, pods)
@@ -162,7 +162,7 @@ def test_a_job_in_batches_runs_until_it_is_done() -> None:
 
 
 def test_a_gang_that_nobody_adds_to_has_finished_at_once() -> None:
-    """E5: pods without a controller have no successors."""
+    """E8: pods without a controller have no successors."""
     world = World(node("a", 16))
     world.declare(pod_group("g", 2))
     pods = world.create(members("g", 2, pod_group=True))
@@ -182,7 +182,7 @@ def test_a_gang_that_nobody_adds_to_has_finished_at_once() -> None:
     ],
 )
 def test_the_owner_has_the_last_word(owner: OwnerState, expected: PodGroupPhase) -> None:
-    """E5: where the owner may be read, its state decides whether the gang goes on."""
+    """E8: where the owner may be read, its state decides whether the gang goes on."""
     count = Counts(succeeded=2)
     life = Life(count=count, min_member=2, owner=owner, has_controller=True)
     assert phase(life) is expected
@@ -192,7 +192,7 @@ def test_the_owner_has_the_last_word(owner: OwnerState, expected: PodGroupPhase)
 
 
 def test_an_only_waiting_gang_that_waits_for_one_more_is_not_broken() -> None:
-    """B1, E5: members that run are no part of its next start, so none of them is missed."""
+    """B1, E8: members that run are no part of its next start, so none of them is missed."""
     policy: dict[str, Any] = {"min_member": 2, "policy": MatchPolicy.ONLY_WAITING.value}
     world = World(node("a", 16))
     first, second = world.create(members("g", 2, **policy, **JOB))
@@ -270,7 +270,7 @@ def test_what_others_add_is_left_alone() -> None:
 
 
 def test_a_finished_gang_stays_finished_when_its_pods_are_cleaned() -> None:
-    """E5: with its counts, until pods of another start come; a restart changes nothing."""
+    """E8: with its counts, until pods of another start come; a restart changes nothing."""
     world, pods = running(2)
     end(world, pods)
     finished = stored(world, QUIET_S)
@@ -290,7 +290,7 @@ def test_a_finished_gang_stays_finished_when_its_pods_are_cleaned() -> None:
 
 
 def test_a_launcher_is_done_and_its_operator_removes_the_workers() -> None:
-    """E5: nobody will replace them: no Warning, and a phase that is true."""
+    """E8: nobody will replace them: no Warning, and a phase that is true."""
     world, (launcher, *workers) = running(4)
     end(world, [launcher])
     for worker in workers:
@@ -308,7 +308,7 @@ def test_a_launcher_is_done_and_its_operator_removes_the_workers() -> None:
 
 
 def test_a_launcher_whose_minimum_is_one_has_finished() -> None:
-    """E5: the minimum says so."""
+    """E8: the minimum says so."""
     world, (launcher, *workers) = running(4, minimum=1)
     end(world, [launcher])
     world.delete(*[world.pods[worker.uid] for worker in workers])
@@ -316,7 +316,7 @@ def test_a_launcher_whose_minimum_is_one_has_finished() -> None:
 
 
 def test_a_sibling_that_is_done_and_cleaned_is_told_as_such() -> None:
-    """I4, E5: what its group waits for is no news about a gang that has ended."""
+    """I4, E8: what its group waits for is no news about a gang that has ended."""
     world = World(node("a", 16))
     listed: dict[str, Any] = {"pod_group": True, "groups": ["ns/g", "ns/h"], **JOB}
     world.declare(pod_group("g", 2), pod_group("h", 2))
@@ -355,7 +355,7 @@ def satisfied(world: World) -> tuple[str, str, str] | None:
 
 @pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
 def test_a_native_podgroup_says_whether_it_has_its_minimum(version: str) -> None:
-    """E5: it is True once the minimum is bound, and False after a loss; a terminating member does
+    """E8: it is True once the minimum is bound, and False after a loss; a terminating member does
     not count.
     """
     world, pods = native(3, version)
@@ -366,7 +366,7 @@ def test_a_native_podgroup_says_whether_it_has_its_minimum(version: str) -> None
 
 
 def test_a_native_podgroup_is_not_satisfied_before_it_was() -> None:
-    """E5: the condition is absent until the minimum was reached first, and without a minimum."""
+    """E8: the condition is absent until the minimum was reached first, and without a minimum."""
     world, _ = native(4)
     assert satisfied(world) is None
     world, _ = native(0)
@@ -374,7 +374,7 @@ def test_a_native_podgroup_is_not_satisfied_before_it_was() -> None:
 
 
 def test_counts_of_a_native_podgroup_cause_no_write() -> None:
-    """E5: a member above the minimum that goes changes a number, which is not news in itself."""
+    """E8: a member above the minimum that goes changes a number, which is not news in itself."""
     world, pods = native(2)
     before = writes(world)
     world.delete(world.pods[pods[0].uid])
