@@ -353,3 +353,8 @@ def the_last_look_spares_nobody(needless: Any) -> Any:
         return []
 
     return heartless
+
+
+@bug("V11", "state.preemption.promised:_resized", "properties/test_rests_regressions.py")
+def a_nominated_node_that_grows_wakes_nobody(_: Any) -> Any:
+    return lambda nodes, seen, snapshot: set()

@@ -540,3 +540,15 @@ def test_who_may_have_a_reservation_is_found_out_once(
     for number in range(5):
         world.create(members(f"g{number}", 2 + number % 2, gpus=2 + number))
     world.advance(120)  # fails where plans go on without an end
+
+
+def test_a_nominated_node_that_grows_has_room_at_once() -> None:
+    """V11, Q3: the nominee no longer needs the room of its victim, which takes its time to end."""
+    world = World(node("a", 8), rules=RULES, preempts=True)
+    world.create(running(pod("low", gpus=2, priority=-1, grace_s=600), "a"))
+    (high,) = world.create(pod("high", gpus=8, priority=10))
+    world.advance(5)
+    assert world.pods[high.uid].nominated_node == "a"
+    assert world.pods[high.uid].node_name == ""
+    world.add_nodes(node("a", 12))
+    assert world.advance(1).bound()["high"] == "a"

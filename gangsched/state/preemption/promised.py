@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import chain
+from itertools import chain, compress
 from operator import attrgetter
 
 import numpy as np
@@ -154,11 +154,14 @@ class Promised:
         snapshot = self._cluster.snapshot()
         nodes = [node for node in record.nominees_on if node in snapshot.table.index]
         index = [snapshot.table.index[node] for node in nodes]
-        alone = {pod.shape for gang in group.gangs for pod in gang.unhindered}
-        short = [
-            (gang.id, lack, gang.pending) for gang in group.gangs if (lack := missing(gang, 0))
-        ]
-        lacking = {name: (lack, Counter(pod.shape for pod in pods)) for name, lack, pods in short}
+        alone: set[Shape] = set()
+        lacking: dict[str, tuple[int, Counter[Shape]]] = {}
+        for gang in group.gangs:
+            alone.update(pod.shape for pod in gang.unhindered)
+            lack = missing(gang, 0)
+            if lack:
+                lacking[gang.id] = lack, Counter(pod.shape for pod in gang.pending)
+
         shapes = alone.union(*(counts for _, counts in lacking.values()))
 
         free = snapshot.free[:, index]
@@ -316,6 +319,7 @@ class Promised:
             seen.pods_by_node.versions != snapshot.pods_by_node.versions
         ).tolist()
         moved.update(map(snapshot.table.names.__getitem__, changed))
+        moved |= _resized(self._resting, seen, snapshot)
         before = _of_others(seen)
 
         after = _of_others(snapshot)
@@ -460,6 +464,21 @@ def _seen_by(group: str, priority: int, nodes: Sequence[str], snapshot: Snapshot
     free -= layout.sums((nomination.node, nomination.freed) for nomination in own)
 
     return free
+
+
+def _resized(nodes: Iterable[str], seen: Snapshot, snapshot: Snapshot) -> set[str]:
+    """Of these nodes, those that offer other amounts than before; the node table is the same."""
+    index = snapshot.table.index
+    names = [node for node in nodes if node in index]
+    if seen.resources != snapshot.resources:
+        return set(names)
+
+    columns = [index[node] for node in names]
+    before = seen.allocatable[:, columns]
+    now = snapshot.allocatable[:, columns]
+    differs = (before != now).any(axis=0)
+
+    return set(compress(names, differs))
 
 
 def _of_others(snapshot: Snapshot) -> Mapping[str, Nomination]:
