@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -372,10 +373,14 @@ def test_a_child_that_is_lost_whole_is_replaced_first() -> None:
 
 
 def sharing(
-    number: int, *consumers: str, least: int | None = None, stated: dict[str, Any] | None = None
+    number: int,
+    *consumers: str,
+    least: int | None = None,
+    stated: dict[str, Any] | None = None,
+    beside: Sequence[Pod] = (),
 ) -> World:
-    """A gang of so many pods that share a claim with a device, which these consumers
-    have already.
+    """A gang of so many pods that share a claim with a device, which these consumers have already,
+    and others `beside` it.
     """
     world = World(*(node(f"n{index}", gpus=8, pods=300) for index in range(2)))
     world.controller = False
@@ -388,7 +393,8 @@ def sharing(
     metadata = gang_metadata("g", min_member=least or number, **(stated or {}))
     names = [f"g-{index}" for index in range(number)]
     world.create(
-        [pod(name, uid=name, gpus=0, claims=uses, gang_metadata=metadata) for name in names]
+        beside,
+        [pod(name, uid=name, gpus=0, claims=uses, gang_metadata=metadata) for name in names],
     )
     return world.advance(1)
 
@@ -407,6 +413,17 @@ def test_a_gang_waits_for_consumers_of_its_claim_to_go(stated: dict[str, Any]) -
     assert world.sent == []
     assert "must share resourceclaim shared" in world.condition(world.pods["g-0"])[1]
     assert len(sharing(4, *others(252), stated=stated).bound()) == 4
+
+
+@pytest.mark.parametrize(("consumers", "started"), [(253, 3), (254, 0), (255, 0), (256, 0)])
+def test_a_further_child_that_shares_a_claim_holds_up_nobody(consumers: int, started: int) -> None:
+    """I9, B7: whether or not the claim has room for it, the minimum starts, and it is whole or not
+    there.
+    """
+    stated: dict[str, Any] = {"parent": "svc", "min_children": 1}
+    first = members("a", 2, creation_s=1, **stated)
+    world = sharing(3, *others(consumers), stated=stated, beside=first)
+    assert counts(world) == ({"a": 2, "g": started} if started else {"a": 2})
 
 
 def test_members_above_the_minimum_take_the_places_that_are_left() -> None:
