@@ -60,6 +60,7 @@ def waits(dice: random.Random, world: World, name: str, most: int, **stated: Any
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(SEED, SEED + of_size(8, 400)))
 def test_a_tree_and_a_gang_on_few_nodes_cause_few_plans(seed: int) -> None:
     """Two plans a minute at most; a third one where a start time takes longer than one plan."""
