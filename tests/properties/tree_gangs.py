@@ -28,6 +28,8 @@ from tests.world import World
 RACK = "example.com/rack"
 SETTLED_S = MINIMUM_WAIT_S + 15
 DEEPEST = 3
+SIZES = ((1, 1, 2), (1, 1, 2), (3, 1), (1, 2), (2, 2), (3, 1, 1))
+"""GPUs of the members of a gang whose minimum of two can be reached in several ways."""
 
 Free: TypeAlias = tuple[int, ...]
 """Free GPUs of each node."""
@@ -84,9 +86,13 @@ class TreeCase:
 
     @classmethod
     def of(cls, seed: int) -> TreeCase:
-        """The case of a seed."""
+        """The case of a seed; of every third one its parts have to be packed."""
         case = cls(random.Random(seed))
         dice = case.dice
+        if seed % 3 == 0:
+            case._to_pack()
+            return case
+
         case.gpus = [dice.choice((2, 3, 4)) for _ in range(dice.randint(3, 5))]
         case.racks = [dice.choice(("r0", "r1")) for _ in case.gpus]
         for number, gpus in enumerate(case.gpus):
@@ -94,6 +100,26 @@ class TreeCase:
                 case.taken[f"other-{number}"] = (number, dice.randint(1, gpus))
         case.tree = case._composite("svc", 1)
         return case
+
+    def _to_pack(self) -> None:
+        """Two or three children with members of several sizes, most of them in one rack each, on
+        small nodes; perhaps beside a part that needs nothing.
+        """
+        dice = self.dice
+        self.gpus = [dice.choice((1, 2, 2, 3, 4)) for _ in range(dice.choice((4, 4, 5)))]
+        self.racks = [f"r{number % 2}" for number in range(len(self.gpus))]
+        for number in range(dice.randint(2, 3)):
+            child = TreePart(f"svc-{number}", 2, dice.random() < 0.7)
+            sizes = dice.choice(SIZES)
+            child.members = {f"{child.name}.{at}": gpus for at, gpus in enumerate(sizes)}
+            self.tree.children.append(child)
+
+        self.tree.least = len(self.tree.children)
+        if dice.random() < 0.6:
+            leaf = TreePart("svc-z-0", dice.randint(0, 2))
+            leaf.members = {f"{leaf.name}.{at}": 1 for at in range(dice.randint(1, 2))}
+            self.tree.children.append(TreePart("svc-z", 0, dice.random() < 0.7, [leaf]))
+            self.tree.least += dice.randint(0, 1)
 
     def _composite(self, name: str, depth: int) -> TreePart:
         made = TreePart(name, 0, self.dice.random() < 0.3)
