@@ -34,6 +34,7 @@ KINDS = {
     "tests/unit/state/test_validate.py": "validate",
     "tests/unit/simulate": "simulation",
     "tests/unit": "unit",
+    "packages": "unit",
     "tests/properties": "properties",
     "tests/scenarios": "scenario",
     "tests/faults": "faults",
@@ -94,7 +95,8 @@ def keep(rows: Sequence[Row], *, anew: bool) -> None:
 
 def kind_of(test: str) -> str:
     """The kind of a test by its path: unit, properties, scenario, …"""
-    return next((kind for start, kind in KINDS.items() if test.startswith(start)), "other")
+    path = os.path.normpath(test)
+    return next((kind for start, kind in KINDS.items() if path.startswith(start)), "other")
 
 
 def page(rows: Sequence[Row]) -> str:
