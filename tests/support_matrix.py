@@ -113,9 +113,7 @@ def a_gang_is_refused(_: ControlPlane, api: Api) -> None:
 
     def told(pods: list[Object]) -> bool:
         waiting = [pod for pod in pods if pod["metadata"]["name"].startswith("late-")]
-        return len(waiting) == 2 and all(
-            "needs room for 2 more pods" in refusal(pod)[1] for pod in waiting
-        )
+        return len(waiting) == 2 and all("needs 2 pods" in refusal(pod)[1] for pod in waiting)
 
     await_pods(api, told, "both pods of a gang say what it lacks")
 

@@ -21,8 +21,8 @@ from tests.fake_api import FakeApi, forbidden, listed, node, pod, pod_group, ser
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "kubectl.md"
 LACKS = (
-    "gang team/training needs room for 2 more pods, each asking for 4 nvidia.com/gpu: there is room"
-    " for 1. 4 nvidia.com/gpu are free in total, at most 4 on one node; the largest node has 8. 0/2"
+    "gang team/training needs 2 pods of 4 nvidia.com/gpu; 1 fits, then no eligible node has 4 free."
+    " 4 of 16 nvidia.com/gpu are free on the 2 nodes. 0/2"
     " nodes are available: 2 Insufficient nvidia.com/gpu."
 )
 CONTAINER = {"name": "main", "image": "pause", "resources": {"limits": {"nvidia.com/gpu": 4}}}

@@ -16,7 +16,7 @@ from gangsched.core import diagnosis, findings, pre_filter, rounds, trees
 from gangsched.core.permit import missing, needs_its_rest
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
-from gangsched.core.search.domains import in_domains, required_keys
+from gangsched.core.search.domains import in_domains, required_keys, takes_at_best
 from gangsched.core.search.lacks import takes_when_empty
 from gangsched.model.fault import AtWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
@@ -368,6 +368,11 @@ def _gang_failed(
     needed = sum(missing(gang, 0) for gang in gangs)
     placed = len(trial.placements)
 
+    domains = trial.domains
+    if domains is not None and not domains.home:
+        empty = takes_at_best(replace(group, avoid=frozenset()), gangs, totals)
+        domains = replace(domains, when_empty=empty)
+
     return findings.gang_failed(
         gang,
         pod,
@@ -375,7 +380,8 @@ def _gang_failed(
         short,
         placed=placed,
         needed=needed,
-        domains=trial.domains,
+        beside=findings.beside_none(pod, refusal, gangs, group, ledger),
+        domains=domains,
     )
 
 

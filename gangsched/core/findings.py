@@ -7,13 +7,26 @@ state of the ledger, and sorted as in kube-scheduler.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final, NamedTuple
 
-from gangsched.core.filter import cause, refusals, static_fit
-from gangsched.core.group_rules import rules_key
+import numpy as np
+
+from gangsched.core.filter import (
+    cause,
+    inter_pod_affinity,
+    narrow,
+    node_ports,
+    pod_topology_spread,
+    refusals,
+    static_fit,
+)
+from gangsched.core.filter.volumes import volume_restrictions
+from gangsched.core.group_rules import GROUP_RULES, rules_key
+from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import closed, kept_from
+from gangsched.core.scopes import kept_from, usable
 from gangsched.model.gang import Gang, Group, Refusal, namespace_of, shown
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import NotHelpful, Obstacle
@@ -24,6 +37,7 @@ from gangsched.model.tree import Composite, Part, part_id
 from gangsched.model.verdict_facts import (
     ChildrenMissing,
     ClaimFull,
+    ClaimOfOnePod,
     DomainsShort,
     ExcludedNodes,
     GangNeed,
@@ -53,20 +67,32 @@ from gangsched.model.verdict_facts import (
     Yielded,
 )
 
+EXCLUSIVE: Final = frozenset(
+    {
+        node_ports.REFUSED,
+        pod_topology_spread.REFUSED,
+        inter_pod_affinity.ANTI_AFFINITY,
+        inter_pod_affinity.EXISTING,
+        volume_restrictions.REFUSED,
+    }
+)
+"""Reasons for which a pod excludes another one that would fit beside it."""
+
+
 # --- nodes --------------------------------------------------------------------------------------
 
 
 def node_counts(
     pod: Pod,
     ledger: Ledger,
-    closed: Iterable[RefusedNodes] = (),
+    closed: Iterable[tuple[RefusedNodes, bool]] = (),
     *,
     filled: bool = False,
 ) -> NodeCounts:
     """How many nodes each filter excludes for a pod.
 
-    `closed` are nodes excluded for other reasons (`core.scopes`). With `filled`, the counts are
-    about the first pod that no longer fits.
+    `closed` are nodes excluded for other reasons, and whether that passes by itself. With
+    `filled`, the counts are about the first pod that no longer fits.
     """
     total = len(ledger.table)
     shape = pod.shape
@@ -95,8 +121,8 @@ def node_counts(
     counts = Counter({(reason, False): int(nodes.sum()) for reason, nodes in fit.refused})
     open_nodes = fit.mask
 
-    for reason, nodes in closed:
-        counts[reason, False] += int((open_nodes & nodes).sum())
+    for (reason, nodes), passes in closed:
+        counts[reason, passes] += int((open_nodes & nodes).sum())
         open_nodes = open_nodes & ~nodes
 
     for reason, nodes in refusals(pod, occupancy, open_nodes):
@@ -118,10 +144,19 @@ def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False)
     key = (why_no_node, alike, rules_key(group, pod.shape, ledger), filled)
 
     def count() -> NodeCounts:
-        shut = (*closed(group, pod.shape, ledger), *kept_from(group, pod.shape, ledger))
-        return node_counts(pod, ledger, shut, filled=filled)
+        return node_counts(pod, ledger, _closed(pod, group, ledger), filled=filled)
 
     return ledger.recall(key, count)
+
+
+def _closed(pod: Pod, group: Group, ledger: Ledger) -> Iterator[tuple[RefusedNodes, bool]]:
+    """The nodes that rules and reservations close, and whether that passes by itself."""
+    for rule in GROUP_RULES:
+        for refused in rule.closed(group, pod.shape, ledger):
+            yield refused, rule.expires
+
+    for refused in kept_from(group, pod.shape, ledger):
+        yield refused, True
 
 
 def unsupported(pod: Pod) -> Refusal:
@@ -152,6 +187,48 @@ def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
 # --- gangs that lack room -----------------------------------------------------------------------
 
 
+class Beside(NamedTuple):
+    """What a pod that found no node finds without the pods that were placed before it: `alone`
+    nodes that take it, and the reasons for which the others set it `apart`. `most`: no other choice
+    of nodes places more pods.
+    """
+
+    alone: int
+    apart: tuple[str, ...]
+    most: bool
+
+
+def beside_none(
+    pod: Pod,
+    refused: Refusal,
+    gangs: Sequence[Gang],
+    group: Group,
+    ledger: Ledger,
+) -> Beside:
+    """Compare the refusal of `pod`, made when others were placed, with the ledger without them."""
+    nodes = refused.fact
+    if not isinstance(nodes, NodeCounts):
+        return Beside(0, (), most=False)
+
+    occupancy = ledger.occupancy
+    room = narrow(pod, usable(pod.shape, group, ledger), occupancy)
+    before = {each.reason: each.nodes for each in why_no_node(pod, group, ledger).excluded}
+    apart = tuple(
+        each.reason
+        for each in nodes.excluded
+        if each.nodes > before.get(each.reason, 0) and each.reason in EXCLUSIVE
+    )
+    pods = [each for gang in gangs for each in gang.pending]
+    kind_of = occupancy.equivalence(pods)
+    kinds = {kind_of(each) for each in pods}
+
+    # Pods that are alike and need only room, or a node each, are placed one after the other; no
+    # order of them does better.
+    constraints = pod.shape.constraints
+    is_plain = len(kinds) == 1 and not (pod.claims or constraints.spread or constraints.affinity)
+    return Beside(int(np.count_nonzero(room)), apart, most=is_plain)
+
+
 def gang_failed(
     gang: Gang,
     pod: Pod,
@@ -160,6 +237,7 @@ def gang_failed(
     *,
     placed: int,
     needed: int,
+    beside: Beside,
     domains: DomainsShort | None = None,
 ) -> Refusal:
     """Refusal of a gang: which pod could not be placed, why, and how many were placed before
@@ -180,7 +258,7 @@ def gang_failed(
     alike = (each for each in gang.pending if each.shape is pod.shape and not pod.claims)
     first = next(alike, pod)  # the same one, whoever's turn it was
     fails = MemberFails(
-        need=_need(gang, needed),
+        need=_need(gang, missing(gang, 0)),
         pod=first.key,
         tried=pod.key,
         requests=pod.shape.requests,
@@ -188,13 +266,17 @@ def gang_failed(
         nodes=nodes,
         placed=placed,
         needed=needed,
+        most=beside.most,
+        alone=beside.alone,
+        apart=beside.apart,
         domains=domains,
     )
+    is_impossible = domains is not None and domains.when_empty is not None
 
     return Refusal(
         refused.reason,
         fails,
-        never=nodes.lacks_room and short.never,
+        never=is_impossible or (nodes.lacks_room and short.never),
         of=pod.namespace,
     )
 
@@ -226,21 +308,21 @@ def no_room_for_all(
     room: int,
     needed: int,
     empty_room: int,
-    alike: bool,
+    exact: bool,
     nodes: NodeCounts,
 ) -> Refusal:
     """Refusal by arithmetic, before anything is placed (semantics P4).
 
-    `pod` has the shape with the least room; `alike`: all pods have that shape. `room` of the
-    `needed` pods would fit now, and `empty_room` on the empty nodes.
+    `pod` has the shape with the least room. At most `room` of the `needed` pods would fit now,
+    `exact` if just as many, and at most `empty_room` on the empty nodes.
     """
     lacks = RoomShort(
         need=_need(gang, needed),
         pod=pod.key,
         requests=pod.shape.requests,
-        alike=alike,
         short=short,
         room=room,
+        exact=exact,
         empty_room=empty_room,
         nodes=nodes,
     )
@@ -310,6 +392,12 @@ def claim_full(name: str, needed: int, left: int, *, most: int) -> Refusal:
         return Refusal(Reason.INVALID_CLAIM, full, never=True)
 
     return Refusal(Reason.WAITING_FOR_VOLUMES, full)
+
+
+def claim_of_one_pod(gang: Gang, name: str, needed: int) -> Refusal:
+    """Refusal of a gang of which several members must use a ReadWriteOncePod claim."""
+    fact = ClaimOfOnePod(gang.id, name, needed)
+    return Refusal(Reason.INVALID_CLAIM, fact, never=True, of=namespace_of(gang.id))
 
 
 def timed_out(gang: Gang) -> Refusal:
@@ -438,9 +526,13 @@ def permitted(placed: int) -> Refusal:
 
 def _need(gang: Gang, pods: int) -> GangNeed:
     constraints = gang.constraints
+    # By identity first, since to hash a shape takes longer.
+    shapes = {*{id(pod.shape): pod.shape for pod in gang.pending}.values()}
     return GangNeed(
         gang=gang.id,
         pods=pods,
+        further=pods < gang.min_member,
+        requests=next(iter(shapes)).requests if len(shapes) == 1 else None,
         levels=constraints.topology,
         slices=constraints.slices,
     )

@@ -167,27 +167,42 @@ def _claims_full(
     """Why the gangs cannot start: more of their members must share a ResourceClaim than it can have
     consumers.
     """
-    # Without a claim in the cluster no member is looked at.
-    if not ledger.occupancy.storage.storage.devices:
+    storage = ledger.occupancy.storage
+    known = storage.storage
+    # Without a claim that several pods use no member is looked at.
+    if not known.devices and not known.shared:
         return None
 
-    users: dict[str, dict[str, Pod]] = {}
+    # By key and whether only one pod may use it: a PersistentVolumeClaim may have the name of a
+    # ResourceClaim.
+    users: dict[tuple[str, bool], dict[str, Pod]] = {}
     for gang in gangs:
         for pod in gang.pending:
-            for use in shared_claims(pod) if pod.claims else ():
-                users.setdefault(use.key(pod.namespace), {})[pod.uid] = pod
+            if not pod.claims:
+                continue
 
-    for key, pods in users.items():
+            for use in shared_claims(pod):
+                users.setdefault((use.key(pod.namespace), False), {})[pod.uid] = pod
+
+            for claim in storage.needs(pod).exclusive if known.shared else ():
+                users.setdefault((claim, True), {})[pod.uid] = pod
+
+    for (key, is_of_one), pods in users.items():
         # Whichever members are placed, so many of those that use the claim are among them.
         must = 0
         for gang in gangs:
             others = sum(pod.uid not in pods for pod in gang.pending)
             must += max(0, missing(gang, 0) - others)
 
-        left = ledger.occupancy.storage.places_left(next(iter(pods.values()))).get(key)
+        name = key.rpartition("/")[2] if len(group.namespaces) == 1 else ""
+        if is_of_one and must > 1:
+            return findings.claim_of_one_pod(gangs[0], name, must)
+        if is_of_one:
+            continue
+
+        left = storage.places_left(next(iter(pods.values()))).get(key)
         # Of a single member, its node refusals say the same.
         if left is not None and must > max(left, 1):
-            name = key.rpartition("/")[2] if len(group.namespaces) == 1 else ""
             return findings.claim_full(name, must, left, most=RESERVATIONS_MAX)
 
     return None
@@ -249,7 +264,7 @@ def _room_short(
         room=room,
         needed=needed,
         empty_room=empty_room,
-        alike=len(counts) == 1,
+        exact=len(counts) == 1 and ledger.only_room_counts((first,)),
         nodes=findings.why_no_node(first, group, ledger, filled=True),
     )
     return refusal, (Need(shape, needed),) if len(counts) == 1 else least_needs((gang,), shape)

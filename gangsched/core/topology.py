@@ -72,6 +72,16 @@ class TopologyLevel:
         values = (column.values[column.codes[node]] for column in self.columns)
         return ", ".join(f"{key}={value}" for key, value in zip(self.keys, values, strict=True))
 
+    def value(self, domain: int) -> str:
+        """Name of a domain without its labels: `r1`, of several labels `a/r1`."""
+        node = int(self.nodes(domain)[0])
+        values = []
+        for column in self.columns:
+            code = column.codes[node]
+            values.append(column.values[code])
+
+        return "/".join(values)
+
     def common(self, nodes: Ints) -> int | None:
         """The domain that contains most of these nodes; of several, the first by name. None if no
         node is in one.

@@ -41,6 +41,11 @@ class ExcludedNodes:
     nodes: int
     eligible: bool = True
 
+    @property
+    def is_lack(self) -> bool:
+        """Whether the nodes lack a resource."""
+        return self.reason.startswith("Insufficient ") or self.reason == "Too many pods"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCounts:
@@ -57,10 +62,12 @@ class NodeCounts:
     @property
     def lacks_room(self) -> bool:
         """Whether a node is excluded for lack of a resource."""
-        return any(
-            each.reason.startswith("Insufficient ") or each.reason == "Too many pods"
-            for each in self.excluded
-        )
+        return any(each.is_lack for each in self.excluded)
+
+    @property
+    def eligible(self) -> int:
+        """Number of nodes that no filter excludes whatever runs there."""
+        return self.total - sum(each.nodes for each in self.excluded if not each.eligible)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +130,16 @@ class NoNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangNeed:
-    """What a gang needs to start: this many further `pods`, in one domain of each of the `levels`
-    (node labels), in `slices`.
+    """What a gang needs to start: this many `pods`, which are `further` ones if others are there,
+    in one domain of each of the `levels` (node labels), in `slices`.
+
+    `requests` of each of these pods, None if they differ.
     """
 
     gang: str
     pods: int
+    further: bool = False
+    requests: ResourceVector | None = None
     levels: tuple[str, ...] = ()
     slices: tuple[SliceLayer, ...] = ()
 
@@ -136,44 +147,51 @@ class GangNeed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomShort:
     """Totals show that a gang does not fit (P4): there is `room` for so many of the pods, and on
-    empty nodes for `empty_room`.
+    empty nodes for `empty_room`. Both are upper bounds, `room` only unless `exact`.
 
-    `pod` has the requests with the least room; `alike`: all pods have the same ones.
+    `pod` has the requests with the least room.
     """
 
     need: GangNeed
     pod: str
     requests: ResourceVector
-    alike: bool
     short: Shortage
     room: int
+    exact: bool
     empty_room: int
     nodes: NodeCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainsShort:
-    """What the domains of the required levels lack. `best` lacks room for `lacks` of the pods; if
-    `home`, other members are there already.
+    """What the domains of the labels `keys` lack. By totals `best` takes `takes` of the `needed`
+    pods, at most that many if `at_most`; if `home`, other members are there already.
 
     Of `number` domains, `few` have too little room by totals. Of the others, pods were packed into
-    none, which is proven if `exact`.
+    none, which is proven if `exact`. `when_empty`: the domain that takes most of the pods by totals
+    if all its nodes are empty, and their number; None if that is enough or unknown.
     """
 
+    keys: tuple[str, ...]
     number: int
     best: str
-    lacks: int
+    takes: int
     needed: int
+    at_most: bool = False
     home: bool = False
     few: int = 0
     exact: bool = True
+    when_empty: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFails:
     """A round placed `placed` of the `needed` pods of the group; then `tried` found no node (R2).
+    No other choice of nodes takes more if `most`.
 
-    `pod` is the first pending member that is equal to `tried`.
+    `pod` is the first pending member that is equal to `tried`. Without the pods that the round
+    placed, `alone` nodes take it; `apart` are the reasons for which they then exclude it, other
+    than lack of a resource.
     """
 
     need: GangNeed
@@ -184,6 +202,9 @@ class MemberFails:
     nodes: NodeCounts
     placed: int
     needed: int
+    most: bool = False
+    alone: int = 0
+    apart: tuple[str, ...] = ()
     domains: DomainsShort | None = None
 
 
@@ -305,6 +326,17 @@ class ClaimFull:
     needed: int
     left: int
     most: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOfOnePod:
+    """`needed` members of a gang must use a claim that only one pod may use; it is named only to
+    its own namespace.
+    """
+
+    gang: str
+    claim: str
+    needed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,6 +525,7 @@ Fact: TypeAlias = (
     | MembersMissing
     | UncountedMembers
     | ClaimFull
+    | ClaimOfOnePod
     | UnsupportedPod
     | TimedOutEarlier
     | WaitTimeOver

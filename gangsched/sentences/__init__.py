@@ -4,6 +4,7 @@ Invariant: pure. Equal refusals give equal sentences, and every number in a sent
 its facts.
 """
 
-from gangsched.sentences.say import Sentences, say
+from gangsched.sentences.say import say
+from gangsched.sentences.wording import Sentences
 
 __all__ = ["Sentences", "say"]

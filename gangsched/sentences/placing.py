@@ -8,40 +8,41 @@ appended.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from gangsched.api.slice_layers import format_slices
 from gangsched.model import verdict_facts as facts
 from gangsched.model.gang import Refusal
-from gangsched.model.resources import ResourceVector, format_quantity
 from gangsched.model.text import counted, named
-from gangsched.model.verdict_facts import Amounts, DomainsShort, Fact, GangNeed, Shortage
+from gangsched.model.verdict_facts import Fact
 from gangsched.sentences.failing import internal_error
+from gangsched.sentences.lack_of_room import in_domains, member_fails, needs, no_node, room_short
 from gangsched.sentences.preempting import being_preempted, evicting, nominated
-from gangsched.sentences.words import amount, asks, nodes_available, noun
+from gangsched.sentences.wording import Sentences
+from gangsched.sentences.words import named_amounts, nodes_available
 
 NODE_CLOSED = "the node is gone, cordoned or full"
 
-SayCause = Callable[[Refusal], tuple[str, str]]
+SayCause = Callable[[Refusal], Sentences]
 """Words a refusal that is the cause of another one."""
 
 
-def worded(refusal: Refusal, say: SayCause) -> tuple[str, str]:
-    """The parts of the sentences about the fact of a refusal."""
+def worded(refusal: Refusal, say: SayCause) -> Sentences:
+    """The sentences about the fact of a refusal."""
     return _worded(refusal.fact, never=refusal.never, say=say)
 
 
-def _worded(fact: Fact, *, never: bool, say: SayCause) -> tuple[str, str]:
+def _worded(fact: Fact, *, never: bool, say: SayCause) -> Sentences:
     match fact:
         case facts.Worded():
-            return fact.text, fact.now
+            return Sentences(fact.text, fact.now)
         case facts.NodeCounts():
-            return "", nodes_available(fact)
+            return Sentences("", details=(nodes_available(fact),))
         case facts.NoNode():
-            return _no_node(fact)
+            return no_node(fact)
         case facts.RoomShort():
-            return _room_short(fact)
+            return room_short(fact, never=never)
         case facts.MemberFails():
-            return _member_fails(fact, never=never)
+            return member_fails(fact, never=never)
         case facts.MemberHinders():
             return _member_hinders(fact, say)
         case facts.ResourcesShort():
@@ -49,10 +50,7 @@ def _worded(fact: Fact, *, never: bool, say: SayCause) -> tuple[str, str]:
         case facts.SlicesFail():
             return _slices_fail(fact)
         case facts.NoChoice():
-            found = "fit together" if fact.proven else "could be placed together"
-            first, now = _worded(fact.first, never=never, say=say)
-            of = f"no {fact.lack} of the {fact.ready} ready children of {fact.composite} {found}"
-            return f"{of}; {first}", now
+            return _no_choice(fact, never=never, say=say)
         case (
             facts.NoDomainForSlice()
             | facts.FewSlices()
@@ -60,38 +58,55 @@ def _worded(fact: Fact, *, never: bool, say: SayCause) -> tuple[str, str]:
             | facts.SliceHomeFull()
             | facts.NoNodeHas()
         ):
-            return "", _slices_lack(fact)
+            return Sentences("", _slices_lack(fact))
         case _:
             return _waiting(fact, say)
 
 
-def _waiting(fact: Fact, say: SayCause) -> tuple[str, str]:
+def _no_choice(fact: facts.NoChoice, *, never: bool, say: SayCause) -> Sentences:
+    found = "fit together" if fact.proven else "could be placed together"
+    first = _worded(fact.first, never=never, say=say)
+    of = f"no {fact.lack} of the {fact.ready} ready children of {fact.composite} {found}"
+    return replace(first, first=of, best="", more=(first.headline, *first.more))
+
+
+def _waiting(fact: Fact, say: SayCause) -> Sentences:
     """Of facts that are not about room on nodes."""
     match fact:
         case facts.MembersMissing():
-            return _members_missing(fact)
+            return Sentences(*_members_missing(fact))
         case facts.UncountedMembers():
-            return _uncounted(fact)
+            return Sentences(*_uncounted(fact))
         case facts.ClaimFull():
-            return _claim_full(fact)
+            return Sentences(*_claim_full(fact))
+        case facts.ClaimOfOnePod():
+            claim = f"claim {fact.claim}" if fact.claim else "one claim"
+            return Sentences(
+                f"gang {fact.gang} can never start: {fact.needed} of its pods need {claim}, which"
+                " only one pod may use (ReadWriteOncePod)",
+                more=("give each pod a claim of its own, or use the access mode ReadWriteOnce",),
+            )
         case facts.UnsupportedPod():
-            return f"pod {fact.pod} {'; '.join(fact.features)}", ""
+            return Sentences(f"pod {fact.pod} {'; '.join(fact.features)}")
         case facts.TimedOutEarlier():
-            return _timed_out(fact)
+            return Sentences(*_timed_out(fact))
         case facts.WaitTimeOver():
-            return _wait_time_over(fact)
+            return Sentences(*_wait_time_over(fact))
         case facts.WaitsForSibling():
-            stable, now = say(fact.cause)
-            text = f"{stable}: {now}" if stable and now else stable or now
-            return f"waiting for gang {fact.gang} of the same group", text
+            cause = say(fact.cause)
+            return Sentences(
+                f"waiting for gang {fact.gang} of the same group",
+                cause.headline,
+                details=(*cause.more, *cause.details),
+            )
         case facts.ChildrenMissing():
-            return _children_missing(fact, say)
+            return Sentences(*_children_missing(fact, say))
         case facts.GroupHolds():
-            return _group_holds(fact, say)
+            return Sentences(*_group_holds(fact, say))
         case facts.Nominated():
-            return nominated(fact)
+            return Sentences(*nominated(fact))
         case _:
-            return _short(fact), ""
+            return Sentences(_short(fact))
 
 
 def _short(fact: Fact) -> str:
@@ -143,119 +158,50 @@ def _placed(pods: int) -> str:
     return f"{counted(pods, 'pod')} {'is' if pods == 1 else 'are'} placed"
 
 
-# --- room on nodes ------------------------------------------------------------------------------
+# --- members that hinder ------------------------------------------------------------------------
 
 
-def _no_node(fact: facts.NoNode) -> tuple[str, str]:
-    amounts = fact.short.scarcest
-    now = nodes_available(fact.nodes)
-
-    if amounts.free_on_one < amounts.asked <= amounts.offered:
-        now += f" {_free(amounts)}"
-
-    never = _never(fact.pod, fact.requests, fact.short)
-    return never or f"pod {fact.pod} asks for {asks(fact.requests)}", now
+def _member_hinders(fact: facts.MemberHinders, say: SayCause) -> Sentences:
+    said = say(fact.cause)
+    cause = said.stable or said.now.partition(" nodes are available: ")[2].removesuffix(".")
+    return Sentences(f"gang {fact.gang} waits for pod {fact.pod}: {cause}")
 
 
-def _room_short(fact: facts.RoomShort) -> tuple[str, str]:
-    text = _needs_room(fact.need)
-    short = fact.short
-    now = f"there is room for {fact.room}."
-    asking = (
-        f", each asking for {asks(fact.requests)}"
-        if fact.alike
-        else f"; pod {fact.pod} asks for {asks(fact.requests)}"
-    )
-
-    if not short.nodes:
-        text += f", but no node is eligible for pod {fact.pod}{_closed(short)}"
-    elif never := _never(fact.pod, fact.requests, short):
-        text += f", and {never}"
-    elif fact.empty_room < fact.need.pods:
-        text += (
-            f"{asking}, and can never fit: even when empty, eligible nodes hold only"
-            f" {fact.empty_room} of them{_closed(short)}"
+def _resources_short(fact: facts.ResourcesShort, *, never: bool) -> Sentences:
+    asked = named_amounts(fact.asked)
+    short = named_amounts(fact.short)
+    if never:
+        return Sentences(
+            f"gang {fact.gang} can never start: its minResources are {asked}, and the eligible"
+            " nodes have less even when empty",
+            details=(f"{short} missing now",),
         )
-    else:
-        text += asking
-        now += f" {_free(short.scarcest)}"
 
-    nodes = nodes_available(fact.nodes)
-    now += f" {nodes[:1].upper()}{nodes[1:].rstrip('.')}."
-    return text, now
-
-
-def _member_fails(fact: facts.MemberFails, *, never: bool) -> tuple[str, str]:
-    # The counts are not in the first part, because they change with each plan.
-    now = f"{_far(fact)}; pod {fact.tried}: {nodes_available(fact.nodes)}"
-    need = _needs_room(fact.need)
-    text = f"{need}, but no node has room for pod {fact.pod}"
-
-    if not fact.nodes.lacks_room:
-        return text, now
-    if never:
-        return f"{need}, and {_never(fact.pod, fact.requests, fact.short)}", now
-
-    return f"{text}, which asks for {asks(fact.requests)}", f"{now} {_free(fact.short.scarcest)}"
-
-
-def _member_hinders(fact: facts.MemberHinders, say: SayCause) -> tuple[str, str]:
-    stable, now = say(fact.cause)
-    cause = stable or now.partition(" nodes are available: ")[2].removesuffix(".")
-    return f"gang {fact.gang} waits for pod {fact.pod}: {cause}", _far(fact)
-
-
-def _far(fact: facts.MemberFails | facts.MemberHinders) -> str:
-    """How far the round came."""
-    if fact.domains is not None:
-        return _domains_short(fact.domains)
-
-    return f"{fact.placed} of {fact.needed} pods could be placed"
-
-
-def _domains_short(fact: DomainsShort) -> str:
-    lacks = f"lacks room for {fact.lacks} of {counted(fact.needed, 'pod')}"
-    if fact.home:
-        return f"its other members are in {fact.best}, which {lacks}"
-
-    left = fact.number - fact.few
-    torn = f"{'is' if left == 1 else 'are'} too fragmented" if fact.exact else "could not be filled"
-    have = "has" if fact.few == 1 else "have"
-    causes = [f"{fact.few} {have} too little free capacity in total"] if fact.few else []
-    causes += [f"{left} {torn}"] if left else []
-
-    of_all = f"of {counted(fact.number, 'domain')}, {' and '.join(causes)}"
-    return f"no domain has room: the best, {fact.best}, {lacks}; {of_all}"
-
-
-def _resources_short(fact: facts.ResourcesShort, *, never: bool) -> tuple[str, str]:
-    asked = ", ".join(amount(name, number) for name, number in fact.asked)
-    text = (
-        f"gang {fact.gang} needs its minResources ({asked}) to be free at the same time on eligible"
-        " nodes"
+    return Sentences(
+        f"gang {fact.gang} needs its minResources ({asked}) free at the same time on eligible"
+        " nodes",
+        f"{short} missing",
+        joint="; ",
     )
-    if never:
-        text += ", and can never start: even when empty, these nodes offer less"
-
-    short = ", ".join(f"{format_quantity(name, number)} {name}" for name, number in fact.short)
-    return text, f"{short} missing."
 
 
 # --- slices -------------------------------------------------------------------------------------
 
 
-def _slices_fail(fact: facts.SlicesFail) -> tuple[str, str]:
-    text = _needs_room(fact.need)
+def _slices_fail(fact: facts.SlicesFail) -> Sentences:
+    text = needs(fact.need)
+    lacks = _slices_lack(fact.lack) if fact.lack is not None else ""
+    details = (in_domains(fact.domains),) if fact.domains is not None else ()
+
     if fact.takes is not None:
         number, name = fact.takes
-        text += (
-            f", and can never fit: even when empty, the largest domain, {name}, holds only "
-            f"{counted(number, 'pod')} of a slice"
+        never = (
+            f"gang {fact.need.gang} can never start: the largest domain for a slice, {name}, holds"
+            f" {number} of its pods even when empty"
         )
+        return Sentences(never, more=(text,), details=(lacks, *details))
 
-    lacks = _slices_lack(fact.lack) if fact.lack is not None else ""
-    note = _domains_short(fact.domains) if fact.domains is not None else ""
-    return text, f"{note}; {lacks}" if note else lacks
+    return Sentences(text, lacks, details=details, joint="; ")
 
 
 def _slices_lack(lack: facts.SliceLack) -> str:
@@ -359,8 +305,7 @@ def _group_holds(fact: facts.GroupHolds, say: SayCause) -> tuple[str, str]:
     now = f"{members} {hold} a node, {_lacking(fact.lacking)}"
 
     if fact.refused is not None:
-        stable, its_now = say(fact.refused)
-        now += f"; pod {fact.pod}: {its_now or stable}"
+        now += f"; pod {fact.pod}: {say(fact.refused).text}"
     if not fact.held:
         return f"no node has room for any member of gang {fact.group}", now
 
@@ -378,8 +323,8 @@ def _children_missing(fact: facts.ChildrenMissing, say: SayCause) -> tuple[str, 
     lacks = f"{lacking} {'is' if lacking == 1 else 'are'} missing"
 
     if fact.cause is not None:
-        stable, its_now = say(fact.cause)
-        lacks = f"{'gang ' if fact.is_gang else ''}{fact.part}: {its_now or stable}"
+        why = say(fact.cause)
+        lacks = f"{'gang ' if fact.is_gang else ''}{fact.part}: {why.now or why.stable}"
 
     of = f"{fact.ready} of {least} needed {'child' if least == 1 else 'children'}"
     now = f"{of} {'is' if fact.ready == 1 else 'are'} ready; {lacks}"
@@ -393,63 +338,4 @@ def start_not_whole(gang_id: str, able: int, needed: int) -> str:
     return (
         f"gang {gang_id} needs {counted(needed, 'member')}, but"
         f" {f'only {able}' if able else 'none'} can be bound now"
-    )
-
-
-# --- parts of sentences -------------------------------------------------------------------------
-
-
-def _needs_room(need: GangNeed) -> str:
-    place = f" in one domain of {','.join(need.levels)}" if need.levels else ""
-    if need.slices:
-        place += f" in slices of {format_slices(need.slices)}"
-
-    return f"gang {need.gang} needs room for {counted(need.pods, 'more pod')}{place}"
-
-
-def _never(pod: str, requests: ResourceVector, short: Shortage) -> str:
-    """Why no node ever takes `pod`; "" if one does when it is empty."""
-    amounts = short.scarcest
-    start = f"pod {pod} can never fit"
-
-    if not short.never:
-        return ""
-    if not amounts.never:
-        return (
-            f"{start}: it asks for {asks(requests)}, and no eligible node offers all of"
-            f" it{_closed(short)}"
-        )
-
-    start += f": it asks for {amount(amounts.resource, amounts.asked)}, and no"
-    if short.instead:
-        return f"{start} node offers any; nodes offer {', '.join(short.instead)}"
-
-    most = f"more than {amount(amounts.resource, amounts.offered)}" if amounts.offered else "any"
-    return f"{start} eligible node offers {most}{_closed(short)}"
-
-
-def _closed(short: Shortage) -> str:
-    """` (nodes that are large enough were unschedulable)`; "" if there are none."""
-    if short.closed:
-        return f" (nodes that are large enough {' or '.join(short.closed)})"
-
-    return ""
-
-
-def _free(amounts: Amounts) -> str:
-    """`12 nvidia.com/gpu are free in total, at most 6 on one node; the largest node has 8.`"""
-    name = amounts.resource
-    if not amounts.free_in_all:
-        return (
-            f"No {noun(name)} is free; the largest node has"
-            f" {format_quantity(name, amounts.offered)}."
-        )
-
-    in_all, on_one, offered = (
-        format_quantity(name, each)
-        for each in (amounts.free_in_all, amounts.free_on_one, amounts.offered)
-    )
-    return (
-        f"{in_all} {noun(name)} are free in total, at most {on_one} on one node; the largest node"
-        f" has {offered}."
     )

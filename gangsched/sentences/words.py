@@ -20,12 +20,19 @@ def noun(name: str) -> str:
     return "pods" if name == PODS else name
 
 
-def asks(requests: ResourceVector) -> str:
-    """`4 cpu, 8 nvidia.com/gpu`; every pod asks for its place, so that is said only where it is
-    all.
+def named_amounts(amounts: ResourceVector) -> str:
+    """`4 cpu and 8 nvidia.com/gpu`."""
+    found = [amount(name, number) for name, number in amounts]
+    return " and ".join(found) if len(found) < 3 else f"{', '.join(found[:-1])} and {found[-1]}"
+
+
+def principal(requests: ResourceVector) -> ResourceVector:
+    """The requests that matter most: devices where there are any, else cpu, memory and the like.
+
+    Stable: what is scarce at the moment may change with each plan.
     """
-    asked = [amount(name, number) for name, number in requests if name != PODS]
-    return ", ".join(asked) or "no resources"
+    devices = tuple((name, number) for name, number in requests if "/" in name)
+    return devices or tuple((name, number) for name, number in requests if name != PODS)
 
 
 def nodes_available(nodes: NodeCounts) -> str:

@@ -68,11 +68,8 @@ def test_every_claim_holds_and_nothing_is_left(tmp_path: Path) -> None:
     assert re.findall(r"^(\d)/8  ", done.stdout, re.MULTILINE) == list("12345678")
     assert done.stdout.count("\n  ok ") == 16
     assert "red has 8 of 16 pods and blue 8" in done.stdout
-    assert (
-        "$ kubectl gangsched why llm\n       Gang demo/llm needs room for 12 more pods"
-        in done.stdout
-    )
-    assert "there is room for 11" in done.stdout
+    assert "$ kubectl gangsched why llm\n       Gang demo/llm needs 12 pods" in done.stdout
+    assert "11 fit" in done.stdout
     assert "is reserved; starts at " in done.stdout
     assert "\x1b" not in done.stdout
     assert leftovers(tmp_path) == []

@@ -400,7 +400,7 @@ def test_with_the_api_a_user_of_one_namespace_learns_more(
     no = ask(editor, "plan", "-f", manifest(tmp_path / "large.json", 5), "-o", "json")
     told = json.loads(no.out)
     assert (no.code, told["instead"], told["gangs"][0]["fits"]) == (1, "", False)
-    assert "needs room for 5 more pods" in told["gangs"][0]["message"]
+    assert "needs 5 pods" in told["gangs"][0]["message"]
     everywhere = ask(editor, "queue", "-A")
     assert everywhere.code == 2
     assert (

@@ -256,8 +256,8 @@ def test_claims_that_wait_for_their_first_consumer(plane: ControlPlane, api: Api
         Following(api, CLAIMS) as claims,
     ):
         make.create_all(api, gang("big", "c0", "c1", "c2", gpus=4))
-        wait_said(pods, "big-0", "needs room for 3 more pods")
-        wait_told(api, "big", "there is room for 2")
+        wait_said(pods, "big-0", "needs 3 pods")
+        wait_told(api, "big", "2 fit")
         assert selected(claims.objects()) == {}
         zones(api, b1="b")
         nodes = wait_bound(pods, "big", 3)
@@ -406,8 +406,8 @@ def test_killed_while_volumes_are_made(plane: ControlPlane, api: Api) -> None:
         assert nodes_of(pods.objects(), "crash-") == {}
         with Daemon(plane):
             make.create_all(api, make.gang("rival", members=2, gpus=4))
-            wait_said(pods, "rival-0", "needs room for 2 more pods")
-            wait_told(api, "rival", "there is room for 1")
+            wait_said(pods, "rival-0", "needs 2 pods")
+            wait_told(api, "rival", "1 fits")
             with provisioning(api):
                 assert wait_bound(pods, "crash", 2) == {
                     f"crash-{index}": nodes[f"c{index}"] for index in range(2)

@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gangsched.core.group_rules import rules_key
 from gangsched.core.preferences import node_penalty
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.facts import is_refuted_somewhere, is_used_somewhere, known, packed
-from gangsched.core.search.judging import note_refuted
+from gangsched.core.search.judging import MAX_SHAPES, note_refuted, sums
 from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import is_sliced, pinned_to
 from gangsched.core.search.terms import required_by_terms
@@ -451,19 +452,59 @@ def _lack(
     is_home: bool,
 ) -> DomainsShort | None:
     """What the best domain lacks, and how many others totals refute; None without any domain."""
-    if not domains.level.size:
+    level_ = domains.level
+    if not level_.size:
         return None
 
     needed = sum(demand.needs)
+    is_alike = len(demand.items) == 1
     return DomainsShort(
-        number=domains.level.size,
-        best=domains.level.name(best),
-        lacks=max(1, needed - int(holds[best])),
+        keys=level_.keys,
+        number=level_.size,
+        best=level_.value(best),
+        takes=max(0, int(holds[best])),
         needed=needed,
+        # Sums of several kinds of pods count each kind as if it were alone.
+        at_most=not (is_alike and demand.only_room),
         home=is_home,
         few=int(np.count_nonzero(holds < needed)),
         exact=demand.is_exact,
     )
+
+
+def takes_at_best(group: Group, gangs: Sequence[Gang], totals: Ledger) -> tuple[str, int] | None:
+    """The required domain that takes most of the pods that the gangs need, by totals, if its nodes
+    are empty, and their number; None if that is all of them, or no proof.
+    """
+    if group.apart or any(gang.bound or gang.held for gang in group.gangs):
+        return None
+
+    demand = Demand.of_all(group, gangs, totals).minimum()
+    domains = Domains.required(group, totals.table, totals)
+    if domains is None or not domains.level.size or len(demand.items) > MAX_SHAPES:
+        return None
+
+    kept = [
+        number
+        for number, item in enumerate(demand.items)
+        if domains.outer is domains.level or totals.accelerated(item.shape)
+    ]
+    key = (
+        takes_at_best,
+        domains.level.keys,
+        demand.needs,
+        tuple((item.shape, len(item.pods)) for item in demand.items),
+        tuple(rules_key(group, item.shape, totals) for item in demand.items),
+    )
+
+    def best() -> tuple[str, int]:
+        totals.work.charge(UNITS)
+        holds = sums(demand, domains.level, kept)
+        most = int(holds.argmax())
+        return domains.level.value(most), int(holds[most])
+
+    found = totals.recall(key, best, lasting=True)
+    return found if found[1] < sum(demand.needs) else None
 
 
 def _lacking(demand: Demand, scope: Scope) -> tuple[Gang, Pod]:

@@ -120,7 +120,7 @@ def judge(
 
     found = _kept(demand, level, kept)
     if found is None:
-        holds = _sums(demand, level, kept)
+        holds = sums(demand, level, kept)
         return holds >= needed, holds
 
     contents, known = found
@@ -141,7 +141,7 @@ def judge(
 
     if again.any():
         nodes = None if again.all() else np.flatnonzero(inside & again[level.codes])
-        holds[again] = _sums(demand, level, kept, nodes)[again]
+        holds[again] = sums(demand, level, kept, nodes)[again]
 
         # Nodes that this plan touched have other room in the next one, so their domains are judged
         # again.
@@ -211,7 +211,7 @@ def _key(demand: Demand, level: TopologyLevel, kept: Sequence[int]) -> Hashable:
     return level.keys, kept, tuple(demand.needs), tuple(items), parts, tuple(closed)
 
 
-def _sums(
+def sums(
     demand: Demand,
     level: TopologyLevel,
     kept: Sequence[int],

@@ -89,7 +89,7 @@ def pod_conditions(
             yield pod, PodCondition(refusal.reason, said.stable, cut(_alone(said)))
         elif pod is place and facts:
             message = said.stable or NO_NODE
-            yield pod, PodCondition(refusal.reason, message, cut(f"{message}: {facts}"), FACTS_S)
+            yield pod, PodCondition(refusal.reason, message, cut(said.text or message), FACTS_S)
         elif refusal is of_gang and of_members is not None:
             yield pod, of_members  # one object for all of them
         else:
@@ -122,4 +122,5 @@ def _alone(said: Sentences) -> str:
     if not said.now or not said.stable:
         return said.text
 
-    return f"{said.now} {said.stable[:1].upper()}{said.stable[1:]}."
+    first = said.now.removesuffix(".")
+    return f"{first}. {said.stable[:1].upper()}{said.stable[1:]}."

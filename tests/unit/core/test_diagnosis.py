@@ -11,7 +11,7 @@ from gangsched.model.gang import Refusal
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Node, Pod, Shape, Taint
 from gangsched.model.reasons import Reason
-from gangsched.sentences import Sentences, say
+from gangsched.sentences import say
 from tests.builders import gang, group, node, pod, snapshot, verdict_on
 
 TAINTED = (Taint(key="team", value="b", effect="NoSchedule"),)
@@ -37,13 +37,10 @@ def test_room_for_some_names_what_is_free_on_one_node() -> None:
     """
     nodes = [node(f"n{index}", 8) for index in range(4)]
     refusal = told(nodes, four(8), used={"n0": 2, "n1": 2, "n2": 2, "n3": 2})
-    assert (
-        say(refusal).stable
-        == "gang ns/g needs room for 4 more pods, each asking for 8 nvidia.com/gpu"
-    )
+    assert say(refusal).stable == "gang ns/g needs 4 pods of 8 nvidia.com/gpu"
     assert say(refusal).now.startswith(
-        "there is room for 0. 24 nvidia.com/gpu are free in total, at most 6 on one node; the"
-        " largest node has 8. 0/4"
+        "no eligible node has 8 free. 24 of 32 nvidia.com/gpu are free on the 4 nodes, at most 6"
+        " on one. 0/4"
     )
     assert say(told(nodes, four(8), used={"n0": 5})).stable == say(refusal).stable
 
@@ -54,21 +51,21 @@ def test_room_for_some_names_what_is_free_on_one_node() -> None:
         (
             [node("a", 8), node("b", 4)],
             9,
-            "asks for 9 nvidia.com/gpu, and no eligible node offers more than 8",
+            "asks for 9 nvidia.com/gpu, and no eligible node has more than 8",
         ),
         (
             [node("a", 4), node("b", 8, taints=TAINTED)],
             8,
-            "8 nvidia.com/gpu, and no eligible node offers more",
+            "8 nvidia.com/gpu, and no eligible node has more than 4",
         ),
-        ([node("a", 0)], 1, "it asks for 1 nvidia.com/gpu, and no eligible node offers any"),
+        ([node("a", 0)], 1, "each pod asks for 1 nvidia.com/gpu, and no eligible node has any"),
     ],
 )
 def test_a_member_larger_than_any_node_never_fits(nodes: list[Node], gpus: int, never: str) -> None:
     """Impossible, whoever ends: of the nodes that it may use."""
     refusal = told(nodes, four(gpus))
     assert refusal.reason is Reason.UNSCHEDULABLE
-    assert "pod ns/g-0 can never fit: it" in say(refusal).stable
+    assert "gang ns/g can never start: each pod" in say(refusal).stable
     assert never in say(refusal).stable
 
 
@@ -77,8 +74,8 @@ def test_amounts_that_no_one_node_has_together_never_fit() -> None:
     nodes = [node("a", 8, cpu_milli=1_000), node("b", 0)]
     refusal = told(nodes, [pod("g-0", gpus=8, cpu_milli=8_000)])
     assert (
-        "can never fit: it asks for 8 cpu, 8 nvidia.com/gpu, and no eligible node offers all of it"
-        in (say(refusal).stable)
+        "gang ns/g can never start: each pod asks for 8 cpu and 8 nvidia.com/gpu, and no eligible"
+        " node has all of it" in (say(refusal).stable)
     )
 
 
@@ -87,7 +84,7 @@ def test_too_many_members_never_fit() -> None:
     nodes = [node("a", 8), node("b", 8)]
     refusal = told(nodes, four(8))
     assert say(refusal).stable.endswith(
-        "can never fit: even when empty, eligible nodes hold only 2 of them"
+        "it needs 4 pods of 8 nvidia.com/gpu, and the eligible nodes hold 2 even when empty"
     )
     larger = told([*nodes, node("c", 8), node("d", 8)], four(8), used={"a": 1})
     assert "never" not in say(larger).stable
@@ -97,10 +94,7 @@ def test_only_the_member_that_finds_no_room_is_named() -> None:
     """Mixed: the others would fit, and are not told that something is insufficient for them."""
     pods = [pod("g-fits", gpus=1), pod("g-large", gpus=6)]
     refusal = told([node("a", 8), node("b", 4)], pods, used={"a": 4})
-    assert (
-        say(refusal).stable
-        == "gang ns/g needs room for 2 more pods; pod ns/g-large asks for 6 nvidia.com/gpu"
-    )
+    assert say(refusal).stable == "gang ns/g needs 2 pods; pod ns/g-large asks for 6 nvidia.com/gpu"
     assert "Insufficient" not in say(refusal).stable
 
 
@@ -109,11 +103,11 @@ def test_no_node_to_use_is_said_as_it_is() -> None:
     refusal = told([node("a", 8, taints=TAINTED)], four(1))
     assert (
         say(refusal).stable
-        == "gang ns/g needs room for 4 more pods, but no node is eligible for pod ns/g-0 "
-        "(nodes that are large enough had untolerated taint team=b:NoSchedule)"
+        == "gang ns/g needs 4 pods of 1 nvidia.com/gpu; no node is eligible for them. Nodes that"
+        " are large enough had untolerated taint team=b:NoSchedule"
     )
     assert say(refusal).now.endswith("0/1 nodes are available: 1 node(s) had untolerated taint(s).")
-    assert say(told([], four(1))).now == "there is room for 0. No nodes available to schedule pods."
+    assert say(told([], four(1))).now == "no nodes available to schedule pods"
 
 
 def test_nodes_that_would_do_are_named_by_what_closes_them() -> None:
@@ -128,19 +122,19 @@ def test_nodes_that_would_do_are_named_by_what_closes_them() -> None:
     ]
     assert (
         say(told(both, four(8))).stable
-        == "gang ns/g needs room for 4 more pods, and pod ns/g-0 can never fit: it asks for 8"
-        " nvidia.com/gpu, and no eligible node offers more than 4 nvidia.com/gpu (nodes that are"
-        " large enough were unschedulable or had untolerated taint team=b:NoSchedule)"
+        == "gang ns/g can never start: each pod asks for 8 nvidia.com/gpu, and no eligible node has"
+        " more than 4. Nodes that are large enough were unschedulable or had untolerated taint"
+        " team=b:NoSchedule"
     )
     many = [
         node(f"n{index}", 8, taints=(Taint(key=f"team-{index}", effect="NoSchedule"),))
         for index in range(3)
     ]
     assert say(told(many, four(8))).stable.endswith(
-        "(nodes that are large enough had untolerated taint(s))"
+        ". Nodes that are large enough had untolerated taint(s)"
     )
     assert say(told([node("a", 8), node("b", 8, unschedulable=True)], four(8))).stable.endswith(
-        "eligible nodes hold only 1 of them (nodes that are large enough were unschedulable)"
+        "hold 1 even when empty. Nodes that are large enough were unschedulable"
     )
 
 
@@ -150,7 +144,7 @@ def test_a_resource_that_no_node_has_is_told_with_those_that_nodes_have() -> Non
         [node("a", 8)], [pod("g-0", of=Shape(requests=(("nvidia.com/gpus", 8), ("pods", 1))))]
     )
     assert say(refusal).stable.endswith(
-        "it asks for 8 nvidia.com/gpus, and no node offers any; nodes offer nvidia.com/gpu"
+        "each pod asks for 8 nvidia.com/gpus, and no node has any; nodes have nvidia.com/gpu"
     )
 
 
@@ -166,7 +160,7 @@ def test_a_required_domain_is_named() -> None:
     )
     refusal = verdict_on(plan(snapshot(racks), [of], now_s=0.0), of.id).told
     assert say(refusal).stable.startswith(
-        "gang ns/g needs room for 2 more pods in one domain of rack, but no node has room"
+        "gang ns/g can never start: it needs 2 pods of 8 nvidia.com/gpu in one rack, and the best"
     )
 
 
@@ -176,17 +170,17 @@ def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:
     busy = told(nodes, [pod("p", gpus=8)], used={"a": 1, "b": 2}, plain=True)
     assert (
         say(busy).now
-        == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13 nvidia.com/gpu are free in"
-        " total, at most 7 on one node; the largest node has 8."
+        == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13 of 16 nvidia.com/gpu are"
+        " free on the 2 nodes, at most 7 on one."
     )
     assert say(busy).stable == "pod ns/p asks for 8 nvidia.com/gpu"
     assert say(told(nodes, [pod("p", gpus=9)], plain=True)).stable.startswith(
-        "pod ns/p can never fit: it asks for 9"
+        "pod ns/p can never start: it asks for 9"
     )
     closed = told([node("a", 8, taints=TAINTED)], [pod("p")], plain=True)
     text = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
     assert (closed.reason, closed.of) == (Reason.UNSCHEDULABLE, "ns")
-    assert say(closed) == Sentences("", text)
+    assert say(closed).text == text
 
 
 def test_what_is_avoided_for_a_while_is_not_what_never_fits() -> None:

@@ -50,15 +50,13 @@ def test_strict_gang_stops_at_the_first_member_it_cannot_spare() -> None:
     verdict = decided(group(gang("ns/g", [*first, *rest])), [node("a", 6), node("b", 3)])
     assert verdict.reason is Reason.UNSCHEDULABLE
     assert (
-        say(verdict.told).stable
-        == "gang ns/g needs room for 5 more pods, but no node has room for pod ns/g1, which asks"
-        " for 2 nvidia.com/gpu"
+        say(verdict.told).stable == "gang ns/g needs 5 pods; pod ns/g1 asks for 2 nvidia.com/gpu"
     ), "the same pod whoever's turn it was"
     assert (
         say(verdict.told).now
-        == "4 of 5 pods could be placed; pod ns/g4: 0/2 nodes are available: 2 Insufficient"
-        " nvidia.com/gpu. 9 nvidia.com/gpu are free in total, at most 6 on one node; the largest"
-        " node has 6."
+        == "4 of 5 could be placed, then no eligible node has 2 nvidia.com/gpu free. 9 of 9"
+        " nvidia.com/gpu are free on the 2 nodes, at most 6 on one. Pod ns/g4: 0/2 nodes are"
+        " available: 2 Insufficient nvidia.com/gpu."
     )
     assert verdict.round is not None
     assert verdict.round.outcome is RoundOutcome.REFUSED

@@ -69,7 +69,7 @@ def test_a_minimum_of_children_starts_and_another_one_later_whole() -> None:
     world = World(node("a"), node("b"))
     world.create(replica("r0"), replica("r1"), replica("r2"))
     assert started(world.settle()) == {"r0", "r1"}
-    assert "room for 2 more pods" in told(world, "r2")
+    assert "needs 2 pods of 4 nvidia.com/gpu; no eligible node has 4 free" in told(world, "r2")
     world.add_nodes(node("c", 4))
     assert started(world.settle()) == {"r0", "r1"}
     world.add_nodes(node("d", 4))
@@ -124,7 +124,7 @@ def test_another_choice_of_children_is_tried() -> None:
         replica("r0", gpus=16), replica("r1", gpus=8), replica("r2", gpus=4), replica("r3", gpus=4)
     )
     assert started(world.settle()) == {"r2", "r3"}
-    assert told(world, "r0").startswith("gang ns/r0 needs room for 2 more pods")
+    assert told(world, "r0").startswith("gang ns/r0 can never start: each pod asks for 16")
 
 
 def test_no_choice_is_told_only_when_none_fits() -> None:
@@ -135,7 +135,7 @@ def test_no_choice_is_told_only_when_none_fits() -> None:
     world.create(replica("r0", gpus=16), replica("r1", gpus=5), replica("r2", gpus=4))
     assert started(world.settle()) == set()
     assert told(world, "r1").startswith(
-        "no 2 of the 3 ready children of ns/svc fit together; gang ns/r0 needs room"
+        "no 2 of the 3 ready children of ns/svc fit together. Gang ns/r0 can never start: each"
     )
     world.add_nodes(node("b", 5), node("c", 5))
     assert started(world.settle()) == {"r1", "r2"}
@@ -348,7 +348,7 @@ def test_identical_children_are_one_kind(number: int) -> None:
         *(replica(f"r{each:02}", gpus=2, topology="rack", least=number) for each in range(number))
     )
     world.turn()
-    assert "needs room for" in told(world, "r00")
+    assert " pods of 2 nvidia.com/gpu in one rack; " in told(world, "r00")
     world.add_nodes(node("more", 4, labels={"rack": "more"}))
     assert len(started(world.settle())) == number
 
@@ -376,7 +376,7 @@ def test_a_rack_that_only_a_search_refutes_is_searched_once_for_all_identical_ch
             members(f"r{each:02}", 1, first=2, gpus=2, **fields),
         )
     world.turn()
-    assert "needs room for" in told(world, "r00")
+    assert "needs 3 pods in one rack; " in told(world, "r00")
     world.add_nodes(node("more", 8, labels={"rack": "more"}))
     assert len(started(world.settle())) == number
 

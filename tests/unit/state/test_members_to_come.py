@@ -71,7 +71,7 @@ def test_a_leader_starts_only_where_its_workers_fit() -> None:
     assert world.settle().told().bound() == {}
     reason, text = world.condition(leader)
     assert reason == "Unschedulable"
-    assert text.startswith("gang ns/serve-0-abc needs room for 3 more pods")
+    assert text.startswith("gang ns/serve-0-abc needs 3 pods")
     world.add_nodes(node("c", 2))
     assert set(world.settle().bound()) == {"serve-0"}
 
@@ -84,7 +84,7 @@ def test_a_resource_that_min_resources_leaves_out_is_asked_for_like_the_leaders(
     world.declare(msgspec.structs.replace(provided(), min_resources=amounts(cpu_milli=300)))
     (leader,) = world.create(lws_pod(0, cpu_milli=100))
     assert world.settle().told().bound() == {}
-    assert world.condition(leader)[1].startswith("gang ns/serve-0-abc needs room for 3 more pods")
+    assert world.condition(leader)[1].startswith("gang ns/serve-0-abc needs 3 pods")
 
 
 def test_nobody_takes_the_room_of_workers_to_come() -> None:
@@ -291,7 +291,7 @@ def test_workers_of_a_sibling_group_say_what_workers_ask_for() -> None:
     assert len(world.settle().bound()) == 3
     (other,) = world.create(lws_pod(0, 1, annotations=owner))
     assert "serve-1" not in world.settle().told().bound()
-    assert world.condition(other)[1].startswith("gang ns/serve-1-abc needs room for 3 more pods")
+    assert world.condition(other)[1].startswith("gang ns/serve-1-abc needs 3 pods")
 
 
 def test_room_is_made_for_members_to_come_too() -> None:

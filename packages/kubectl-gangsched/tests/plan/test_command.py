@@ -121,7 +121,7 @@ def test_a_no_has_the_message_and_exit_code_1(tmp_path: Path) -> None:
         (
             [job(4, 4)],
             1,
-            "No: team/j, as one gang of 4 pods, would not start now: gang team/j needs room for 4",
+            "No: team/j, as one gang of 4 pods, would not start now: gang team/j needs 4 pods",
         ),
         (
             [pod_group("train", 3), job(4, 3, gang="train")],

@@ -242,8 +242,8 @@ def test_members_that_fill_a_node_are_told_of() -> None:
     cluster = Cluster([[device("g0", "a"), device("g1", "a")], []])
     verdict = cluster.decide([cluster.ask(request()) for _ in range(3)])
     assert (
-        "2 of 3 pods could be placed; pod ns/p2: 0/2 nodes are available: 2 cannot allocate all"
-        " claims" in (say(verdict.told).now)
+        "2 of 3 could be placed, then no node takes pod ns/p2. Pod ns/p2: 0/2 nodes are available:"
+        " 2 cannot allocate all claims" in (say(verdict.told).now)
     )
 
 

@@ -72,7 +72,7 @@ def test_what_is_kept_says_what_sums_say_now() -> None:
         for each in rng.choices(groups, k=4):
             racks, demand = level((RACK,), ledger.table), Demand.of(each, each.gangs, ledger)
             enough, holds = demand.judge(racks)
-            fresh = judging._sums(demand, racks, range(len(demand.items)))
+            fresh = judging.sums(demand, racks, range(len(demand.items)))
             assert (holds.tolist(), enough.tolist()) == (
                 fresh.tolist(),
                 (fresh >= sum(demand.needs)).tolist(),
@@ -90,13 +90,13 @@ def test_only_racks_of_which_a_node_changed_are_judged_again(
 ) -> None:
     """The other way costs as much as the first time, for each of thousands that wait."""
     looked_at: list[int] = []
-    sums = judging._sums
+    sums = judging.sums
 
     def counted(demand: Demand, level: object, kept: object, nodes: Ints | None = None) -> object:
         looked_at.append(len(demand.ledger.table) if nodes is None else nodes.size)
         return sums(demand, level, kept, nodes)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(judging, "_sums", counted)
+    monkeypatch.setattr(judging, "sums", counted)
     nodes = [builders.node(f"n{n:03}", 8, labels={RACK: f"r{n // 10}"}) for n in range(200)]
     first = builders.snapshot(nodes)
     for number, shapes in enumerate((1, 1, 2, 2)):

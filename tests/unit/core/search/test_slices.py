@@ -273,26 +273,25 @@ def test_what_slices_lack_is_told() -> None:
     enough.
     """
     wanted = (
-        "gang ns/g needs room for 4 more pods in slices of 2, each in one domain of"
+        "gang ns/g needs 4 pods of 1 nvidia.com/gpu in slices of 2, each in one domain of"
         " example.com/rack"
     )
     four = members(*[one()] * 4)
     few = decided([node("a", "r1", gpus=3), node("b", "r2", gpus=1)], gang(four, TWO))
     assert (
         say(few.told).text
-        == f"{wanted}: domains of example.com/rack have room for 1 of 2 slices of 2 pods"
+        == f"{wanted}; domains of example.com/rack have room for 1 of 2 slices of 2 pods"
     )
     nodes = [node("a", "r1", gpus=1), node("b", "r2", gpus=1), node("c", gpus=8)]
     never = decided(nodes, gang(four, TWO))
     assert never.told.never
     assert (
         say(never.told).stable
-        == f"{wanted}, and can never fit: even when empty, the largest domain,"
-        " example.com/rack=r1, "
-        "holds only 1 pod of a slice"
+        == "gang ns/g can never start: the largest domain for a slice, example.com/rack=r1, holds"
+        f" 1 of its pods even when empty. {wanted[0].upper()}{wanted[1:]}"
     )
     nowhere = decided([node("a")], gang(four, TWO))
-    assert say(nowhere.told).text == f"{wanted}: no node has the label example.com/rack"
+    assert say(nowhere.told).text == f"{wanted}; no node has the label example.com/rack"
     torn = [builders.node(f"n{i}", gpus=6, labels={RACK: "r"}) for i in range(2)]
     broken = decided(torn, gang(members(one(4), one(4), one(3), one(1)), FOUR))
     assert say(broken.told).now == "domains of example.com/rack are too fragmented for its slices"
@@ -309,10 +308,7 @@ def test_slices_in_a_required_domain() -> None:
     verdict = decided(nodes, gang(pods, TWO, topology=(BLOCK,)))
     assert {placement.node for placement in verdict.binds} == {"a", "b"}
     refused = decided(nodes[1:], gang(pods, TWO, topology=(BLOCK,)))
-    assert (
-        "no domain has room: the best, example.com/block=y, lacks room for 1 of 4 pods"
-        in say(refused.told).text
-    )
+    assert "2 of 2 domains of example.com/block lack room" in say(refused.told).text
 
 
 def test_members_with_ports_are_placed_whole_as_well() -> None:
@@ -366,7 +362,7 @@ def test_a_gang_without_slices_may_be_the_one_that_fails() -> None:
     assert len(verdict.binds) == 2
     (refused,) = plan(builders.snapshot(nodes[:1], placed), [group], now_s=0.0).verdicts
     assert refused.reason is Reason.UNSCHEDULABLE
-    assert "gang ns/other needs room for 2 more pods" in say(refused.told).text
+    assert "gang ns/other needs 2 pods" in say(refused.told).text
 
 
 def test_a_gang_of_minimum_0_starts_by_whole_slices() -> None:

@@ -88,7 +88,7 @@ def test_members_that_must_be_together_are_tried_in_every_rack() -> None:
     )
     assert verdict.reason is Reason.UNSCHEDULABLE
     assert (
-        "no domain has room: the best, topology.kubernetes.io/rack=r00, lacks room for 1 of 3 pods"
+        "40 of 40 domains of topology.kubernetes.io/rack have room, but too scattered"
         in say(verdict.told).now
     )
 

@@ -19,7 +19,7 @@ from gangsched.state.queueing import parked as parked_module
 from gangsched.state.queueing import watched as watched_module
 from gangsched.state.queueing.parked import Parked
 from gangsched.state.queueing.queue import Queue
-from tests.builders import GPU, Records, members, node, pod, pod_group, shape, snapshot
+from tests.builders import Records, members, node, pod, pod_group, shape, snapshot
 from tests.world import World
 
 SMALL, LARGE = shape(1), shape(8)
@@ -380,16 +380,16 @@ def test_room_that_opens_and_does_not_suffice_is_told_within_five_seconds() -> N
     )
     world.create(members("g", 4, gpus=4, pod_group=True))
     world.advance(20)
-    assert "there is room for 0" in facts(world, "g")
+    assert "no eligible node has 4 free" in facts(world, "g")
     for number in range(3):
         world.delete(others[number])
         world.advance(5)
-        assert f"there is room for {number + 1}. {4 * number + 4} {GPU} are free in total" in facts(
-            world, "g"
-        )
+        fit = f"{number + 1} {'fit' if number else 'fits'}"
+        free = f"no eligible node has 4 free. {4 * number + 4} of"
+        assert f"{fit}, then {free}" in facts(world, "g")
     world.create(pod("other", gpus=4, node_name="n0"))
     world.advance(5)
-    assert "there is room for 2" in facts(world, "g")
+    assert "2 fit" in facts(world, "g")
 
 
 def test_nothing_is_looked_at_or_written_for_what_is_still_true() -> None:

@@ -32,7 +32,7 @@ def test_every_pending_pod_is_told_within_a_second() -> None:
     assert {world.condition(each)[0] for each in pods} == {"Unschedulable"}
     first, second, plain = (world.condition(each)[1] for each in pods)
     assert "1 Insufficient nvidia.com/gpu" in first
-    assert second.startswith("gang ns/g needs room for 2 more pods")
+    assert second.startswith("gang ns/g can never start: it needs 2 pods of 1 nvidia.com/gpu")
     assert second.endswith("; see pod ns/g-0")
     assert plain.startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
 
@@ -176,7 +176,7 @@ def test_status_names_the_round() -> None:
     message = next(
         each["message"] for each in world.status("g")["conditions"] if each["type"] == "Scheduled"
     )
-    assert "room for 2" in message or "round 1" in message
+    assert "hold 2 even when empty" in message
     world.declare(pod_group("g", 2, generation=2))
     world.told()
     assert world.status("g")["scheduled"] == 2
@@ -327,11 +327,10 @@ def test_facts_stand_on_the_oldest_pod_where_there_is_no_pod_group() -> None:
     first, *others = (world.condition(each)[1] for each in pods)
     assert (
         first
-        == "gang ns/g needs room for 3 more pods, each asking for 1 nvidia.com/gpu, and can never"
-        " fit: even when empty, eligible nodes hold only 1 of them: there is room for 1. 0/1"
-        " nodes are available: 1 Insufficient nvidia.com/gpu."
+        == "gang ns/g can never start: it needs 3 pods of 1 nvidia.com/gpu, and the eligible nodes"
+        " hold 1 even when empty. 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     )
-    assert set(others) == {f"{first.partition(': there is')[0]}; see pod ns/g-0"}
+    assert set(others) == {f"{first.partition('. 0/1')[0]}; see pod ns/g-0"}
 
 
 def test_facts_that_move_are_written_every_five_seconds() -> None:

@@ -12,7 +12,7 @@ from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, Reserved
 from gangsched.model.verdict_facts import Worded
-from gangsched.sentences import Sentences, say
+from gangsched.sentences import say
 from gangsched.sentences.reserving import duration, ended, kept_for, not_reserved
 from gangsched.state.reporting.reserved import Told, with_tail
 
@@ -284,9 +284,8 @@ def test_the_end_of_a_refusal() -> None:
     stay.
     """
     told = with_tail(verdict(), "room is reserved")
-    assert say(told.told) == Sentences(
-        "gang ml/big needs room", "there is room for 3; room is reserved"
-    )
+    assert say(told.told).stable == "gang ml/big needs room"
+    assert say(told.told).now == "there is room for 3. Room is reserved."
     assert told.notes == verdict().notes
     assert say(with_tail(verdict(now=""), "room is reserved").told).now == "room is reserved"
     assert say(with_tail(verdict(now="0/3 nodes."), "room is").told).now == "0/3 nodes. Room is."

@@ -1,0 +1,310 @@
+"""Sentences about gangs and pods that find no room on nodes.
+
+Invariant: the headline says what is needed, the best there is and what is in the way; "can never
+start" only where the facts prove it.
+"""
+
+from __future__ import annotations
+
+from gangsched.api.slice_layers import format_slices
+from gangsched.model.resources import ResourceVector, format_quantity
+from gangsched.model.verdict_facts import (
+    DomainsShort,
+    GangNeed,
+    MemberFails,
+    NodeCounts,
+    NoNode,
+    RoomShort,
+    Shortage,
+)
+from gangsched.sentences.wording import Sentences
+from gangsched.sentences.words import amount, named_amounts, nodes_available, noun, principal
+
+SELECTED = "node(s) didn't match Pod's node affinity/selector"
+TAINTED = "node(s) had untolerated taint(s)"
+CORDONED = "node(s) were unschedulable"
+APART = {
+    "node(s) didn't match pod anti-affinity rules": "pod anti-affinity",
+    "node(s) didn't satisfy existing pods anti-affinity rules": "pod anti-affinity",
+    "node(s) didn't match pod topology spread constraints": "topology spread",
+    "node(s) didn't have free ports for the requested pod ports": "host ports",
+}
+"""Reasons for which members exclude each other."""
+
+
+def no_node(fact: NoNode) -> Sentences:
+    """Of a single pod; kube-scheduler's sentence is put first by who reports it."""
+    text = nodes_available(fact.nodes)
+    if fact.short.never:
+        first = f"pod {fact.pod} can never start: {_too_large(fact.requests, fact.short)}"
+        return Sentences(first, details=(text, *_closed(fact.short)))
+
+    first = f"pod {fact.pod} asks for {_asked(fact.requests)}"
+    amounts = fact.short.scarcest
+    free = (_free(fact.short, fact.nodes),) if amounts.free_on_one < amounts.asked else ()
+    return Sentences(first, details=(text, *free))
+
+
+def room_short(fact: RoomShort, *, never: bool) -> Sentences:
+    """Of a gang that does not fit by totals (P4)."""
+    short = fact.short
+    gang = fact.need.gang
+    nodes = nodes_available(fact.nodes)
+    details = (nodes,)
+
+    if not short.nodes:
+        who = "them" if fact.need.requests is not None else f"pod {fact.pod}"
+        first = f"{needs(fact.need)}; no node is eligible for {who}"
+        return Sentences(first, more=_closed(short), details=details)
+
+    if short.never:
+        first = f"gang {gang} can never start: {_whose(fact.need, fact.pod)}"
+        first += _too_large(fact.requests, short).removeprefix("it ")
+        return Sentences(first, more=_closed(short), details=details)
+
+    if never:
+        pods = _pods(fact.need)
+        hold = "the eligible nodes hold"
+        only = f"at most {fact.empty_room}" if fact.need.requests is None else fact.empty_room
+        first = f"gang {gang} can never start: it needs {pods}, and {hold} {only} even when empty"
+        return Sentences(first, more=_closed(short), details=details)
+
+    first = needs(fact.need)
+    if fact.need.requests is None:
+        first += f"; pod {fact.pod} asks for {_asked(fact.requests)}"
+
+    free = _free(short, fact.nodes)
+    return Sentences(first, _best(fact), details=(free, nodes), joint="; ")
+
+
+def _best(fact: RoomShort) -> str:
+    """How many pods fit now, and what the next one does not find."""
+    amounts = fact.short.scarcest
+    room = fact.room
+    if fact.need.requests is None or not fact.exact:
+        return f"at most {room} {'fits' if room == 1 else 'fit'}" if room else "none fits"
+
+    lacks = f"no eligible node has {_short_amount(fact)} free"
+    if not room and amounts.free_on_one < amounts.asked:
+        if fact.nodes.eligible == fact.nodes.total:
+            return lacks
+
+        return _free_short(fact)
+
+    fit = f"{room} {'fits' if room == 1 else 'fit'}" if room else "none fits"
+    # Only then is this resource alone what the next pod lacks.
+    if amounts.takes == room:
+        return f"{fit}, then {lacks}"
+
+    others = [
+        f"{each.nodes} {each.reason}"
+        for each in fact.nodes.excluded
+        if each.eligible and not each.is_lack
+    ]
+    return f"{fit} now" + (f"; {', '.join(others)}" if others else "")
+
+
+def _free_short(fact: RoomShort) -> str:
+    amounts = fact.short.scarcest
+    name = amounts.resource
+    free = format_quantity(name, amounts.free_in_all)
+    offered = format_quantity(name, amounts.offered_in_all)
+    unit = "" if _is_plain(fact.requests, name) else f" {noun(name)}"
+    most = format_quantity(name, amounts.free_on_one)
+    at_most = f", at most {most} on one" if amounts.free_in_all > amounts.free_on_one else ""
+    return f"{free} of {offered}{unit} are free on {_which(fact.nodes)}{at_most}"
+
+
+def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
+    """Of a gang whose round failed (R2)."""
+    nodes = nodes_available(fact.nodes)
+    domains = fact.domains
+    if domains is not None:
+        return _domain_fails(fact, domains)
+
+    if never:
+        first = f"gang {fact.need.gang} can never start: {_whose(fact.need, fact.pod)}"
+        first += _too_large(fact.requests, fact.short).removeprefix("it ")
+        return Sentences(first, more=_closed(fact.short), details=(nodes,))
+
+    fit = f"{fact.placed} of {fact.needed} {'fit' if fact.most else 'could be placed'}"
+    details = [f"pod {fact.tried}: {nodes}"]
+    excluded = [each for each in fact.nodes.excluded if each.eligible]
+    first = needs(fact.need)
+    if fact.need.requests is None:
+        first += f"; pod {fact.pod} asks for {_asked(fact.requests)}"
+
+    if fact.placed and fact.alone and fact.apart:
+        best = f"{fit}; the next finds no node without another member"
+        whys = dict.fromkeys(APART.get(reason, reason) for reason in fact.apart)
+        return Sentences(
+            first,
+            best,
+            more=(f"its members exclude each other: {', '.join(whys)}",),
+            details=tuple(details),
+            joint="; ",
+        )
+
+    amounts = fact.short.scarcest
+    is_short_of = f"Insufficient {amounts.resource}"
+    if fact.nodes.lacks_room:
+        details.insert(0, _free(fact.short, fact.nodes))
+    if excluded and all(each.reason == is_short_of for each in excluded):
+        asked = amount(amounts.resource, amounts.asked)
+        return Sentences(
+            first,
+            f"{fit}, then no eligible node has {asked} free",
+            details=tuple(details),
+            joint="; ",
+        )
+
+    return Sentences(
+        first,
+        f"{fit}, then no node takes pod {fact.tried}",
+        details=tuple(details),
+        joint="; ",
+    )
+
+
+def _domain_fails(fact: MemberFails, domains: DomainsShort) -> Sentences:
+    """Of a gang that needs one domain."""
+    key = " and ".join(domains.keys)
+    need = f"gang {fact.need.gang} needs {_pods(fact.need)} in one {key}"
+    counts = f"pod {fact.tried}: {nodes_available(fact.nodes)}"
+    takes = f"{'at most ' if domains.at_most else ''}{domains.takes}"
+
+    if domains.when_empty is not None:
+        name, number = domains.when_empty
+        most = f"at most {number}" if domains.at_most else number
+        first = (
+            f"gang {fact.need.gang} can never start: it needs {_pods(fact.need)} in one {key}, and"
+            f" the best, {name}, takes {most} even when empty"
+        )
+        return Sentences(first, details=(in_domains(domains), counts))
+    if domains.home:
+        best = f"its other pods are in {domains.best}, which takes {takes} of {domains.needed}"
+        return Sentences(need, best, details=(counts,), joint="; ")
+    if domains.takes < domains.needed:
+        best = f"the best, {domains.best}, takes {takes}"
+        if domains.needed != fact.need.pods:
+            best += f" of the {domains.needed} pods of its group"
+
+        return Sentences(need, best, details=(in_domains(domains), counts), joint="; ")
+
+    return Sentences(need, in_domains(domains), details=(counts,), joint="; ")
+
+
+def in_domains(domains: DomainsShort) -> str:
+    """How many domains lack room, and what the others lack."""
+    left = domains.number - domains.few
+    of_all = f"of {domains.number} domains of {' and '.join(domains.keys)}"
+    lack = f"{domains.few} {of_all} {'lacks' if domains.few == 1 else 'lack'} room"
+    if not left:
+        return lack
+
+    torn = f"{'has' if left == 1 else 'have'} room, but too scattered"
+    if not domains.exact:
+        torn = "could not be filled"
+
+    return f"{lack}, {left} {torn}" if domains.few else f"{left} {of_all} {torn}"
+
+
+# --- parts of sentences -------------------------------------------------------------------------
+
+
+def needs(need: GangNeed) -> str:
+    """`gang ml/llm needs 3 pods of 4 cpu in one example.com/rack`."""
+    place = f" in one {' and one '.join(need.levels)}" if need.levels else ""
+    if need.slices:
+        place += f" in slices of {format_slices(need.slices)}"
+
+    return f"gang {need.gang} needs {_pods(need)}{place}"
+
+
+def _pods(need: GangNeed) -> str:
+    more = "more " if need.further else ""
+    pods = f"{need.pods} {more}{'pod' if need.pods == 1 else 'pods'}"
+    asked = named_amounts(principal(need.requests or ()))
+    return f"{pods} of {asked}" if asked else pods
+
+
+def _asked(requests: ResourceVector) -> str:
+    return named_amounts(principal(requests)) or "no resources"
+
+
+def _whose(need: GangNeed, pod: str) -> str:
+    """The subject of a request, with its verb to come."""
+    return "each pod " if need.requests is not None else f"pod {pod} "
+
+
+def _too_large(requests: ResourceVector, short: Shortage) -> str:
+    """Why no node ever takes such a pod."""
+    amounts = short.scarcest
+    if not amounts.never:
+        asked = named_amounts(tuple((name, number) for name, number in requests if name != "pods"))
+        return f"it asks for {asked}, and no eligible node has all of it"
+
+    asked = amount(amounts.resource, amounts.asked)
+    if short.instead:
+        return f"it asks for {asked}, and no node has any; nodes have {', '.join(short.instead)}"
+    if not amounts.offered:
+        return f"it asks for {asked}, and no eligible node has any"
+
+    most = format_quantity(amounts.resource, amounts.offered)
+    return f"it asks for {asked}, and no eligible node has more than {most}"
+
+
+def _closed(short: Shortage) -> tuple[str, ...]:
+    """Why nodes that are large enough are not eligible."""
+    if short.closed:
+        return (f"nodes that are large enough {' or '.join(short.closed)}",)
+
+    return ()
+
+
+def _free(short: Shortage, nodes: NodeCounts) -> str:
+    """`12 of 32 nvidia.com/gpu are free on the 4 nodes, at most 6 on one`."""
+    amounts = short.scarcest
+    name = amounts.resource
+    free, offered, most = (
+        format_quantity(name, each)
+        for each in (amounts.free_in_all, amounts.offered_in_all, amounts.free_on_one)
+    )
+    text = f"{free} of {offered} {noun(name)} are free on {_which(nodes, short.nodes)}"
+    if amounts.free_in_all > amounts.free_on_one:
+        text += f", at most {most} on one"
+
+    return text
+
+
+def _short_amount(fact: RoomShort) -> str:
+    """The amount that is scarce, without its unit where the need has just named it."""
+    amounts = fact.short.scarcest
+    if _is_plain(fact.requests, amounts.resource):
+        return format_quantity(amounts.resource, amounts.asked)
+
+    return amount(amounts.resource, amounts.asked)
+
+
+def _is_plain(requests: ResourceVector, resource: str) -> bool:
+    """Whether the resource is all that the need names."""
+    return [name for name, _ in principal(requests)] == [resource]
+
+
+def _which(nodes: NodeCounts, number: int | None = None) -> str:
+    """`the 2 nodes that match its selector`."""
+    eligible = nodes.eligible if number is None else number
+    reasons = {each.reason for each in nodes.excluded if not each.eligible}
+    one = eligible == 1
+    them = "1 node" if one else f"{eligible} nodes"
+
+    if eligible == nodes.total:
+        return f"the {them}"
+    if reasons == {SELECTED}:
+        return f"the {them} that {'matches' if one else 'match'} its selector"
+    if reasons == {TAINTED}:
+        return f"the {them} whose taints it tolerates"
+    if reasons == {CORDONED}:
+        return f"the {them} that {'is' if one else 'are'} schedulable"
+
+    return f"the {'eligible node' if one else f'{eligible} eligible nodes'}"

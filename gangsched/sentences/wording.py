@@ -1,0 +1,76 @@
+"""The parts of what is told of a refusal, and how they become one text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """What users read of a refusal: the headline is `first`, and `best`, the best there is now,
+    behind the `joint`.
+
+    `first` and the sentences `more` change only with the reason, the cause or the advice; `best`
+    and the sentences `details` change more often.
+    """
+
+    first: str
+    best: str = ""
+    more: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    joint: str = ": "
+
+    @property
+    def stable(self) -> str:
+        """The part that seldom changes."""
+        return ". ".join(_capitals((self.first, *self.more))) if self.first else ""
+
+    @property
+    def now(self) -> str:
+        """The part that changes more often; "" without one."""
+        return _text((self.best, *self.details))
+
+    @property
+    def headline(self) -> str:
+        """The first sentence: what is needed, the best there is, what is in the way."""
+        parts = [part for part in (self.first, self.best) if part]
+        if len(parts) < 2:
+            return parts[0] if parts else next(iter(self.details), "")
+
+        return self.joint.join(parts)
+
+    @property
+    def text(self) -> str:
+        """All sentences, the headline first."""
+        if not self.first and not self.best:
+            return self.now
+
+        return _text((self.headline, *self.more, *self.details))
+
+    def with_detail(self, sentence: str) -> Sentences:
+        """The same with one more sentence."""
+        return replace(self, details=(*self.details, sentence.removesuffix(".")))
+
+
+def _text(sentences: Iterable[str]) -> str:
+    """Several sentences end with full stops, a single one only if it does so itself."""
+    found = [sentence for sentence in sentences if sentence]
+    if len(found) < 2:
+        return "".join(found)
+
+    stripped = [sentence.rstrip().removesuffix(".") for sentence in found]
+    return f"{'. '.join(_capitals(stripped))}."
+
+
+def _capitals(sentences: Iterable[str]) -> Iterable[str]:
+    """The sentences, each after the first one with a capital letter."""
+    is_first = True
+    for sentence in sentences:
+        if is_first:
+            yield sentence
+        else:
+            initial = sentence[:1].upper()
+            yield initial + sentence[1:]
+
+        is_first = False
