@@ -172,6 +172,10 @@ START_HISTORIES := starts,claims,kills,kills-with-claims,preemption
 rests: install ## Histories with rests, SEEDS=10000 from SEED=0 on: nobody sleeps wrongly, and at rest hardly anything is planned
 	@$(RUN)python -m tests.properties.rests --seeds $(or $(SEEDS),10000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
+.PHONY: sentences
+sentences: install ## Check each fact of refusals by brute force, SEEDS=20000 from SEED=0 on
+	@$(RUN)python -m tests.properties.sentence_oracle --seeds $(or $(SEEDS),20000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
+
 .PHONY: starts
 starts: install ## Histories of trees and gangs: nothing starts in part or sleeps; OF=claims,kills SEEDS=10000 from SEED=0 on
 	@for of in $(subst $(comma), ,$(or $(OF),$(START_HISTORIES))); do \

@@ -167,9 +167,10 @@ class DomainsShort:
     """What the domains of the labels `keys` lack. By totals `best` takes `takes` of the `needed`
     pods, at most that many if `at_most`; if `home`, other members are there already.
 
-    Of `number` domains, `few` have too little room by totals. Of the others, pods were packed into
-    none, which is proven if `exact`. `when_empty`: the domain that takes most of the pods by totals
-    if all its nodes are empty, and their number; None if that is enough or unknown.
+    Of `number` domains, 0 if no node has the labels, `few` have too little room by totals. Of the
+    others, pods were packed into none, which is proven if `exact`. `when_empty`: the domain that
+    takes most of the pods by totals if all its nodes are empty, and their number; None if that is
+    enough or unknown.
     """
 
     keys: tuple[str, ...]

@@ -173,6 +173,8 @@ def _domain_fails(fact: MemberFails, domains: DomainsShort) -> Sentences:
     counts = f"pod {fact.tried}: {nodes_available(fact.nodes)}"
     takes = f"{'at most ' if domains.at_most else ''}{domains.takes}"
 
+    if not domains.number:
+        return Sentences(need, f"no node has the label {key}", details=(counts,), joint="; ")
     if domains.when_empty is not None:
         name, number = domains.when_empty
         most = f"at most {number}" if domains.at_most else number

@@ -191,7 +191,8 @@ def _resources_short(fact: facts.ResourcesShort, *, never: bool) -> Sentences:
 def _slices_fail(fact: facts.SlicesFail) -> Sentences:
     text = needs(fact.need)
     lacks = _slices_lack(fact.lack) if fact.lack is not None else ""
-    details = (in_domains(fact.domains),) if fact.domains is not None else ()
+    domains = fact.domains
+    details = (in_domains(domains),) if domains is not None and domains.number else ()
 
     if fact.takes is not None:
         number, name = fact.takes

@@ -16,6 +16,7 @@ from tests.mutants import (  # noqa: F401
     planted_reading,
     planted_requests,
     planted_reservations,
+    planted_sentences,
     planted_starts,
     planted_trees,
     planted_verifier,

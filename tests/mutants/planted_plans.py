@@ -127,20 +127,17 @@ def what_closes_nodes_that_would_do_is_not_told(_: Any) -> Any:
     return lambda shape, ledger: ()
 
 
-@bug("E1", "sentences.placing:_never", "unit/core/preemption/test_plan_preemptions.py")
-def a_pod_that_would_fit_once_others_end_is_told_that_it_never_does(never: Any) -> Any:
-    return lambda pod, short: never(pod, replace(short, empty_room=0))
+@bug("E1", "core.findings:no_room_for_all", "unit/core/test_diagnosis.py")
+def a_gang_that_would_fit_once_others_end_is_told_that_it_never_does(refuse: Any) -> Any:
+    return lambda *given, **named: refuse(*given, **{**named, "empty_room": 0})
 
 
-@bug("P1", "core.findings:waiting_for_members", "unit/core/messages/test_placing.py")
+@bug("P1", "core.findings:waiting_for_members", "unit/sentences/test_placing.py")
 def a_gated_member_is_missing_as_well(waiting_for_members: Any) -> Any:
     def twice(gang: Any) -> Any:
         refusal = waiting_for_members(gang)
-        return (
-            replace(refusal, now=f"{refusal.now}; {gang.gated} is missing")
-            if gang.gated
-            else refusal
-        )
+        missing = refusal.fact.missing + gang.gated
+        return replace(refusal, fact=replace(refusal.fact, missing=missing))
 
     return twice
 

@@ -450,13 +450,13 @@ def _lack(
     demand: Demand,
     *,
     is_home: bool,
-) -> DomainsShort | None:
-    """What the best domain lacks, and how many others totals refute; None without any domain."""
+) -> DomainsShort:
+    """What the best domain lacks, and how many others totals refute."""
     level_ = domains.level
-    if not level_.size:
-        return None
-
     needed = sum(demand.needs)
+    if not level_.size:
+        return DomainsShort(keys=level_.keys, number=0, best="", takes=0, needed=needed)
+
     is_alike = len(demand.items) == 1
     return DomainsShort(
         keys=level_.keys,
