@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -270,6 +271,54 @@ def test_no_two_modules_that_decide_have_one_name() -> None:
     ]
     names = Counter(path.name for path in decide if path.name != "__init__.py")
     assert {name: count for name, count in names.items() if count > 1} == {}
+
+
+def _imported(source: str, modules: Set[str]) -> set[str]:
+    """The modules among these that a source imports, wherever in it."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inside = f"{node.module}.{alias.name}"
+                names.add(inside if inside in modules else node.module)
+
+    return names & modules
+
+
+def circle(sources: Mapping[str, str]) -> list[str]:
+    """Modules, by name, that import each other in a circle, also for their types only; [] if none
+    do.
+    """
+    imports = {}
+    for name, source in sources.items():
+        imports[name] = _imported(source, sources.keys()) - {name}
+
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+
+    return []
+
+
+def test_the_core_has_no_circle_of_imports() -> None:
+    """Each module can be read after those that it imports: no type is imported behind the back."""
+    sources = {}
+    for path in (PACKAGE / "core").rglob("*.py"):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        sources[name] = path.read_text(encoding="utf-8")
+
+    assert [name for name, source in sources.items() if "TYPE_CHECKING" in source] == []
+    assert circle(sources) == []
+
+    scope = "gangsched.core.scope"
+    behind = "if TYPE_CHECKING:\n    from gangsched.core.search.demand import Demand\n"
+    assert scope in circle({**sources, scope: f"{sources[scope]}\n{behind}"})
+    late = "def f():\n    from gangsched.core.search import demand\n"
+    assert scope in circle({**sources, scope: f"{sources[scope]}\n{late}"})
 
 
 def _carries(source: str) -> set[str]:

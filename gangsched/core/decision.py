@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from gangsched.core import diagnosis, findings, pre_filter, rounds, trees
 from gangsched.core.permit import missing, needs_its_rest
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.domains import in_domains, required_keys, takes_at_best
@@ -44,14 +45,14 @@ class Decider:
     at_work: AtWork
     after: Sequence[Callable[[], None]] = ()
 
-    def __call__(self, group: Group) -> Verdict:
+    def __call__(self, group: Group, progress: Progress | None = None) -> Verdict:
         """The verdict on a group; whatever is raised meanwhile is the fault of this group (I10)."""
         # It may be another than the one in turn, which makes room or yields.
         outer = self.at_work.group
         self.at_work.group = group.id
 
         whole = self.as_whole(group) if self.whole else group
-        verdict = self._decide(whole)
+        verdict = self._decide(whole, progress)
         if group.struck:
             verdict = self._without_memory(whole, verdict)
 
@@ -61,12 +62,13 @@ class Decider:
         self.at_work.group = outer
         return verdict
 
-    def _decide(self, group: Group) -> Verdict:
+    def _decide(self, group: Group, progress: Progress | None = None) -> Verdict:
         return decide(
             group,
             self.ledger,
             self.totals,
             now_s=self.now_s,
+            progress=progress,
         )
 
     def _without_memory(self, group: Group, verdict: Verdict) -> Verdict:
@@ -87,12 +89,12 @@ class Decider:
             if number == most or self._places(opened):
                 break
 
-        with self.ledger.unrecorded():
-            return self._decide(opened)
+        # Without progress: what earlier plans found out is about the other nodes.
+        return self._decide(opened)
 
     def _places(self, group: Group) -> bool:
         """Whether a decision would place members of the group."""
-        with self.ledger.unrecorded(), self.ledger.tentative():
+        with self.ledger.tentative():
             verdict = self._decide(group)
 
         return bool(verdict.binds or verdict.holds)
@@ -123,22 +125,25 @@ def decide(
     totals: Ledger,
     *,
     now_s: float,
+    progress: Progress | None = None,
 ) -> Verdict:
     """Run steps 2 to 5 for one group. A refusal leaves `ledger` unchanged, except for holds that it
-    releases.
+    releases. `progress` has what earlier plans found out, and records what this one does.
 
     The parts of a tree are decided one by one, each like a group.
     """
     if group.tree is not None and group.refusal is None:
-        part = partial(decide, ledger=ledger, totals=totals, now_s=now_s)
-        sums = partial(_hopeless, group, ledger, totals)
+        part = partial(decide, ledger=ledger, totals=totals, now_s=now_s, progress=progress)
+        sums = partial(_hopeless, PlacementAttempt(group, ledger, progress), totals)
         return trees.TreeDecision(
             group,
             ledger,
             part,
             sums,
-            ledger.progress or Progress(),
+            progress or Progress(),
         ).verdict()
+
+    attempt = PlacementAttempt(group, ledger, progress)
 
     # 2. End what cannot go on.
     ended = _end_holds(group, ledger, now_s=now_s)
@@ -159,14 +164,14 @@ def decide(
     verdict = _refuse(group)
     whole = None
     if verdict is None and group.rest:
-        whole = _all_of_rest(group, needing, short, ledger, totals)
+        whole = _all_of_rest(attempt, needing, short, totals)
 
-    trial = rounds.place_needed(short if whole is None else (), group, ledger)
+    trial = rounds.place_needed(short if whole is None else (), attempt)
     if whole is not None:
         verdict = whole
         free_running = [gang for gang in free_running if not gang.lacks]
     elif verdict is None and any(gang.pending or gang.held for gang in needing):
-        verdict = _round(group, needing, ledger, totals)
+        verdict = _round(attempt, needing, totals)
 
     # 5. Members that no gang rule holds back, whatever became of the others.
     pods = _others(group, alone, (*trial.tried, *_placed(whole)))
@@ -174,8 +179,8 @@ def decide(
     if verdict is not None and not pods and not ready and not free_running:
         return verdict
 
-    trial.add(rounds.place_alone(pods, group, ledger))
-    notes = _notes(group, trial, ledger, totals)
+    trial.add(rounds.place_alone(pods, attempt))
+    notes = _notes(attempt, trial, totals)
 
     if verdict is None:
         return _alone(group, ready, trial, notes)
@@ -184,10 +189,9 @@ def decide(
 
 
 def _all_of_rest(
-    group: Group,
+    attempt: PlacementAttempt,
     needing: Sequence[Gang],
     short: Sequence[Gang],
-    ledger: Ledger,
     totals: Ledger,
 ) -> Verdict | None:
     """One round for all that an interrupted start lacks; None if they have no room together.
@@ -195,7 +199,7 @@ def _all_of_rest(
     One after the other, the first could take the only nodes of the next.
     """
     lacking = [needs_its_rest(gang) for gang in short]
-    if not lacking or not group.strict:
+    if not lacking or not attempt.group.strict:
         return None
 
     gangs = [*needing]
@@ -205,7 +209,7 @@ def _all_of_rest(
 
         gangs.append(gang)
 
-    verdict = _round(group, gangs, ledger, totals)
+    verdict = _round(attempt, gangs, totals)
     return verdict if verdict.binds else None
 
 
@@ -285,8 +289,10 @@ def _refuse(group: Group) -> Verdict | None:
     return _verdict(group, next(causes, refused[0][1]), gangs=refused)
 
 
-def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> Verdict:
+def _round(attempt: PlacementAttempt, gangs: list[Gang], totals: Ledger) -> Verdict:
     """Refuse by arithmetic (P4), or hold a round."""
+    group = attempt.group
+    ledger = attempt.ledger
     short = pre_filter.waiting_short(gangs)
     if short:
         refusal = next(
@@ -294,7 +300,7 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
         )
         return _verdict(group, refusal, gangs=short)
 
-    hopeless = pre_filter.arithmetic(group, gangs, ledger, totals)
+    hopeless = pre_filter.arithmetic(group, gangs, ledger, totals, attempt.progress)
     if hopeless is not None:
         refusal, needs = hopeless
         return _verdict(
@@ -303,14 +309,14 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
             needs=in_domains(needs, group, ledger) if group.strict else needs,
         )
 
-    trial, round_ = rounds.run_round(group, gangs, ledger)
+    trial, round_ = rounds.run_round(group, gangs, ledger, attempt.progress)
     needs = tuple(
         Need(shape, 0)
         for shape in dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending)
     )
 
     if round_.outcome is RoundOutcome.REFUSED:
-        told = _gang_failed(group, gangs, trial, ledger, totals)
+        told = _gang_failed(attempt, gangs, trial, totals)
         assert trial.culprit is not None
 
         # One shape anywhere needs no number: any node that takes it is worth another look.
@@ -319,7 +325,7 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
 
         return _verdict(group, told, round=round_, needs=needs)
 
-    notes = _notes(group, trial, ledger, totals)
+    notes = _notes(attempt, trial, totals)
     if round_.outcome is RoundOutcome.HOLDING:
         return replace(_hold(group, gangs, trial, notes), round=round_, needs=needs)
 
@@ -335,22 +341,28 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
     )
 
 
-def _hopeless(group: Group, ledger: Ledger, totals: Ledger, gang: Gang) -> Refusal | None:
+def _hopeless(attempt: PlacementAttempt, totals: Ledger, gang: Gang) -> Refusal | None:
     """The refusal of a gang that does not fit even without the rest of its group, by sums (P4);
     None if it may fit.
     """
-    found = pre_filter.arithmetic(replace(group, gangs=(gang,)), [gang], ledger, totals)
+    found = pre_filter.arithmetic(
+        replace(attempt.group, gangs=(gang,)),
+        [gang],
+        attempt.ledger,
+        totals,
+        attempt.progress,
+    )
     return found[0] if found is not None else None
 
 
 def _gang_failed(
-    group: Group,
+    attempt: PlacementAttempt,
     gangs: list[Gang],
     trial: rounds.Trial,
-    ledger: Ledger,
     totals: Ledger,
 ) -> Refusal:
     """The refusal after a Strict round that was rolled back."""
+    group = attempt.group
     assert trial.culprit is not None
     gang, pod, refusal = trial.culprit
 
@@ -364,7 +376,7 @@ def _gang_failed(
             takes=takes,
         )
 
-    short = diagnosis.shortage(pod.shape, group, ledger, totals)
+    short = diagnosis.shortage(pod.shape, group, attempt.ledger, totals, attempt.progress)
     needed = sum(missing(gang, 0) for gang in gangs)
     placed = len(trial.placements)
 
@@ -385,10 +397,19 @@ def _gang_failed(
     )
 
 
-def _notes(group: Group, trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> Notes:
+def _notes(attempt: PlacementAttempt, trial: rounds.Trial, totals: Ledger) -> Notes:
     """By uid why members found no node that do not hold up the others."""
     shapes = dict.fromkeys(pod.shape for pod, _ in trial.failed)
-    short = {shape: diagnosis.shortage(shape, group, ledger, totals) for shape in shapes}
+    short = {
+        shape: diagnosis.shortage(
+            shape,
+            attempt.group,
+            attempt.ledger,
+            totals,
+            attempt.progress,
+        )
+        for shape in shapes
+    }
     return tuple(
         (pod.uid, findings.no_node(pod, refusal, short[pod.shape])) for pod, refusal in trial.failed
     )

@@ -15,6 +15,7 @@ import numpy as np
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.taint_toleration import TaintToleration, untolerated
 from gangsched.core.group_rules import rules_key
+from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import closed_for_long, usable
 from gangsched.model.gang import Group
@@ -31,11 +32,11 @@ def shortage(
     group: Group,
     ledger: Ledger,
     totals: Ledger,
+    progress: Progress | None = None,
 ) -> Shortage:
     """Find out why pods of `shape` lack room on `ledger`; `totals` is the ledger of the empty
-    cluster.
+    cluster, and `progress` has what earlier plans found out.
     """
-    progress = ledger.progress
     known = progress.shortage(shape) if progress is not None else None
     if known is None:
         # Equal for groups that may use the same nodes: hundreds of equal gangs share one diagnosis.

@@ -110,7 +110,7 @@ class PlanQueue:
     def decide(
         self,
         group: Group,
-        decided: Callable[[Group], Verdict],
+        decided: Callable[[Group, Progress], Verdict],
         make_room: Callable[[Group, Verdict], dict[str, Verdict]],
         not_done: Callable[[Group, Verdict, Obstacle], Verdict],
     ) -> Mapping[str, Verdict]:
@@ -123,7 +123,8 @@ class PlanQueue:
         ledger = self._ledger
         work = self._work
 
-        progress = Progress(self._before if group is self._resumed else None)
+        before = self._before if group is self._resumed else None
+        progress = Progress(before, work.choices)
         if progress.ends:
             self.unfinished = None
             return {group.id: given_up(group, ledger)}
@@ -131,8 +132,6 @@ class PlanQueue:
         third = (self._most - self._begin) // 3
         left = 0
         checkpoint = ledger.checkpoint()
-        ledger.progress = progress
-        ledger.choices = 0
         verdict: Verdict | None = None
 
         # An attribute, not a context manager: that took measurable time for thousands of groups.
@@ -141,8 +140,7 @@ class PlanQueue:
 
         try:
             work.charge(UNITS_A_GROUP + _to_come(group) // TO_COME_A_UNIT)
-            verdict = decided(group)
-            ledger.progress = None
+            verdict = decided(group, progress)
             placed = ledger.checkpoint()
             left = self._limit - work.used
             made = make_room(group, verdict)
@@ -168,7 +166,6 @@ class PlanQueue:
                 return {}
         finally:
             work.most = may
-            ledger.progress = None
 
         if group is self._resumed:
             self.unfinished = None

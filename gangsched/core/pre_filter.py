@@ -120,13 +120,14 @@ def arithmetic(
     gangs: Sequence[Gang],
     ledger: Ledger,
     totals: Ledger,
+    progress: Progress | None = None,
 ) -> tuple[Refusal, tuple[Need, ...]] | None:
     """Refuse a group that cannot fit by totals (P4), and return the room that it needs before it is
     tried again. None if it may fit.
 
     `gangs` are the gangs below their minimum. A Strict group is compared with the free room of
     `ledger`. A NonStrict group collects room over time, so it is compared only with `totals`, the
-    empty cluster.
+    empty cluster. `progress` has what earlier plans found out.
     """
     if (full := _claims_full(group, gangs, ledger)) is not None:
         return full, _any_room(gangs)
@@ -148,7 +149,7 @@ def arithmetic(
             group,
             ledger if group.strict else totals,
             totals,
-            ledger.progress,
+            progress,
         )
         if short_of is not None:
             refusal, needs = short_of
@@ -260,7 +261,8 @@ def _room_short(
     refusal = findings.no_room_for_all(
         gang,
         first,
-        diagnosis.shortage(shape, group, ledger, totals),
+        # What earlier plans found out is about free room, not about the empty cluster.
+        diagnosis.shortage(shape, group, ledger, totals, progress if group.strict else None),
         room=room,
         needed=needed,
         empty_room=empty_room,

@@ -8,18 +8,16 @@ reused without a check.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement, Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Unfinished
 from gangsched.model.snapshot import Bools
 from gangsched.model.verdict_facts import Shortage
-
-if TYPE_CHECKING:
-    from gangsched.core.reserve import Ledger
 
 MOST_PLANS = 400
 """Plans that one decision may take; beyond it something else changes all the time."""
@@ -36,8 +34,10 @@ class Progress:
     choices of children that were refuted, by composite.
     """
 
-    def __init__(self, before: Unfinished | None = None) -> None:
+    def __init__(self, before: Unfinished | None = None, choices: int = 0) -> None:
+        """Continue from `before`; exact searches of the plan have made so many `choices` so far."""
         self._before = before
+        self._choices_before = choices
         self._scope = before.scope if before is not None else ""
         self._part = ""
         self.parts: dict[str, Any] = {**before.parts} if before is not None else {}
@@ -251,7 +251,7 @@ class Progress:
         failed = {**self._failed_earlier, **self._failed}
         rooms = {**(before.rooms if before is not None else {}), **self._rooms}
         shortages = {**(before.shortages if before is not None else {}), **self._shortages}
-        choices = ledger.choices + (before.choices if before is not None else 0)
+        choices = ledger.work.choices - self._choices_before
 
         # A measure of progress: whatever makes it grow, the group came further in this plan.
         known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
@@ -261,7 +261,7 @@ class Progress:
         known += devices.index.searches if devices is not None else 0
         is_further = (
             before is None
-            or ledger.choices > 0
+            or choices > 0
             or (len(self._passed), known) > (len(before.passed), before.known)
         )
 
@@ -275,7 +275,7 @@ class Progress:
             passed=frozenset(self._passed),
             parts=self.parts,
             refuted=self.refuted,
-            choices=choices,
+            choices=choices + (before.choices if before is not None else 0),
             placed=placed,
             failed=failed,
             rooms=rooms,

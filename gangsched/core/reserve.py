@@ -25,7 +25,6 @@ from gangsched.core.filter.pod_counts import PodCounts
 from gangsched.core.filter.replica_counts import FARTHEST
 from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.last_ends import LastEnds
-from gangsched.core.progress import Progress
 from gangsched.core.promises import RoomPromises
 from gangsched.core.scope import Scope
 from gangsched.core.work import Work
@@ -73,15 +72,12 @@ class Ledger:
         self.free: Ints = snapshot.allocatable if empty else snapshot.free.copy()
         self.policy = policy or GpuPolicy()
         self.scope = Scope()
-        self.choices = 0  # of exact searches so far
         self.last_ends: LastEnds | None = None  # None where ends do not matter
         self.promises = RoomPromises()
         #: The rules about groups that apply, by situation (`core.group_rules.rules_of`).
         self.rules: dict[Hashable, Any] = {}
         self.work = Work() if work is None else work
 
-        # of the group whose rounds may go on in the next plan
-        self.progress: Progress | None = None
         self.occupancy = Occupancy(
             snapshot.table,
             snapshot.resources,
@@ -205,17 +201,6 @@ class Ledger:
             yield
         finally:
             self.scope = before
-
-    @contextmanager
-    def unrecorded(self) -> Iterator[None]:
-        """Inside the context, do not record placements for the next plan."""
-        progress = self.progress
-        self.progress = None
-
-        try:
-            yield
-        finally:
-            self.progress = progress
 
     @property
     def version(self) -> int:

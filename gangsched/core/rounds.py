@@ -20,13 +20,16 @@ from gangsched.core.filter.inter_pod_affinity import room_for_followers
 from gangsched.core.filter.volumes.dynamic_resources import places_left, room_for_sharers
 from gangsched.core.homes import has_room, is_inside, scopes_from_home
 from gangsched.core.permit import missing, permitted
+from gangsched.core.placement_attempt import PlacementAttempt
+from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.scopes import usable
+from gangsched.core.search.candidate import ScopeCandidate
 from gangsched.core.search.domains import pinned
 from gangsched.core.search.find import STEPS, Found, find, find_slices, reserved
 from gangsched.core.search.lacks import slices_lack
-from gangsched.core.search.preferred import scopes
+from gangsched.core.search.preferred import candidates
 from gangsched.core.search.slices import Slice, alone, is_sliced, units
 from gangsched.core.stand_ins import own_room
 from gangsched.core.work import OutOfWork
@@ -90,23 +93,23 @@ class Trial:
         self,
         gang_id: str,
         run: Sequence[Pod],
-        group: Group,
-        ledger: Ledger,
+        attempt: PlacementAttempt,
     ) -> Sequence[tuple[Pod, Refusal]]:
         """Place as many of a run of identical members as fit; return the members without a node and
         their refusals.
         """
+        ledger = attempt.ledger
         ledger.work.charge(10)
-        progress = ledger.progress
+        progress = attempt.progress
         found = progress.again(run, ledger) if progress is not None else []
         rest = run[len(found) :]
 
         failed = progress.failures(rest) if progress is not None else None
         if failed is None:
-            found += place_run(rest, group, ledger) if rest else []
+            found += _place_run(rest, attempt) if rest else []
             failed = _refused(
                 run[len(found) :],
-                group,
+                attempt.group,
                 ledger,
             )
 
@@ -123,17 +126,17 @@ class Trial:
         self,
         gang_id: str,
         run: Sequence[Pod],
-        group: Group,
-        ledger: Ledger,
+        attempt: PlacementAttempt,
     ) -> Sequence[Pod]:
         """Place as many of a run of identical members as fit into a scope after which a wider one
         is tried; return the others, which have no refusal yet.
         """
+        ledger = attempt.ledger
         ledger.work.charge(10)
-        progress = ledger.progress
+        progress = attempt.progress
         found = progress.again(run, ledger) if progress is not None else []
         if len(found) < len(run):
-            found += place_run(run[len(found) :], group, ledger)
+            found += _place_run(run[len(found) :], attempt)
 
         self.placed.setdefault(gang_id, []).extend(found)
         self.attempted += len(found)
@@ -154,33 +157,35 @@ def run_round(
     group: Group,
     gangs: Sequence[Gang],
     ledger: Ledger,
+    progress: Progress | None = None,
 ) -> tuple[Trial, Round]:
     """Run one round over `gangs`, the gangs of `group` that are below their minimum.
 
     Scopes of the GPU policy are tried in order until an attempt succeeds or no scope is left;
-    failed attempts are rolled back.
+    failed attempts are rolled back. `progress` has what earlier plans found out.
     """
+    attempt = PlacementAttempt(group, ledger, progress)
     present = sum(len(gang.pending) for gang in gangs)
     checkpoint = ledger.checkpoint()
     trial = Trial()
     placed = 0
 
-    for scope in scopes(group, gangs, ledger):
-        if ledger.progress is not None:
+    for candidate in candidates(group, gangs, ledger):
+        if progress is not None:
             # An earlier plan has left this scope without success.
-            if ledger.progress.is_past(scope.name) and not scope.last:
+            if progress.is_past(candidate.name) and not candidate.last:
                 continue
 
-            ledger.progress.enter(scope.name)
+            progress.enter(candidate.name)
 
-        with ledger.within(scope):
-            trial, placed = attempt(group, gangs, ledger)
+        with ledger.within(candidate.scope):
+            trial, placed = _try_candidate(candidate, gangs, attempt)
 
-        trial.domains = scope.lack
+        trial.domains = candidate.lack
         satisfied = trial.culprit is None and permitted(gangs, trial.counts)
         # A preferred scope succeeds only if it takes every member; a required one, if it takes the
         # minimum.
-        if scope.last or (satisfied and not (scope.whole and trial.failed)):
+        if candidate.last or (satisfied and not (candidate.whole and trial.failed)):
             break
 
         ledger.rollback(checkpoint)
@@ -195,71 +200,66 @@ def run_round(
     return trial, Round(group.rounds + 1, present, trial.attempted, placed, outcome)
 
 
-def attempt(
-    group: Group,
+def _try_candidate(
+    candidate: ScopeCandidate,
     gangs: Sequence[Gang],
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> tuple[Trial, int]:
     """Make one pass over the members and, if it failed, a search; also return the number of members
     that found a node. A refusal is rolled back.
     """
+    group = attempt.group
+    ledger = attempt.ledger
+    progress = attempt.progress
+
     if group.apart or is_sliced(gangs):
-        trial = _in_slices(group, gangs, ledger)
+        trial = _in_slices(candidate, gangs, attempt)
         return trial, len(trial.placements)
 
-    if ledger.scope.packed is not None and (found := reserved(*ledger.scope.packed)) is not None:
-        trial = _completed(found, group, gangs, ledger)
+    if candidate.packed is not None and (found := reserved(*candidate.packed)) is not None:
+        trial = _completed(found, gangs, attempt)
         return trial, len(trial.placements)
 
-    if ledger.scope.lacking is not None:
-        trial = _untried(*ledger.scope.lacking, group, gangs, ledger)
+    if candidate.lacking is not None:
+        trial = _untried(*candidate.lacking, group, gangs, ledger)
         return trial, 0
 
     checkpoint = ledger.checkpoint()
-    if ledger.progress is not None:
-        ledger.progress.resume([pod for gang in gangs for pod in gang.pending], ledger)
+    if progress is not None:
+        progress.resume([pod for gang in gangs for pod in gang.pending], ledger)
 
-    trial = _try_all(group, gangs, ledger)
+    trial = _try_all(gangs, attempt)
     placed = len(trial.placements)
 
     if trial.culprit is not None:
         ledger.rollback(checkpoint)
-        progress = ledger.progress
+        is_searched = progress is not None and progress.searched
+        found = None
+        if not (candidate.whole or candidate.refuted or is_searched):
+            found = find(group, gangs, ledger, place_run, whole=progress is not None)
 
-        with ledger.unrecorded():
-            in_vain = (
-                ledger.scope.whole
-                or ledger.scope.refuted
-                or (progress is not None and progress.searched)
-            )
-            found = (
-                None
-                if in_vain
-                else find(group, gangs, ledger, place_run, whole=progress is not None)
-            )
+        if progress is not None:
+            progress.searched = found is None
 
-            if progress is not None:
-                progress.searched = found is None
-
-            if found is not None:
-                trial = _completed(found, group, gangs, ledger)
-                placed = len(trial.placements)
+        if found is not None:
+            trial = _completed(found, gangs, attempt.unrecorded())
+            placed = len(trial.placements)
 
     return trial, placed
 
 
-def place_needed(gangs: Sequence[Gang], group: Group, ledger: Ledger) -> Trial:
+def place_needed(gangs: Sequence[Gang], attempt: PlacementAttempt) -> Trial:
     """Place alone as many members as gangs that have started lack, and none above that."""
     trial = Trial()
     for gang in gangs:
         lack = gang.lacks - len(gang.kept) - len(gang.held)
         pods = [*gang.unhindered]
-        alike = ledger.occupancy.equivalence(pods)
+        alike = attempt.ledger.occupancy.equivalence(pods)
 
         while lack > 0 and pods:
             # Slices are placed as wholes.
             number = len(pods) if gang.constraints.slices else lack
-            placed = place_alone(pods[:number], group, ledger)
+            placed = place_alone(pods[:number], attempt)
             trial.add(placed)
             lack -= len(placed.placements)
 
@@ -270,19 +270,21 @@ def place_needed(gangs: Sequence[Gang], group: Group, ledger: Ledger) -> Trial:
     return trial
 
 
-def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
+def place_alone(pods: Sequence[Pod], attempt: PlacementAttempt) -> Trial:
     """Place pods that may start alone, one by one; each pod that does not fit gets its own refusal
     (P3).
 
     Those of a gang that runs are tried at its home first (L3).
     """
+    group = attempt.group
+    ledger = attempt.ledger
     trial = Trial()
     waiting = {pod.uid for pod in pods} if len(group.gangs) > 1 else frozenset[str]()
     outermost = pinned(group, ledger) or EVERYWHERE
 
     with ledger.within(outermost):
-        if ledger.progress is not None:
-            ledger.progress.resume(pods, ledger)
+        if attempt.progress is not None:
+            attempt.progress.resume(pods, ledger)
 
         for gang in group.gangs:
             own = pods
@@ -291,9 +293,9 @@ def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
 
             with own_room(gang, ledger):
                 if gang.constraints.slices:
-                    _join(gang, own, "", trial, group, ledger)
+                    _join(gang, own, "", trial, attempt)
                 else:
-                    _place_near_home(gang, own, outermost, trial, group, ledger)
+                    _place_near_home(gang, own, outermost, trial, attempt)
 
     return trial
 
@@ -303,20 +305,20 @@ def _place_near_home(
     pods: Sequence[Pod],
     outermost: Scope,
     trial: Trial,
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> None:
     """Place members of a gang one by one: at its home, then wider and wider (L3)."""
+    ledger = attempt.ledger
     *closer, last = scopes_from_home(gang, pods, outermost, ledger)
     waiting = list(pods)
 
     for scope in closer:
         with ledger.within(scope):
-            waiting = _placed_in(scope, waiting, trial, group, ledger)
+            waiting = _placed_in(scope, waiting, trial, attempt)
 
     with ledger.within(last):
         for run in _runs(waiting, ledger):
-            trial.attempt("", run, group, ledger)
+            trial.attempt("", run, attempt)
 
     if closer:
         trial.tell_outside(closer[0], {pod.uid for pod in pods}, ledger)
@@ -326,14 +328,14 @@ def _placed_in(
     scope: Scope,
     pods: Sequence[Pod],
     trial: Trial,
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> list[Pod]:
     """Place as many of the pods as fit into a scope that is not the last one; return the others."""
+    ledger = attempt.ledger
     others: list[Pod] = []
     for run in _runs(pods, ledger):
         if has_room(run[0].shape, scope, ledger):
-            others += trial.attempt_closer("", run, group, ledger)
+            others += trial.attempt_closer("", run, attempt)
         else:
             others += run
 
@@ -342,14 +344,21 @@ def _placed_in(
 
 def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
     """Reserve room for as many of these pods as fit, in the given order, up to the first one that
+    does not fit; for searches, whose placements no later plan goes on with.
+    """
+    return _place_run(run, PlacementAttempt(group, ledger))
+
+
+def _place_run(run: Sequence[Pod], attempt: PlacementAttempt) -> list[Placement]:
+    """Reserve room for as many of these pods as fit, in the given order, up to the first one that
     does not fit.
 
     They are placed at once if their filters do not read other pods; otherwise one by one, so that
     the filters of each pod see the pods before it in place.
     """
     placed: list[Placement] = []
-    for alike in _runs(run, ledger):
-        found = _place_alike(alike, group, ledger)
+    for alike in _runs(run, attempt.ledger):
+        found = _place_alike(alike, attempt)
         placed += found
 
         if len(found) < len(alike):
@@ -358,7 +367,9 @@ def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placemen
     return placed
 
 
-def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
+def _place_alike(alike: Sequence[Pod], attempt: PlacementAttempt) -> list[Placement]:
+    group = attempt.group
+    ledger = attempt.ledger
     first = alike[0]
     occupancy = ledger.occupancy
     step = len(alike)
@@ -387,8 +398,8 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
         taken = _reserve(found, nodes, counts, ledger) if found else []
         placed += taken
 
-        if ledger.progress is not None:
-            ledger.progress.took(taken)
+        if attempt.progress is not None:
+            attempt.progress.took(taken)
 
         if len(found) < wanted:
             # the refusal says what the nodes lack that these pods have filled
@@ -431,13 +442,14 @@ def _reserve(pods: Sequence[Pod], nodes: Ints, counts: Ints, ledger: Ledger) -> 
     ]
 
 
-def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
+def _try_all(gangs: Sequence[Gang], attempt: PlacementAttempt) -> Trial:
     """Try every pending member back to back (Q5); a Strict round stops as soon as it cannot succeed
     any more (R2).
     """
+    group = attempt.group
     trial = Trial({gang.id: [] for gang in gangs})
-    for gang, run, untried in _in_turn(group, gangs, trial, ledger):
-        failed = trial.attempt(gang.id, run, group, ledger)
+    for gang, run, untried in _in_turn(group, gangs, trial, attempt.ledger):
+        failed = trial.attempt(gang.id, run, attempt)
         # Even if all untried members fit, the minimum is out of reach.
         if failed and group.strict and missing(gang, len(trial.placed[gang.id]) + untried):
             trial.culprit = (gang, *failed[0])
@@ -484,10 +496,11 @@ def _in_turn(
             yield gang, run, untried
 
 
-def _completed(found: Found, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
+def _completed(found: Found, gangs: Sequence[Gang], attempt: PlacementAttempt) -> Trial:
     """The trial that the search made good: enough for every gang, and those above the minimum where
     they fit.
     """
+    group = attempt.group
     trial = Trial(placed=found)
     for gang in gangs:
         placed = {placement.pod.uid for placement in found[gang.id]}
@@ -501,49 +514,51 @@ def _completed(found: Found, group: Group, gangs: Sequence[Gang], ledger: Ledger
         try:
             rest = [pod for pod in gang.pending if pod.uid not in placed]
             if gang.constraints.slices:
-                _join(gang, rest, gang.id, trial, group, ledger)
+                _join(gang, rest, gang.id, trial, attempt)
                 continue
 
-            for run in _runs(rest, ledger):
-                trial.attempt(gang.id, run, group, ledger)
+            for run in _runs(rest, attempt.ledger):
+                trial.attempt(gang.id, run, attempt)
         except OutOfWork:
             break  # members above the minimum are placed when the gang has started
 
     return trial
 
 
-def _in_slices(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
+def _in_slices(
+    candidate: ScopeCandidate,
+    gangs: Sequence[Gang],
+    attempt: PlacementAttempt,
+) -> Trial:
     """One pass over gangs of which some have slices, by search alone; a refusal leaves no trace."""
-    progress = ledger.progress
-    scope = ledger.scope
+    group = attempt.group
+    ledger = attempt.ledger
+    progress = attempt.progress
+    everything = candidate.whole
 
     # Without progress there is no next plan that could go on, as when a deadlock is broken.
-    most = STEPS if progress is None or scope.whole else inf
-    with ledger.unrecorded():
-        in_vain = scope.refuted or (progress is not None and progress.searched)
-        found = (
-            None
-            if in_vain
-            else find_slices(group, gangs, ledger, place_run, everything=scope.whole, most=most)
-        )
+    most = STEPS if progress is None or everything else inf
+    found = None
+    if not (candidate.refuted or (progress is not None and progress.searched)):
+        found = find_slices(group, gangs, ledger, place_run, everything=everything, most=most)
 
-        if progress is not None:
-            progress.searched = found is None
+    if progress is not None:
+        progress.searched = found is None
 
-        if found is not None:
-            return _completed(found, group, gangs, ledger)
+    if found is not None:
+        return _completed(found, gangs, attempt.unrecorded())
 
-        first = next(gang for gang in gangs if gang.pending)
-        trial = Trial(
-            {gang.id: [] for gang in gangs},
-            attempted=sum(len(gang.pending) for gang in gangs),
-        )
-        gang, lacks = slices_lack(group, gangs, ledger) if scope.last else (first, None)
-        trial.lacks = lacks
-        trial.failed = _refused(gang.pending[:1], group, ledger)
-        trial.culprit = (gang, *trial.failed[0])
+    first = next(gang for gang in gangs if gang.pending)
+    trial = Trial(
+        {gang.id: [] for gang in gangs},
+        attempted=sum(len(gang.pending) for gang in gangs),
+    )
+    gang, lacks = slices_lack(group, gangs, ledger) if candidate.last else (first, None)
+    trial.lacks = lacks
+    trial.failed = _refused(gang.pending[:1], group, ledger)
+    trial.culprit = (gang, *trial.failed[0])
 
-        return trial
+    return trial
 
 
 def _untried(gang: Gang, pod: Pod, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
@@ -568,23 +583,24 @@ def _join(
     pods: Sequence[Pod],
     name: str,
     trial: Trial,
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> None:
     """Place members of a gang with slices: in the domain of their slice if it has one, else whole
     slices.
     """
+    group = attempt.group
+    ledger = attempt.ledger
+
     for unit in units(gang, pods, ledger.table):
         with ledger.within(unit.within(ledger.scope, ledger.table)):
             if unit.whole is None:
                 for run in _runs(unit.alone, ledger):
-                    trial.attempt(name, run, group, ledger)
+                    trial.attempt(name, run, attempt)
 
                 continue
 
-            with ledger.unrecorded():
-                own = alone(gang, unit.whole)
-                found = find_slices(group, (own,), ledger, place_run)
+            own = alone(gang, unit.whole)
+            found = find_slices(group, (own,), ledger, place_run)
 
             trial.attempted += len(unit.pods)
             if found is not None:

@@ -18,12 +18,16 @@ class OutOfWork(Exception):  # noqa: N818 - not an error: the rest is for the ne
 
 
 class Work:
-    """Units of work: `used` so far. Charging more than `most` in total raises OutOfWork."""
+    """Units of work: `used` so far. Charging more than `most` in total raises OutOfWork.
 
-    __slots__ = ("most", "used")
+    `choices` are those of exact searches so far, which are bounded over several plans.
+    """
+
+    __slots__ = ("choices", "most", "used")
 
     def __init__(self, most: float = inf) -> None:
         self.used = 0
+        self.choices = 0
         self.most = most
 
     def charge(self, units: int) -> None:

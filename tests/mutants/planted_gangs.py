@@ -466,7 +466,7 @@ def a_plan_does_not_wait_for_a_new_gang_that_runs(_: Any) -> Any:
 
 @bug("B3", "core.rounds:place_needed", "properties/test_half_starts.py")
 def what_a_start_lacks_comes_after_the_surplus_of_its_siblings(place_needed: Any) -> Any:
-    return lambda gangs, group, ledger: place_needed((), group, ledger)
+    return lambda gangs, attempt: place_needed((), attempt)
 
 
 @bug("B3", "state.broken_groups:is_pinned", "properties/test_half_starts.py")

@@ -266,13 +266,13 @@ def unequal_blocks_are_taken_for_equal(steps: Any) -> Any:
 
 @bug("P3", "core.rounds:_completed", "unit/core/search/test_find.py")
 def members_that_an_exact_search_left_over_are_lost(completed: Any) -> Any:
-    def least(found: Any, group: Any, gangs: Any, ledger: Any) -> Any:
+    def least(found: Any, gangs: Any, attempt: Any) -> Any:
         needed = {placement.pod.uid for placements in found.values() for placement in placements}
         few = [
             replace(gang, pending=tuple(pod for pod in gang.pending if pod.uid in needed))
             for gang in gangs
         ]
-        return completed(found, group, few, ledger)
+        return completed(found, few, attempt)
 
     return least
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import place_alone
 from gangsched.model.gang import Placement
@@ -93,7 +94,8 @@ def placed_by(site: Site, pods: Sequence[Pod], dice: random.Random) -> list[Plac
         satisfied=True,
     )
     ledger = Ledger(builders.snapshot(site.nodes, others))
-    return list(place_alone(pods, builders.group(gang), ledger).placements)
+    attempt = PlacementAttempt(builders.group(gang), ledger)
+    return list(place_alone(pods, attempt).placements)
 
 
 @pytest.mark.long

@@ -20,7 +20,6 @@ from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import usable
-from gangsched.core.search.judging import judge, rows
 from gangsched.core.search.kinds import UNITS_AN_ITEM, Item, Kinds, Slices, layers_of
 from gangsched.core.search.packing import PackingProblem, Piece
 from gangsched.core.search.part_kinds import PackedPart, entries_of, layers_in, signature
@@ -201,12 +200,6 @@ class Demand:
         )
         return found
 
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether the whole cluster has too little room, by totals."""
-        whole = TopologyLevel((), np.zeros(len(self.ledger.table), dtype=np.int32), 1, ())
-        return not self.judge(whole)[0].all()
-
     @cached_property
     def wanted(self) -> tuple[int, ...]:
         """By need, the number of pods or slices that must be placed."""
@@ -283,14 +276,45 @@ class Demand:
 
         return problem(kinds, tuple(counts), self.needs, nodes, free, room)
 
-    def judge(self, level: TopologyLevel, items: Sequence[int] | None = None) -> tuple[Bools, Ints]:
-        """The result of `core.search.judging.judge`."""
-        return judge(self, level, items)
-
     @cached_property
     def rows(self) -> list[tuple[Ints, dict[int, int]]]:
-        """The result of `core.search.judging.rows` for all nodes."""
-        return rows(self)
+        """The result of `rows_on` for all nodes."""
+        return self.rows_on()
+
+    def rows_on(self, nodes: Ints | None = None) -> list[tuple[Ints, dict[int, int]]]:
+        """Rows that limit what fits on these nodes (None: all nodes): ⌊free/a⌋ by node, and ⌊ask/a⌋
+        by item, for items that request `a`.
+
+        Rows that cannot refute anything are left out: if only one item requests the resource, its
+        room is more precise; if every node has enough for all pods, the total suffices.
+        """
+        where = slice(None) if nodes is None else nodes
+        free = self.free[:, where]
+        room = self.room[:, where]
+        anywhere = room.any(axis=0)
+        found = []
+
+        for r in range(len(free)):
+            amounts = [asks[r] for asks in self.asks]
+            most = sum(
+                min(len(i.pods), self.needs[i.gang]) * a
+                for i, a in zip(self.items, amounts, strict=True)
+            )
+            if not (free[r][anywhere] < most).any():
+                continue
+
+            # ⌊free/a⌋ for each requested amount: the sum of free room alone misses that 3 and 3 do
+            # not hold a pod of 4.
+            for a in sorted({1, *amounts} - {0}):
+                asked = {i: amount // a for i, amount in enumerate(amounts) if amount >= a}
+                if len(asked) == 1:
+                    continue
+
+                self.ledger.work.charge(8 + len(asked) + free.shape[1] // 50)
+                fits = np.logical_or.reduce([room[i] > 0 for i in asked])
+                found.append((np.where(fits, free[r] // a, 0), asked))
+
+        return found
 
     # --- slices ----------------------------------------------------------------------------------
 

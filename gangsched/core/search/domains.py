@@ -19,9 +19,10 @@ from gangsched.core.group_rules import rules_key
 from gangsched.core.preferences import node_penalty
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
+from gangsched.core.search.candidate import ScopeCandidate
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.facts import is_refuted_somewhere, is_used_somewhere, known, packed
-from gangsched.core.search.judging import MAX_SHAPES, note_refuted, sums
+from gangsched.core.search.judging import MAX_SHAPES, judge, note_refuted, sums
 from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import is_sliced, pinned_to
 from gangsched.core.search.terms import required_by_terms
@@ -106,13 +107,13 @@ class Domains:
         allow.
         """
         if self.outer is self.level:
-            return demand.judge(self.level)
+            return judge(demand, self.level)
 
         kept = [i for i, item in enumerate(demand.items) if demand.ledger.accelerated(item.shape)]
-        enough, holds = demand.judge(self.level, kept)
+        enough, holds = judge(demand, self.level, kept)
 
         if self.outer is not None:
-            of_all, held = demand.judge(self.outer)
+            of_all, held = judge(demand, self.outer)
             enough = enough & of_all[self.outer_of]
             holds = np.minimum(holds, held[self.outer_of])
 
@@ -339,25 +340,26 @@ class Required:
 
         return ""
 
-    def scopes(self) -> Iterator[Scope]:
+    def candidates(self) -> Iterator[ScopeCandidate]:
         """Yield the required domains with enough room, best first, without regard to preferred
         domains; then the best domains with too little room, for the refusal's message.
         """
         domains = self.domains
         demand = self.demand
-        candidates = np.flatnonzero(self.enough)
+        roomy = np.flatnonzero(self.enough)
         holds_all = None
 
         # Among domains that hold the minimum, those that hold all members come first.
-        if len(candidates) > 1 and demand is not self.present:
+        if len(roomy) > 1 and demand is not self.present:
             holds_all, _ = domains.judge(self.present)
 
-        ordered = domains.order(candidates, demand, first=holds_all)
+        ordered = domains.order(roomy, demand, first=holds_all)
         is_strict = demand.group.strict
         is_searched = is_strict and demand.is_searched and demand.is_exact
 
         for number, n in enumerate(ordered):
             scope = domains.scope(n)
+            candidate = ScopeCandidate(scope)
             # The first one is not searched before the usual order was tried there, which mostly
             # does.
             if is_searched and (number or self._is_looked_up()):
@@ -365,13 +367,10 @@ class Required:
                 if before is False:
                     continue
 
-                scope = (
-                    replace(scope, packed=(demand, before))
-                    if isinstance(before, Packing)
-                    else scope
-                )
+                if isinstance(before, Packing):
+                    candidate = ScopeCandidate(scope, packed=(demand, before))
 
-            yield scope
+            yield candidate
             # for the next plan: the round has searched there, in vain
             if is_searched and not number:
                 self._packed(n, scope, search=False)
@@ -385,14 +384,14 @@ class Required:
             else 0
         )
         lack = _lack(domains, best, self.holds, demand, is_home=self.home is not None)
-        scope = replace(domains.scope(best), last=True, lack=lack, refuted=is_strict)
+        scope = domains.scope(best)
         lacking = _lacking(demand, scope) if is_strict and demand.is_exact else None
 
         if domains.level.size and self.holds[best] < 0:  # none is where the tree is
             nowhere = np.zeros_like(domains.level.mask(best))
             scope = replace(scope, accelerated=nowhere, others=nowhere)
 
-        yield replace(scope, name=f"{scope.name} at last", lacking=lacking)
+        yield ScopeCandidate(scope, last=True, lack=lack, refuted=is_strict, lacking=lacking)
 
     def _is_looked_up(self) -> bool:
         """Whether it is worth while to look up what is known of a domain before the usual order is

@@ -54,7 +54,7 @@ def packed(
         found = packing.run(ledger.work, min(most, most_in_all - before))
     finally:
         # Also when work ran out: a decision ends after 2,000,000 choices in all its plans.
-        ledger.choices += packing.choices - before
+        ledger.work.choices += packing.choices - before
         if found is not False:  # places that were found are wanted again when they are reserved
             if len(under_way) >= MAX_UNDER_WAY:
                 del under_way[next(iter(under_way))]

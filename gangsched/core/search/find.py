@@ -27,6 +27,7 @@ from gangsched.core.scopes import usable
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.domains import required_keys
 from gangsched.core.search.facts import is_refuted_somewhere, known, packed
+from gangsched.core.search.judging import is_hopeless
 from gangsched.core.search.kinds import Item
 from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import Slice
@@ -117,7 +118,7 @@ def find(
         with ledger.work.at_most(most):
             # The room of a node for claims that may use its own devices or those of pools is not
             # the most it could be.
-            if demand.is_hopeless and not demand.shares_devices:
+            if is_hopeless(demand) and not demand.shares_devices:
                 return None
             if _is_refuted(demand):
                 return None
@@ -364,7 +365,7 @@ def find_slices(
     demand = (Demand.of_all if everything else Demand.of)(group, gangs, ledger)
     if not any(demand.needs):  # the minimum is there, or 0: members come by themselves
         return {gang.id: [] for gang in gangs}
-    if demand.is_hopeless:
+    if is_hopeless(demand):
         return None
 
     if demand.is_exact:

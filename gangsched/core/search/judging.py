@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gangsched.core.group_rules import rules_key
+from gangsched.core.reserve import Ledger
+from gangsched.core.search.demand import Demand
 from gangsched.core.topology import TopologyLevel
 from gangsched.model.snapshot import Bools, Ints
-
-if TYPE_CHECKING:
-    from gangsched.core.reserve import Ledger
-    from gangsched.core.search.demand import Demand
 
 MAX_SHAPES = 64
 """Items of one group beyond which sums are not made, for each must be summed up by domain."""
@@ -159,6 +156,12 @@ def judge(
     return (holds >= needed) & ~(known.refuted & ~again), holds
 
 
+def is_hopeless(demand: Demand) -> bool:
+    """Whether the whole cluster has too little room, by totals."""
+    whole = TopologyLevel((), np.zeros(len(demand.ledger.table), dtype=np.int32), 1, ())
+    return not judge(demand, whole)[0].all()
+
+
 def note_refuted(demand: Demand, level: TopologyLevel, domain: int) -> None:
     """Record that a search refuted the minimum in a domain; ignored if its nodes changed since the
     plan began.
@@ -252,7 +255,7 @@ def sums(
     holds: Ints = total + elsewhere
 
     for row, asked in (
-        (demand.rows if nodes is None else rows(demand, nodes)) if len(kept) > 1 else ()
+        (demand.rows if nodes is None else demand.rows_on(nodes)) if len(kept) > 1 else ()
     ):
         work.charge(20 + 2 * len(kept) + number // 200 + UNITS_A_KIND * len(of_gangs))
         have = level.sums(row, nodes)
@@ -262,42 +265,6 @@ def sums(
         holds = np.minimum(holds, np.searchsorted(cheapest, have, "right") + elsewhere)
 
     return holds
-
-
-def rows(demand: Demand, nodes: Ints | None = None) -> list[tuple[Ints, dict[int, int]]]:
-    """Rows that limit what fits on these nodes (None: all nodes): ⌊free/a⌋ by node, and ⌊ask/a⌋ by
-    item, for items that request `a`.
-
-    Rows that cannot refute anything are left out: if only one item requests the resource, its room
-    is more precise; if every node has enough for all pods, the total suffices.
-    """
-    where = slice(None) if nodes is None else nodes
-    free = demand.free[:, where]
-    room = demand.room[:, where]
-    anywhere = room.any(axis=0)
-    found = []
-
-    for r in range(len(free)):
-        amounts = [asks[r] for asks in demand.asks]
-        most = sum(
-            min(len(i.pods), demand.needs[i.gang]) * a
-            for i, a in zip(demand.items, amounts, strict=True)
-        )
-        if not (free[r][anywhere] < most).any():
-            continue
-
-        # ⌊free/a⌋ for each requested amount: the sum of free room alone misses that 3 and 3 do not
-        # hold a pod of 4.
-        for a in sorted({1, *amounts} - {0}):
-            asked = {i: amount // a for i, amount in enumerate(amounts) if amount >= a}
-            if len(asked) == 1:
-                continue
-
-            demand.ledger.work.charge(8 + len(asked) + free.shape[1] // 50)
-            fits = np.logical_or.reduce([room[i] > 0 for i in asked])
-            found.append((np.where(fits, free[r] // a, 0), asked))
-
-    return found
 
 
 def _cheapest(

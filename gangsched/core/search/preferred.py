@@ -10,15 +10,15 @@ level. No level is preferred for members that soft terms spread.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from gangsched.core.reserve import Ledger
-from gangsched.core.scope import EVERYWHERE, Scope
+from gangsched.core.scope import Scope
+from gangsched.core.search.candidate import ANYWHERE, ScopeCandidate
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.domains import Domains, Required, required_keys
-from gangsched.core.search.judging import MAX_SHAPES
+from gangsched.core.search.judging import MAX_SHAPES, judge
 from gangsched.core.topology import climb, level, told_apart
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL
@@ -30,12 +30,12 @@ plan.
 """
 
 
-def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
-    """Yield scopes for the pending members of `gangs`, best first, until one attempt succeeds."""
+def candidates(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[ScopeCandidate]:
+    """Yield candidates for the pending members of `gangs`, best first, until one succeeds."""
     must = any(required_keys(group, ledger))
     may = not group.apart and _may_prefer(group, ledger)
     if not must and not may:
-        yield EVERYWHERE
+        yield ANYWHERE
         return
 
     begun = ledger.work.used
@@ -45,10 +45,14 @@ def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scop
     if may and (required is None or required.enough.any()):
         yield from _preferred(present, required, begun)
 
-    yield from [EVERYWHERE] if required is None else required.scopes()
+    yield from [ANYWHERE] if required is None else required.candidates()
 
 
-def _preferred(present: Demand, required: Required | None, begun: int) -> Iterator[Scope]:
+def _preferred(
+    present: Demand,
+    required: Required | None,
+    begun: int,
+) -> Iterator[ScopeCandidate]:
     """Domains of preferred levels that sums leave, within those that are required; `begun` is the
     work until now.
     """
@@ -65,7 +69,7 @@ def _preferred(present: Demand, required: Required | None, begun: int) -> Iterat
             if number and work.used - begun > PREFERENCE_WORK:
                 break
 
-            yield replace(domains.scope(n), whole=True)
+            yield ScopeCandidate(domains.scope(n), whole=True)
             if not present.is_searched and present.is_exact:
                 break  # sums are exact then: what did not do is more than room
 
@@ -128,7 +132,7 @@ def _apart(key: str, ledger: Ledger) -> tuple[str, ...]:
     return told_apart(key, ledger.policy.topology_keys, ledger.table)
 
 
-def _fewest(group: Group, present: Demand) -> Scope | None:
+def _fewest(group: Group, present: Demand) -> ScopeCandidate | None:
     """The fewest domains of the stated level that sums allow, the largest first and the last as
     tight as possible.
     """
@@ -139,7 +143,7 @@ def _fewest(group: Group, present: Demand) -> Scope | None:
 
     _, must = required_keys(group, ledger)
     inner = level((*must, *_apart(stated, ledger)), ledger.table)
-    _, holds = present.judge(inner)
+    _, holds = judge(present, inner)
     needed = sum(present.needs)
     order = np.argsort(-holds, kind="stable")
     sums = np.cumsum(holds[order])
@@ -155,13 +159,13 @@ def _fewest(group: Group, present: Demand) -> Scope | None:
     chosen.append(tight[-1])
     mask = np.isin(inner.codes, chosen)
 
-    return Scope(
+    scope = Scope(
         mask,
         mask,
         f"node(s) are outside the preferred domains of {stated}",
-        whole=True,
         name=f"few {stated}",
     )
+    return ScopeCandidate(scope, whole=True)
 
 
 def _on_one_node(present: Demand) -> bool:

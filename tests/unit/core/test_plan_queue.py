@@ -13,6 +13,7 @@ from gangsched.core import progress
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.plan_queue import PlanQueue
 from gangsched.core.preemption.plan_preemptions import not_done
+from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Mode, Refusal
 from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement, Spread
@@ -276,7 +277,7 @@ def test_a_plan_begins_with_the_group_that_found_too_little_work_left_to_make_ro
     assert turns.unfinished is None
 
 
-def refused(group: Group) -> Verdict:
+def refused(group: Group, _: Progress) -> Verdict:
     """A refusal for room."""
     return Verdict(
         group=group.id, generation=0, told=Refusal(Reason.UNSCHEDULABLE, Worded("no room"))

@@ -5,6 +5,7 @@ L18).
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +14,13 @@ import pytest
 
 from gangsched.core import rounds
 from gangsched.core.cycle import plan
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.search import judging
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.packing import PackingProblem
 from gangsched.core.topology import level
-from gangsched.model.gang import Group
+from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Shape
 from gangsched.model.reasons import Reason
@@ -71,7 +73,7 @@ def test_what_is_kept_says_what_sums_say_now() -> None:
         ledger = Ledger(now)
         for each in rng.choices(groups, k=4):
             racks, demand = level((RACK,), ledger.table), Demand.of(each, each.gangs, ledger)
-            enough, holds = demand.judge(racks)
+            enough, holds = judging.judge(demand, racks)
             fresh = judging.sums(demand, racks, range(len(demand.items)))
             assert (holds.tolist(), enough.tolist()) == (
                 fresh.tolist(),
@@ -202,9 +204,9 @@ def test_a_gang_as_one_before_starts_as_it_did_where_the_nodes_are_as_they_were(
     tried: list[str] = []
     in_order = rounds._try_all
 
-    def counted(of: Group, *rest: Any) -> rounds.Trial:
-        tried.append(of.id)
-        return in_order(of, *rest)
+    def counted(gangs: Sequence[Gang], attempt: PlacementAttempt) -> rounds.Trial:
+        tried.append(attempt.group.id)
+        return in_order(gangs, attempt)
 
     monkeypatch.setattr(rounds, "_try_all", counted)
     before, after = (

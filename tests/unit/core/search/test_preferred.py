@@ -10,7 +10,7 @@ import pytest
 
 from gangsched.core.cycle import plan
 from gangsched.core.reserve import Ledger
-from gangsched.core.search.preferred import scopes
+from gangsched.core.search.preferred import candidates
 from gangsched.model.gang import Gang, Mode
 from gangsched.model.gpu_policy import GpuPolicy, PlacementConstraints
 from gangsched.model.inter_pod import Requirement
@@ -303,8 +303,8 @@ def test_attempts_leave_no_trace() -> None:
     assert len(where(verdict)) == 6
     ledger = builders.ledger(nodes)
     refused = gang(builders.shape(cpu_milli=1, gpus=5), 7)
-    for scope in scopes(builders.group(refused), [refused], ledger):
-        with ledger.within(scope):
+    for candidate in candidates(builders.group(refused), [refused], ledger):
+        with ledger.within(candidate.scope):
             pass
     assert np.array_equal(ledger.free, builders.ledger(nodes).free)
     assert ledger.scope.accelerated is None
@@ -315,7 +315,7 @@ def test_a_gang_without_wishes_or_accelerators_is_tried_once() -> None:
     nodes = [node("a", rack="r0", product="x"), node("b", rack="r1", product="y")]
     ledger: Ledger = builders.ledger(nodes)
     for wanted in (gang(CPU_ONLY, 5), gang(ONE, 8)):
-        assert len(list(scopes(builders.group(wanted), [wanted], ledger))) == 1
+        assert len(list(candidates(builders.group(wanted), [wanted], ledger))) == 1
 
 
 def test_a_group_without_levels_is_packed_over_all_zones() -> None:
