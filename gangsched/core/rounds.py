@@ -101,14 +101,14 @@ class Trial:
         ledger = attempt.ledger
         ledger.work.charge(10)
         progress = attempt.progress
-        found = progress.again(run, ledger) if progress is not None else []
-        rest = run[len(found) :]
+        taken = progress.again(run, ledger) if progress is not None else []
+        rest = run[len(taken) :]
 
         failed = progress.failures(rest) if progress is not None else None
         if failed is None:
-            found += _place_run(rest, attempt) if rest else []
+            taken += _place_run(rest, attempt) if rest else []
             failed = _refused(
-                run[len(found) :],
+                run[len(taken) :],
                 attempt.group,
                 ledger,
             )
@@ -116,7 +116,7 @@ class Trial:
             if progress is not None:
                 progress.fails(failed)
 
-        self.placed.setdefault(gang_id, []).extend(found)
+        self.placed.setdefault(gang_id, []).extend(taken)
         self.attempted += len(run)
         self.failed.extend(failed)
 
@@ -134,14 +134,14 @@ class Trial:
         ledger = attempt.ledger
         ledger.work.charge(10)
         progress = attempt.progress
-        found = progress.again(run, ledger) if progress is not None else []
-        if len(found) < len(run):
-            found += _place_run(run[len(found) :], attempt)
+        taken = progress.again(run, ledger) if progress is not None else []
+        if len(taken) < len(run):
+            taken += _place_run(run[len(taken) :], attempt)
 
-        self.placed.setdefault(gang_id, []).extend(found)
-        self.attempted += len(found)
+        self.placed.setdefault(gang_id, []).extend(taken)
+        self.attempted += len(taken)
 
-        return run[len(found) :]
+        return run[len(taken) :]
 
     def tell_outside(self, home: Scope, uids: Set[str], ledger: Ledger) -> None:
         """Note on the placements of these members which of them are outside of their home."""
@@ -216,8 +216,8 @@ def _try_candidate(
         trial = _in_slices(candidate, gangs, attempt)
         return trial, len(trial.placements)
 
-    if candidate.packed is not None and (found := reserved(*candidate.packed)) is not None:
-        trial = _completed(found, gangs, attempt)
+    if candidate.packed is not None and (solution := reserved(*candidate.packed)) is not None:
+        trial = _completed(solution, gangs, attempt)
         return trial, len(trial.placements)
 
     if candidate.lacking is not None:
@@ -234,15 +234,15 @@ def _try_candidate(
     if trial.culprit is not None:
         ledger.rollback(checkpoint)
         is_searched = progress is not None and progress.searched
-        found = None
+        solution = None
         if not (candidate.whole or candidate.refuted or is_searched):
-            found = find(group, gangs, ledger, place_run, whole=progress is not None)
+            solution = find(group, gangs, ledger, place_run, whole=progress is not None)
 
         if progress is not None:
-            progress.searched = found is None
+            progress.searched = solution is None
 
-        if found is not None:
-            trial = _completed(found, gangs, attempt.unrecorded())
+        if solution is not None:
+            trial = _completed(solution, gangs, attempt.unrecorded())
             placed = len(trial.placements)
 
     return trial, placed
@@ -358,10 +358,10 @@ def _place_run(run: Sequence[Pod], attempt: PlacementAttempt) -> list[Placement]
     """
     placed: list[Placement] = []
     for alike in _runs(run, attempt.ledger):
-        found = _place_alike(alike, attempt)
-        placed += found
+        taken = _place_alike(alike, attempt)
+        placed += taken
 
-        if len(found) < len(alike):
+        if len(taken) < len(alike):
             break
 
     return placed
@@ -394,16 +394,16 @@ def _place_alike(alike: Sequence[Pod], attempt: PlacementAttempt) -> list[Placem
         # The API server takes no more consumers of a claim; the next one is refused for that.
         wanted = min(step, len(rest)) if places is None else max(1, min(step, len(rest), places))
         nodes, counts = _choose(first, wanted, room, group, ledger)
-        found = rest[: int(counts.sum())]
-        taken = _reserve(found, nodes, counts, ledger) if found else []
+        chosen = rest[: int(counts.sum())]
+        taken = _reserve(chosen, nodes, counts, ledger) if chosen else []
         placed += taken
 
         if attempt.progress is not None:
             attempt.progress.took(taken)
 
-        if len(found) < wanted:
+        if len(chosen) < wanted:
             # the refusal says what the nodes lack that these pods have filled
-            if found and first.claims:
+            if chosen and first.claims:
                 narrow(first, usable(first.shape, group, ledger), occupancy)
 
             break
@@ -496,14 +496,14 @@ def _in_turn(
             yield gang, run, untried
 
 
-def _completed(found: Found, gangs: Sequence[Gang], attempt: PlacementAttempt) -> Trial:
+def _completed(solution: Found, gangs: Sequence[Gang], attempt: PlacementAttempt) -> Trial:
     """The trial that the search made good: enough for every gang, and those above the minimum where
     they fit.
     """
     group = attempt.group
-    trial = Trial(placed=found)
+    trial = Trial(placed=solution)
     for gang in gangs:
-        placed = {placement.pod.uid for placement in found[gang.id]}
+        placed = {placement.pod.uid for placement in solution[gang.id]}
         trial.attempted += len(placed)
 
         if group.apart or group.rest:
@@ -538,15 +538,15 @@ def _in_slices(
 
     # Without progress there is no next plan that could go on, as when a deadlock is broken.
     most = STEPS if progress is None or everything else inf
-    found = None
+    solution = None
     if not (candidate.refuted or (progress is not None and progress.searched)):
-        found = find_slices(group, gangs, ledger, place_run, everything=everything, most=most)
+        solution = find_slices(group, gangs, ledger, place_run, everything=everything, most=most)
 
     if progress is not None:
-        progress.searched = found is None
+        progress.searched = solution is None
 
-    if found is not None:
-        return _completed(found, gangs, attempt.unrecorded())
+    if solution is not None:
+        return _completed(solution, gangs, attempt.unrecorded())
 
     first = next(gang for gang in gangs if gang.pending)
     trial = Trial(
@@ -569,9 +569,9 @@ def _untried(gang: Gang, pod: Pod, group: Group, gangs: Sequence[Gang], ledger: 
         Reason.UNSCHEDULABLE,
         findings.why_no_node(pod, group, ledger, filled=True),
     )
-    present = sum(len(each.pending) for each in gangs)
+    present = sum(len(other.pending) for other in gangs)
     return Trial(
-        {each.id: [] for each in gangs},
+        {other.id: [] for other in gangs},
         [(pod, refusal)],
         present,
         culprit=(gang, pod, refusal),
@@ -600,11 +600,11 @@ def _join(
                 continue
 
             own = alone(gang, unit.whole)
-            found = find_slices(group, (own,), ledger, place_run)
+            solution = find_slices(group, (own,), ledger, place_run)
 
             trial.attempted += len(unit.pods)
-            if found is not None:
-                trial.placed.setdefault(name, []).extend(found[gang.id])
+            if solution is not None:
+                trial.placed.setdefault(name, []).extend(solution[gang.id])
             else:
                 trial.failed += _slice_refused(own, unit.whole, group, ledger)
 
@@ -630,9 +630,9 @@ def _refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[P
     if first.shape.unsupported:
         return [(pod, findings.unsupported(pod)) for pod in alike]
 
-    found = cause(first, ledger.occupancy)
+    why = cause(first, ledger.occupancy)
     nodes = findings.why_no_node(first, group, ledger)
-    refusal = Refusal(found.reason if found is not None else Reason.UNSCHEDULABLE, nodes)
+    refusal = Refusal(why.reason if why is not None else Reason.UNSCHEDULABLE, nodes)
 
     return [(pod, refusal) for pod in alike]
 

@@ -49,8 +49,8 @@ class _Plan:
     """What the verdicts of one plan have taken so far from its snapshot."""
 
     snapshot: Snapshot
-    #: By group, what its verdict places.
-    placed: dict[str, Sequence[Placement]] = field(default_factory=dict)
+    #: The pods that verdicts placed so far.
+    uids: set[str] = field(default_factory=set)
     #: All nodes have the room for everything that the plan places, even without its releases.
     is_roomy: bool = False
     #: A pod of the plan has host ports.
@@ -165,7 +165,7 @@ class Verifier:
         if why:
             self._count(made, -1)
         else:
-            self._plan.placed[group.id] = placed
+            self._plan.uids.update([placement.pod.uid for placement in placed])
 
         return why
 
@@ -219,10 +219,8 @@ class Verifier:
             if why:
                 yield f"pod {placement.pod.key} {why}"
 
-        # A pod is a member of one group, so it can only be in another verdict of the same one.
-        before = self._plan.placed.get(made.group.id, ())
-        placed = (*before, *made.placed) if before else made.placed
-        if len({placement.pod.uid for placement in placed}) < len(placed):
+        uids = {placement.pod.uid for placement in made.placed}
+        if len(uids) < len(made.placed) or not self._plan.uids.isdisjoint(uids):
             yield "a pod is placed twice"
 
     def _misplaced(self, placement: Placement, member: Member | None, made: _Made) -> str:

@@ -109,7 +109,7 @@ def a_plan_is_verified_beside_the_one_before(real: Any) -> Any:
     def begin(self: Any, plan: Any, snapshot: Any) -> None:
         before = self._plan
         real(self, plan, snapshot)
-        self._plan.placed |= before.placed
+        self._plan.uids |= before.uids
 
     return begin
 
