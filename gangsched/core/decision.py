@@ -392,7 +392,7 @@ def _gang_failed(
         short,
         placed=placed,
         needed=needed,
-        beside=findings.beside_none(pod, refusal, gangs, group, ledger),
+        beside=findings.beside_none(pod, refusal, gangs, group, attempt.ledger),
         domains=domains,
     )
 
