@@ -70,7 +70,12 @@ def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
     return room(shape, replace(group, avoid=frozenset()) if group.avoid else group, totals)
 
 
-def _shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
+def _shortage(
+    shape: Shape,
+    group: Group,
+    ledger: Ledger,
+    totals: Ledger,
+) -> Shortage:
     ledger.work.charge(
         150 + len(ledger.table) // 30 + len(ledger.table.tainted) * (4 + len(shape.tolerations))
     )

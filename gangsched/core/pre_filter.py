@@ -329,7 +329,12 @@ def _rooms(
     return rooms, room
 
 
-def _room(shape: Shape, held: Sequence[Placement], group: Group, ledger: Ledger) -> int:
+def _room(
+    shape: Shape,
+    held: Sequence[Placement],
+    group: Group,
+    ledger: Ledger,
+) -> int:
     """How many pods of `shape` fit; one that is held stays where it is, though no other member may
     go there.
     """

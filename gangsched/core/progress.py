@@ -125,7 +125,11 @@ class Progress:
             {} if is_cut else {uid: node for uid, node in earlier.items() if uid not in asked}
         )
 
-    def _first_conflict(self, found: Sequence[tuple[Pod, int]], ledger: Ledger) -> int | None:
+    def _first_conflict(
+        self,
+        found: Sequence[tuple[Pod, int]],
+        ledger: Ledger,
+    ) -> int | None:
         """The first of these pods, which have their room, whose node does not take it; None if all
         do.
         """

@@ -179,7 +179,13 @@ class Ledger:
 
         return known
 
-    def recall(self, key: Hashable, make: Callable[[], T], *, lasting: bool = False) -> T:
+    def recall(
+        self,
+        key: Hashable,
+        make: Callable[[], T],
+        *,
+        lasting: bool = False,
+    ) -> T:
         """The result of `make`, cached by `key`: if `lasting` for the whole plan, else until the
         ledger changes.
         """

@@ -44,7 +44,11 @@ def closed_for_long(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Bool
                 yield nodes
 
 
-def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+def kept_from(
+    group: Group,
+    shape: Shape,
+    ledger: Ledger,
+) -> Iterator[RefusedNodes]:
     """Yield the nodes that have room for a pod of `shape`, but that reservations close to the group
     (H8).
     """

@@ -158,7 +158,10 @@ def _of_promises(state: SchedulingState, members: list[Member]) -> Iterator[str]
         yield f"{nominations} are kept as promised, and should be {nominated}"
 
 
-def _of_priorities(state: SchedulingState, members: list[Member]) -> Iterator[str]:
+def _of_priorities(
+    state: SchedulingState,
+    members: list[Member],
+) -> Iterator[str]:
     """The lowest priorities are those of the members that have a node, and of those that wait."""
     lowest = min((member.pod.priority for member in members if member.node), default=None)
     if state.members.lowest_priority != lowest:
@@ -177,7 +180,10 @@ def _of_priorities(state: SchedulingState, members: list[Member]) -> Iterator[st
         )
 
 
-def _of_neighbours(state: SchedulingState, members: list[Member]) -> Iterator[str]:
+def _of_neighbours(
+    state: SchedulingState,
+    members: list[Member],
+) -> Iterator[str]:
     """What is known of pods by node, for terms between pods and for spreading, is that of the
     members.
     """

@@ -119,7 +119,13 @@ class Domains:
 
         return enough, holds
 
-    def order(self, domains: Ints, demand: Demand, *, first: Bools | None = None) -> list[int]:
+    def order(
+        self,
+        domains: Ints,
+        demand: Demand,
+        *,
+        first: Bools | None = None,
+    ) -> list[int]:
         """Sort domains: those with members first, then those in `first`, then by soft preferences,
         room and name.
         """
@@ -471,7 +477,11 @@ def _lack(
     )
 
 
-def takes_at_best(group: Group, gangs: Sequence[Gang], totals: Ledger) -> tuple[str, int] | None:
+def takes_at_best(
+    group: Group,
+    gangs: Sequence[Gang],
+    totals: Ledger,
+) -> tuple[str, int] | None:
     """The required domain that takes most of the pods that the gangs need, by totals, if its nodes
     are empty, and their number; None if that is all of them, or no proof.
     """

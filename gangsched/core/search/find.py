@@ -438,7 +438,12 @@ def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
     return found
 
 
-def _whole(slice_: Slice, group: Group, ledger: Ledger, place_run: PlaceRun) -> list[Placement]:
+def _whole(
+    slice_: Slice,
+    group: Group,
+    ledger: Ledger,
+    place_run: PlaceRun,
+) -> list[Placement]:
     """The places of all members of a slice, reserved; none if no domain takes them."""
     inside = level((slice_.key,), ledger.table)
     scope = ledger.scope
