@@ -59,6 +59,7 @@ def gpu_policy(settings: Settings) -> GpuPolicy:
         frozenset(settings.accelerators),
         settings.plain_replicas,
         settings.heal_prefers,
+        settings.home_can_grow,
     )
 
 

@@ -261,6 +261,13 @@ class Settings(BaseSettings):
             " where lower-priority pods are evicted or capacity is reserved)."
         ),
     )
+    home_can_grow: bool = Field(
+        default=False,
+        description=(
+            "Autoscalers add nodes to the domain in which a gang that runs waits for room: its pods"
+            " then have the reason Unschedulable, else WaitingForHome."
+        ),
+    )
     accelerators: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
         default=(),
         description=(
@@ -408,7 +415,7 @@ class Settings(BaseSettings):
         # number 1.
         if value is False and info.field_name == "preemption":
             return VictimScope.OFF
-        if isinstance(value, bool) and info.field_name != "leader_elect":
+        if isinstance(value, bool) and info.field_name not in {"leader_elect", "home_can_grow"}:
             raise ValueError("it is a boolean, and this setting is none")
 
         return value

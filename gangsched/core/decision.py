@@ -13,17 +13,19 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from gangsched.core import diagnosis, findings, pre_filter, rounds, trees
+from gangsched.core.homes import home_full, required_home
 from gangsched.core.permit import missing, needs_its_rest
 from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
-from gangsched.core.search.domains import in_domains, required_keys, takes_at_best
+from gangsched.core.search.domains import in_domains, pinned, required_keys, takes_at_best
 from gangsched.core.search.lacks import takes_when_empty
 from gangsched.model.fault import AtWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Need, Round, RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
+from gangsched.model.verdict_facts import HomeFull, NoNode
 
 Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
 """Refusals of single pods, by uid."""
@@ -410,9 +412,52 @@ def _notes(attempt: PlacementAttempt, trial: rounds.Trial, totals: Ledger) -> No
         )
         for shape in shapes
     }
-    return tuple(
-        (pod.uid, findings.no_node(pod, refusal, short[pod.shape])) for pod, refusal in trial.failed
-    )
+
+    at_home = _full_homes(attempt, trial)
+    notes: list[tuple[str, Refusal]] = []
+
+    for pod, refused in trial.failed:
+        refusal = findings.no_node(pod, refused, short[pod.shape])
+        full = at_home.get(pod.uid)
+        if full is not None and isinstance(refusal.fact, NoNode) and not refusal.never:
+            refusal = replace(refusal, fact=full)
+
+        notes.append((pod.uid, refusal))
+
+    return tuple(notes)
+
+
+def _full_homes(attempt: PlacementAttempt, trial: rounds.Trial) -> dict[str, HomeFull]:
+    """By uid of members that found no node, what is the matter at the home that their gang must not
+    leave (L6).
+    """
+    group = attempt.group
+    ledger = attempt.ledger
+    failed = {pod.uid for pod, _ in trial.failed}
+    found: dict[str, HomeFull] = {}
+
+    if not failed or not any(gang.nodes for gang in group.gangs):
+        return found
+
+    required = pinned(group, ledger)
+    for gang in group.gangs:
+        # One for each shape, since hundreds of members may wait.
+        of_shape: dict[Shape, HomeFull | None] = {}
+        for pod in (*gang.retry, *gang.pending):
+            if pod.uid not in failed:
+                continue
+
+            if pod.shape not in of_shape:
+                home = required_home(gang, pod, required, ledger)
+                of_shape[pod.shape] = (
+                    home_full(gang, pod, home, ledger) if home is not None else None
+                )
+
+            full = of_shape[pod.shape]
+            if full is not None:
+                found[pod.uid] = replace(full, pod=pod.key)
+
+    return found
 
 
 def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:

@@ -16,13 +16,14 @@ import numpy as np
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.reserve import Ledger
-from gangsched.core.scope import Scope
+from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.preferred import prefers_spreading
 from gangsched.core.topology import TopologyLevel, climb, level, told_apart
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import HealPreference
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import Bools, Ints
+from gangsched.model.verdict_facts import HomeFull
 
 
 def scopes_from_home(
@@ -92,6 +93,62 @@ def _home_of(group: Group, ledger: Ledger) -> tuple[str, ...]:
             return each.keys
 
     return ()
+
+
+def required_home(
+    gang: Gang,
+    pod: Pod,
+    required: Scope | None,
+    ledger: Ledger,
+) -> Scope | None:
+    """The home beyond which a waiting pod of a gang that runs may not go; None if it has none."""
+    if not gang.satisfied or not gang.nodes or gang.constraints.slices:
+        return None
+
+    outermost = EVERYWHERE if required is None else required
+    last = scopes_from_home(gang, [pod], outermost, ledger)[-1]
+    return None if last is EVERYWHERE else last
+
+
+def home_full(
+    gang: Gang,
+    pod: Pod,
+    home: Scope,
+    ledger: Ledger,
+) -> HomeFull:
+    """What is the matter with the nodes of the home of a gang (L6)."""
+    inside = _inside(pod.shape, home, ledger)
+    if inside is None:
+        inside = ledger.table.everywhere()
+
+    open_nodes = inside & static_fit(pod.shape, ledger.table).mask
+    free = open_nodes & (ledger.room(pod.shape) > 0)
+    full = np.flatnonzero(open_nodes & ~free)
+
+    waiting = (*gang.retry, *gang.pending)
+    return HomeFull(
+        pod=pod.key,
+        requests=pod.shape.requests,
+        home=home.name,
+        nodes=int(inside.sum()),
+        free=int(free.sum()),
+        closed=int((inside & ~open_nodes).sum()),
+        lower=_with_lower(full.tolist(), pod.priority, ledger),
+        since_s=min(other.creation_s for other in waiting),
+        grows=ledger.policy.home_can_grow,
+    )
+
+
+def _with_lower(nodes: Sequence[int], priority: int, ledger: Ledger) -> int:
+    """Number of these nodes with a pod of lower priority that is not of the node itself."""
+    ledger.work.charge(len(nodes))
+    number = 0
+
+    for node in nodes:
+        pods = ledger.residents(node).values()
+        number += any(pod.priority < priority and not pod.ends_with_node for pod in pods)
+
+    return number
 
 
 def has_room(shape: Shape, scope: Scope, ledger: Ledger) -> bool:

@@ -17,9 +17,17 @@ from gangsched.model.resources import CPU, MEMORY
 
 
 def group_key(group: Group) -> Rank:
-    """Sort key: priority, then broken groups first, then age, then id (Q1, Q2); smaller first."""
+    """Sort key: priority, then broken groups first, those that are broken for longest before the
+    others, then age, then id (Q1, Q2, L10); smaller first.
+    """
     # The id makes the order total: plans must not depend on the order of their input.
-    return (-group.priority, group.turn, group.creation_s, group.id)
+    return (
+        -group.priority,
+        group.turn,
+        group.broken_since_s,
+        group.creation_s,
+        group.id,
+    )
 
 
 def in_turns(groups: Iterable[Group], looked_at: Set[str]) -> list[Group]:
@@ -28,11 +36,11 @@ def in_turns(groups: Iterable[Group], looked_at: Set[str]) -> list[Group]:
 
     Within a namespace the given order is kept. A group belongs to the namespace of its first gang.
     """
-    turns: Counter[tuple[bool, int, int, str]] = Counter()
+    turns: Counter[tuple[bool, int, int, int, str]] = Counter()
     keyed = []
 
     for place, group in enumerate(groups):
-        rank = (group.id in looked_at, -group.priority, group.turn)
+        rank = (group.id in looked_at, -group.priority, group.turn, group.broken_since_s)
         of_namespace = (*rank, namespace_of(group.gangs[0].id))
 
         # The n-th group of each namespace comes before the (n+1)-th of any, so that a flood of one
@@ -55,13 +63,20 @@ CLASSES_S: Final = (
 """Run times in seconds up to which groups are of one class (H9)."""
 
 
-def passing_key(group: Group) -> tuple[int, int, int, int, str]:
+def passing_key(group: Group) -> tuple[int, int, int, int, int, str]:
     """Sort key of groups that may be backfilled: as Q1 and Q2, but a shorter run-time class comes
     before age (H9).
     """
     # Classes, so that a minute less does not beat an hour of waiting.
     run_class = bisect_left(CLASSES_S, group.run_time_s)
-    return -group.priority, group.turn, run_class, group.creation_s, group.id
+    return (
+        -group.priority,
+        group.turn,
+        group.broken_since_s,
+        run_class,
+        group.creation_s,
+        group.id,
+    )
 
 
 def in_member_order(pods: Iterable[Pod], policy: GpuPolicy) -> tuple[Pod, ...]:

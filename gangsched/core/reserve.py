@@ -257,6 +257,11 @@ class Ledger:
         self._add(pods[0].shape, nodes, -counts)
         self.occupancy.move(pods, where, sign)
 
+    def residents(self, node: int) -> Mapping[str, Pod]:
+        """The pods on a node in the snapshot, by uid."""
+        residents = self._snapshot.pods_by_node.residents
+        return residents[node] if node < len(residents) else {}
+
     def release(self, pod: Pod, node: str) -> None:
         """Release the room of one pod, as Unreserve does; no effect if the node no
         longer exists.

@@ -22,10 +22,12 @@ from gangsched.model.storage import Selection
 from gangsched.model.tree import Composite, Part
 from gangsched.model.verdict_facts import Detail, Fact, OfAnotherNamespace
 
-Rank: TypeAlias = tuple[int, int, int, str]
+Rank: TypeAlias = tuple[int, int, int, int, str]
 """Where a group stands among all that wait (Q1, Q2); smaller goes first."""
 
 
+ORDINARY_TURN: Final = 3
+"""The turn of a group that has not started, or grows."""
 PLAIN: Final = "pod:"
 """Begins the id of a plain pod, and of its group."""
 TREE: Final = "tree:"
@@ -312,7 +314,22 @@ class Group:
         if self.rest:
             return 0 if self.pinned else 1
 
-        return 2 if self.broken else 3
+        return 2 if self.broken else ORDINARY_TURN
+
+    @property
+    def broken_since_s(self) -> int:
+        """Among broken groups, the one that is broken for longest goes first (L10): the creation of
+        its oldest waiting member; 0 for any other group.
+        """
+        if not self.broken or self.rest:
+            return 0
+
+        waiting: list[Pod] = []
+        for gang in self.gangs:
+            waiting += gang.retry
+            waiting += gang.pending
+
+        return min([pod.creation_s for pod in waiting], default=0)
 
     @property
     def lowest_priority(self) -> int:

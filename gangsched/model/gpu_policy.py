@@ -62,6 +62,8 @@ class GpuPolicy:
     accelerators: frozenset[str] = frozenset()
     replicas: PlainReplicas = PlainReplicas.SPREAD
     heals_at: HealPreference = HealPreference.ROOM
+    #: Autoscalers add nodes to the domain in which a gang waits (L6).
+    home_can_grow: bool = False
 
     def is_accelerator(self, name: str) -> bool:
         """Whether `name` is an accelerator resource."""

@@ -14,6 +14,7 @@ class Reason(StrEnum):
 
     SCHEDULED = "Scheduled"
     UNSCHEDULABLE = "Unschedulable"
+    WAITING_FOR_HOME = "WaitingForHome"
     WAITING_FOR_MEMBERS = "WaitingForMembers"
     POD_GROUP_MISSING = "PodGroupMissing"
     POD_GROUPS_UNREADABLE = "PodGroupsUnreadable"

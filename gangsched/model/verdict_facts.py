@@ -125,6 +125,26 @@ class NoNode:
     short: Shortage
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomeFull:
+    """A member of a gang that runs finds no room at its home, beyond which it may not go (L6).
+
+    Of the `nodes` there, `free` have room for it, and `closed` take no pod like it whatever runs
+    there; `lower` have pods of lower priority. It waits `since_s`, in epoch seconds. `grows`:
+    autoscalers add nodes to such a domain.
+    """
+
+    pod: str
+    requests: ResourceVector
+    home: str
+    nodes: int
+    free: int
+    closed: int
+    lower: int
+    since_s: int
+    grows: bool = False
+
+
 # --- gangs that lack room -----------------------------------------------------------------------
 
 
@@ -517,6 +537,7 @@ Fact: TypeAlias = (
     Worded
     | NodeCounts
     | NoNode
+    | HomeFull
     | RoomShort
     | MemberFails
     | MemberHinders

@@ -7,10 +7,12 @@ start" only where the facts prove it.
 from __future__ import annotations
 
 from gangsched.api.slice_layers import format_slices
+from gangsched.api.timestamps import format_timestamp
 from gangsched.model.resources import ResourceVector, format_quantity
 from gangsched.model.verdict_facts import (
     DomainsShort,
     GangNeed,
+    HomeFull,
     MemberFails,
     NodeCounts,
     NoNode,
@@ -43,6 +45,29 @@ def no_node(fact: NoNode) -> Sentences:
     amounts = fact.short.scarcest
     free = (_free(fact.short, fact.nodes),) if amounts.free_on_one < amounts.asked else ()
     return Sentences(first, details=(text, *free))
+
+
+def home_full(fact: HomeFull) -> Sentences:
+    """Of a member that may not leave its gang's home (L6)."""
+    since = format_timestamp(fact.since_s // 60 * 60, seconds=False)
+    waits = f"{fact.pod} waits for room in {fact.home} since {since}"
+
+    used = fact.nodes - fact.free - fact.closed - fact.lower
+    causes: list[str] = []
+    if fact.closed:
+        causes.append(f"{fact.closed} {_are(fact.closed)} closed")
+    if used:
+        causes.append(f"{used} {_are(used)} used by work of equal or higher priority")
+    if fact.lower:
+        causes.append(f"{fact.lower} {_are(fact.lower)} used by work of lower priority, too")
+
+    free = f"{fact.free} of {fact.nodes} nodes there {_are(fact.free)} free"
+    why = f" ({', '.join(causes)})" if causes else ""
+    return Sentences(waits, free + why, details=(f"it asks for {_asked(fact.requests)}",))
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def room_short(fact: RoomShort, *, never: bool) -> Sentences:

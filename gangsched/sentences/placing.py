@@ -15,7 +15,14 @@ from gangsched.model.gang import Refusal
 from gangsched.model.text import counted, named
 from gangsched.model.verdict_facts import Fact
 from gangsched.sentences.failing import internal_error
-from gangsched.sentences.lack_of_room import in_domains, member_fails, needs, no_node, room_short
+from gangsched.sentences.lack_of_room import (
+    home_full,
+    in_domains,
+    member_fails,
+    needs,
+    no_node,
+    room_short,
+)
 from gangsched.sentences.preempting import being_preempted, evicting, nominated
 from gangsched.sentences.wording import Sentences
 from gangsched.sentences.words import named_amounts, nodes_available
@@ -39,6 +46,8 @@ def _worded(fact: Fact, *, never: bool, say: SayCause) -> Sentences:
             return Sentences("", details=(nodes_available(fact),))
         case facts.NoNode():
             return no_node(fact)
+        case facts.HomeFull():
+            return home_full(fact)
         case facts.RoomShort():
             return room_short(fact, never=never)
         case facts.MemberFails():

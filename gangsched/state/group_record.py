@@ -28,7 +28,7 @@ from gangsched.state.reporting.reserved import Told
 
 Rank: TypeAlias = tuple[Any, ...]
 """The result of `core.queue_sort.group_key`: smaller goes first."""
-HeadRank: TypeAlias = tuple[int, int, bool, int, str]
+HeadRank: TypeAlias = tuple[int, int, int, bool, int, str]
 """The result of `core.reservations.heads.rank`: smaller is served first."""
 PendingPart: TypeAlias = tuple[str, bool, int, int, bool, str, bool]
 """One gang: its reason, whether it is a plain pod, numbers of waiting and of holding pods, whether

@@ -226,12 +226,19 @@ def find_heads(
     return heads, others
 
 
-def rank(head: Head, first: str) -> tuple[int, int, bool, int, str]:
+def rank(head: Head, first: str) -> tuple[int, int, int, bool, int, str]:
     """Serving order of heads, smaller first; `first` is the id of the group whose start was
     promised (H4).
     """
     group = head.group
-    return -group.priority, group.turn, group.id != first, head.since_s, group.id
+    return (
+        -group.priority,
+        group.turn,
+        group.broken_since_s,
+        group.id != first,
+        head.since_s,
+        group.id,
+    )
 
 
 def _not_by_number(

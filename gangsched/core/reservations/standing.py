@@ -173,8 +173,9 @@ class Standing:
         """Sort key of groups: heads first, in their order; then groups that Q1 ranks equally, by
         run-time class, shortest first (H9).
         """
-        priority, healed, run_class, age, name = passing_key(group)
-        return priority, healed, self._places.get(name, len(self._places)), run_class, age, name
+        priority, turn, since_s, run_class, age, name = passing_key(group)
+        place = self._places.get(name, len(self._places))
+        return priority, turn, since_s, place, run_class, age, name
 
     def begin(self) -> None:
         """Recompute stale or missing reservations of heads that this plan does not decide, but

@@ -16,7 +16,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.text import cut
-from gangsched.model.verdict_facts import Worded
+from gangsched.model.verdict_facts import HomeFull, Worded
 from gangsched.sentences import Sentences, say
 from gangsched.state.gangs import GangRecord
 
@@ -86,7 +86,8 @@ def pod_conditions(
 
         # The whole text, since no other place has it.
         if fault or gang.free_running:
-            yield pod, PodCondition(refusal.reason, said.stable, cut(_alone(said)))
+            text = said.text if isinstance(refusal.fact, HomeFull) else _alone(said)
+            yield pod, PodCondition(_shown(refusal), said.stable, cut(text))
         elif pod is place and facts:
             message = said.stable or NO_NODE
             yield pod, PodCondition(refusal.reason, message, cut(said.text or message), FACTS_S)
@@ -94,6 +95,17 @@ def pod_conditions(
             yield pod, of_members  # one object for all of them
         else:
             yield pod, _of_member(refusal, see)
+
+
+def _shown(refusal: Refusal) -> Reason:
+    """The reason that is shown for a pod: autoscalers buy nodes for pods that are Unschedulable,
+    which are in vain if they are in another domain than the gang (L6).
+    """
+    fact = refusal.fact
+    if isinstance(fact, HomeFull) and not fact.grows:
+        return Reason.WAITING_FOR_HOME
+
+    return refusal.reason
 
 
 def _of_member(refusal: Refusal, see: str) -> PodCondition:

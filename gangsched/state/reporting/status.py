@@ -29,6 +29,7 @@ from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import GangReason, Reason
 from gangsched.model.text import counted, cut, named
+from gangsched.model.verdict_facts import HomeFull
 from gangsched.sentences import say
 from gangsched.state.gangs import GangRecord
 from gangsched.state.members import STARTED, UNDER_WAY, State
@@ -231,7 +232,7 @@ def _facts(
     kind = scheduled_condition(pod_group.api_group, pod_group.version)
     facts = {
         kind: _scheduled(record, gang, verdict, life),
-        DEGRADED: _degraded(record, gang, life),
+        DEGRADED: _degraded(record, gang, verdict, life),
         TIMED_OUT: _timed_out(gang),
         INVALID_GANG: _invalid(record, gang, verdict),
     }
@@ -360,11 +361,33 @@ def _ended(life: Life) -> tuple[str, str] | None:
     return GangReason.MEMBERS_DELETED.value, f"{deleted}; {count.succeeded} succeeded"
 
 
-def _degraded(record: GangRecord, gang: Gang, life: Life) -> Fact:
+def _degraded(
+    record: GangRecord,
+    gang: Gang,
+    verdict: Verdict | None,
+    life: Life,
+) -> Fact:
     if not life.is_degraded:
         return False, "Complete", ""
 
-    return True, "BelowMinimum", loss(record, gang)
+    text = loss(record, gang)
+    waits = _waits_at_home(gang, verdict) if verdict is not None else None
+    if waits is not None and not record.deadlock:
+        have = gang.bound + gang.succeeded
+        text = f"{have} of {gang.min_member} members run; {say(waits).text}"
+
+    return True, "BelowMinimum", text
+
+
+def _waits_at_home(gang: Gang, verdict: Verdict) -> Refusal | None:
+    """The refusal of a member that waits for room at the gang's home (semantics L6)."""
+    notes = dict(verdict.notes)
+    for pod in (*gang.retry, *gang.pending):
+        refusal = notes.get(pod.uid)
+        if refusal is not None and isinstance(refusal.fact, HomeFull):
+            return refusal
+
+    return None
 
 
 def loss(record: GangRecord, gang: Gang) -> str:

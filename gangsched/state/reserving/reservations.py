@@ -27,7 +27,7 @@ from gangsched.core.queue_sort import group_key, passing_key
 from gangsched.core.reservations.heads import BY_NUMBER, head_of, rank
 from gangsched.core.reservations.records import ReservationCache
 from gangsched.model.backfill import BackfillOrder
-from gangsched.model.gang import Group
+from gangsched.model.gang import ORDINARY_TURN, Group
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
@@ -607,8 +607,9 @@ def _rooms(standing: Iterable[Reserved]) -> list[tuple[Any, ...]]:
 
 
 def _rank_of(each: Reserved) -> HeadRank:
-    # Comparable to `heads.rank`; the second and third part are those of an ordinary head.
-    return -each.priority, True, True, each.since_s, each.group
+    # Comparable to `heads.rank`, with the turn of a head that is not broken, which comes last: a
+    # broken group takes its place.
+    return -each.priority, ORDINARY_TURN, 0, True, each.since_s, each.group
 
 
 def _freed(before: Iterable[Reserved], after: Iterable[Reserved]) -> set[str]:

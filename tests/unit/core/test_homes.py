@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from gangsched.core.homes import scopes_from_home
+from gangsched.core.homes import home_full, required_home, scopes_from_home
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
+from gangsched.core.search.domains import pinned
 from gangsched.model.gang import Gang
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.inter_pod import InterPodConstraints, Spread
@@ -96,3 +99,42 @@ def test_a_stated_level_that_is_not_known_is_one_of_the_levels() -> None:
     found = names(gang("n0", preferred=host))
     assert found[0] == f"{host}=n0"
     assert found[-2:] == [f"{ZONE}=y", ""]
+
+
+def test_the_nodes_of_a_full_home_are_counted() -> None:
+    """L6: those that are closed, full, and used by work that may be preempted; the time is that of
+    the oldest waiting member.
+    """
+    nodes = [
+        builders.node("n0", 4, labels={RACK: "a"}),
+        builders.node("n1", 4, labels={RACK: "a"}),
+        builders.node("n2", 4, labels={RACK: "a"}, unschedulable=True),
+        builders.node("n3", 4, labels={RACK: "b"}),
+    ]
+    placed = [
+        (builders.pod("w-0", gpus=4, priority=5), "n0"),
+        (builders.pod("low", gpus=4, priority=1), "n1"),
+    ]
+    of_ledger = Ledger(builders.snapshot(nodes, placed))
+    waits = [
+        builders.pod("w-1", gpus=4, priority=5, creation_s=200),
+        builders.pod("w-2", gpus=4, priority=5, creation_s=100),
+    ]
+    of = builders.gang(
+        "ns/g",
+        waits,
+        bound=1,
+        nodes=("n0",),
+        satisfied=True,
+        constraints=PlacementConstraints(topology=(RACK,)),
+    )
+    required = pinned(builders.group(of), of_ledger)
+    home = required_home(of, waits[0], required, of_ledger)
+    assert home is not None
+
+    told = home_full(of, waits[0], home, of_ledger)
+    assert (told.home, told.nodes, told.free) == (f"{RACK}=a", 3, 0)
+    assert (told.closed, told.lower, told.since_s) == (1, 1, 100)
+
+    preferred = replace(of, constraints=PlacementConstraints())
+    assert required_home(preferred, waits[0], None, of_ledger) is None

@@ -8,10 +8,10 @@ from dataclasses import replace
 from msgspec import structs
 
 from gangsched.core.cycle import Limits, plan
-from gangsched.core.queue_sort import group_key, in_member_order, in_turns
+from gangsched.core.queue_sort import group_key, in_member_order, in_turns, passing_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.demand import Demand
-from gangsched.model.gang import Refusal
+from gangsched.model.gang import Group, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reasons import Reason
 from gangsched.model.verdict_facts import Worded
@@ -167,3 +167,24 @@ def test_a_group_that_is_nominated_does_not_wait_behind_all_that_are_new() -> No
             looked_at={old.id},
         )
         assert [verdict.group for verdict in made.verdicts] == [first]
+
+
+def test_of_broken_groups_the_longest_broken_goes_first() -> None:
+    """L10: since its oldest waiting member was created, whatever the age of the gang; then Q1."""
+
+    def broken(name: str, since_s: int, age_s: int, namespace: str = "ns") -> Group:
+        waits = [pod(f"{name}-1", creation_s=since_s + 5), pod(f"{name}-0", creation_s=since_s)]
+        return group(gang(f"{namespace}/{name}", waits), creation_s=age_s, broken=True)
+
+    groups = [
+        broken("late", 900, 1),
+        broken("young", 700, 20),
+        broken("old", 700, 10),
+        broken("first", 500, 30, namespace="other"),
+        group(gang("ns/starts", [pod("s", creation_s=1)]), creation_s=0),
+    ]
+    expected = ["other/first", "ns/old", "ns/young", "ns/late", "ns/starts"]
+    in_order = sorted(groups, key=group_key)
+    assert [each.id for each in in_order] == expected
+    assert [each.id for each in in_turns(in_order, set())] == expected
+    assert [each.id for each in sorted(groups, key=passing_key)] == expected
