@@ -168,14 +168,24 @@ def decide(
     if verdict is None and group.rest:
         whole = _all_of_rest(attempt, needing, short, totals)
 
-    trial = rounds.place_needed(short if whole is None else (), attempt)
+    trial = None
+    if short and whole is None:
+        trial = rounds.place_needed(short, attempt)
+
     if whole is not None:
         verdict = whole
         free_running = [gang for gang in free_running if not gang.lacks]
     elif verdict is None and any(gang.pending or gang.held for gang in needing):
         verdict = _round(attempt, needing, totals)
 
+    # Most groups that wait have no member that may start alone.
+    if verdict is not None and not any(
+        gang.free_running or gang.retry or gang.kept for gang in alone
+    ):
+        return verdict
+
     # 5. Members that no gang rule holds back, whatever became of the others.
+    trial = trial or rounds.Trial()
     pods = _others(group, alone, (*trial.tried, *_placed(whole)))
     ready = (*_held(free_running), *(placement for gang in alone for placement in gang.kept))
     if verdict is not None and not pods and not ready and not free_running:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gangsched.core import diagnosis, findings
-from gangsched.core.filter import static_fit
+from gangsched.core.filter import restricts, static_fit
 from gangsched.core.filter.volumes.claim_needs import RESERVATIONS_MAX
 from gangsched.core.filter.volumes.storage_use import shared_claims
 from gangsched.core.permit import missing
@@ -266,7 +266,7 @@ def _room_short(
         room=room,
         needed=needed,
         empty_room=empty_room,
-        exact=len(counts) == 1 and ledger.only_room_counts((first,)),
+        exact=len(counts) == 1 and not restricts(first, ledger.occupancy),
         nodes=findings.why_no_node(first, group, ledger, filled=True),
     )
     return refusal, (Need(shape, needed),) if len(counts) == 1 else least_needs((gang,), shape)
