@@ -70,6 +70,8 @@ class Life:
     min_member: int
     #: A member has left Permit and it is not known yet whether it is bound.
     is_binding: bool = False
+    #: Members that are bound or about to be.
+    started: int = 0
     #: A live member waits for a node.
     is_waiting: bool = False
     owner: OwnerState = OwnerState.UNKNOWN
@@ -129,7 +131,7 @@ class Life:
         if self.started_with is not None:
             least = min(least, self.started_with)
 
-        return self.count.done < least
+        return self.started + self.count.succeeded < least
 
 
 def phase(life: Life) -> PodGroupPhase:

@@ -99,6 +99,7 @@ def life_of(record: GangRecord, gang: Gang, now_s: float = math.inf) -> Life:
         count=counts(record),
         min_member=gang.min_member,
         is_binding=bool(record.of(*UNDER_WAY)),
+        started=len(record.of(*STARTED)),
         is_waiting=bool(record.of(*WAITS)),
         has_controller=bool(record.start.controllers),
         quiet_s=now_s - since_s if since_s is not None else 0.0,
@@ -328,8 +329,7 @@ def _why(
         return Reason.BACK_OFF.value, there
 
     if gang.satisfied and not life.is_waiting:
-        lost = counted(life.needed - life.count.done, "member")
-        return Reason.WAITING_FOR_MEMBERS.value, f"{there}; {lost} lost and not replaced yet"
+        return Reason.WAITING_FOR_MEMBERS.value, f"{there}{_not_replaced(life)}"
 
     lack = findings.waiting_for_members(gang)
     return lack.reason.value, say(lack).text
@@ -462,6 +462,16 @@ def _bound(life: Life) -> str:
     has = "has" if count.failed == 1 else "have"
     failed = f"; {count.failed} {has} failed" if count.failed and not life.is_scheduled else ""
     return f"{count.done} of {life.needed} members are bound{failed}"
+
+
+def _not_replaced(life: Life) -> str:
+    """What follows on the members that are there and that have failed: how many are gone."""
+    count = life.count
+    gone = life.needed - count.done - count.failed
+    if gone > 0:
+        return f"; {counted(gone, 'member')} lost and not replaced yet"
+
+    return f" and {_is(count.failed)} not replaced yet"
 
 
 def _of(number: int, needed: int, did: str) -> str:

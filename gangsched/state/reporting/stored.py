@@ -138,11 +138,13 @@ def _is_stored(key: str, wanted: object, stored: object) -> bool:
     return all(found.get(kind) == entry for kind, entry in asked.items())
 
 
-def _by_type(conditions: object) -> dict[object, dict[str, object]]:
-    """Conditions by type, as far as they are compared."""
+def _by_type(conditions: object) -> dict[str, dict[str, object]]:
+    """Conditions by type, as far as they are compared; what others stored may be anything."""
     found = {}
     for entry in _entries({"conditions": conditions}):
-        found[entry.get("type")] = _bare(entry)
+        kind = entry.get("type")
+        if isinstance(kind, str):
+            found[kind] = _bare(entry)
 
     return found
 

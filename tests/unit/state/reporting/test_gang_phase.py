@@ -380,3 +380,29 @@ def test_counts_of_a_native_podgroup_cause_no_write() -> None:
     world.delete(world.pods[pods[0].uid])
     world.advance(60)
     assert writes(world) == before
+
+
+def test_a_gang_whose_members_are_being_bound_is_not_degraded() -> None:
+    """B5, E8: members that have left Permit are on their way."""
+    world = World(node("a", 16))
+    world.fate = lambda bind: "later" if bind.name != "g-0" else "bound"
+    world.declare(pod_group("g", 2))
+    world.create(members("g", 3, pod_group=True, **JOB))
+    for _ in range(20):
+        world.turn()
+        world.answer()
+        world.now_s += 0.2
+
+    assert scheduled(world.status("g"))[:2] == ("False", "Binding")
+    assert world.events("Degraded") == []
+
+
+def test_a_member_that_failed_is_not_told_to_be_lost_as_well() -> None:
+    """E8: the sentence counts each member once."""
+    world, pods = running(4)
+    end(world, pods[:1], Phase.FAILED)
+    told = scheduled(stored(world))[2]
+    assert told == "3 of 4 members are bound; 1 has failed and is not replaced yet"
+    world.delete(world.pods[pods[1].uid])
+    told = scheduled(stored(world))[2]
+    assert told == "2 of 4 members are bound; 1 has failed; 1 member lost and not replaced yet"
