@@ -31,6 +31,7 @@ from gangsched.state.group_record import GroupRecord, QueueState
 from gangsched.state.reporting.gang_phase import phase
 from gangsched.state.reporting.status import life_of
 from gangsched.state.reporting.stored import stored_condition
+from gangsched.state.reporting.troubles import troubles
 from gangsched.state.scheduling import SchedulingState
 
 Json: TypeAlias = dict[str, object]
@@ -133,7 +134,10 @@ def describe(
         "nodes": sorted({member.node for member in record.members.values() if member.node}),
         "yields": group.yields if group is not None else 0,
         "preemptions": record.preemptions,
-        "problems": [problem.text for problem in record.problems],
+        "problems": [
+            *(problem.text for problem in record.problems),
+            *troubles(record, group, state.cluster.nodes),
+        ],
     }
 
     if view is not None and any(broken(gang) for gang in view.gangs if gang.id == record.id):
