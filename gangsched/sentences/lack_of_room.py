@@ -152,7 +152,11 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
         first += _too_large(fact.requests, fact.short).removeprefix("it ")
         return Sentences(first, more=_closed(fact.short), details=(nodes,))
 
-    fit = f"{fact.placed} of {fact.needed} {'fit' if fact.most else 'could be placed'}"
+    of_all = f"{fact.placed} of {fact.needed}"
+    if fact.needed != fact.need.pods:
+        of_all = f"{fact.placed} of the {fact.needed} pods of its group"
+
+    fit = f"{of_all} {'fit' if fact.most else 'could be placed'}"
     details = [f"pod {fact.tried}: {nodes}"]
     excluded = [each for each in fact.nodes.excluded if each.eligible]
     first = needs(fact.need)
@@ -194,7 +198,14 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
 def _domain_fails(fact: MemberFails, domains: DomainsShort) -> Sentences:
     """Of a gang that needs one domain."""
     key = " and ".join(domains.keys)
-    need = f"gang {fact.need.gang} needs {_pods(fact.need)} in one {key}"
+    who = f"gang {fact.need.gang}"
+    pods = _pods(fact.need)
+    if domains.needed != fact.need.pods:
+        # Several gangs need one domain together.
+        who = f"the group of gang {fact.need.gang}"
+        pods = f"{domains.needed} pods"
+
+    need = f"{who} needs {pods} in one {key}"
     counts = f"pod {fact.tried}: {nodes_available(fact.nodes)}"
     takes = f"{'at most ' if domains.at_most else ''}{domains.takes}"
 
@@ -204,7 +215,7 @@ def _domain_fails(fact: MemberFails, domains: DomainsShort) -> Sentences:
         name, number = domains.when_empty
         most = f"at most {number}" if domains.at_most else number
         first = (
-            f"gang {fact.need.gang} can never start: it needs {_pods(fact.need)} in one {key}, and"
+            f"{who} can never start: it needs {pods} in one {key}, and"
             f" the best, {name}, takes {most} even when empty"
         )
         return Sentences(first, details=(in_domains(domains), counts))
@@ -213,9 +224,6 @@ def _domain_fails(fact: MemberFails, domains: DomainsShort) -> Sentences:
         return Sentences(need, best, details=(counts,), joint="; ")
     if domains.takes < domains.needed:
         best = f"the best, {domains.best}, takes {takes}"
-        if domains.needed != fact.need.pods:
-            best += f" of the {domains.needed} pods of its group"
-
         return Sentences(need, best, details=(in_domains(domains), counts), joint="; ")
 
     return Sentences(need, in_domains(domains), details=(counts,), joint="; ")

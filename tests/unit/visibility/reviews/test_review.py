@@ -149,8 +149,8 @@ async def test_a_tree_is_shown_part_by_part() -> None:
     assert found["a"]["domain"] in {"rack=r0", "rack=r1"}
     assert found["b"]["fits"] is False
     assert (
-        "4 more pods" in found["b-workers"]["message"]
-        or "5 more pods" in found["b-workers"]["message"]
+        "needs 4 pods" in found["b-workers"]["message"]
+        or "needs 5 pods" in found["b-workers"]["message"]
     )
     hidden = await asked.review(tree(*REPLICAS, sets=sets), sees_nodes=False)
     assert not any("domain" in each for each in hidden["parts"])
