@@ -526,16 +526,29 @@ def permitted(placed: int) -> Refusal:
 
 def _need(gang: Gang, pods: int) -> GangNeed:
     constraints = gang.constraints
-    # By identity first, since to hash a shape takes longer.
-    shapes = {*{id(pod.shape): pod.shape for pod in gang.pending}.values()}
     return GangNeed(
         gang=gang.id,
         pods=pods,
         further=pods < gang.min_member,
-        requests=next(iter(shapes)).requests if len(shapes) == 1 else None,
+        requests=_common_requests(gang.pending),
         levels=constraints.topology,
         slices=constraints.slices,
     )
+
+
+def _common_requests(pods: Sequence[Pod]) -> ResourceVector | None:
+    """What each of these pods requests, if they are of one shape; a plan asks for each refused
+    gang.
+    """
+    if not pods:
+        return None
+
+    shape = pods[0].shape
+    for pod in pods:
+        if pod.shape is not shape:
+            return None
+
+    return shape.requests
 
 
 def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
