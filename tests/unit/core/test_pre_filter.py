@@ -262,7 +262,7 @@ def test_min_resources_are_needed_beside_the_minimum() -> None:
     assert (
         say(verdict.told).text
         == "gang ns/g can never start: its minResources are 1 cpu and 20 nvidia.com/gpu, and the"
-        " eligible nodes have less even when empty"
+        " eligible nodes have less even when empty. 4 nvidia.com/gpu missing now."
     )
     assert not verdict.binds
 
