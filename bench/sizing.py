@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bench.scale.__main__ import HEARTBEATS_A_S, POD_EVENTS_A_S, Result, measure
 
-SIZES = ((100, 1_000), (500, 10_000), (5_000, 10_000), (5_000, 100_000))
-"""Nodes and pods."""
+SIZES = ((200, 2_000), (500, 10_000), (5_000, 10_000), (5_000, 100_000))
+"""Nodes and pods; on the smallest a gang of 1,000 GPUs still fits."""
 GANG_SIZE = 8
 PAGE = Path(__file__).parents[1] / "charts" / "gangsched" / "README.md"
 COLUMNS = ("nodes", "pods", "memory", "CPU of the start", "CPU at rest", "CPU while busy")
