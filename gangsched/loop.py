@@ -212,6 +212,10 @@ class Loop:
             self._state.refresh(now_s, in_turn=False, most=READ_PER_TURN)
 
         if not self._decides():
+            # A leader that is paused says so of whatever waits; a standby writes nothing.
+            if self._leads():
+                self._report(now_s)
+
             return is_late
 
         # The next turn applies nothing and plans, so that no stream of messages keeps plans off.
@@ -240,13 +244,16 @@ class Loop:
         for heal in self._state.waits.take_healed():
             self._metrics.gangs.healed(heal, self._ports.clock.wall_s())
 
-        for report in self._state.take_reports(now_s=now_s, wall=self._ports.clock.wall()):
-            self._tell(report)
-
+        self._report(now_s)
         if (counts := self._state.preemptions.nominations.journal.take_counts()) is not None:
             self._metrics.preemption.add(counts)
 
         return planned or bool(self._messages)
+
+    def _report(self, now_s: float) -> None:
+        """Hand out the reports that are due."""
+        for report in self._state.take_reports(now_s=now_s, wall=self._ports.clock.wall()):
+            self._tell(report)
 
     async def listen(self) -> None:
         """After `stop`: apply messages until cancelled, because binds in flight still check their
@@ -398,8 +405,8 @@ class Loop:
     async def _sleep(self) -> None:
         """Sleep until a message comes or something is due."""
         # A standby has no deadlines: what is due is decided by the leader.
-        decides = self._ready() and self._decides()
-        deadline_s = self._deadline_s(self._ports.clock.now_s()) if decides else None
+        leads = self._ready() and self._leads()
+        deadline_s = self._deadline_s(self._ports.clock.now_s()) if leads else None
         delay_s = None if deadline_s is None else max(0.0, deadline_s - self._ports.clock.now_s())
 
         try:

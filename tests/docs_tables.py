@@ -31,6 +31,7 @@ from gangsched.options import written
 from gangsched.settings import LIVE, Settings
 from kubectl_gangsched.outputs import schema
 from tests.properties.sized_objects import RESOURCES, places
+from tests.unit.state.reporting.waiting_cases import rows
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = ("gangsched_", "leader_election_")
@@ -174,12 +175,21 @@ def bounds() -> str:
 
 # --- files --------------------------------------------------------------------------------------
 
+# --- what is said in each state -----------------------------------------------------------------
+
+
+def waiting() -> str:
+    """What is said of a pod and of its gang in each state, as a simulated cluster says it."""
+    return table(("state", "situation", "the pod's condition", "its gang"), rows())
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "metrics": metrics,
     "counters": counters,
     "config-map": config_map,
     "bounds": bounds,
+    "waiting": waiting,
 }
 SCHEMA = ROOT / "docs" / "reference" / "kubectl-output.json"
 """The JSON schema of what `kubectl gangsched -o json` prints."""
@@ -187,6 +197,7 @@ FILES = (
     "docs/reference/settings.md",
     "docs/reference/metrics.md",
     "docs/reference/bounds.md",
+    "docs/reference/waiting.md",
     "manifests/config.yaml",
 )
 

@@ -231,6 +231,11 @@ class World:
 
     def turn(self) -> Plan | None:
         """One turn of the loop; returns the plan, if there was something to plan."""
+        # as the loop of a leader that is paused
+        if self.state.orders.paused:
+            self.state.refresh(self.now_s, in_turn=False)
+            self._do(self.state.take_reports(now_s=self.now_s, wall=WALL))
+            return None
         wall_s = EPOCH_S + self.clock_s + self.now_s
         actions = prepare(self.state, self.now_s, wall_s).actions
         self._do(actions)

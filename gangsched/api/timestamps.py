@@ -28,14 +28,6 @@ def parse_timestamp(text: str) -> int | None:
         return None
 
 
-def time_of_day(at_s: int, wall_s: int) -> str:
-    """The time of day in UTC, `14:05:09`, or the full timestamp if `wall_s` is on another day."""
-    if at_s // _DAY_S != wall_s // _DAY_S:
-        return format_timestamp(at_s)
-
-    return f"{at_s // 3600 % 24:02}:{at_s // 60 % 60:02}:{at_s % 60:02}"
-
-
 def format_timestamp(at_s: int, *, seconds: bool = True) -> str:
     """The time as text: `2026-11-22T14:05:09Z`, or without `seconds` `2026-11-22T14:05Z`.
 

@@ -195,7 +195,8 @@ def decide(
     notes = _notes(attempt, trial, totals)
 
     if verdict is None:
-        return _alone(group, ready, trial, notes)
+        own = _of_each(free_running, trial, dict(notes)) if len(group.gangs) > 1 else {}
+        return _alone(group, ready, trial, notes, own)
 
     return _with_alone(verdict, ready, free_running, trial, notes)
 
@@ -489,6 +490,7 @@ def _alone(
     ready: tuple[Placement, ...],
     trial: rounds.Trial,
     notes: Notes,
+    own: Mapping[str, Refusal],
 ) -> Verdict:
     """The verdict of a group of which no gang needed a round: what became of its single members."""
     binds = (*ready, *trial.placements)
@@ -498,7 +500,15 @@ def _alone(
     round_ = Round(group.rounds + 1, tried, tried, placed, outcome) if tried else None
     told = notes[0][1] if notes else findings.permitted(len(binds))
 
-    return _verdict(group, told, round=round_, binds=binds, notes=notes, needs=_needs((), trial))
+    return _verdict(
+        group,
+        told,
+        round=round_,
+        binds=binds,
+        notes=notes,
+        needs=_needs((), trial),
+        gangs=tuple(own.items()),
+    )
 
 
 def _with_alone(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -20,7 +20,7 @@ from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
 from gangsched.model.storage import Selection
 from gangsched.model.tree import Composite, Part
-from gangsched.model.verdict_facts import Detail, Fact, OfAnotherNamespace
+from gangsched.model.verdict_facts import Detail, Fact, OfAnotherNamespace, WaitsForSibling, subject
 
 Rank: TypeAlias = tuple[int, int, int, int, str]
 """Where a group stands among all that wait (Q1, Q2); smaller goes first."""
@@ -96,6 +96,26 @@ class Refusal:
             return self
 
         return Refusal(self.reason, OfAnotherNamespace())
+
+    def of_gang(self, gang: str) -> Refusal:
+        """The refusal of a group as that of one of its gangs: another gang's is a sibling's
+        (semantics E6).
+        """
+        other = subject(self.fact)
+        if other in {"", gang}:
+            return self
+
+        # Room for the sibling is room for this gang, too: autoscalers look at the pods of both.
+        reason = self.reason
+        if reason is not Reason.UNSCHEDULABLE:
+            reason = Reason.WAITING_FOR_GANG
+
+        fact = WaitsForSibling(other, replace(self, details=()))
+        return replace(self, reason=reason, fact=fact)
+
+    def is_of_a_sibling(self) -> bool:
+        """Whether another gang of the group is what the gang waits for."""
+        return isinstance(self.fact, WaitsForSibling)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,8 +119,9 @@ class Verdict:
         )
 
     def of_gang(self, gang: str) -> Refusal:
-        """The message for one gang of the group."""
-        return dict(self.gangs).get(gang, self.told).told_in(namespace_of(gang))
+        """The message for one gang of the group: its own, or that of a sibling as a sibling's."""
+        told = dict(self.gangs).get(gang, self.told)
+        return told.of_gang(gang).told_in(namespace_of(gang))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

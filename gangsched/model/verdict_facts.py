@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.resources import ResourceVector
+from gangsched.model.wait_facts import WaitFact
 
 if TYPE_CHECKING:
     from gangsched.model.gang import Refusal
@@ -568,8 +569,30 @@ Fact: TypeAlias = (
     | Nominated
     | BeingPreempted
     | Evicting
+    | WaitFact
 )
 """What a refusal is about."""
+
+
+def subject(fact: Fact) -> str:
+    """The id of the one gang that a fact is about; "" for the whole group, a pod or several
+    gangs.
+    """
+    match fact:
+        case RoomShort() | MemberFails() | SlicesFail():
+            return fact.need.gang
+        case (
+            MemberHinders()
+            | ResourcesShort()
+            | MembersMissing()
+            | UncountedMembers()
+            | TimedOutEarlier()
+            | SetAsideByOrder()
+        ):
+            return fact.gang
+        case _:
+            return ""
+
 
 Detail: TypeAlias = "Worded | NotHelpful"
 """What is added to the fact of a refusal: why preemption does not help, and what is reserved."""

@@ -103,10 +103,10 @@ def _waiting(fact: Fact, say: SayCause) -> Sentences:
             return Sentences(*_wait_time_over(fact))
         case facts.WaitsForSibling():
             cause = say(fact.cause)
-            return Sentences(
-                f"waiting for gang {fact.gang} of the same group",
-                cause.headline,
-                details=(*cause.more, *cause.details),
+            return replace(
+                cause,
+                first=f"waits for its sibling {fact.gang}: {cause.first or cause.headline}",
+                best=cause.best if cause.first else "",
             )
         case facts.ChildrenMissing():
             return Sentences(*_children_missing(fact, say))

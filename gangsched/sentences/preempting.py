@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from gangsched.api.timestamps import time_of_day
 from gangsched.model.preemption import NotHelpful, Obstacle, UnitKind, Victim
 from gangsched.model.protocol import ObjectRef
 from gangsched.model.resources import format_quantity
 from gangsched.model.text import counted
 from gangsched.model.verdict_facts import Nominated
+from gangsched.sentences.times import by
 
 
 def nominated(fact: Nominated) -> tuple[str, str]:
@@ -24,7 +24,7 @@ def nominated(fact: Nominated) -> tuple[str, str]:
     of_gangs = f" of {counted(fact.gangs, 'gang')}" if fact.gangs else ""
     waiting = (
         f"waiting for {counted(fact.pods, 'pod')}{of_gangs} to end, until"
-        f" {time_of_day(fact.until_s, fact.wall_s)} at the latest"
+        f" {by(fact.until_s)} at the latest"
     )
 
     return f"nominated to {fact.nodes[0]}{more}", waiting
@@ -151,7 +151,7 @@ def _sentence(why: NotHelpful) -> str:
             return f"next attempt in {_duration(why.seconds)}"
         case Obstacle.DELAYED:
             return (
-                f"The group preempts no pods before {_moment(why.amount)} (preemption-delay"
+                f"The group preempts no pods before {by(why.amount)} (preemption-delay"
                 f" {short_duration(why.delay_s)})"
             )
         case Obstacle.FORBIDDEN:
@@ -196,12 +196,6 @@ def short_duration(seconds: float) -> str:
             parts.append(f"{amount:g}{unit}")
 
     return "".join(parts) or "0s"
-
-
-def _moment(epoch_s: int) -> str:
-    """The time of day in UTC, without seconds where they are 0."""
-    clock = time_of_day(epoch_s, epoch_s)
-    return f"{clock.removesuffix(':00')}Z"
 
 
 def _named(by: ObjectRef, namespace: str) -> str:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gangsched.api.timestamps import time_of_day
 from gangsched.model.text import counted, named
+from gangsched.sentences.times import by
 
 
-def kept(number: int, nodes: Sequence[str], *, until_s: int, wall_s: int) -> str:
-    """Message that room is promised until epoch second `until_s`, shown as UTC time, with a date
-    unless it is today.
-    """
-    return f"{_room(number)} is kept on {named(nodes)} until {time_of_day(until_s, wall_s)}"
+def reserved(number: int, nodes: Sequence[str], *, until_s: int) -> str:
+    """Message that room is promised until epoch second `until_s`."""
+    return f"{_room(number)} is reserved on {named(nodes)} until {by(until_s)}"
 
 
 def released(number: int, nodes: Sequence[str], why: str) -> str:
     """Message that the room is no longer promised, with the reason."""
-    return f"{_room(number)} is no longer kept on {named(nodes)}: {why}"
+    return f"{_room(number)} is no longer reserved on {named(nodes)}: {why}"
 
 
 def time_over() -> str:

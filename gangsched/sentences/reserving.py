@@ -9,30 +9,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from math import ceil
 from typing import assert_never
 
 from gangsched.api import keys
-from gangsched.api.timestamps import format_timestamp
 from gangsched.model.gang import shown
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, Reserved
 from gangsched.model.text import counted
+from gangsched.sentences.times import by
 
 STARTED = "Started"
 LOST = "Lost"
 NOT_NEEDED = "NotNeeded"
 NODES_NAMED = 2
-TO_THE_SECOND_S = 600.0
-"""Times nearer than this are written with seconds."""
 STEPS_S = ((600, 60), (3_600, 300), (10_800, 900), (43_200, 3_600), (604_800, 21_600))
 """Suggested run times below the first number are rounded down to a multiple of the second: texts
 rarely change.
 """
 
 
-def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
+def reserved(of: Reserved, namespace: str) -> str:
     """Message with the reserved nodes, the start time, and the groups that must end first; only
     groups of `namespace` are named.
     """
@@ -51,14 +48,14 @@ def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
 
         return kept
 
-    at = moment(of.at_s, wall_s=wall_s)
+    at = by(of.at_s)
     start = f"starts at {at} at the latest" if of.is_promised else f"expected at about {at}"
     when = _when(of.waits_for, namespace)
 
     return f"room on {counted(count, 'node')} ({_some(of.nodes)}) is reserved; {start}{when}"
 
 
-def kept_for(kept: KeptFor, *, wall_s: float) -> str:
+def kept_for(kept: KeptFor) -> str:
     """Message that a group would fit without reservations, and with which run time it could start
     now (H14).
     """
@@ -66,7 +63,7 @@ def kept_for(kept: KeptFor, *, wall_s: float) -> str:
     if kept.until_s == math.inf:
         return said
 
-    said += f" until {moment(kept.until_s, wall_s=wall_s)}"
+    said += f" until {by(kept.until_s)}"
     advised_s = _step(kept.run_time_s)
     if not advised_s:
         return said
@@ -77,11 +74,9 @@ def kept_for(kept: KeptFor, *, wall_s: float) -> str:
     )
 
 
-def not_reserved(why: NotReserved, namespace: str, *, wall_s: float) -> str:
+def not_reserved(why: NotReserved, namespace: str) -> str:
     """Why a group that waits for room has no reservation (H14), as it is told in a namespace."""
-    from_then_on = (
-        "" if why.until_s == math.inf else f" before {moment(why.until_s, wall_s=wall_s)}"
-    )
+    from_then_on = "" if why.until_s == math.inf else f" before {by(why.until_s)}"
     match why.why:
         case NotEntitled.IMPOSSIBLE:
             if why.needs > why.offers:
@@ -128,8 +123,6 @@ def ended(
     verdict: Verdict | None,
     why: NotReserved | None,
     namespace: str,
-    *,
-    wall_s: float,
 ) -> tuple[bool, str, str]:
     """Status, reason and message of the condition `Reserved` after the reservation ended."""
     reason = verdict.reason if verdict is not None else None
@@ -139,17 +132,11 @@ def ended(
         return False, NOT_NEEDED, "the gang no longer waits for room"
 
     cause = (
-        not_reserved(why, namespace, wall_s=wall_s)
+        not_reserved(why, namespace)
         if why is not None
         else "the reserved room was lost, and no other room is available"
     )
     return False, LOST, cause
-
-
-def moment(at_s: float, *, wall_s: float) -> str:
-    """RFC 3339 time in UTC, rounded up to the minute, or to the second if it is near."""
-    near = at_s - wall_s <= TO_THE_SECOND_S
-    return format_timestamp(ceil(at_s) if near else ceil(at_s / 60) * 60, seconds=near)
 
 
 def duration(seconds: int) -> str:

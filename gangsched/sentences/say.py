@@ -10,8 +10,10 @@ from functools import lru_cache
 
 from gangsched.model.gang import Refusal
 from gangsched.model.verdict_facts import Worded
+from gangsched.model.wait_facts import WaitFact
 from gangsched.sentences.placing import worded
 from gangsched.sentences.preempting import obstacle
+from gangsched.sentences.waits import worded_wait
 from gangsched.sentences.wording import Sentences
 
 REMEMBERED = 4_096
@@ -21,7 +23,9 @@ REMEMBERED = 4_096
 @lru_cache(maxsize=REMEMBERED)
 def say(refusal: Refusal) -> Sentences:
     """The sentences of a refusal."""
-    said = worded(refusal, say)
+    fact = refusal.fact
+    said = Sentences(*worded_wait(fact)) if isinstance(fact, WaitFact) else worded(refusal, say)
+
     for detail in refusal.details:
         said = said.with_detail(detail.text if isinstance(detail, Worded) else obstacle(detail))
 

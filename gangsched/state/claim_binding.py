@@ -74,6 +74,8 @@ class Due:
     withdrawn: list[ReleaseClaims] = field(default_factory=list)
     #: The groups whose claims took too long.
     late: set[str] = field(default_factory=set)
+    #: The groups that wait for other claims than before.
+    changed: set[str] = field(default_factory=set)
 
 
 class ClaimBinding:
@@ -118,7 +120,7 @@ class ClaimBinding:
         storage = self._cluster.storage_cache
         writes: list[Selection] = []
 
-        wait = member.wait = ClaimsWait(permit=permit, is_alone=is_alone)
+        wait = member.wait = ClaimsWait(permit=permit, is_alone=is_alone, began_s=now_s)
         for selection in _prepared(member):
             # An allocation is always written: it has the devices of this plan, whatever an earlier
             # try wrote.
@@ -202,10 +204,14 @@ class ClaimBinding:
                 )
             else:
                 was_ready = wait.is_ready
+                unbound = wait.unbound
                 try:
                     self._look(member, wait, changed, now_s)
                 except ClaimsRefused as refusal:
                     failed[uid] = str(refusal)
+
+                if wait.unbound != unbound:
+                    due.changed.add(self._starts.group_of(member))
 
                 self._is_news = (
                     self._is_news or wait.is_ready is not was_ready or is_late(member, now_s)
@@ -458,6 +464,7 @@ class ClaimBinding:
         ]
 
         wait.is_ready = not unbound
+        wait.unbound = tuple(selection.key for selection in unbound)
         if unbound and now_s >= wait.deadline_s:
             raise ClaimsRefused(f"claim {unbound[0].key} was not bound within {TIMEOUT_S:g} s")
 

@@ -528,6 +528,9 @@ class EventHandlers:
         if not record.start.is_recalled and pod_group.api_group in keys.STORES_STARTS:
             record.start.recall(parse_start(pod_group.status))
 
+        if self._registry.definitions.saw(pod_group):
+            self._touch(self._gangs_declared_in(pod_group.api_group))
+
         if old is None:
             self._touch(self._registry.pod_group_names.add(pod_group.id, pod_group.api_group))
         elif old.status != pod_group.status and show(record, pod_group):
@@ -536,6 +539,15 @@ class EventHandlers:
         if old is None or old.declaration != pod_group.declaration:
             self._redeclared(record)
             self.sub_groups.changed(record.id, old, pod_group)
+
+    def _gangs_declared_in(self, api_group: str) -> list[str]:
+        """The gangs with a PodGroup of an API group."""
+        found = []
+        for record in self._registry.gangs.values():
+            if api_group in record.pod_groups:
+                found.append(record.id)
+
+        return found
 
     def _drop_pod_group(self, api_group: str, name: str, uid: str) -> None:
         gangs = self._gangs_of.get((api_group, name), frozenset({name}))

@@ -27,6 +27,7 @@ from gangsched.model.verdict_facts import SetAsideByOrder, Worded
 from gangsched.state.avoided import AvoidedNode, not_over, struck
 from gangsched.state.broken_groups import heals, is_pinned, rest_of_start
 from gangsched.state.changed_gangs import ChangedGangs
+from gangsched.state.definitions import Definitions
 from gangsched.state.gang_view import gang_view, stand_in_view
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
@@ -75,6 +76,7 @@ class Registry:
         self.groups: dict[str, GroupRecord] = {}
         self.group_of: dict[str, str] = {}
         self.pod_group_names = PodGroupNames()
+        self.definitions = Definitions()
         self._names = rules.scheduler_names
         self.defaults = rules.defaults
         self.policy = rules.policy

@@ -46,7 +46,8 @@ class Wanted:
     the pods declare.
 
     If no minimum is declared, all pods are needed. With `parts` it is the tree that these parts
-    form, and `pods` are the pods of all parts.
+    form, and `pods` are the pods of all parts. With `exists` it is the gang `id` as it is, and
+    `pods` are empty.
     """
 
     id: str
@@ -54,15 +55,20 @@ class Wanted:
     min_member: int | None = None
     mode: Mode | None = None
     parts: tuple[WantedPart, ...] = ()
+    exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothetical:
-    """The group, and problems of its declaration; `others` are the gangs that it lists."""
+    """The group, and problems of its declaration; `others` are the gangs that it lists.
+
+    `gang` is the gang that is asked about, "" for the whole group.
+    """
 
     group: Group
     problems: tuple[str, ...]
     others: tuple[str, ...]
+    gang: str = ""
 
 
 def hypothetical(
@@ -100,6 +106,22 @@ def hypothetical(
         problems,
         others,
     )
+
+
+def existing(gang_id: str, registry: Registry, now_s: float) -> Hypothetical | None:
+    """The group of a gang that is part of the state; None if there is none, or if no member
+    waits.
+    """
+    record = registry.gangs.get(gang_id)
+    if record is None or gang_id not in registry.group_of:
+        return None
+
+    group = registry.group(registry.group_of[gang_id], now_s)
+    if not group.waits:
+        return None
+
+    problems = tuple(problem.text for problem in record.problems)
+    return Hypothetical(group, problems, (), gang=gang_id)
 
 
 def _tree(

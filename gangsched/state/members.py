@@ -201,8 +201,13 @@ class ClaimsWait(msgspec.Struct, eq=False, gc=False):
     permit: PermitStamp | None = None
     #: The version that our own write gave each claim and volume, by key.
     versions: dict[str, str] = msgspec.field(default_factory=dict)
+    #: The monotonic second in which the wait began, and, once it was reported, the epoch second.
+    began_s: float = 0.0
+    began_epoch_s: int | None = None
     #: The wait ends at this monotonic second; infinite while the claims are being written.
     deadline_s: float = math.inf
+    #: Keys of its claims that the last look found unbound; None before the first look.
+    unbound: tuple[str, ...] | None = None
     #: Devices are checked again at this monotonic second; 0 if other schedulers' writes need not be
     #: awaited.
     settles_s: float = 0.0

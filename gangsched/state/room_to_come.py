@@ -223,7 +223,7 @@ class RoomToCome:
         # Once per promise, not for each member that takes a place of it.
         if room is not None and is_new:
             nodes = list(dict.fromkeys(placement.node for placement in places))
-            text = promising.kept(len(places), nodes, until_s=room.until_s, wall_s=self._wall_s)
+            text = promising.reserved(len(places), nodes, until_s=room.until_s)
             self._tell(record, EventReason.ROOM_KEPT, text)
 
     def _set(self, gang_id: str, places: tuple[Placement, ...]) -> None:

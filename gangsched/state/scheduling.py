@@ -84,7 +84,7 @@ class SchedulingState:
         self.registry = Registry(rules)
         self.queue = Queue(self.registry.groups, unattended=rules.unattended)
         self.disruption_budgets = DisruptionBudgets()
-        self.reports = Reports(self.registry.groups, rules)
+        self.reports = Reports(self.registry.groups, rules, self.cluster.storage_cache)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
         self.counts = GangCounts()
         self.waits = GangWaits(self.registry)
@@ -187,7 +187,7 @@ class SchedulingState:
             return self.preemptions.answer(message, now_s)
 
         if isinstance(message, Ordered):
-            self._order(message.orders)
+            self._order(message.orders, now_s)
             return ()
 
         return self._event_handlers.apply(message, now_s=now_s)
@@ -208,9 +208,10 @@ class SchedulingState:
         self.members.restart((member,), *nodes)
         return self.registry.group_of.get(member.gang, "")
 
-    def _order(self, orders: Orders) -> None:
+    def _order(self, orders: Orders, now_s: float) -> None:
         """Carry out the orders of the administrator; `orders.paused` is the caller's to obey."""
         self.orders = orders
+        self.reports.pause(orders.paused, now_s)
         self.registry.set_aside(orders.set_aside)
         self.reservations.forbid(orders.unreserved)
         self.preemptions.pause(orders.no_preemption)
@@ -248,8 +249,12 @@ class SchedulingState:
         for group_id in due.late & self.registry.groups.keys():
             self.queue.rest(group_id, now_s, first_s=LATE_CLAIMS_S, longest_s=LATE_CLAIMS_LONGEST_S)
 
-        told = [event for outcome in due.ended for event in self.apply(outcome, now_s=now_s)]
-        return [*due.binds, *due.withdrawn, *told]
+        self.reports.note_all(due.changed, now_s)
+        actions: list[Action] = [*due.binds, *due.withdrawn]
+        for outcome in due.ended:
+            actions += self.apply(outcome, now_s=now_s)
+
+        return actions
 
     # --- the input of a plan, and its commit -----------------------------------------------------
 
@@ -261,9 +266,9 @@ class SchedulingState:
         most: float = math.inf,
         most_new: float = math.inf,
     ) -> None:
-        """Update groups and queue from all applied messages. With `in_turn`, also wake groups for
-        room freed in earlier turns; it is False while a plan that may use this room awaits its
-        commit. See `Registry.refresh` for `most` and `most_new`.
+        """Update groups and queue from all applied messages; for `most`, see `Registry.refresh`.
+
+        `in_turn` wakes groups for room freed earlier, which a plan that awaits its commit may use.
         """
         self.bulkhead.look(now_s)
         # First: the room that it gives back is freed room for all that follows.
@@ -399,7 +404,12 @@ class SchedulingState:
 
     def _idle(self, groups: set[str], now_s: float) -> set[str]:
         """The groups without waiting members."""
-        return {group_id for group_id in groups if not self.registry.group(group_id, now_s).waits}
+        idle = set()
+        for group_id in groups:
+            if not self.registry.group(group_id, now_s).waits:
+                idle.add(group_id)
+
+        return idle
 
     def _open_room(self, of: Snapshot | None = None) -> Snapshot:
         """The cluster, the newest unless given, less the room that is promised to the highest that
@@ -471,34 +481,6 @@ class SchedulingState:
             unfinished=self._unfinished.known,
         )
 
-    def glance_input(self, group: Group, now_s: float, wall_s: float) -> PlanInput:
-        """Input of a plan of `group`, which is not part of the state; the state is unchanged."""
-        lowest = group.lowest_priority
-        woken = {
-            each
-            for each in self.preemptions.woken_by(lowest)
-            if not self.queue.backs_off(each, now_s)
-        }
-
-        preempting = self.preemptions.input((group.id, *woken), wall_s)
-        if preempting is not None:
-            waiting = preempting.lowest_waiting
-            preempting = replace(
-                preempting,
-                lowest_waiting=lowest if waiting is None else min(waiting, lowest),
-            )
-
-        return PlanInput(
-            snapshot=self.snapshot(),
-            queue=(
-                group,
-                *(self.registry.group(each, now_s) for each in sorted(woken)),
-                *self.holds.beside(woken, now_s),
-            ),
-            reserving=self.reservations.glance(now_s, wall_s, woken),
-            preempting=preempting,
-        )
-
     def plan_cache(self) -> PlanCache:
         """Results of earlier plans of this state, for the next one."""
         return PlanCache(
@@ -515,12 +497,6 @@ class SchedulingState:
         self.preemptions.running.cache = PodTableCache()
         self.reservations.cache.clear()
         self._unfinished = UnfinishedLook()
-
-    def glance_cache(self) -> PlanCache:
-        """Results of earlier plans for the next plan of `glance_input`; reservations are not
-        cached.
-        """
-        return PlanCache(self.cluster.counts, self.preemptions.running.cache)
 
     def snapshot(self) -> Snapshot:
         """Current snapshot of the cluster."""
@@ -655,6 +631,10 @@ class SchedulingState:
         """Time at which a turn is due without a message; without `reporting`, reports
         are ignored.
         """
+        # Nothing is decided, so that only reports are due.
+        if self.orders.paused:
+            return self.reports.next_deadline_s()
+
         # First: what is not done in a pause is due as soon as it is over.
         if self.bulkhead.is_paused(now_s):
             return self.bulkhead.pause.until_s
@@ -663,7 +643,7 @@ class SchedulingState:
         if self.bulkhead.is_behind:
             return now_s
 
-        clocks = (at_s for _, at_s in self.holds.expiries(now_s))
+        known = [at_s for _, at_s in self.holds.expiries(now_s)]
         parts = (
             self.registry,
             self.queue,
@@ -672,18 +652,18 @@ class SchedulingState:
             self.reservations,
             self.overruns,
             self.bad_nodes,
-        )
-        others = (
             self.overdue,
             self.deadlocks,
             self.coming,
             self._kept_rooms,
             self.bulkhead,
-            *((self.reports,) if reporting else ()),
         )
-        known = (*(part.next_deadline_s() for part in (*parts, *others)), *clocks)
+        deadlines = [part.next_deadline_s() for part in parts]
+        if reporting:
+            deadlines.append(self.reports.next_deadline_s())
 
-        return min((deadline for deadline in known if deadline is not None), default=None)
+        known += [at_s for at_s in deadlines if at_s is not None]
+        return min(known, default=None)
 
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
         """Reports that are due now; `wall` is the current time in RFC 3339."""

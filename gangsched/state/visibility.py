@@ -17,19 +17,25 @@ from gangsched.api import keys
 from gangsched.api.dialects import api_version
 from gangsched.api.podgroup import scheduled_condition
 from gangsched.api.timestamps import format_timestamp
+from gangsched.core import findings
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reservations.heads import head_of
 from gangsched.model.gang import Group, Rank
 from gangsched.model.objects import Shape
-from gangsched.model.reasons import Reason
-from gangsched.model.text import counted
+from gangsched.model.reasons import EventReason, GangReason, Reason
+from gangsched.model.text import counted, named
+from gangsched.model.wait_facts import GangAwaitsBinds
 from gangsched.sentences import say
+from gangsched.sentences.next_steps import next_step
+from gangsched.sentences.times import minute_by
+from gangsched.sentences.waits import worded_wait
 from gangsched.state.broken_groups import broken
 from gangsched.state.debug_view import MEMBER_STATES, members_by_state
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord, QueueState
+from gangsched.state.members import State
 from gangsched.state.reporting.gang_phase import phase
-from gangsched.state.reporting.status import life_of
+from gangsched.state.reporting.status import life_of, loss
 from gangsched.state.reporting.stored import stored_condition
 from gangsched.state.reporting.troubles import troubles
 from gangsched.state.scheduling import SchedulingState
@@ -38,7 +44,8 @@ Json: TypeAlias = dict[str, object]
 NOT_LOOKED_AT = "New"
 """The reason of a gang that no plan has looked at yet."""
 BOUND_STATES = ("binding", "bound", "waiting for claims")
-WAITING_STATES = ("pending", "held", "kept", "retry", "gated")
+PLANNED_STATES = ("pending", "held", "kept", "retry")
+WAITING_STATES = (*PLANNED_STATES, "gated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,7 @@ def lacking_shapes(state: SchedulingState, gang_id: str) -> dict[Shape, int]:
         verdict is None
         or not verdict.needs
         or verdict.of_gang(gang_id).reason is not Reason.UNSCHEDULABLE
+        or verdict.of_gang(gang_id).is_of_a_sibling()
     ):
         return {}
 
@@ -119,7 +127,7 @@ def describe(
     group = _group(state, record.id)
     view = state.registry.group(group.id, moment.now_s) if group is not None else None
     by_state = {kind: len(found) for kind, found in members_by_state(record).items() if found}
-    reason, message = _decision(record, group, by_state)
+    reason, message = _decision(state, record, group, by_state, moment)
     status: Json = {
         "phase": phase(life_of(record, state.registry.view(record.id))).value,
         "members": {
@@ -130,7 +138,8 @@ def describe(
         "message": message,
         **_waiting(group, view, moment, position),
         **({"lacks": dict(lacks)} if lacks else {}),
-        **_reserved(state, group),
+        **_next(record, group, reason, position, moment),
+        **_reserved(group),
         "nodes": sorted({member.node for member in record.members.values() if member.node}),
         "yields": group.yields if group is not None else 0,
         "preemptions": record.preemptions,
@@ -213,24 +222,55 @@ def _declared_by(record: GangRecord) -> str:
 
 
 def _decision(
+    state: SchedulingState,
     record: GangRecord,
     group: GroupRecord | None,
     by_state: Mapping[str, int],
+    moment: Moment,
 ) -> tuple[str, str]:
-    """Reason and sentence of the last decision."""
-    waits = any(by_state.get(kind) for kind in WAITING_STATES)
-    if not waits:
-        there = sum(by_state.get(kind, 0) for kind in BOUND_STATES)
-        if there:
-            return (Reason.SCHEDULED.value, f"{counted(there, 'member')} bound")
+    """Reason and sentence of what the gang waits for, or of what it has."""
+    waits = state.reports.waits.of_gang(record, moment.now_s, moment.wall_s)
+    if waits is not None:
+        return waits.reason.value, say(waits).text
 
-        return ("", "")
+    if not any(by_state.get(kind) for kind in PLANNED_STATES):
+        return _started(state, record, by_state)
+    if record.faults:
+        return Reason.BACK_OFF.value, named(record.faults)
 
     if group is not None and group.verdict is not None:
         refusal = group.verdict.of_gang(record.id)
         return refusal.reason.value, say(refusal).text
 
     return _told_by_another(record)
+
+
+def _started(
+    state: SchedulingState,
+    record: GangRecord,
+    by_state: Mapping[str, int],
+) -> tuple[str, str]:
+    """Reason and sentence of a gang of which no member waits."""
+    binding = by_state.get(State.BINDING.value, 0)
+    if binding:
+        text, _ = worded_wait(GangAwaitsBinds(record.id, binding))
+        return GangReason.BINDING.value, text
+
+    gang = state.registry.view(record.id)
+    if life_of(record, gang).is_degraded:
+        return EventReason.DEGRADED.value, loss(record, gang)
+
+    # No plan looks at a gang of which every pod has a gate.
+    if gang.gated:
+        lack = findings.waiting_for_members(gang)
+        return lack.reason.value, say(lack).text
+
+    there = by_state.get(State.BOUND.value, 0)
+    if there:
+        are = "is" if there == 1 else "are"
+        return Reason.SCHEDULED.value, f"{counted(there, 'member')} {are} bound"
+
+    return "", ""
 
 
 def _told_by_another(record: GangRecord) -> tuple[str, str]:
@@ -278,14 +318,38 @@ def _waiting(
     return found
 
 
-def _reserved(state: SchedulingState, group: GroupRecord | None) -> Json:
-    for reservation in state.reports.reservations.standing if group is not None else ():
-        if group is not None and reservation.group == group.id:
-            start: Json = (
-                {"startTime": format_timestamp(int(reservation.at_s))}
-                if reservation.at_s < math.inf
-                else {}
-            )
-            return {"reserved": {"kind": "fence" if reservation.is_fence else "timed", **start}}
+def _next(
+    record: GangRecord,
+    group: GroupRecord | None,
+    reason: str,
+    position: int | None,
+    moment: Moment,
+) -> Json:
+    """What happens next to a gang that waits; nothing on a standby, which decides nothing."""
+    if group is None or group.verdict is None or reason not in set(Reason):
+        return {}
 
-    return {}
+    reserved = group.told_reserved
+    aside = group.aside
+    retry_s = None if aside is None else moment.wall_s + aside.retry_s - moment.now_s
+    step = next_step(
+        Reason(reason),
+        never=group.verdict.of_gang(record.id).never,
+        reservation=reserved.text(record.namespace) if reserved is not None else "",
+        before=position - 1 if position is not None else None,
+        retry_s=retry_s,
+    )
+    return {"next": step} if step else {}
+
+
+def _reserved(group: GroupRecord | None) -> Json:
+    """The reservation as it was last told: another time here would be a second promise."""
+    told = group.told_reserved if group is not None else None
+    if told is None:
+        return {}
+
+    found: Json = {"kind": "fence" if told.reserved.is_fence else "timed"}
+    if told.reserved.at_s < math.inf:
+        found["startTime"] = format_timestamp(minute_by(told.reserved.at_s))
+
+    return {"reserved": found}

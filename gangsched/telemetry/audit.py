@@ -17,7 +17,6 @@ from typing import Any
 
 import structlog
 
-from gangsched.api.timestamps import format_timestamp
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.preemption import NotHelpful
 from gangsched.model.protocol import (
@@ -32,6 +31,7 @@ from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.reservation import Reserved
 from gangsched.model.text import counted, named
 from gangsched.sentences import say
+from gangsched.sentences.times import by
 from gangsched.state.reporting.gang_events import gang_ref
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.history import OBJECTS, Happening, History
@@ -288,6 +288,6 @@ def _parts(verdict: Verdict) -> Iterator[tuple[str, Any]]:
 def _described(reserved: Reserved) -> str:
     nodes = counted(len(reserved.nodes), "node")
     if reserved.at_s < math.inf:
-        return f"{nodes} from {format_timestamp(int(reserved.at_s))}"
+        return f"{nodes} from {by(reserved.at_s)}"
 
     return nodes

@@ -315,6 +315,10 @@ class _Handler:
                 f"the {KIND} cannot be read: {type(error).__name__}",
             ) from None
 
+        if wanted.exists:
+            asked = Attributes("get", "gangs", namespace, review.spec.gang.existing)
+            await self._parts.authorizer.check(user, asked)
+
         await check_namespaces(self._parts.authorizer, user, namespace, wanted.pods)
         status = await answer(
             self._parts.processes,

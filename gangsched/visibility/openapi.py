@@ -99,6 +99,7 @@ GANG_STATUS = record(
     ),
     before=number("How many groups are before it."),
     waitingSince=text("Since when its minimum is there and waits.", format="date-time"),
+    next=text("What happens next if nobody does anything."),
     lastDecisionAgeSeconds=number("Age of the last decision."),
     lacks=record(
         "What it lacks; absent if that is nothing, or not a matter of amounts.",
@@ -135,6 +136,10 @@ REVIEW_SPEC = record(
     "The pods that are asked about.",
     gang=record(
         "What the gang is to be, where its pods do not say.",
+        existing=text(
+            "Name of a gang that exists: the review is about it as it is, and the spec has nothing"
+            " else."
+        ),
         name=text("Its name, for messages."),
         min=number(
             "Members that must have a node before any is started; all, if nothing says otherwise."
@@ -206,6 +211,23 @@ REVIEW_STATUS = record(
             namespace=text("Its namespace, if it is that of the review."),
             name=text("Its name, if it is in the namespace of the review."),
             count=COUNT,
+        ),
+    ),
+    holders=record(
+        "Of a gang that lacks room: who uses the scarcest resource on nodes that it may use.",
+        resource=text("The resource."),
+        own=listed(
+            "Gangs and plain pods of its namespace, those that use most first.",
+            record(
+                "A gang, or a plain pod.",
+                kind=text("gang or pod."),
+                name=text("Its name."),
+                amount=text("What it uses."),
+            ),
+        ),
+        ownCount=COUNT,
+        others=record(
+            "Those of other namespaces together.", count=COUNT, amount=text("What they use.")
         ),
     ),
     suggestions=texts("The smallest changes that would let it start; each was planned."),

@@ -81,9 +81,9 @@ def every_small_move_of_a_time_is_told(is_out_of_date: Any) -> Any:
     return at_once
 
 
-@bug("H13", "sentences.reserving:moment", "unit/state/reporting/test_reserved.py")
-def a_latest_start_is_rounded_down(moment: Any) -> Any:
-    return lambda at_s, *, wall_s: moment(at_s // 60 * 60, wall_s=wall_s)
+@bug("H13", "sentences.reserving:by", "unit/state/reporting/test_reserved.py")
+def a_latest_start_is_rounded_down(by: Any) -> Any:
+    return lambda at_s: by(at_s // 60 * 60)
 
 
 @bug(

@@ -274,7 +274,7 @@ def test_a_lower_right_holds_fewer_back_from_the_same_nodes() -> None:
     for at_s, group_id, right in ((0.0, "first", 100), (30.0, "second", 5)):
         group = groups[group_id]
         holding_back.wait(
-            group, {"ns"}, HeldBack(group_id, right, ("a",), (0, True, int(at_s), group_id)), at_s
+            group, {"ns"}, HeldBack(group_id, right, ("a",), (0, 0, 1, int(at_s), group_id)), at_s
         )
         holding_back.look(at_s)
     assert cluster.take_freed() == set()

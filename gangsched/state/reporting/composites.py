@@ -133,11 +133,18 @@ def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -
 
 
 def _refusal(composite: Composite | None, group: GroupRecord) -> Refusal | None:
-    """Why the gangs of a composite wait: the first one that is refused says so."""
+    """Why the gangs of a composite wait: the first one that is refused says so, if possible for a
+    cause of its own.
+    """
     if group.refusal is not None:
         return group.refusal
     if composite is None or group.verdict is None:
         return None
 
-    told = (group.verdict.of_gang(gang_id) for gang_id in gangs_of(*composite.children))
-    return next((refusal for refusal in told if refusal.reason is not Reason.SCHEDULED), None)
+    refused = []
+    for gang_id in gangs_of(*composite.children):
+        refusal = group.verdict.of_gang(gang_id)
+        if refusal.reason is not Reason.SCHEDULED:
+            refused.append(refusal)
+
+    return min(refused, key=Refusal.is_of_a_sibling, default=None)

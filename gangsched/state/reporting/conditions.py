@@ -7,7 +7,7 @@ object. A pod that may start alone has its complete message in its own condition
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gangsched.api.dialects import DIALECTS
@@ -19,6 +19,7 @@ from gangsched.model.text import cut
 from gangsched.model.verdict_facts import HomeFull, Worded
 from gangsched.sentences import Sentences, say
 from gangsched.state.gangs import GangRecord
+from gangsched.state.members import Member
 
 FACTS_S = 5.0
 """How old facts may get in the one place that has them."""
@@ -34,13 +35,23 @@ class PodCondition:
     """A condition to write. `text` is the whole message, `message` the part of it that does not
     change.
 
-    If only the rest changes, it is written again after `repeat_s` at the earliest.
+    If only the rest changes, it is written again after `repeat_s` at the earliest. A pod that
+    makes `progress` has a node, so that its condition comes without an Event.
     """
 
     reason: Reason
     message: str
     text: str
     repeat_s: float = REPEAT_S
+    progress: bool = False
+
+
+def progress(members: Iterable[tuple[Member, Refusal]]) -> Iterator[tuple[Pod, PodCondition]]:
+    """Yield the condition of each of these members, which have a node and what they wait for."""
+    for member, refusal in members:
+        said = say(refusal)
+        text = cut(said.text)
+        yield member.pod, PodCondition(refusal.reason, said.stable, text, progress=True)
 
 
 def pod_conditions(
@@ -48,9 +59,14 @@ def pod_conditions(
     gang: Gang,
     verdict: Verdict,
     faults: Sequence[str],
+    *,
+    has_conditions: bool = True,
 ) -> Iterator[tuple[Pod, PodCondition]]:
     """Yield the condition of every waiting pod. A pod without a reason of its own gets the `faults`
     of its group.
+
+    `has_conditions`: whether its PodGroup, if it has one, stores conditions. If not, the oldest
+    waiting pod has the counts.
     """
     waiting = [
         *gang.pending,
@@ -67,7 +83,8 @@ def pod_conditions(
         text = "waiting for the retry of a bind in the same group"
         of_gang = Refusal(Reason.BACK_OFF, Worded(text, faults[0])) if faults else None
 
-    place = None if record.pod_group is not None else min(waiting, key=_age, default=None)
+    on_pod_group = record.pod_group is not None and has_conditions
+    place = None if on_pod_group else min(waiting, key=_age, default=None)
     # Members that run freely have a message each: what is free in the cluster concerns each of them
     # alone.
     facts = say(of_gang).now if of_gang is not None and not gang.free_running else ""
@@ -110,8 +127,9 @@ def _shown(refusal: Refusal) -> Reason:
 
 def _of_member(refusal: Refusal, see: str) -> PodCondition:
     """The part of a refusal that stays the same, and where to look for the rest."""
-    message = say(refusal).stable or NO_NODE
-    return PodCondition(refusal.reason, message, cut(message + see))
+    # Where the counts are is a part of what stays: if that changes, all members say so at once.
+    text = cut((say(refusal).stable or NO_NODE) + see)
+    return PodCondition(refusal.reason, text, text)
 
 
 def _age(pod: Pod) -> tuple[int, str, str]:

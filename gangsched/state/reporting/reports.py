@@ -9,12 +9,12 @@ more often than its text allows. Reports never change a decision. The texts come
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.model.fault import not_planned
-from gangsched.model.gang import Gang, namespace_of
+from gangsched.model.gang import Gang, Refusal, namespace_of
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import (
@@ -27,13 +27,15 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.reservation import Reservations
+from gangsched.model.wait_facts import SchedulingPaused
 from gangsched.sentences import say
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.members import UNDER_WAY, Member, State
 from gangsched.state.reporting import composites
-from gangsched.state.reporting.conditions import FACTS_S, PodCondition, pod_conditions
+from gangsched.state.reporting.conditions import FACTS_S, PodCondition, pod_conditions, progress
+from gangsched.state.reporting.current_waits import ClaimLookup, CurrentWaits
 from gangsched.state.reporting.gang_events import LASTING, gang_ref, lasting, pod_ref
 from gangsched.state.reporting.gang_phase import QUIET_S, Life
 from gangsched.state.reporting.reported import Start, WrittenStatus
@@ -79,8 +81,15 @@ class _Moment:
 class Reports:
     """When the next report of each group is due; the last reports are in the gang's record."""
 
-    def __init__(self, groups: Mapping[str, GroupRecord], rules: Rules) -> None:
+    def __init__(
+        self,
+        groups: Mapping[str, GroupRecord],
+        rules: Rules,
+        claims: ClaimLookup,
+    ) -> None:
+        self._groups = groups
         self._settle_s = rules.settle_s
+        self.waits = CurrentWaits(claims)
         self._due = Timers()
         self.reservations = ReservationReports(rules.reservations, groups)
 
@@ -97,6 +106,18 @@ class Reports:
     def note(self, group_id: str, now_s: float, *, at_once: bool = False) -> None:
         """Report a changed group once it no longer changes, or `at_once`."""
         self._look_at(group_id, now_s if at_once else now_s + self._settle_s)
+
+    def pause(self, reason: str, now_s: float) -> None:
+        """Report that an administrator paused scheduling for this reason, "" if it goes on."""
+        paused = Refusal(Reason.PAUSED, SchedulingPaused(reason)) if reason else None
+        if paused != self.waits.paused:
+            self.waits.paused = paused
+            self.note_all(self._groups, now_s)
+
+    def note_all(self, groups: Iterable[str], now_s: float) -> None:
+        """Report changed groups once they no longer change."""
+        for group_id in groups:
+            self.note(group_id, now_s)
 
     def answered(self, record: GangRecord, member: Member, outcome: Outcome) -> None:
         """Record that the bind of one of the gang's members was answered."""
@@ -169,16 +190,21 @@ class Reports:
             gang = registry.view(gang_id)
             told_faults = _told_in(record.namespace, faults)
 
-            verdict = group.verdict
-            if verdict is not None:
-                verdict = self.reservations.completed(
-                    verdict,
-                    record.namespace,
-                    wall_s=moment.wall_s,
-                )
-                told = record.reported.pods
+            verdict = self._verdict(group, record, moment)
+            told = record.reported.pods
+            conditions = [*progress(self.waits.of_members(record, moment.now_s, moment.wall_s))]
 
-                for pod, wanted in pod_conditions(record, gang, verdict, told_faults):
+            if verdict is not None:
+                conditions += pod_conditions(
+                    record,
+                    gang,
+                    verdict,
+                    told_faults,
+                    has_conditions=registry.definitions.has_conditions(record.pod_group),
+                )
+
+            if conditions:
+                for pod, wanted in conditions:
                     yield from self._tell_pod(group.id, gang, pod, wanted, told, moment)
 
                 # Pods come and go under a gang that stays: without this its record would grow with
@@ -201,6 +227,7 @@ class Reports:
                 group,
                 *_spoken_for(record, gang, group, registry),
                 verdict,
+                registry,
                 moment,
             )
 
@@ -223,6 +250,21 @@ class Reports:
         # Of a PodGroup whose pods are gone an earlier process has told: a restart is no news.
         if record.members or record.reported.events:
             yield from lasting(record, gang, registry.accusers(gang.id))
+
+    def _verdict(
+        self,
+        group: GroupRecord,
+        record: GangRecord,
+        moment: _Moment,
+    ) -> Verdict | None:
+        """The group's verdict as it is reported of one of its gangs; None if there is none."""
+        waits = self.waits.of_gang(record, moment.now_s, moment.wall_s)
+        if waits is not None and waits.reason is Reason.PAUSED:
+            return Verdict(group=group.id, generation=group.generation, told=waits)
+        if group.verdict is None:
+            return None
+
+        return self.reservations.completed(group.verdict, record.namespace)
 
     def _tell_composites(
         self,
@@ -289,7 +331,8 @@ class Reports:
 
         # kube-scheduler has an Event for each failed attempt. For members that would be thousands
         # with every changed count; the gang has its own.
-        if gang.plain or before is None or before.reason is not wanted.reason:
+        is_other = before is None or before.reason is not wanted.reason
+        if (gang.plain or is_other) and not wanted.progress:
             yield RecordEvent(
                 pod_ref(pod),
                 EventReason.FAILED_SCHEDULING,
@@ -382,6 +425,7 @@ class Reports:
         record: GangRecord,
         gang: Gang,
         verdict: Verdict | None,
+        registry: Registry,
         moment: _Moment,
     ) -> Iterator[SetPodGroupStatus]:
         pod_group = writer.pod_group
@@ -399,7 +443,6 @@ class Reports:
             record,
             verdict,
             stored_condition(pod_group.status, RESERVED),
-            wall_s=moment.wall_s,
         )
         wanted = status(
             record,
@@ -410,6 +453,7 @@ class Reports:
             wall=moment.wall,
             told=told,
             reserved=reserved,
+            waits=self.waits.of_gang(record, moment.now_s, moment.wall_s),
         )
 
         # Its controller may be about to create the next members: one write tells of the end, unless
@@ -418,6 +462,13 @@ class Reports:
         is_remembered = wanted.get("start") == stored.get("start")
         if life.is_done and life.may_go_on and is_remembered and not moment.hurry:
             return
+
+        # Conditions that are dropped are no reason to write. They go along with other changes,
+        # which shows whether a new definition stores them.
+        if not registry.definitions.has_conditions(pod_group):
+            rest = {name: value for name, value in wanted.items() if name != "conditions"}
+            if unchanged(rest, written.status if written else pod_group.status):
+                return
 
         # To the API server a status costs as much as 1.5 to 2 binds. That of a gang at rest waits
         # for a pause between binds, so that a gang that starts and ends meanwhile is told once.
@@ -559,7 +610,7 @@ def _spoken_for(
 
     def waits_for_another(each: tuple[GangRecord, Gang]) -> bool:
         refusal = verdict.of_gang(each[1].id) if verdict is not None else None
-        return refusal is not None and refusal.reason is Reason.WAITING_FOR_GANG
+        return refusal is not None and refusal.is_of_a_sibling()
 
     return record, *min(unstarted, key=waits_for_another, default=(record, gang))
 

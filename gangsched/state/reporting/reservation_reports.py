@@ -55,7 +55,7 @@ class ReservationReports:
             # Compared with what was told and not with the last plan: many small moves add up to one
             # that is told.
             if told is None or told.is_out_of_date(reserved, wall_s=wall_s):
-                group.told_reserved = Told(reserved, wall_s)
+                group.told_reserved = Told(reserved)
                 group.had_reservation = True
                 self._told.add(group)
                 news.add(group.id)
@@ -86,22 +86,22 @@ class ReservationReports:
             lambda group: group.told_reserved is not None,
         )
 
-    def completed(self, verdict: Verdict, namespace: str, *, wall_s: float) -> Verdict:
+    def completed(self, verdict: Verdict, namespace: str) -> Verdict:
         """The verdict as reported in this namespace: refusals end with the reservation, or with the
         reason why the group has no reservation.
         """
         if verdict.reason is not Reason.UNSCHEDULABLE:
             return verdict
 
-        said = self._tail(verdict, namespace, wall_s)
+        said = self._tail(verdict, namespace)
         return with_tail(verdict, said) if said else verdict
 
-    def _tail(self, verdict: Verdict, namespace: str, wall_s: float) -> str:
+    def _tail(self, verdict: Verdict, namespace: str) -> str:
         group = self._groups.get(verdict.group)
         if group is not None and group.told_reserved is not None:
             return group.told_reserved.text(namespace)
         if verdict.kept_for is not None:
-            return reserving.kept_for(verdict.kept_for, wall_s=wall_s)
+            return reserving.kept_for(verdict.kept_for)
 
         why = (group.told_not_reserved if group is not None else None) or self._by_number(namespace)
         # Two sentences with one cause read like two causes.
@@ -113,7 +113,7 @@ class ReservationReports:
         ):
             return ""  # the refusal has said it, with amounts
         if why is not None:
-            return reserving.not_reserved(why, namespace, wall_s=wall_s)
+            return reserving.not_reserved(why, namespace)
 
         return ""
 
@@ -133,8 +133,6 @@ class ReservationReports:
         gang: GangRecord,
         verdict: Verdict | None,
         stored: Mapping[str, object] | None,
-        *,
-        wall_s: float,
     ) -> Fact | None:
         """The condition `Reserved` of a gang's PodGroup; None leaves it as `stored`."""
         reported = gang.reported
@@ -157,7 +155,6 @@ class ReservationReports:
             verdict,
             group.told_not_reserved,
             gang.namespace,
-            wall_s=wall_s,
         )
         return reported.reservation_end
 

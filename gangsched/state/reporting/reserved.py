@@ -26,12 +26,11 @@ left.
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A reservation as last reported, at `wall_s`; its text stays the same until the reservation
+    """A reservation as last reported; its text stays the same until the reservation
     changes enough.
     """
 
     reserved: Reserved
-    wall_s: float
 
     def is_out_of_date(self, now: Reserved, *, wall_s: float) -> bool:
         """Whether `now` differs so much from the last report that it must be reported
@@ -54,7 +53,7 @@ class Told:
 
     def text(self, namespace: str) -> str:
         """The sentence as reported; it names groups of this namespace only."""
-        return reserving.reserved(self.reserved, namespace, wall_s=self.wall_s)
+        return reserving.reserved(self.reserved, namespace)
 
 
 def _what(reserved: Reserved) -> tuple[object, ...]:

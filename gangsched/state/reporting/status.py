@@ -120,16 +120,18 @@ def status(
     wall: str,
     told: frozenset[str] = frozenset(),
     reserved: Fact | None = None,
+    waits: Refusal | None = None,
 ) -> dict[str, object]:
     """The whole status to store, as JSON of a merge patch.
 
     A native PodGroup has no counts, and other components write conditions to it (kube-scheduler's
     DisruptionTarget), so the strategic merge patch for it includes only gangsched's own condition
     types. `told` are condition types written since `pod_group` was read. `reserved` is the
-    condition `Reserved`; if it is None, the stored one stays.
+    condition `Reserved`; if it is None, the stored one stays. `waits` is what the gang waits for
+    where its verdict no longer says it.
     """
     conditions = stored_conditions(pod_group.status)
-    facts = _facts(record, pod_group, gang, verdict, life)
+    facts = _facts(record, pod_group, gang, verdict, life, waits)
     if reserved is not None:
         facts[RESERVED] = reserved
 
@@ -229,10 +231,11 @@ def _facts(
     gang: Gang,
     verdict: Verdict | None,
     life: Life,
+    waits: Refusal | None,
 ) -> dict[str, Fact]:
     kind = scheduled_condition(pod_group.api_group, pod_group.version)
     facts = {
-        kind: _scheduled(record, gang, verdict, life),
+        kind: _scheduled(record, gang, verdict, life, waits),
         DEGRADED: _degraded(record, gang, verdict, life),
         TIMED_OUT: _timed_out(gang),
         INVALID_GANG: _invalid(record, gang, verdict),
@@ -274,11 +277,17 @@ def has_started(record: GangRecord, gang: Gang) -> bool:
     return gang.min_member == 0 or life_of(record, gang).is_scheduled
 
 
-def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, life: Life) -> Fact:
+def _scheduled(
+    record: GangRecord,
+    gang: Gang,
+    verdict: Verdict | None,
+    life: Life,
+    waits: Refusal | None,
+) -> Fact:
     """Whether the minimum is bound; why not, which binds failed, and what the last round did
     (semantics R4, E1).
     """
-    refusal = _refusal(gang, verdict, life)
+    refusal = waits if waits is not None else _refusal(gang, verdict, life)
     scheduled = life.is_scheduled
     reason, message = _why(record, gang, refusal, life)
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 
 from gangsched.api.keys import DEADLINE
 from gangsched.api.run_time import DEFAULT, RunTime, run_time, run_time_s
-from gangsched.api.timestamps import format_timestamp
 from gangsched.core.reservations.expected_end import expected_end_s
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import ObjectRef, RecordEvent
 from gangsched.model.reasons import EventReason
+from gangsched.sentences.times import by
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
@@ -153,9 +153,12 @@ class Overruns:
         for entry in again:
             heapq.heappush(self._much_later, entry)
 
-        for namespace in [
-            each for each, until_s in self._ignored_until_s.items() if until_s <= wall_s
-        ]:
+        over = []
+        for namespace, until_s in self._ignored_until_s.items():
+            if until_s <= wall_s:
+                over.append(namespace)
+
+        for namespace in over:
             del self._ignored_until_s[namespace]
 
         if before != self._ignored_until_s.keys():
@@ -163,7 +166,7 @@ class Overruns:
 
     def _ignored_event(self, member: Member, until_s: float) -> RecordEvent:
         pod = member.pod
-        until = format_timestamp(int(until_s), seconds=False)
+        until = by(until_s)
         text = (
             f"pod {pod.key} has run much longer than declared; declared run times of pods in"
             f" namespace {pod.namespace}"
@@ -197,10 +200,8 @@ class Overruns:
 
     def _event(self, member: Member, stated: RunTime, wall_s: float) -> RecordEvent:
         pod = member.pod
-        ends = format_timestamp(
-            int(expected_end_s(pod.start_s, stated.seconds, wall_s)),
-            seconds=False,
-        )
+        ends_s = expected_end_s(pod.start_s, stated.seconds, wall_s)
+        ends = by(ends_s)
         text = f"pod {pod.key} has exceeded its run time of {stated.seconds:g} s ({stated.source})"
 
         return RecordEvent(

@@ -9,6 +9,7 @@ import msgspec
 
 from gangsched.state.hypothetical import Wanted
 from gangsched.visibility.ports import Json
+from gangsched.visibility.reviews.holders import holders
 from gangsched.visibility.reviews.processes import CPU_S, WITHIN_S, Processes
 from gangsched.visibility.reviews.request import Review
 from gangsched.visibility.reviews.review import Reviewer
@@ -38,6 +39,10 @@ def lines(
         )
 
         if not status["fits"]:
+            held = holders(reviewer, tried, about)
+            if held is not None:
+                yield msgspec.json.encode({"holders": held})
+
             for suggestion in suggestions(reviewer, tried, sees_nodes=sees_nodes):
                 yield msgspec.json.encode({"suggestion": suggestion})
 
@@ -76,6 +81,8 @@ async def answer(
 
                 if "status" in told:
                     status = told["status"]
+                elif status is not None and "holders" in told:
+                    status["holders"] = told["holders"]
                 elif status is not None and "suggestion" in told:
                     status["suggestions"].append(told["suggestion"])
 

@@ -25,6 +25,7 @@ PARTS = 64
 DEPTH = 100
 WORDS = 500
 """Levels of a body, more than any API has, and the most of it that a refusal repeats."""
+MOST_NAME = 253
 TERMS = 200
 """Entries of selectors, tolerations and affinity terms of one template: each is compared with every
 node.
@@ -32,8 +33,12 @@ node.
 
 
 class GangSettings(msgspec.Struct, rename="camel"):
-    """Settings of the gang in the review, used if its pod templates do not set them."""
+    """Settings of the gang in the review, used if its pod templates do not set them.
 
+    With `existing` the review is about the gang of that name as it is, and has nothing else.
+    """
+
+    existing: str = ""
     name: str = ""
     min: int | None = None
     mode: str | None = None
@@ -121,6 +126,8 @@ def _depth(body: bytes) -> int:
 def _complaints(spec: ReviewSpec) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     gang = spec.gang
+    if gang.existing:
+        return list(_complaints_of_existing(spec))
 
     sets = spec.pod_sets
     if not 1 <= len(sets) <= POD_SETS:
@@ -143,8 +150,8 @@ def _complaints(spec: ReviewSpec) -> list[tuple[str, str]]:
     if gang.priority is not None and not -(2**31) <= gang.priority < 2**31:
         found.append(("spec.gang.priority", "it has 32 bits"))
 
-    if len(gang.name) > 253:
-        found.append(("spec.gang.name", "it has at most 253 characters"))
+    if len(gang.name) > MOST_NAME:
+        found.append(("spec.gang.name", f"it has at most {MOST_NAME} characters"))
 
     found += _complaints_of_parts(spec)
     # Only as many as are permitted: the request is refused anyway, and must be cheap.
@@ -158,6 +165,14 @@ def _complaints(spec: ReviewSpec) -> list[tuple[str, str]]:
             )
 
     return found
+
+
+def _complaints_of_existing(spec: ReviewSpec) -> Iterator[tuple[str, str]]:
+    if spec != ReviewSpec(gang=GangSettings(existing=spec.gang.existing)):
+        yield "spec.gang.existing", "with it the spec has nothing else"
+
+    if len(spec.gang.existing) > MOST_NAME:
+        yield "spec.gang.existing", f"it has at most {MOST_NAME} characters"
 
 
 def _complaints_of_parts(spec: ReviewSpec) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ not predict other gangs. Everything but `wanted` runs in a separate process (`pr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from gangsched.core.cycle import Limits
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.domains import best_domains
 from gangsched.model.devices import DeviceClass
-from gangsched.model.gang import Group, Placement
+from gangsched.model.gang import Group, Placement, namespace_of
 from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
 from gangsched.model.objects import Node, Pod, Taint
 from gangsched.model.plan import Verdict
@@ -26,7 +26,16 @@ from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.text import counted, named
 from gangsched.sentences import say
-from gangsched.state.hypothetical import Hypothetical, Wanted, WantedPart, hypothetical, with_served
+from gangsched.state.glance import glance_cache, glance_input
+from gangsched.state.hypothetical import (
+    Hypothetical,
+    Wanted,
+    WantedPart,
+    existing,
+    hypothetical,
+    with_served,
+)
+from gangsched.state.members import Member
 from gangsched.state.scheduling import SchedulingState
 from gangsched.turn import plan_of
 from gangsched.visibility.ports import Calls, Clocks, Json
@@ -101,6 +110,9 @@ class Reviewer:
 
     async def wanted(self, namespace: str, review: Review, *, is_master: bool = False) -> Wanted:
         """The gang that the review is about. Raises RequestRefused (403, 422, 503)."""
+        if review.spec.gang.existing:
+            return self._existing(namespace, review.spec.gang.existing)
+
         priorities = await Priorities.read(self._calls, namespace, is_master=is_master)
         pods: list[Pod] = []
 
@@ -139,9 +151,33 @@ class Reviewer:
 
     def hypothetical(self, wanted: Wanted) -> Hypothetical:
         """The group that the gang would form."""
+        if wanted.exists:
+            return self._found(wanted.id)
+
         defaults = self._state.registry.defaults
         wanted = with_served(wanted, self._state.cluster)
         return hypothetical(wanted, defaults, self.policy, created_s=int(self._clocks.wall_s()))
+
+    def _existing(self, namespace: str, name: str) -> Wanted:
+        """The existing gang that a review is about. Raises RequestRefused (404, 422)."""
+        gang_id = f"{namespace}/{name}"
+        self._found(gang_id)
+        return Wanted(gang_id, (), exists=True)
+
+    def _found(self, gang_id: str) -> Hypothetical:
+        record = self._state.registry.gangs.get(gang_id)
+        if record is None or not record.ours:
+            raise RequestRefused(404, f'gangs "{gang_id.partition("/")[2]}" not found')
+
+        found = existing(gang_id, self._state.registry, self._clocks.now_s())
+        if found is None:
+            raise invalid(KIND, "", [("spec.gang.existing", "no pod of this gang waits")])
+
+        return found
+
+    def members(self) -> Iterable[Member]:
+        """All pods that the scheduler knows."""
+        return self._state.members.all()
 
     def attempt(self, group: Group, change: Callable[[Snapshot], Snapshot] | None = None) -> Tried:
         """Plan a hypothetical group, on the current snapshot or a changed one.
@@ -152,10 +188,10 @@ class Reviewer:
         """
         now_s = self._clocks.now_s()
         wall_s = self._clocks.wall_s()
-        given = self._state.glance_input(group, now_s, wall_s)
+        given = glance_input(self._state, group, now_s, wall_s)
         snapshot = change(given.snapshot) if change is not None else given.snapshot
         asked = replace(given, snapshot=snapshot)
-        cache = self._state.glance_cache()
+        cache = glance_cache(self._state)
 
         # Each plan is bounded, so a large group takes several, as in the loop.
         for _ in range(MOST_PLANS):
@@ -190,14 +226,14 @@ class Reviewer:
         sees_nodes: bool,
     ) -> Json:
         """The answer, without suggestions."""
-        told = tried.verdict.of_gang(tried.group.id)
+        told = tried.verdict.of_gang(about.gang or tried.group.id)
         placements = tried.placements
         found: Json = {
             "fits": bool(placements),
             "reason": told.reason.value,
             "message": _shown(tried, say(told).text, sees_nodes=sees_nodes),
             "nodes": self._kinds(tried, placements),
-            "preempts": _preempts(tried.verdict, tried.group.id.partition("/")[0]),
+            "preempts": _preempts(tried.verdict, namespace_of(tried.group.id)),
             "problems": list(about.problems),
         }
 
@@ -220,12 +256,7 @@ class Reviewer:
             found["parts"] = parts
 
         if sees_nodes and placements:
-            of_set = [_set_name(each, number) for number, each in enumerate(review.spec.pod_sets)]
-            counts = Counter((_number(placement.pod), placement.node) for placement in placements)
-            found["assignments"] = [
-                {"podSet": of_set[number], "node": node, "count": count}
-                for (number, node), count in sorted(counts.items())
-            ]
+            found["assignments"] = _assignments(placements, review)
 
         return found
 
@@ -332,6 +363,24 @@ class Reviewer:
             )
 
         return pods
+
+
+def _assignments(placements: Sequence[Placement], review: Review) -> list[Json]:
+    """How many pods of each set are placed on each node; a pod that exists is a set of its own."""
+    sets = [_set_name(pod_set, number) for number, pod_set in enumerate(review.spec.pod_sets)]
+    counts: Counter[tuple[int, str, str]] = Counter()
+
+    for placement in placements:
+        if sets:
+            number = _number(placement.pod)
+            counts[number, sets[number], placement.node] += 1
+        else:
+            counts[0, placement.pod.name, placement.node] += 1
+
+    return [
+        {"podSet": name, "node": node, "count": count}
+        for (_, name, node), count in sorted(counts.items())
+    ]
 
 
 def _later(verdict: Verdict) -> NotHelpful | None:

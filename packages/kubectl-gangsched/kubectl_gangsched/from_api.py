@@ -103,7 +103,7 @@ def _extra(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, str]
             else ""
         ),
         "Lacks": (
-            f"{lacks.get('amount')} of {lacks.get('resource')}; the largest hole is"
+            f"{lacks.get('amount')} of {lacks.get('resource')}; the most free on one node is"
             f" {lacks.get('largestHole')}"
             if lacks
             else ""

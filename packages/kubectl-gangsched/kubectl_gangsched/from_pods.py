@@ -317,6 +317,7 @@ def _gang(
         by_state=dict(Counter(member.state for member in members).most_common()),
         members=members,
         nodes=sorted({member.node for member in members if member.node}),
+        owners=tuple(sorted({pod.owner for pod in pods if pod.owner})),
         problems=[problem.text for problem in spec.problems],
         declared=body is not None,
     )

@@ -91,6 +91,12 @@ class WhyOutput(Printed, tag_field="kind", tag="Why"):
     sentence: str
     pod: PrintedPod | None
     gang: PrintedGang | None
+    #: Sentences about a gang that waits, "" or empty if there is nothing to say: who holds what it
+    #: lacks, what would help, what happens next, and why its controller creates no pods.
+    holders: str
+    helps: list[str]
+    next: str
+    not_created: str
 
 
 class PrintedNode(Printed):

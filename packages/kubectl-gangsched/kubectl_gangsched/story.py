@@ -92,6 +92,8 @@ class GangStory:
     members: list[PodStory] = field(default_factory=list)
     extra: dict[str, str] = field(default_factory=dict)
     declared: bool = False
+    #: Names of the controllers of its pods.
+    owners: tuple[str, ...] = ()
     #: As the gangs API shows it; None from another source.
     status: Mapping[str, Any] | None = None
 
@@ -104,6 +106,16 @@ class GangStory:
     def bound(self) -> int:
         """Number of members with a node."""
         return self.by_state.get(BOUND, 0)
+
+    @property
+    def is_below_minimum(self) -> bool:
+        """Whether it runs with fewer pods than it needs. A gang whose pods have begun to succeed is
+        about to end.
+        """
+        if self.min_member is None or self.by_state.get("succeeded"):
+            return False
+
+        return 0 < self.bound < self.min_member
 
     @property
     def waiting(self) -> int:
@@ -142,6 +154,11 @@ def of_gang(gang: GangStory) -> str:
         return f"{name} has no pods."
 
     if not gang.waiting:
+        if gang.is_below_minimum:
+            left = (
+                f"{gang.bound} of {counted(gang.min_member or 0, 'pod')} {_are(gang.bound)} bound"
+            )
+            return sentence(f"{name} runs below its minimum: {gang.message or left}")
         if gang.bound:
             return f"{name} has its nodes: {_pods_are(gang.bound)} bound."
 
@@ -228,6 +245,10 @@ def _nearest(names: list[str]) -> str:
             wrong.append(name)
 
     return f' The usual name is "{OURS}".' if wrong else ""
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _pods_are(number: int) -> str:

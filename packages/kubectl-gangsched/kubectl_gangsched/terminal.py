@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -59,11 +60,39 @@ def write(lines: Iterable[Line | str]) -> None:
 
     console = Console(highlight=False, emoji=False, markup=False)
     for line in lines:
-        styled = Text()
-        for cell in (line,) if isinstance(line, str) else line:
-            styled.append(clean(_text(cell)), style="" if isinstance(cell, str) else cell.style)
+        for part in wrapped(line, console.width):
+            styled = Text()
+            for cell in part:
+                styled.append(cell.text, style=cell.style)
 
-        console.print(styled, soft_wrap=True)
+            console.print(styled, soft_wrap=True)
+
+
+def wrapped(line: Line | str, width: int) -> list[list[Cell]]:
+    """The line as lines of at most `width` columns, wrapped at words.
+
+    Only the last cell of a table is wrapped, below where it begins.
+    """
+    cells = []
+    for cell in (line,) if isinstance(line, str) else line:
+        cells.append(Cell(clean(_text(cell)), "" if isinstance(cell, str) else cell.style))
+
+    *first, last = cells or [Cell("")]
+    before = sum(len(cell.text) for cell in first)
+    # In a narrow terminal even the first columns do not fit.
+    if before + len(last.text) <= width or before > width // 2:
+        return [cells]
+
+    indent = before or len(last.text) - len(last.text.lstrip(" -"))
+    parts = textwrap.wrap(
+        last.text,
+        width - before,
+        subsequent_indent="" if before else " " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    rest = [[Cell(" " * before), Cell(part, last.style)] for part in parts[1:]]
+    return [[*first, Cell(parts[0], last.style)], *rest]
 
 
 def write_value(printed: msgspec.Struct, output: Output) -> None:

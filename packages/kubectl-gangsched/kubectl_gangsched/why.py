@@ -6,26 +6,42 @@ and says so. If a gang and a pod have the same name, the user must write `gang/N
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
 from gangsched.console import DONE
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
 from gangsched.model.text import counted
 from kubectl_gangsched import from_api, from_pods
+from kubectl_gangsched.advice import Advice, advice
 from kubectl_gangsched.outputs import WhyOutput
 from kubectl_gangsched.session import CannotAnswer, Session, is_unserved, lacking, serves_gangs
 from kubectl_gangsched.story import (
     GangStory,
     PodStory,
+    StoryLine,
     in_domains,
     of_gang,
     of_pod,
     printed_gang,
     printed_pod,
 )
-from kubectl_gangsched.terminal import Cell, Line, Output, columns, facts, write, write_value
+from kubectl_gangsched.terminal import (
+    Cell,
+    Line,
+    Output,
+    columns,
+    facts,
+    sentence,
+    write,
+    write_value,
+)
 
 GANG_WORDS = frozenset({"gang", "gangs", "podgroup", "podgroups", "pg"})
 POD_WORDS = frozenset({"pod", "pods", "po"})
-MEMBERS_SHOWN = 20
+ROWS_SHOWN = 20
+_digits = re.compile(r"(\d+)")
 STYLES = {"bound": "green", "succeeded": "green", "failed": "red", "terminating": "dim"}
 
 
@@ -53,7 +69,8 @@ def why(session: Session, target: str, output: Output) -> int:
     if gang is None and pod is None:
         raise CannotAnswer(not_there(session, name, kind))
 
-    _tell(gang, pod, instead, output)
+    more = advice(session, gang) if gang is not None else Advice()
+    _tell(gang, pod, instead, more, output)
     return DONE
 
 
@@ -127,7 +144,13 @@ def not_there(session: Session, name: str, kind: str) -> str:
     return f"There is no {what} in namespace {session.namespace}{ask}"
 
 
-def _tell(gang: GangStory | None, pod: PodStory | None, instead: str, output: Output) -> None:
+def _tell(
+    gang: GangStory | None,
+    pod: PodStory | None,
+    instead: str,
+    more: Advice,
+    output: Output,
+) -> None:
     story = pod if pod is not None else gang
     assert story is not None
     headline = of_pod(story) if isinstance(story, PodStory) else of_gang(story)
@@ -137,16 +160,21 @@ def _tell(gang: GangStory | None, pod: PodStory | None, instead: str, output: Ou
             sentence=headline,
             pod=printed_pod(pod) if pod is not None else None,
             gang=printed_gang(gang, instead) if gang is not None else None,
+            holders=more.holders,
+            helps=more.helps,
+            next=more.next,
+            not_created=more.not_created,
         )
         write_value(printed, output)
         return
 
     lines: list[Line | str] = [[Cell(headline, "bold")]]
-    if pod is not None and gang is not None:
+    # A member waits for what its gang waits for: said once.
+    if pod is not None and gang is not None and gang.message not in headline:
         lines += ["", of_gang(gang)]
 
     if gang is not None:
-        lines += ["", *_details(gang)]
+        lines += ["", *_details(gang, more)]
 
     if instead:
         lines += [
@@ -157,16 +185,12 @@ def _tell(gang: GangStory | None, pod: PodStory | None, instead: str, output: Ou
     write(lines)
 
 
-def _details(gang: GangStory) -> list[Line | str]:
+def _details(gang: GangStory, more: Advice) -> list[Line | str]:
     states = ", ".join(f"{number} {state}" for state, number in gang.by_state.items() if number)
     lines: list[Line | str] = [
         *facts(
             {
-                "Minimum": (
-                    f"{gang.min_member} of {counted(gang.total, 'pod')}"
-                    if gang.min_member is not None
-                    else "none"
-                ),
+                "Minimum": _minimum(gang),
                 "Pods": states,
                 "Phase": gang.phase,
                 "Reason": gang.reason,
@@ -177,40 +201,91 @@ def _details(gang: GangStory) -> list[Line | str]:
     ]
     lines += [line for problem in gang.problems for line in ("", f"Problem: {problem}")]
     lines += in_domains(gang.domains)
+    lines += _advised(more)
+    lines += _members(gang.members)
 
-    if gang.members:
-        rows = []
-        for member in gang.members[:MEMBERS_SHOWN]:
-            rows.append(
-                (
-                    member.name,
-                    Cell(member.state, STYLES.get(member.state, "yellow")),
-                    member.node or "-",
-                    member.reason or "-",
-                )
-            )
+    told = {gang.message}
+    conditions = []
+    for line in _untold(gang.conditions, told):
+        conditions.append((line.type, line.status, line.reason, line.message))
 
-        lines += ["", *columns(("POD", "STATE", "NODE", "REASON"), rows)]
-        if len(gang.members) > MEMBERS_SHOWN:
-            lines.append(f"… and {len(gang.members) - MEMBERS_SHOWN} more")
+    if conditions:
+        lines += ["", *columns(("CONDITION", "STATUS", "REASON", "MESSAGE"), conditions)]
 
-    others = [
-        story_line
-        for story_line in gang.conditions
-        if story_line.message and story_line.message != gang.message
-    ]
-    if others:
-        details = [
-            (story_line.type, story_line.status, story_line.reason, story_line.message)
-            for story_line in others
-        ]
-        lines += ["", *columns(("CONDITION", "STATUS", "REASON", "MESSAGE"), details)]
+    events = []
+    for line in _untold(gang.events, told):
+        events.append((line.status, line.type, line.reason, line.message))
 
-    if gang.events:
-        events = [
-            (story_line.status, story_line.type, story_line.reason, story_line.message)
-            for story_line in gang.events
-        ]
+    if events:
         lines += ["", *columns(("LAST SEEN", "TYPE", "EVENT", "MESSAGE"), events)]
 
     return lines
+
+
+def _minimum(gang: GangStory) -> str:
+    exist = f"{counted(gang.total, 'pod')} {'exists' if gang.total == 1 else 'exist'}"
+    return f"{'none' if gang.min_member is None else gang.min_member}; {exist}"
+
+
+def _advised(more: Advice) -> list[Line | str]:
+    """The answers to the questions that follow: each is a paragraph of its own."""
+    told: list[Line | str] = []
+    if more.not_created:
+        told += ["", [sentence(more.not_created)]]
+
+    if more.holders:
+        told += ["", [Cell("Who holds it: ", "bold"), sentence(more.holders)]]
+
+    if more.helps:
+        told += ["", [Cell("What would help:", "bold")]]
+        told += [[f"  - {each}"] for each in more.helps]
+
+    if more.next:
+        told += ["", [Cell("What happens next: ", "bold"), sentence(more.next)]]
+
+    return told
+
+
+def _untold(lines: Sequence[StoryLine], told: set[str]) -> Iterator[StoryLine]:
+    """The lines with a message that was not `told` before; they are told then."""
+    for line in lines:
+        if line.message and line.message not in told:
+            told.add(line.message)
+            yield line
+
+
+def _members(members: Sequence[PodStory]) -> list[Line | str]:
+    """A table of pods in natural order, those that are alike in one row."""
+    rows = []
+    for alike, group in groupby(sorted(members, key=_naturally), key=_alike):
+        names = [member.name for member in group]
+        name = names[0]
+        if len(names) > 1:
+            name = f"{names[0]} … {names[-1]} ({len(names)} pods)"
+
+        state, node, reason = alike
+        style = STYLES.get(state, "yellow")
+        rows.append((name, Cell(state, style), node or "-", reason or "-"))
+
+    if not rows:
+        return []
+
+    shown = rows[:ROWS_SHOWN]
+    lines: list[Line | str] = ["", *columns(("POD", "STATE", "NODE", "REASON"), shown)]
+    if len(rows) > ROWS_SHOWN:
+        lines.append(f"… and {counted(len(rows) - ROWS_SHOWN, 'more row')}")
+
+    return lines
+
+
+def _naturally(member: PodStory) -> list[tuple[int, str]]:
+    """`w-2` before `w-10`."""
+    key = []
+    for part in _digits.split(member.name):
+        key.append((int(part), "") if part.isdecimal() else (-1, part))
+
+    return key
+
+
+def _alike(member: PodStory) -> tuple[str, str, str]:
+    return member.state, member.node, member.reason

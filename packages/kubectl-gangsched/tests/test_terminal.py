@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from kubectl_gangsched.terminal import Cell, clean, columns, sentence, write
+from kubectl_gangsched.terminal import Cell, clean, columns, sentence, wrapped, write
 
 EVIL = "a\x1b[31mb\x9bc\rd\ne\u202ef\u2066g\x00h\x7fi\u200bj"
 
@@ -58,3 +58,18 @@ def test_columns_are_as_wide_as_their_texts() -> None:
 def test_a_sentence_ends(text: str, said: str) -> None:
     """With one full stop."""
     assert sentence(text) == said
+
+
+def test_lines_are_wrapped_at_words() -> None:
+    """The last cell of a table goes on below where it begins; a narrow terminal is left alone."""
+    of_table = wrapped([Cell("NAME    ", "bold"), "one two three"], 16)
+    texts = ["".join(cell.text for cell in line) for line in of_table]
+    assert texts == ["NAME    one two", "        three"]
+    assert ["".join(cell.text for cell in line) for line in wrapped("  - one two", 9)] == [
+        "  - one",
+        "    two",
+    ]
+    assert wrapped([Cell("NAME            "), "one two"], 18) == [
+        [Cell("NAME            "), Cell("one two")]
+    ]
+    assert wrapped([], 10) == [[]] or wrapped([], 10) == [[Cell("")]]

@@ -49,7 +49,7 @@ def test_a_gang_with_a_pod_group_says_what_its_condition_says(tmp_path: Path) ->
         answer = ask(kubeconfig, "train")
     assert answer.exit_code == 0
     assert answer.output.splitlines()[0] == f"Gang team/train waits: {LACKS}."
-    assert "Minimum  2 of 2 pods" in answer.output
+    assert "Minimum  2; 2 pods exist" in answer.output
     assert "this cluster does not serve the gangs API" in answer.output
 
 
@@ -72,7 +72,7 @@ def test_a_gang_of_volcano_says_what_its_object_says(tmp_path: Path) -> None:
     with served(tmp_path, answers) as (_, kubeconfig):
         answer = ask(kubeconfig, "train")
     assert answer.output.splitlines()[0] == f"Gang team/train waits: {LACKS}."
-    assert "Minimum  2 of 2 pods" in answer.output
+    assert "Minimum  2; 2 pods exist" in answer.output
 
 
 def test_a_pod_of_a_sub_group_is_told_of_its_sub_group(tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_a_pod_of_a_sub_group_is_told_of_its_sub_group(tmp_path: Path) -> None:
         of_none = ask(kubeconfig, "serve:decode(number=7)")
     for told in (of_pod, of_gang):
         assert "of gang team/serve:decode(number=1)" in told.splitlines()[0]
-        assert "Minimum  2 of 1 pod" in told
+        assert "Minimum  2; 1 pod exists" in told
         assert "decode-0-0" not in told
     assert of_pod.startswith("Pod team/decode-1-0 waits: ")
-    assert "Minimum  4 of 3 pods" in of_all
+    assert "Minimum  4; 3 pods exist" in of_all
     assert of_none.exit_code != 0
 
 
@@ -151,7 +151,7 @@ def test_a_gang_without_a_pod_group_says_what_its_oldest_pod_says(tmp_path: Path
     ):
         answer = ask(kubeconfig, "train")
     assert answer.output.splitlines()[0] == f"Gang team/train waits: {LACKS}."
-    assert "Minimum  3 of 2 pods" in answer.output
+    assert "Minimum  3; 2 pods exist" in answer.output
 
 
 def test_the_gangs_api_is_taken_where_it_is_served(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_the_gangs_api_is_taken_where_it_is_served(tmp_path: Path) -> None:
         answer = ask(kubeconfig, "gang/train")
     assert answer.output.splitlines()[0] == f"Gang team/train waits: {LACKS}."
     assert "number 3 (2 before it)" in answer.output
-    assert "4 of nvidia.com/gpu; the largest hole is 1" in answer.output
+    assert "4 of nvidia.com/gpu; the most free on one node is 1" in answer.output
     words = [line.split() for line in answer.output.splitlines()]
     assert ["rack=a", "1", "1", "sums"] in words
     assert ["rack=b", "2", "0", "search"] in words

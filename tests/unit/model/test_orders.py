@@ -54,8 +54,7 @@ def test_capacity_is_no_longer_reserved_for_a_gang_that_is_named() -> None:
     ineligible = world.state.registry.groups["ns/first"].ineligible
     assert ineligible is not None
     assert (
-        not_reserved(ineligible.why, namespace="ns", wall_s=0)
-        == "not reserved: an administrator ordered it"
+        not_reserved(ineligible.why, namespace="ns") == "not reserved: an administrator ordered it"
     )
     gang_of(world, "second", 1)
     world.settle()

@@ -447,7 +447,7 @@ def test_what_is_told_while_room_is_made_counts_down() -> None:
     told = nominations.told([group])[HIGH]
     assert told.reason is Reason.PREEMPTING
     assert say(told).stable == "nominated to a and 1 more node"
-    assert say(told).now.startswith("waiting for 2 pods of 1 gang to end, until 00:01:")
+    assert say(told).now.startswith("waiting for 2 pods of 1 gang to end, until 2030-01-01T00:02Z")
     world.delete(low[0])
     world.settle()
     told = nominations.told([world.state.registry.groups[HIGH]])[HIGH]

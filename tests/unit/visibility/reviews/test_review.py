@@ -33,6 +33,7 @@ from gangsched.state.preemption import running
 from gangsched.state.rule_set import Rules
 from gangsched.state.validate import validate
 from gangsched.visibility.ports import ApiAnswer, Clocks, Json
+from gangsched.visibility.reviews.holders import holders
 from gangsched.visibility.reviews.request import Review, read_review
 from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.suggestions import suggestions
@@ -92,6 +93,8 @@ class Asked:
         status = self.reviewer.status(tried, about, review, sees_nodes=sees_nodes)
         advice = self.reviewer.advice(wanted, about)
         if not status["fits"]:
+            held = holders(self.reviewer, tried, about)
+            status |= {"holders": held} if held is not None else {}
             advice += suggestions(self.reviewer, tried, sees_nodes=sees_nodes)
         return {**status, "suggestions": advice}
 

@@ -1,0 +1,139 @@
+"""What `why` adds about a gang that waits: who holds what it lacks, what would help, what happens
+next, and why its controller creates no pods.
+
+Invariant: each part is read with the permissions of the user, and left out where these do not
+suffice. What would help is asked of the scheduler, for the gang as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from gangsched.kube.http.faults import Fault
+from gangsched.model.reasons import Reason
+from gangsched.model.text import counted, named
+from gangsched.sentences.next_steps import next_step
+from kubectl_gangsched.session import GANGS, Session
+from kubectl_gangsched.story import GangStory
+
+LACKS_ROOM = frozenset({Reason.UNSCHEDULABLE.value, Reason.HOLDING.value})
+"""Reasons for which a plan can say what would help."""
+FAILED_CREATE = "FailedCreate"
+"""The reason of Events in which controllers say that they cannot create pods."""
+_FORBIDDEN = re.compile(r'^(?:Error creating: )?(?:pods "[^"]*" is forbidden: )?')
+
+
+@dataclass(slots=True)
+class Advice:
+    """Sentences without a full stop; each is "" or empty if there is nothing to say."""
+
+    holders: str = ""
+    helps: list[str] = field(default_factory=list)
+    next: str = ""
+    not_created: str = ""
+
+
+def advice(session: Session, gang: GangStory) -> Advice:
+    """What can be said about a gang; sends up to two requests."""
+    found = Advice(next=_next(gang))
+    if gang.waiting and gang.status is not None and gang.reason in LACKS_ROOM:
+        _review(session, gang, found)
+
+    if gang.min_member is not None and gang.total < gang.min_member:
+        found.not_created = _not_created(session, gang)
+
+    return found
+
+
+def _next(gang: GangStory) -> str:
+    if gang.status is not None:
+        return str(gang.status.get("next") or "")
+    # Without the gangs API it is unknown what is reserved, so that nothing is said of room.
+    if not gang.waiting or gang.reason == Reason.UNSCHEDULABLE or gang.reason not in set(Reason):
+        return ""
+
+    return next_step(Reason(gang.reason))
+
+
+def _review(session: Session, gang: GangStory, found: Advice) -> None:
+    """Ask what would help the gang that exists."""
+    body = {
+        "apiVersion": "visibility.gangsched.dev/v1alpha1",
+        "kind": "PlacementReview",
+        "spec": {"gang": {"existing": gang.name}},
+    }
+    namespace = quote(gang.namespace, safe="")
+    path = f"{GANGS}/namespaces/{namespace}/placementreviews"
+    try:
+        answer = session.client.json("POST", path, body)
+    except Fault:
+        return  # an older scheduler, or no right to ask
+
+    status = answer.get("status") or {}
+    found.helps = [str(each) for each in status.get("suggestions") or ()]
+    found.holders = _holders(status.get("holders") or {})
+
+
+def _holders(holders: Mapping[str, Any]) -> str:
+    """`nvidia.com/gpu is used by gang x (8), pod y (1)`, and how much other namespaces use."""
+    own = []
+    for each in holders.get("own") or ():
+        own.append(f"{each['kind']} {each['name']} ({each['amount']})")
+
+    others = holders.get("others") or {}
+    count = int(others.get("count") or 0)
+    parts = []
+    if own:
+        parts.append(f"{holders['resource']} is used by {named(own)}")
+
+    if count:
+        use = "uses" if count == 1 else "use"
+        what = counted(count, "gang or pod") if count == 1 else f"{count} gangs or pods"
+        parts.append(f"{what} of other namespaces {use} {others.get('amount')}")
+
+    return "; ".join(parts)
+
+
+def _not_created(session: Session, gang: GangStory) -> str:
+    """The newest Event of its controller about pods that could not be created."""
+    namespace = quote(gang.namespace, safe="")
+    try:
+        events = session.client.items(
+            f"/api/v1/namespaces/{namespace}/events",
+            fieldSelector=f"reason={FAILED_CREATE}",
+        )
+    except Fault:
+        return ""
+
+    newest = max(_about(events, gang), key=_seen, default=None)
+    if newest is None:
+        return ""
+
+    owner = newest.get("involvedObject") or {}
+    missing = counted((gang.min_member or 0) - gang.total, "pod")
+    cause = _FORBIDDEN.sub("", str(newest.get("message") or ""))
+    return (
+        f"{owner.get('kind')} {gang.namespace}/{owner.get('name')} cannot create {missing}: {cause}"
+    )
+
+
+def _about(events: Iterable[Mapping[str, Any]], gang: GangStory) -> list[Mapping[str, Any]]:
+    """The Events on an object that owns the gang's pods, or has the gang's name."""
+    names = {gang.name, *gang.owners}
+    found = []
+    for event in events:
+        owner = event.get("involvedObject") or {}
+        if owner.get("name") in names:
+            found.append(event)
+
+    return found
+
+
+def _seen(event: Mapping[str, Any]) -> str:
+    series = event.get("series") or {}
+    stamps = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return str(next((stamp for stamp in stamps if stamp), ""))
