@@ -439,16 +439,16 @@ def _notes(attempt: PlacementAttempt, trial: rounds.Trial, totals: Ledger) -> No
 
 
 def _full_homes(attempt: PlacementAttempt, trial: rounds.Trial) -> dict[str, HomeFull]:
-    """By uid of members that found no node, what is the matter at the home that their gang must not
+    """By uid of members without a node, what is the matter at the home that their gang must not
     leave (L6).
     """
     group = attempt.group
     ledger = attempt.ledger
     failed = {pod.uid for pod, _ in trial.failed}
-    found: dict[str, HomeFull] = {}
+    by_uid: dict[str, HomeFull] = {}
 
     if not failed or not any(gang.nodes for gang in group.gangs):
-        return found
+        return by_uid
 
     required = pinned(group, ledger)
     for gang in group.gangs:
@@ -466,9 +466,9 @@ def _full_homes(attempt: PlacementAttempt, trial: rounds.Trial) -> dict[str, Hom
 
             full = of_shape[pod.shape]
             if full is not None:
-                found[pod.uid] = replace(full, pod=pod.key)
+                by_uid[pod.uid] = replace(full, pod=pod.key)
 
-    return found
+    return by_uid
 
 
 def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:

@@ -43,23 +43,23 @@ def scopes_from_home(
     if _is_spread(gang, pods):
         return [outermost]
 
-    found: list[Scope] = []
+    scopes: list[Scope] = []
     nodes = _nodes_of(gang, ledger)
 
-    for each in _levels(gang, ledger):
-        domain = _shared(each, nodes)
+    for known_level in _levels(gang, ledger):
+        domain = _shared(known_level, nodes)
         if domain is None:
             continue
 
-        scope = _scope_of(each, domain, outermost, ledger)
+        scope = _scope_of(known_level, domain, outermost, ledger)
         if not _is_all_of(scope, outermost):
-            found.append(scope)
+            scopes.append(scope)
 
-    if found and _stays(pods, found[0], ledger):
-        return found[:1]
+    if scopes and _stays(pods, scopes[0], ledger):
+        return scopes[:1]
 
-    found.append(outermost)
-    return found
+    scopes.append(outermost)
+    return scopes
 
 
 def at_home(group: Group, ledger: Ledger) -> Group:
@@ -88,9 +88,9 @@ def _home_of(group: Group, ledger: Ledger) -> tuple[str, ...]:
         nodes.append(_nodes_of(gang, ledger))
 
     of_all = np.concatenate(nodes)
-    for each in _levels(group.gangs[0], ledger):
-        if _shared(each, of_all) is not None:
-            return each.keys
+    for known_level in _levels(group.gangs[0], ledger):
+        if _shared(known_level, of_all) is not None:
+            return known_level.keys
 
     return ()
 
@@ -230,18 +230,18 @@ def _levels(gang: Gang, ledger: Ledger) -> list[TopologyLevel]:
     if stated and stated not in known:
         labels = climb(stated, known, table)
 
-    found = []
+    scopes = []
     for label in labels:
         if table.label_column(label).values:
             keys = told_apart(label, known, table)
-            found.append(level(keys, table))
+            scopes.append(level(keys, table))
 
-    return found
+    return scopes
 
 
-def _shared(of: TopologyLevel, nodes: Ints) -> int | None:
+def _shared(in_level: TopologyLevel, nodes: Ints) -> int | None:
     """The domain in which all of these nodes are; None if they are in several, or one in none."""
-    domains = of.codes[nodes]
+    domains = in_level.codes[nodes]
     if not domains.size:
         return None
 
@@ -253,7 +253,7 @@ def _shared(of: TopologyLevel, nodes: Ints) -> int | None:
 
 
 def _scope_of(
-    of: TopologyLevel,
+    in_level: TopologyLevel,
     domain: int,
     outermost: Scope,
     ledger: Ledger,
@@ -261,12 +261,12 @@ def _scope_of(
     """The part of `outermost` in a domain."""
 
     def make() -> Scope:
-        name = of.name(domain)
-        inside = of.mask(domain)
+        name = in_level.name(domain)
+        inside = in_level.mask(domain)
         scope = outermost.narrowed(inside, name)
         return replace(scope, name=name)
 
-    key = ("home", of.keys, domain, outermost)
+    key = ("home", in_level.keys, domain, outermost)
     return ledger.recall(key, make, lasting=True)
 
 

@@ -78,13 +78,13 @@ class BadNodes:
     @property
     def nodes(self) -> set[str]:
         """All nodes that a gang avoids because members died there."""
-        found: set[str] = set()
+        nodes: set[str] = set()
         for group in self._registry.groups.values():
             for node, row in group.avoid.items():
                 if row.cause is AvoidCause.STRUCK:
-                    found.add(node)
+                    nodes.add(node)
 
-        return found
+        return nodes
 
     def ended(self, gang: str, pod: Pod) -> None:
         """Note that a member with a node has ended, or is seen first after its end."""
@@ -198,7 +198,7 @@ class BadNodes:
         nodes_of_gang = {member.node for member in bound}
         limit = max(LEAST_LIMIT, len(nodes_of_gang) // 10)
 
-        found: dict[str, list[Ending]] = {}
+        bad: dict[str, list[Ending]] = {}
         for node, strikes in self._strikes(record).items():
             if len(strikes) < record.spec.bad_node_strikes:
                 continue
@@ -206,27 +206,27 @@ class BadNodes:
             elsewhere = sum(member.node != node for member in bound)
             # What is avoided already stays so, whatever ends elsewhere meanwhile.
             if 2 * elsewhere > record.least or node in group.avoid:
-                found[node] = strikes
+                bad[node] = strikes
 
-        newest = sorted(found, key=lambda node: (-found[node][-1].at_s, node))
-        return {node: found[node] for node in newest[:limit]}
+        newest = sorted(bad, key=lambda node: (-bad[node][-1].at_s, node))
+        return {node: bad[node] for node in newest[:limit]}
 
     def _strikes(self, record: GangRecord) -> dict[str, list[Ending]]:
         """The strikes of a gang by node, without those of a fault that others had as well."""
-        found: dict[str, list[Ending]] = {}
+        by_node: dict[str, list[Ending]] = {}
         if not record.endings:
-            return found
+            return by_node
 
         others = _Others.of(record, record.endings)
         for ending in record.endings[-JUDGED:]:
             if ending.is_strike and not others.ended_with(ending):
-                strikes = found.setdefault(ending.node, [])
+                strikes = by_node.setdefault(ending.node, [])
                 strikes.append(ending)
 
-        for strikes in found.values():
+        for strikes in by_node.values():
             strikes.sort(key=_at)
 
-        return found
+        return by_node
 
     # --- telling ---------------------------------------------------------------------------------
 

@@ -318,9 +318,9 @@ class PlanPreemptions:
             return first, in_vain
 
         for sought in others:
-            found = self._attempt(sought, holders)
-            if isinstance(found, Found):
-                return sought, found
+            helped = self._attempt(sought, holders)
+            if isinstance(helped, Found):
+                return sought, helped
 
         return first, in_vain
 
@@ -332,13 +332,13 @@ class PlanPreemptions:
         home = at_home(group, self.ledger)
         places = [preemptor] if home is group else [replace(preemptor, group=home), preemptor]
 
-        found: list[Preemptor] = []
+        preemptors: list[Preemptor] = []
         for place in places:
-            found.append(place)
+            preemptors.append(place)
             if len(place.pods) > 1:
-                found.append(place.first_alone)
+                preemptors.append(place.first_alone)
 
-        return found
+        return preemptors
 
     def _attempt(self, preemptor: Preemptor, holders: Sequence[Group]) -> Found | NotHelpful:
         """One attempt, or what one of the same kind found earlier in this plan: room has only

@@ -170,7 +170,7 @@ def find_heads(
     heads: list[Head] = []
     others: dict[str, NotReserved] = {}
     used: Counter[str] = Counter()
-    found = False
+    is_found = False
     can_start = set(entitled)
     in_order = [(rank(head, first), head) for head in waiting]
     heapq.heapify(in_order)  # ids are different, so that no heads are compared
@@ -199,13 +199,13 @@ def find_heads(
             except OutOfWork:
                 # Nothing was found in this plan, whose work went to others: the next one begins
                 # with all of it.
-                if not found:
+                if not is_found:
                     raise
 
                 looks = 0  # the next plan goes on from what was found
                 continue
 
-            found = True
+            is_found = True
             if isinstance(one, Head) and one is not head:
                 # Its pods may be younger: a child that can never start must not make its tree
                 # older.
@@ -298,14 +298,14 @@ def _lost_members(group: Group) -> tuple[Gang, ...]:
     if not group.broken:
         return ()
 
-    found: list[Gang] = []
+    gangs: list[Gang] = []
     for gang in group.gangs:
         lack = _lack_of_started(gang)
         waiting = (*gang.retry, *gang.pending)
         if lack > 0 and waiting:
-            found.append(_of_exactly(gang, _oldest(waiting, lack)))
+            gangs.append(_of_exactly(gang, _oldest(waiting, lack)))
 
-    return tuple(found)
+    return tuple(gangs)
 
 
 def _lack_of_started(gang: Gang) -> int:

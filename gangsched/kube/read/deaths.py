@@ -37,14 +37,14 @@ def death_of(status: PodStatus, seconds: Callable[[str], int]) -> Death | None:
         return None
 
     ended = list(_terminated(status))
-    failed = [each for each in ended if each.exit_code or each.reason not in {"", COMPLETED}]
+    failed = [state for state in ended if state.exit_code or state.reason not in {"", COMPLETED}]
     if ended and not failed:
         return None
 
     if not failed:
         return Death((status.reason or "no container ran")[:CAUSE_KEPT], 0)
 
-    last = max(failed, key=lambda each: each.finished_at or "")
+    last = max(failed, key=lambda state: state.finished_at or "")
     cause = f"{last.reason or 'Error'} ({last.exit_code})"
     return Death(cause[:CAUSE_KEPT], seconds(last.finished_at or ""))
 

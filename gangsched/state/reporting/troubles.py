@@ -35,25 +35,25 @@ def troubles(
         pods = by_node.setdefault(member.node, [])
         pods.append(member.pod.key)
 
-    found: list[str] = []
+    texts: list[str] = []
     for name in sorted(by_node):
         state = _state_of(nodes.get(name))
         if state:
             pods = sorted(by_node[name])
-            found.append(sentences.on_node(name, state, pods))
+            texts.append(sentences.on_node(name, state, pods))
 
     restarting = [member.pod for member in bound if member.pod.restarts]
     restarting.sort(key=lambda pod: pod.key)
     for pod in restarting[:NAMED]:
-        found.append(sentences.restarts(pod.key, pod.restarts))
+        texts.append(sentences.restarts(pod.key, pod.restarts))
 
     rows = group.avoid if group is not None else {}
     for name in sorted(rows):
         row = rows[name]
         if row.cause is AvoidCause.STRUCK and row.gang == record.id:
-            found.append(sentences.avoided(name))
+            texts.append(sentences.avoided(name))
 
-    return found[: 2 * NAMED]
+    return texts[: 2 * NAMED]
 
 
 def _state_of(node: Node | None) -> str:
