@@ -116,15 +116,13 @@ def test_every_example_is_accepted_and_bound(daemon: Daemon, api: Api, path: Pat
         )
     for group in (body for body in documents if body["kind"] == "PodGroup"):
         where, name = api.path_of(group), group["metadata"]["name"]
-        wanted = (
-            "PodGroupScheduled"
-            if group["apiVersion"].startswith("scheduling.k8s.io/")
-            else "Scheduled"
-        )
+        is_native = group["apiVersion"].startswith("scheduling.k8s.io/")
+        types = ("PodGroupSatisfied", "PodGroupScheduled") if is_native else ("Scheduled",)
+        wanted = [(kind, "True") for kind in types]
         with Following(api, where) as groups:
             groups.wait_for(
                 lambda items, name=name, wanted=wanted: any(  # type: ignore[misc]
-                    item["metadata"]["name"] == name and said(item) == [(wanted, "True")]
+                    item["metadata"]["name"] == name and sorted(said(item)) == wanted
                     for item in items.values()
                 ),
                 within_s=WITHIN_S,
