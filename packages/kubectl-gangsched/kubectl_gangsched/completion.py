@@ -1,8 +1,8 @@
 """`kubectl_complete-gangsched`: completion for `kubectl gangsched …`.
 
 Invariant: typer finds the candidates, as for the shell's own completion of `kubectl-gangsched`. The
-output has cobra's format: one candidate per line, then `:` and a directive. It contacts no cluster
-and never fails.
+output has cobra's format: one candidate per line, then `:` and a directive. Names of gangs and pods
+are asked of the cluster, for at most two seconds; it never fails.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ from kubectl_gangsched.session import GANGS, CannotAnswer, Session, is_unserved,
 from kubectl_gangsched.terminal import Cell, Line, Output, columns, write, write_value
 from kubectl_gangsched.why import is_name, not_there
 
+REQUESTS = 4
+"""How often the leader's history is asked for before a standby's answer is accepted."""
 STYLES = {"Started": "green", "Waits": "dim", "Reserved": "cyan"}
 
 
@@ -47,7 +49,7 @@ def _of_api(session: Session, name: str) -> HistoryOutput | str:
     path = f"{GANGS}/namespaces/{quote(session.namespace, safe='')}"
     path += f"/gangs/{quote(name, safe='')}/history"
     try:
-        answer = session.client.get(path)
+        answer = _asked(session, path)
     except ApiFault as fault:
         if fault.status == NOT_FOUND and not is_unserved(fault):
             raise CannotAnswer(not_there(session, name, "gang")) from fault
@@ -65,7 +67,10 @@ def _of_api(session: Session, name: str) -> HistoryOutput | str:
 
     with understood("The history"):
         if answer["servedBy"].get("role") == "standby":
-            return "a standby answered, and only the leader knows what it has decided"
+            return (
+                "a standby answered, and only the leader knows what it has decided: ask again to"
+                " reach the leader"
+            )
 
         return HistoryOutput(
             namespace=session.namespace,
@@ -74,6 +79,17 @@ def _of_api(session: Session, name: str) -> HistoryOutput | str:
             entries=msgspec.convert(answer["entries"], list[PrintedHappening]),
             instead="",
         )
+
+
+def _asked(session: Session, path: str) -> Mapping[str, Any]:
+    """The answer, of the leader if one of a few requests reaches it. Raises Fault."""
+    # The API server sends each request to any replica.
+    for _ in range(REQUESTS):
+        answer = session.client.get(path)
+        if (answer.get("servedBy") or {}).get("role") != "standby":
+            break
+
+    return answer
 
 
 def _of_events(session: Session, name: str, instead: str) -> HistoryOutput:

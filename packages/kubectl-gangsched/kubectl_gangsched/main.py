@@ -55,6 +55,18 @@ root.__signature__ = inspect.Signature([_called, *parameters(frozenset(FLAGS))])
 cli.callback()(root)
 
 
+def _gangs(context: typer.Context, incomplete: str) -> list[str]:
+    from kubectl_gangsched.names import gangs
+
+    return gangs(context, incomplete)
+
+
+def _gangs_and_pods(context: typer.Context, incomplete: str) -> list[str]:
+    from kubectl_gangsched.names import gangs_and_pods
+
+    return gangs_and_pods(context, incomplete)
+
+
 def _exits(command: Callable[..., int]) -> Callable[..., None]:
     """Let the process end with the exit code that a command returns."""
 
@@ -80,7 +92,12 @@ def _connected(*, takes_namespace: bool) -> Callable[[Callable[..., int]], Calla
 def why(
     session: Session,
     target: Annotated[
-        str, typer.Argument(metavar="POD|GANG", help="Pod or gang: NAME, pod/NAME or gang/NAME.")
+        str,
+        typer.Argument(
+            metavar="POD|GANG",
+            help="Pod or gang: NAME, pod/NAME or gang/NAME.",
+            autocompletion=_gangs_and_pods,
+        ),
     ],
     *,
     output: Form = Output.TEXT,
@@ -203,7 +220,10 @@ def queue(
 @_connected(takes_namespace=True)
 def history(
     session: Session,
-    gang: Annotated[str, typer.Argument(metavar="GANG", help="Name of the gang.")],
+    gang: Annotated[
+        str,
+        typer.Argument(metavar="GANG", help="Name of the gang.", autocompletion=_gangs),
+    ],
     *,
     output: Form = Output.TEXT,
 ) -> int:

@@ -101,3 +101,11 @@ def test_a_gang_that_nobody_knows_gets_the_nearest_name(tmp_path: Path) -> None:
         assert refused.stderr.startswith(
             "kubectl-gangsched: There is no gang gg in namespace team; did you mean g"
         )
+
+
+def test_the_leader_is_asked_for_although_a_standby_answers(tmp_path: Path) -> None:
+    """The API server sends requests to any replica: a few are sent before Events are shown."""
+    with served(tmp_path, {**PODS, PATH: answer("standby")}) as (api, kubeconfig):
+        shown = CliRunner().invoke(cli, ["history", "g", "--kubeconfig", str(kubeconfig)])
+    assert len([path for path in api.asked if path.endswith("/history")]) == 4
+    assert "ask again to reach the leader" in shown.output
