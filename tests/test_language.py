@@ -6,6 +6,7 @@ second nowhere in what users and administrators read.
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -41,11 +42,28 @@ FOR_USERS = IN_THE_PACKAGE | {
     "never fits": "can never fit",
     "had found a node": "could be placed",
 }
+IN_SENTENCES = FOR_USERS | {
+    "hole": "free amount",
+    "holes": "free amounts",
+    "told": "reported",
+    "kept for": "reserved for",
+    "kept on": "reserved on",
+    "culprit": "pod",
+}
+"""What no sentence of ours may say, although the package may use the word as a name."""
 TRACKED = subprocess.run(
     ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
 ).stdout.splitlines()
 CODE = re.compile(r"(gangsched|packages/[\w-]+/\w+_\w+)/.*\.py")
 PACKAGE = [name for name in TRACKED if CODE.fullmatch(name)]
+WORDED = [
+    name for name in PACKAGE if name.startswith(("gangsched/sentences/", "gangsched/visibility/"))
+] + [
+    name
+    for name in TRACKED
+    if name.startswith("packages/kubectl-gangsched/kubectl_gangsched/") and name.endswith(".py")
+]
+"""The modules that word what users read."""
 PAGES = [
     name
     for name in (*TRACKED, "--help")
@@ -63,6 +81,37 @@ def private(text: str, words: dict[str, str]) -> dict[str, str]:
         for word, better in words.items()
         if re.search(rf"(?<![A-Za-z]){re.escape(word)}(?![A-Za-z])", text, re.IGNORECASE)
     }
+
+
+def sentences(source: str) -> list[str]:
+    """The texts of several words in a module, without docstrings."""
+    tree = ast.parse(source)
+    docstrings = set()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
+            docstrings.add(each.value)
+
+    found = []
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Constant) and each not in docstrings:
+            text = str(each.value)
+            if " " in text.strip():
+                found.append(text)
+
+    return found
+
+
+@pytest.mark.parametrize("name", WORDED)
+def test_sentences_have_no_private_words(name: str) -> None:
+    """Conditions, Events, the gangs API and the command line."""
+    texts = " | ".join(sentences((ROOT / name).read_text()))
+    assert private(texts, IN_SENTENCES) == {}
+
+
+def test_a_private_word_in_a_sentence_is_noticed() -> None:
+    """Not in a docstring or in a name."""
+    source = '"""What is told."""\ntold = f"the largest hole has {told} nodes"\n'
+    assert private(" ".join(sentences(source)), IN_SENTENCES) == {"hole": "free amount"}
 
 
 def test_the_package_has_no_private_words() -> None:

@@ -177,7 +177,7 @@ REVIEW_STATUS = record(
     "The answer of this moment. Nothing is reserved.",
     fits=flag("Whether it would start now, if need be after what it preempts has gone."),
     reason=text("Reason of the decision."),
-    message=text("The decision in a sentence, with the culprit."),
+    message=text("The decision in a sentence."),
     nodes=listed(
         "On how many nodes of which kinds.",
         record("Nodes of a kind.", kind=text("Their accelerators."), count=COUNT),
@@ -204,7 +204,7 @@ REVIEW_STATUS = record(
         ),
     ),
     preempts=listed(
-        "Which pods would be evicted for it, by gang; of other namespaces it is not told which.",
+        "Which pods would be evicted for it, by gang; those of other namespaces are only counted.",
         record(
             "Pods of a gang, or plain ones.",
             kind=text("gang or pod."),

@@ -206,7 +206,7 @@ def test_the_map_shows_who_uses_what(plane: ControlPlane, daemon: Serving) -> No
     """For who may list nodes: free and used GPUs of each node, by gang."""
     text = ask(plane.kubeconfig, "map").out
     assert text.startswith(
-        "4 of 16 nvidia.com/gpu are free on 2 nodes; the largest hole on one node is 4.\n"
+        "4 of 16 nvidia.com/gpu are free on 2 nodes; at most 4 on one node.\n"
     )
     assert "AAAAAAAA" in text
     assert "AAAA...." in text

@@ -162,8 +162,8 @@ def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
     """The map of one resource as text: totals, nodes and legend."""
     free = sum(node_use.free for node_use in uses)
     total = sum(node_use.total for node_use in uses)
-    hole = max((node_use.free for node_use in uses), default=0)
-    largest = f"; the largest hole on one node is {hole}" if free else ""
+    most = max((node_use.free for node_use in uses), default=0)
+    largest = f"; at most {most} on one node" if free else ""
     lines: list[Line | str] = [
         [
             Cell(

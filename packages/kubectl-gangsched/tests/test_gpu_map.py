@@ -33,7 +33,7 @@ def test_each_unit_has_the_letter_of_its_user(tmp_path: Path) -> None:
         told = CliRunner().invoke(cli, ["map", "-o", "json", "--kubeconfig", str(kubeconfig)])
     assert text.exit_code == 0
     assert text.output.splitlines() == [
-        "5 of 12 nvidia.com/gpu are free on 2 nodes; the largest hole on one node is 5.",
+        "5 of 12 nvidia.com/gpu are free on 2 nodes; at most 5 on one node.",
         "n0    5 free of 8    AAB.....",
         "n1    0 free of 4    AAxx  (cordoned: takes no new pods)",
         "",
