@@ -205,9 +205,7 @@ def test_what_is_not_there_or_not_allowed_is_one_sentence(daemon: Serving, edito
 def test_the_map_shows_who_uses_what(plane: ControlPlane, daemon: Serving) -> None:
     """For who may list nodes: free and used GPUs of each node, by gang."""
     text = ask(plane.kubeconfig, "map").out
-    assert text.startswith(
-        "4 of 16 nvidia.com/gpu are free on 2 nodes; at most 4 on one node.\n"
-    )
+    assert text.startswith("4 of 16 nvidia.com/gpu are free on 2 nodes; at most 4 on one node.\n")
     assert "AAAAAAAA" in text
     assert "AAAA...." in text
     told = json.loads(ask(plane.kubeconfig, "map", "-o", "json").out)["resources"]["nvidia.com/gpu"]

@@ -84,6 +84,7 @@ def _of_api(session: Session, name: str) -> HistoryOutput | str:
 def _asked(session: Session, path: str) -> Mapping[str, Any]:
     """The answer, of the leader if one of a few requests reaches it. Raises Fault."""
     # The API server sends each request to any replica.
+    answer: Mapping[str, Any] = {}
     for _ in range(REQUESTS):
         answer = session.client.get(path)
         if (answer.get("servedBy") or {}).get("role") != "standby":
