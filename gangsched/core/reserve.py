@@ -375,8 +375,12 @@ class Ledger:
     def respected(self, group: str) -> Sequence[Nomination]:
         """The nominations of a group among the nominations that are currently respected."""
         promises = self._snapshot.nominated
-        there = promises.by_group.get(group, {}).values() if group and self._respected else ()
-        lowest = promises.levels[self._respected - 1].priority if there else 0
+        if not group or not self._respected:
+            return []
+
+        there = promises.by_group.get(group, {}).values()
+        level = promises.levels[self._respected - 1]
+        lowest = level.priority
 
         return [
             nomination
@@ -389,7 +393,8 @@ class Ledger:
         """Inside the context, the group itself cannot use the room of its nominated pods either,
         except that of pods in `but`.
         """
-        kept = [nomination for nomination in self.respected(group) if nomination.pod.uid not in but]
+        respected = self.respected(group)
+        kept = [nomination for nomination in respected if nomination.pod.uid not in but]
         with self.work.unlimited():  # nothing would roll back one half of it
             self.promise(kept, 1)
 

@@ -118,7 +118,9 @@ class NodeTable:
     def having(self, names: Iterable[str]) -> Bools:
         """A new mask that is true for the nodes with these names; unknown names are ignored."""
         mask = np.zeros(len(self), dtype=np.bool_)
-        mask[[at for name in names if (at := self.index.get(name)) is not None]] = True
+        index = self.index
+        known = [index[name] for name in names if name in index]
+        mask[known] = True
         return mask
 
     def label_column(self, key: str) -> LabelColumn:

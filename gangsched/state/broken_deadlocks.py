@@ -94,15 +94,19 @@ class BrokenDeadlocks:
 
     def committed(self, group: GroupRecord, verdict: Verdict) -> None:
         """Record a committed verdict."""
-        lacks = any(self._registry.view(gang).lacks for gang in group.gangs)
-        is_refused = verdict.reason is Reason.UNSCHEDULABLE and not verdict.binds
-        (self._broken.add if lacks and is_refused else self._broken.discard)(group.id)
+        self._broken.discard(group.id)
+
+        gangs = map(self._registry.view, group.gangs)
+        lacks = any(gang.lacks for gang in gangs)
+        is_refused = verdict.reason is Reason.UNSCHEDULABLE
+        if lacks and is_refused and not verdict.binds:
+            self._broken.add(group.id)
 
     def question(self, now_s: float) -> Question | None:
         """The next question; None if there is none at present."""
         if now_s < self._look_s:
             return None
-        if len(self._broken) < 2 and not self._pairs:
+        if not self._has_any():
             return None
 
         groups = self._groups(now_s)
@@ -128,7 +132,7 @@ class BrokenDeadlocks:
 
     def next_deadline_s(self) -> float | None:
         """Monotonic time at which `question` must be called again."""
-        if len(self._broken) < 2 and not self._pairs:
+        if not self._has_any():
             return None
 
         return self._look_s
@@ -137,81 +141,126 @@ class BrokenDeadlocks:
 
     def _groups(self, now_s: float) -> list[Group]:
         self._broken &= self._registry.groups.keys()
-        groups = [self._registry.group(group_id, now_s) for group_id in self._broken]
-        # What is evicted or nominated already is on its way.
-        idle = [group for group in groups if self._registry.groups[group.id].nomination is None]
-        return sorted(idle, key=group_key)[:MOST_GROUPS]
+        idle = []
+        for group_id in self._broken:
+            group = self._registry.group(group_id, now_s)
+            record = self._registry.groups[group_id]
+            # What is evicted or nominated already is on its way.
+            if record.nomination is None:
+                idle.append(group)
+
+        idle.sort(key=group_key)
+        return idle[:MOST_GROUPS]
+
+    def _has_any(self) -> bool:
+        """Whether there may be a deadlock, or one was told."""
+        return len(self._broken) > 1 or bool(self._pairs)
 
     def _members(self, group_id: str) -> Iterator[Member]:
         for gang in self._registry.groups[group_id].gangs:
             yield from self._registry.gangs[gang].members.values()
 
     def _bound(self, group_id: str) -> list[Member]:
-        return [member for member in self._members(group_id) if member.state is State.BOUND]
+        members = self._members(group_id)
+        return [member for member in members if member.state is State.BOUND]
+
+    def _bound_uids(self, group_id: str) -> frozenset[str]:
+        bound = self._bound(group_id)
+        return frozenset(member.pod.uid for member in bound)
 
     def _key(self, group_id: str) -> Key:
-        bound = frozenset(member.pod.uid for member in self._bound(group_id))
-        waiting = frozenset(member.pod.uid for member in self._members(group_id) if not member.node)
-        return bound, waiting
+        waiting = set()
+        for member in self._members(group_id):
+            if not member.node:
+                waiting.add(member.pod.uid)
+
+        return self._bound_uids(group_id), frozenset(waiting)
 
     def _is_open(self, group: str, other: str, keys: Mapping[str, Key], now_s: float) -> bool:
         known = self._answers.get((group, other))
-        if known is None or now_s >= known.at_s + ASKED_AGAIN_S:
+        if known is None:
+            return True
+
+        asked_again_s = known.at_s + ASKED_AGAIN_S
+        if now_s >= asked_again_s:
             return True
 
         return known.keys != (keys[group], keys[other])
 
     def _without(self, group_id: str) -> Snapshot:
         bound = self._bound(group_id)
-        return self._cluster.snapshot().with_room_of((member.pod, member.node) for member in bound)
+        placed = [(member.pod, member.node) for member in bound]
+        snapshot = self._cluster.snapshot()
+        return snapshot.with_room_of(placed)
 
     def _conclude(self, groups: list[Group], now_s: float) -> None:
         """Record who is in a deadlock, tell it, and let the lower rank yield once it has lasted."""
-        since_s = {(pair.first, pair.second): pair.since_s for pair in self._pairs}
-        pairs: list[_Pair] = []
-        for first, second in combinations((group.id for group in groups), 2):
-            there = self._answers.get((first, second))
-            back = self._answers.get((second, first))
-            if there is not None and back is not None and there.fits and back.fits:
-                pairs.append(_Pair(first, second, since_s.get((first, second), now_s)))
+        since_s: dict[tuple[str, str], float] = {}
+        about: set[str] = set()
+        for pair in self._pairs:
+            since_s[pair.first, pair.second] = pair.since_s
+            about |= {pair.first, pair.second}
 
-        known = {group.id for group in groups}
-        self._answers = {
-            asked: answer for asked, answer in self._answers.items() if known.issuperset(asked)
-        }
-        before = self._pairs
+        pairs: list[_Pair] = []
+        ids = [group.id for group in groups]
+        for first, second in combinations(ids, 2):
+            if not self._is_yes(first, second) or not self._is_yes(second, first):
+                continue
+
+            began_s = since_s.get((first, second), now_s)
+            pairs.append(_Pair(first, second, began_s))
+            about |= {first, second}
+
+        for asked in list(self._answers):
+            if not set(ids).issuperset(asked):
+                del self._answers[asked]
+
         self._pairs = tuple(pairs)
-        self._tell(
-            {name for pair in (*before, *pairs) for name in (pair.first, pair.second)}, now_s
-        )
+        self._tell(about, now_s)
         self._yield(now_s)
+
+    def _is_yes(self, group: str, other: str) -> bool:
+        """Whether a group is known to fit without the members of the other one."""
+        answer = self._answers.get((group, other))
+        return answer is not None and answer.fits
 
     def _tell(self, groups: Iterable[str], now_s: float) -> None:
         for group_id in groups:
             if group_id not in self._registry.groups:
                 continue
 
-            others = [
-                pair.second if pair.first == group_id else pair.first
-                for pair in self._pairs
-                if group_id in {pair.first, pair.second}
-            ]
+            other = self._opposite(group_id)
             for gang in self._registry.groups[group_id].gangs:
                 record = self._registry.gangs[gang]
-                text = deadlock_text(group_id, others[0], record.namespace) if others else ""
+                text = ""
+                if other is not None:
+                    text = deadlock_text(group_id, other, record.namespace)
+
                 if record.deadlock != text:
                     record.deadlock = text
                     self._reports.note(group_id, now_s)
+
+    def _opposite(self, group_id: str) -> str | None:
+        """The other group of its first pair."""
+        for pair in self._pairs:
+            if pair.first == group_id:
+                return pair.second
+            if pair.second == group_id:
+                return pair.first
+
+        return None
 
     def _yield(self, now_s: float) -> None:
         yields: dict[str, frozenset[str]] = {}
         giving: set[str] = set()
         for pair in self._pairs:
-            is_due = now_s >= pair.since_s + self._after_s
-            if not is_due or pair.first in giving or pair.first in yields:
+            due_s = pair.since_s + self._after_s
+            if now_s < due_s:
+                continue
+            if pair.first in giving or pair.first in yields:
                 continue
 
-            yields[pair.first] = frozenset(member.pod.uid for member in self._bound(pair.second))
+            yields[pair.first] = self._bound_uids(pair.second)
             giving.add(pair.second)
             self._queue.activate(pair.first, QueueCause.DEADLOCK)
 

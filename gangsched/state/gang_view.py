@@ -187,7 +187,8 @@ def _beside_another_run(
     """The gang with what is told of pods that start beside an earlier run; they wait while members
     of that run wait.
     """
-    first = min((member.pod for member in others), key=lambda pod: pod.key)
+    others_pods = [member.pod for member in others]
+    first = min(others_pods, key=lambda pod: pod.key)
     before = min((pod for pod in started if pod.owner), key=lambda pod: pod.key, default=first)
     note = (
         f"{first.controller_kind} {first.namespace}/{first.owner} starts as a whole, beside"
@@ -384,7 +385,8 @@ def _smallest_first(pods: Sequence[Pod]) -> list[Pod]:
 
 
 def _task(pod: Pod) -> str:
-    return next((value for key, value in pod.gang_metadata if key == keys.VOLCANO_TASK), "")
+    stated = dict(pod.gang_metadata)
+    return stated.get(keys.VOLCANO_TASK, "")
 
 
 def _min_note(spec: GangSpec, pod_group: PodGroup | None) -> str:

@@ -35,25 +35,34 @@ class KeptRooms:
         """
         for gang_id in list(self._keeping):
             gang = self._registry.gangs.get(gang_id)
-            kept = gang.of(State.KEPT) if gang is not None else []
+            kept = []
+            if gang is not None:
+                kept = gang.of(State.KEPT)
+
             if gang is None or not kept:
                 self._keeping.discard(gang_id)
                 continue
 
             group_id = self._registry.group_of.get(gang_id, gang_id)
-            part = broken_part(self._registry.parts(group_id), self._registry.started(group_id))
+            parts = self._registry.parts(group_id)
+            started = self._registry.started(group_id)
+            part = broken_part(parts, started)
             is_known = group_id in self._registry.groups
             rests = is_known and self._queue.backs_off(group_id, now_s)
             all_of_them = part is None or (gang.permit is None and not rests)
-            self._members.release(
-                [member for member in kept if all_of_them or now_s >= member.keeps_until_s]
-            )
+            released = []
+            for member in kept:
+                if all_of_them or now_s >= member.keeps_until_s:
+                    released.append(member)
+
+            self._members.release(released)
 
     def next_deadline_s(self) -> float | None:
         """Time at which a member has kept its room for long enough."""
         times_s: list[float] = []
         for gang_id in self._keeping & self._registry.gangs.keys():
-            kept = self._registry.gangs[gang_id].of(State.KEPT)
-            times_s += [member.keeps_until_s for member in kept]
+            gang = self._registry.gangs[gang_id]
+            for member in gang.of(State.KEPT):
+                times_s.append(member.keeps_until_s)
 
         return min(times_s, default=None)

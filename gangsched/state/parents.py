@@ -361,7 +361,8 @@ class Parents:
         stated = (self.gangs.get(parent), *records)
         specs = (each.spec for each in stated if each is not None and each.spec is not None)
 
-        return next((spec.min_children for spec in specs if spec.min_children is not None), None)
+        numbers = (spec.min_children for spec in specs)
+        return next((number for number in numbers if number is not None), None)
 
     def _topology(self, parent: str, children: Sequence[str]) -> tuple[str, ...]:
         """Node labels of which one domain holds the whole part: those that its PodGroup or that of

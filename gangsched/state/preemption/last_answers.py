@@ -58,7 +58,11 @@ class LastAnswers:
     def answered(self, answer: Evicted) -> list[RecordEvent]:
         """Apply an answer that came after the end; nothing if it is of no such nomination."""
         ended = self._ended.get(answer.id)
-        if ended is None or ended.record.fates.get(answer.uid) is not Fate.ORDERED:
+        if ended is None:
+            return []
+
+        fate = ended.record.fates.get(answer.uid)
+        if fate is not Fate.ORDERED:
             return []
 
         events = self._settle(ended.record, answer)
@@ -75,8 +79,10 @@ class LastAnswers:
             if ended is None:
                 continue
 
-            for uid in ended.record.of(Fate.ORDERED):
-                events += self._settle(ended.record, self._seen(ended.record, uid))
+            record = ended.record
+            for uid in record.of(Fate.ORDERED):
+                answer = self._seen(record, uid)
+                events += self._settle(record, answer)
 
             events += self._close(ended)
 

@@ -135,8 +135,9 @@ class StandingReservations:
         """
         changed = self._unreserved ^ gang_ids
         self._unreserved = gang_ids
-        ids = {self._registry.group_of[each] for each in changed if each in self._registry.group_of}
-        groups = [self._registry.groups[each] for each in sorted(ids)]
+        group_of = self._registry.group_of
+        ids = {group_of[gang_id] for gang_id in changed if gang_id in group_of}
+        groups = [self._registry.groups[group_id] for group_id in sorted(ids)]
         allowed = [
             record
             for record in groups

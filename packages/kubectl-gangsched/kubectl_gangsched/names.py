@@ -28,9 +28,10 @@ def gangs_and_pods(context: typer.Context, incomplete: str) -> list[str]:
 
 def _named(context: typer.Context, incomplete: str, *, with_pods: bool) -> list[str]:
     try:
-        asked = _session(context)
+        cluster = _session(context)
+        path = f"/api/v1/namespaces/{cluster.namespace}/pods"
         names = set()
-        for pod in pods_at(asked.client, f"/api/v1/namespaces/{asked.namespace}/pods"):
+        for pod in pods_at(cluster.client, path):
             ref = gang_id(pod)
             if ref is not None:
                 names.add(ref.id.partition("/")[2])
