@@ -58,7 +58,7 @@ def test_whole_replicas_of_two_roles_start_and_a_further_one_later() -> None:
     world.declare(*groups)
     world.create(pods)
     assert started(world.settle()) == set()
-    assert "room for" in told(world, "r0l")
+    assert "needs 2 pods of 4 nvidia.com/gpu" in told(world, "r0l")
     world.add_nodes(node("n3"))
     assert started(world.settle()) == {"r0l", "r0w", "r1l", "r1w"}
     world.add_nodes(node("n4"))
@@ -122,7 +122,7 @@ def test_no_choice_of_inner_children_is_told_once_none_fits() -> None:
     )
     assert started(world.settle()) == set()
     assert told(world, "r0b").startswith(
-        "no 2 of the 2 ready children of ns/svc fit together; gang ns/r"
+        "no 2 of the 2 ready children of ns/svc fit together. Gang ns/r"
     )
     world.add_nodes(node("b", 6))
     assert len(started(world.settle())) == 2
