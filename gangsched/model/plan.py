@@ -120,8 +120,8 @@ class Verdict:
 
     def of_gang(self, gang: str) -> Refusal:
         """The message for one gang of the group: its own, or that of a sibling as a sibling's."""
-        told = dict(self.gangs).get(gang, self.told)
-        return told.of_gang(gang).told_in(namespace_of(gang))
+        refusal = dict(self.gangs).get(gang, self.told)
+        return refusal.of_gang(gang).told_in(namespace_of(gang))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

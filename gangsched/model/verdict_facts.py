@@ -63,12 +63,12 @@ class NodeCounts:
     @property
     def lacks_room(self) -> bool:
         """Whether a node is excluded for lack of a resource."""
-        return any(each.is_lack for each in self.excluded)
+        return any(count.is_lack for count in self.excluded)
 
     @property
     def eligible(self) -> int:
         """Number of nodes that no filter excludes whatever runs there."""
-        return self.total - sum(each.nodes for each in self.excluded if not each.eligible)
+        return self.total - sum(count.nodes for count in self.excluded if not count.eligible)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,9 +122,9 @@ def _best(fact: RoomShort) -> str:
         return f"{fit}, then {lacks}"
 
     others = [
-        f"{each.nodes} {each.reason}"
-        for each in fact.nodes.excluded
-        if each.eligible and not each.is_lack
+        f"{count.nodes} {count.reason}"
+        for count in fact.nodes.excluded
+        if count.eligible and not count.is_lack
     ]
     return f"{fit} now" + (f"; {', '.join(others)}" if others else "")
 
@@ -158,7 +158,7 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
 
     fit = f"{of_all} {'fit' if fact.most else 'could be placed'}"
     details = [f"pod {fact.tried}: {nodes}"]
-    excluded = [each for each in fact.nodes.excluded if each.eligible]
+    excluded = [count for count in fact.nodes.excluded if count.eligible]
     first = needs(fact.need)
     if fact.need.requests is None:
         first += f"; pod {fact.pod} asks for {_asked(fact.requests)}"
@@ -178,7 +178,7 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
     is_short_of = f"Insufficient {amounts.resource}"
     if fact.nodes.lacks_room:
         details.insert(0, _free(fact.short, fact.nodes))
-    if excluded and all(each.reason == is_short_of for each in excluded):
+    if excluded and all(count.reason == is_short_of for count in excluded):
         asked = amount(amounts.resource, amounts.asked)
         return Sentences(
             first,
@@ -302,8 +302,8 @@ def _free(short: Shortage, nodes: NodeCounts) -> str:
     amounts = short.scarcest
     name = amounts.resource
     free, offered, most = (
-        format_quantity(name, each)
-        for each in (amounts.free_in_all, amounts.offered_in_all, amounts.free_on_one)
+        format_quantity(name, number)
+        for number in (amounts.free_in_all, amounts.offered_in_all, amounts.free_on_one)
     )
     text = f"{free} of {offered} {noun(name)} are free on {_which(nodes, short.nodes)}"
     if amounts.free_in_all > amounts.free_on_one:
@@ -329,7 +329,7 @@ def _is_plain(requests: ResourceVector, resource: str) -> bool:
 def _which(nodes: NodeCounts, number: int | None = None) -> str:
     """`the 2 nodes that match its selector`."""
     eligible = nodes.eligible if number is None else number
-    reasons = {each.reason for each in nodes.excluded if not each.eligible}
+    reasons = {count.reason for count in nodes.excluded if not count.eligible}
     one = eligible == 1
     them = "1 node" if one else f"{eligible} nodes"
 

@@ -73,10 +73,10 @@ def _worded(fact: Fact, *, never: bool, say: SayCause) -> Sentences:
 
 
 def _no_choice(fact: facts.NoChoice, *, never: bool, say: SayCause) -> Sentences:
-    found = "fit together" if fact.proven else "could be placed together"
+    verb = "fit together" if fact.proven else "could be placed together"
     first = _worded(fact.first, never=never, say=say)
-    of = f"no {fact.lack} of the {fact.ready} ready children of {fact.composite} {found}"
-    return replace(first, first=of, best="", more=(first.headline, *first.more))
+    subject = f"no {fact.lack} of the {fact.ready} ready children of {fact.composite} {verb}"
+    return replace(first, first=subject, best="", more=(first.headline, *first.more))
 
 
 def _waiting(fact: Fact, say: SayCause) -> Sentences:
@@ -171,8 +171,10 @@ def _placed(pods: int) -> str:
 
 
 def _member_hinders(fact: facts.MemberHinders, say: SayCause) -> Sentences:
-    said = say(fact.cause)
-    cause = said.stable or said.now.partition(" nodes are available: ")[2].removesuffix(".")
+    sentences = say(fact.cause)
+    cause = sentences.stable or sentences.now.partition(" nodes are available: ")[2].removesuffix(
+        "."
+    )
     return Sentences(f"gang {fact.gang} waits for pod {fact.pod}: {cause}")
 
 
@@ -323,8 +325,8 @@ def _group_holds(fact: facts.GroupHolds, say: SayCause) -> tuple[str, str]:
 
 
 def _lacking(lacking: tuple[tuple[str, int], ...]) -> str:
-    each = ", ".join(f"{number} more of {gang}" for gang, number in lacking)
-    return f"waiting for {each or 'its group'}"
+    listed = ", ".join(f"{number} more of {gang}" for gang, number in lacking)
+    return f"waiting for {listed or 'its group'}"
 
 
 def _children_missing(fact: facts.ChildrenMissing, say: SayCause) -> tuple[str, str]:
@@ -336,8 +338,8 @@ def _children_missing(fact: facts.ChildrenMissing, say: SayCause) -> tuple[str, 
         why = say(fact.cause)
         lacks = f"{'gang ' if fact.is_gang else ''}{fact.part}: {why.now or why.stable}"
 
-    of = f"{fact.ready} of {least} needed {'child' if least == 1 else 'children'}"
-    now = f"{of} {'is' if fact.ready == 1 else 'are'} ready; {lacks}"
+    share = f"{fact.ready} of {least} needed {'child' if least == 1 else 'children'}"
+    now = f"{share} {'is' if fact.ready == 1 else 'are'} ready; {lacks}"
     return f"waiting for children of {fact.composite}", now
 
 

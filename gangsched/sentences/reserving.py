@@ -29,15 +29,15 @@ rarely change.
 """
 
 
-def reserved(of: Reserved, namespace: str) -> str:
+def reserved(reservation: Reserved, namespace: str) -> str:
     """Message with the reserved nodes, the start time, and the groups that must end first; only
     groups of `namespace` are named.
     """
-    count = len(of.nodes)
-    if of.is_fence:
-        left = count - of.empty
-        are = "is" if of.empty == 1 else "are"
-        kept = f"{of.empty} of {counted(count, 'node')} {are} free and reserved"
+    count = len(reservation.nodes)
+    if reservation.is_fence:
+        left = count - reservation.empty
+        are = "is" if reservation.empty == 1 else "are"
+        kept = f"{reservation.empty} of {counted(count, 'node')} {are} free and reserved"
         more = "one more" if left == 1 else f"{left} more"
 
         if left:
@@ -48,28 +48,32 @@ def reserved(of: Reserved, namespace: str) -> str:
 
         return kept
 
-    at = by(of.at_s)
-    start = f"starts at {at} at the latest" if of.is_promised else f"expected at about {at}"
-    when = _when(of.waits_for, namespace)
+    at = by(reservation.at_s)
+    start = (
+        f"starts at {at} at the latest" if reservation.is_promised else f"expected at about {at}"
+    )
+    when = _when(reservation.waits_for, namespace)
 
-    return f"room on {counted(count, 'node')} ({_some(of.nodes)}) is reserved; {start}{when}"
+    return (
+        f"room on {counted(count, 'node')} ({_some(reservation.nodes)}) is reserved; {start}{when}"
+    )
 
 
 def kept_for(kept: KeptFor) -> str:
     """Message that a group would fit without reservations, and with which run time it could start
     now (H14).
     """
-    said = "it fits only into room that is reserved for gangs ahead of it"
+    sentence = "it fits only into room that is reserved for gangs ahead of it"
     if kept.until_s == math.inf:
-        return said
+        return sentence
 
-    said += f" until {by(kept.until_s)}"
+    sentence += f" until {by(kept.until_s)}"
     advised_s = _step(kept.run_time_s)
     if not advised_s:
-        return said
+        return sentence
 
     return (
-        f"{said}; declare an expected run time of {duration(advised_s)} or less"
+        f"{sentence}; declare an expected run time of {duration(advised_s)} or less"
         f" ({keys.EXPECTED_RUNTIME}) to start now"
     )
 

@@ -24,9 +24,13 @@ REMEMBERED = 4_096
 def say(refusal: Refusal) -> Sentences:
     """The sentences of a refusal."""
     fact = refusal.fact
-    said = Sentences(*worded_wait(fact)) if isinstance(fact, WaitFact) else worded(refusal, say)
+    sentences = (
+        Sentences(*worded_wait(fact)) if isinstance(fact, WaitFact) else worded(refusal, say)
+    )
 
     for detail in refusal.details:
-        said = said.with_detail(detail.text if isinstance(detail, Worded) else obstacle(detail))
+        sentences = sentences.with_detail(
+            detail.text if isinstance(detail, Worded) else obstacle(detail)
+        )
 
-    return said
+    return sentences

@@ -55,11 +55,11 @@ class Sentences:
 
 def _text(sentences: Iterable[str]) -> str:
     """Several sentences end with full stops, a single one only if it does so itself."""
-    found = [sentence for sentence in sentences if sentence]
-    if len(found) < 2:
-        return "".join(found)
+    present = [sentence for sentence in sentences if sentence]
+    if len(present) < 2:
+        return "".join(present)
 
-    stripped = [sentence.rstrip().removesuffix(".") for sentence in found]
+    stripped = [sentence.rstrip().removesuffix(".") for sentence in present]
     return f"{'. '.join(_capitals(stripped))}."
 
 

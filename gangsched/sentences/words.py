@@ -22,8 +22,8 @@ def noun(name: str) -> str:
 
 def named_amounts(amounts: ResourceVector) -> str:
     """`4 cpu and 8 nvidia.com/gpu`."""
-    found = [amount(name, number) for name, number in amounts]
-    return " and ".join(found) if len(found) < 3 else f"{', '.join(found[:-1])} and {found[-1]}"
+    parts = [amount(name, number) for name, number in amounts]
+    return " and ".join(parts) if len(parts) < 3 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def principal(requests: ResourceVector) -> ResourceVector:
@@ -45,9 +45,9 @@ def nodes_available(nodes: NodeCounts) -> str:
         return f"0/{nodes.total} nodes are available: {nodes.of_pod}."
 
     counts: Counter[str] = Counter()
-    for each in nodes.excluded:
-        counts[each.reason] += each.nodes
+    for count_of in nodes.excluded:
+        counts[count_of.reason] += count_of.nodes
 
     # Sorted as text, as FitError does.
-    said = sorted(f"{count} {reason}" for reason, count in counts.items())
-    return f"0/{nodes.total} nodes are available: {', '.join(said)}."
+    counted_reasons = sorted(f"{count} {reason}" for reason, count in counts.items())
+    return f"0/{nodes.total} nodes are available: {', '.join(counted_reasons)}."

@@ -58,12 +58,12 @@ def rest_of_start(gangs: Sequence[Gang], tree: Composite | None) -> frozenset[st
     if not _is_broken(gangs, tree):
         return frozenset()
 
-    found: set[str] = set()
+    uids: set[str] = set()
     for start in starts:
         if start is not None and _sent(gangs, start) < start.members:
-            found |= _rest_of(start, gangs)
+            uids |= _rest_of(start, gangs)
 
-    return frozenset(found)
+    return frozenset(uids)
 
 
 def _rest_of(start: JointStart, gangs: Iterable[Gang]) -> set[str]:

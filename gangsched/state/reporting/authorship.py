@@ -25,12 +25,12 @@ def is_reported(pod_group: PodGroup) -> bool:
     """Whether the stored status of a PodGroup is a report of gangsched."""
     kind = scheduled_condition(pod_group.api_group, pod_group.version)
     conditions = stored_conditions(pod_group.status)
-    told = next((condition for condition in conditions if condition.type == kind), None)
-    if told is None or told.reason not in OUR_REASONS:
+    stored = next((condition for condition in conditions if condition.type == kind), None)
+    if stored is None or stored.reason not in OUR_REASONS:
         return False
 
-    return pod_group.api_group in OUR_GROUPS or _is_our_message(told)
+    return pod_group.api_group in OUR_GROUPS or _is_our_message(stored)
 
 
-def _is_our_message(told: Condition) -> bool:
-    return OUR_MESSAGE.match(told.message) is not None
+def _is_our_message(condition: Condition) -> bool:
+    return OUR_MESSAGE.match(condition.message) is not None

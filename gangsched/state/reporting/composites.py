@@ -39,15 +39,15 @@ def composites(group: GroupRecord, registry: Registry) -> Iterator[tuple[str, Co
     ones above a refused gang.
     """
     if group.tree is not None:
-        found: list[tuple[str, Composite | None]] = [
+        named: list[tuple[str, Composite | None]] = [
             (composite.id, composite) for composite in composites_of(group.tree)
         ]
     else:
         # A tree with a fault is not formed: each of its gangs is a group of its own, below the same
         # objects.
-        found = [(each, None) for each in registry.above(group.gangs[0])]
+        named = [(above, None) for above in registry.above(group.gangs[0])]
 
-    for name, composite in found:
+    for name, composite in named:
         record = registry.gangs.get(name)
         pod_group = record.pod_group if record is not None else None
         if pod_group is not None and pod_group.is_composite and pod_group.speaks:
@@ -112,13 +112,13 @@ def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -
         root, counts = in_gangs(composite, runs)
         if is_whole(root, counts) and any(counts.values()):
             number = sum(any(map(runs, gangs_of(child))) for child in composite.children)
-            of = f"{number} of {counted(len(composite.children), 'group')}"
+            share = f"{number} of {counted(len(composite.children), 'group')}"
             are = "is" if number == 1 else "are"
 
             return (
                 True,
                 Reason.SCHEDULED.value,
-                f"{of} {are} scheduled; at least {composite.min_children} needed",
+                f"{share} {are} scheduled; at least {composite.min_children} needed",
             )
 
     refusal = _refusal(composite, group)

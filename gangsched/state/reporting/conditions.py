@@ -49,9 +49,9 @@ class PodCondition:
 def progress(members: Iterable[tuple[Member, Refusal]]) -> Iterator[tuple[Pod, PodCondition]]:
     """Yield the condition of each of these members, which have a node and what they wait for."""
     for member, refusal in members:
-        said = say(refusal)
-        text = cut(said.text)
-        yield member.pod, PodCondition(refusal.reason, said.stable, text, progress=True)
+        sentences = say(refusal)
+        text = cut(sentences.text)
+        yield member.pod, PodCondition(refusal.reason, sentences.stable, text, progress=True)
 
 
 def pod_conditions(
@@ -99,15 +99,18 @@ def pod_conditions(
         if refusal is None:
             continue
 
-        said = say(refusal)
+        sentences = say(refusal)
 
         # The whole text, since no other place has it.
         if fault or gang.free_running:
-            text = said.text if isinstance(refusal.fact, HomeFull) else _alone(said)
-            yield pod, PodCondition(_shown(refusal), said.stable, cut(text))
+            text = sentences.text if isinstance(refusal.fact, HomeFull) else _alone(sentences)
+            yield pod, PodCondition(_shown(refusal), sentences.stable, cut(text))
         elif pod is place and facts:
-            message = said.stable or NO_NODE
-            yield pod, PodCondition(refusal.reason, message, cut(said.text or message), FACTS_S)
+            message = sentences.stable or NO_NODE
+            yield (
+                pod,
+                PodCondition(refusal.reason, message, cut(sentences.text or message), FACTS_S),
+            )
         elif refusal is of_gang and of_members is not None:
             yield pod, of_members  # one object for all of them
         else:
@@ -147,10 +150,10 @@ def _place_name(record: GangRecord, place: Pod | None) -> str:
     return f"{DIALECTS[pod_group.api_group].kind} {pod_group.namespace}/{pod_group.object_name}"
 
 
-def _alone(said: Sentences) -> str:
+def _alone(sentences: Sentences) -> str:
     """The message of a pod alone, with kube-scheduler's sentence first."""
-    if not said.now or not said.stable:
-        return said.text
+    if not sentences.now or not sentences.stable:
+        return sentences.text
 
-    first = said.now.removesuffix(".")
-    return f"{first}. {said.stable[:1].upper()}{said.stable[1:]}."
+    first = sentences.now.removesuffix(".")
+    return f"{first}. {sentences.stable[:1].upper()}{sentences.stable[1:]}."

@@ -170,9 +170,9 @@ def parts_of(registry: Registry, group: GroupRecord) -> tuple[PendingPart, ...]:
     return tuple([_part(gang, refusals.get(gang.id, verdict.told)) for gang in gangs])
 
 
-def _part(gang: Gang, told: Refusal | None) -> PendingPart:
-    reason = told.reason.value if told is not None else NOT_LOOKED_AT
-    never = told is not None and told.never
+def _part(gang: Gang, refusal: Refusal | None) -> PendingPart:
+    reason = refusal.reason.value if refusal is not None else NOT_LOOKED_AT
+    never = refusal is not None and refusal.never
     held = len(gang.held)
     number = len(gang.pending) + len(gang.retry) + len(gang.later) + len(gang.kept) + held
 
@@ -181,12 +181,12 @@ def _part(gang: Gang, told: Refusal | None) -> PendingPart:
 
 def count_pending(registry: Registry) -> Pending:
     """Count all waiting gangs and pods again."""
-    found = Pending()
+    pending = Pending()
     for group in registry.groups.values():
         for part in parts_of(registry, group):
-            found.add(part)
+            pending.add(part)
 
-    return found
+    return pending
 
 
 @dataclass(frozen=True, slots=True)

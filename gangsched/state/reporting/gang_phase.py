@@ -183,8 +183,9 @@ def _of_members(life: Life) -> PodGroupPhase | None:
 
 def together(counts: Iterable[Counts]) -> Counts:
     """The members of several gangs."""
-    found = list(counts)
+    counts_left = list(counts)
     sums = {
-        field.name: sum(getattr(count, field.name) for count in found) for field in fields(Counts)
+        field.name: sum(getattr(count, field.name) for count in counts_left)
+        for field in fields(Counts)
     }
     return Counts(**sums)

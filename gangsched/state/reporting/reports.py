@@ -168,9 +168,13 @@ class Reports:
         """The Events about a verdict that are written even if the verdict changes at once
         (semantics T2, D1).
         """
-        told = verdict.told.told_in(record.namespace)
-        said = say(told)
-        return list(self._event(record, told.reason.value, said.stable, text=said.text, once=True))
+        refusal = verdict.told.told_in(record.namespace)
+        sentences = say(refusal)
+        return list(
+            self._event(
+                record, refusal.reason.value, sentences.stable, text=sentences.text, once=True
+            )
+        )
 
     def _look_at(self, group_id: str, at_s: float) -> None:
         self._due.set_sooner(group_id, at_s)
@@ -604,12 +608,12 @@ def _spoken_for(
     if record.pod_group is None or not record.pod_group.of_object:
         return record, record, gang
 
-    others = [(registry.gangs[each], registry.view(each)) for each in group.gangs]
+    others = [(registry.gangs[other], registry.view(other)) for other in group.gangs]
     unstarted = [(of, view) for of, view in others if not has_started(of, view)]
     verdict = group.verdict
 
-    def waits_for_another(each: tuple[GangRecord, Gang]) -> bool:
-        refusal = verdict.of_gang(each[1].id) if verdict is not None else None
+    def waits_for_another(other: tuple[GangRecord, Gang]) -> bool:
+        refusal = verdict.of_gang(other[1].id) if verdict is not None else None
         return refusal is not None and refusal.is_of_a_sibling()
 
     return record, *min(unstarted, key=waits_for_another, default=(record, gang))

@@ -46,9 +46,9 @@ class ReservationReports:
         news: set[str] = set()
         self.standing = reservations.standing
 
-        standing = {reserved.group: reserved for reserved in reservations.standing}
-        for group in [self._groups[each] for each in standing if each in self._groups]:
-            reserved = standing[group.id]
+        current = {reserved.group: reserved for reserved in reservations.standing}
+        for group in [self._groups[each] for each in current if each in self._groups]:
+            reserved = current[group.id]
             told = group.told_reserved
             group.told_not_reserved = None
 
@@ -60,7 +60,7 @@ class ReservationReports:
                 self._told.add(group)
                 news.add(group.id)
 
-        for group in [record for record in self._told if record.id not in standing]:
+        for group in [record for record in self._told if record.id not in current]:
             self._told.remove(group)
             group.told_reserved = None
             news.add(group.id)
@@ -93,8 +93,8 @@ class ReservationReports:
         if verdict.reason is not Reason.UNSCHEDULABLE:
             return verdict
 
-        said = self._tail(verdict, namespace)
-        return with_tail(verdict, said) if said else verdict
+        tail = self._tail(verdict, namespace)
+        return with_tail(verdict, tail) if tail else verdict
 
     def _tail(self, verdict: Verdict, namespace: str) -> str:
         group = self._groups.get(verdict.group)

@@ -60,20 +60,20 @@ def _what(reserved: Reserved) -> tuple[object, ...]:
     return reserved.is_fence, reserved.is_promised, frozenset(reserved.nodes), reserved.empty
 
 
-def with_tail(verdict: Verdict, said: str) -> Verdict:
+def with_tail(verdict: Verdict, tail: str) -> Verdict:
     """Append `said` to each refusal in the verdict whose cause is lack of room; reason and stable
     message do not change (E1).
     """
     return replace(
         verdict,
-        told=_longer(verdict.told, said),
-        gangs=tuple((gang, _longer(refusal, said)) for gang, refusal in verdict.gangs),
-        notes=tuple((uid, _longer(refusal, said)) for uid, refusal in verdict.notes),
+        told=_longer(verdict.told, tail),
+        gangs=tuple((gang, _longer(refusal, tail)) for gang, refusal in verdict.gangs),
+        notes=tuple((uid, _longer(refusal, tail)) for uid, refusal in verdict.notes),
     )
 
 
-def _longer(refusal: Refusal, said: str) -> Refusal:
+def _longer(refusal: Refusal, tail: str) -> Refusal:
     if refusal.reason is not Reason.UNSCHEDULABLE:
         return refusal
 
-    return replace(refusal, details=(*refusal.details, Worded(said)))
+    return replace(refusal, details=(*refusal.details, Worded(tail)))

@@ -85,14 +85,14 @@ def _stored_phase(pod_group: PodGroup) -> PodGroupPhase | None:
     """The phase of ours that an object of any kind stores; None if that is not certain."""
     stored = pod_group.status.get("phase")
     words = DIALECTS[pod_group.api_group].phases
-    found = []
+    phases = []
 
     for phase in PodGroupPhase:
         word = words[phase] if words is not None else phase.value
         if word == stored:
-            found.append(phase)
+            phases.append(phase)
 
-    return found[0] if len(found) == 1 else None
+    return phases[0] if len(phases) == 1 else None
 
 
 _ABSENT: dict[str, object] = {
@@ -119,8 +119,8 @@ def differing(wanted: Mapping[str, object], stored: object) -> frozenset[str]:
 
     missing = set()
     for key, value in wanted.items():
-        found = stored.get(key, _ABSENT.get(key))
-        if not _is_stored(key, value, found):
+        stored_value = stored.get(key, _ABSENT.get(key))
+        if not _is_stored(key, value, stored_value):
             missing.add(key)
 
     return frozenset(missing)
@@ -133,20 +133,20 @@ def _is_stored(key: str, wanted: object, stored: object) -> bool:
     if key != "conditions":
         return wanted == stored
 
-    found = _by_type(stored)
+    by_type = _by_type(stored)
     asked = _by_type(wanted)
-    return all(found.get(kind) == entry for kind, entry in asked.items())
+    return all(by_type.get(kind) == entry for kind, entry in asked.items())
 
 
 def _by_type(conditions: object) -> dict[str, dict[str, object]]:
     """Conditions by type, as far as they are compared; what others stored may be anything."""
-    found = {}
+    by_type = {}
     for entry in _entries({"conditions": conditions}):
         kind = entry.get("type")
         if isinstance(kind, str):
-            found[kind] = _bare(entry)
+            by_type[kind] = _bare(entry)
 
-    return found
+    return by_type
 
 
 def facts_aside(status: Mapping[str, object]) -> dict[str, object]:

@@ -39,14 +39,14 @@ class Advice:
 
 def advice(session: Session, gang: GangStory) -> Advice:
     """What can be said about a gang; sends up to two requests."""
-    found = Advice(next=_next(gang))
+    answer = Advice(next=_next(gang))
     if gang.waiting and gang.status is not None and gang.reason in LACKS_ROOM:
-        _review(session, gang, found)
+        _review(session, gang, answer)
 
     if gang.min_member is not None and gang.total < gang.min_member:
-        found.not_created = _not_created(session, gang)
+        answer.not_created = _not_created(session, gang)
 
-    return found
+    return answer
 
 
 def _next(gang: GangStory) -> str:
@@ -74,15 +74,15 @@ def _review(session: Session, gang: GangStory, found: Advice) -> None:
         return  # an older scheduler, or no right to ask
 
     status = answer.get("status") or {}
-    found.helps = [str(each) for each in status.get("suggestions") or ()]
+    found.helps = [str(suggestion) for suggestion in status.get("suggestions") or ()]
     found.holders = _holders(status.get("holders") or {})
 
 
 def _holders(holders: Mapping[str, Any]) -> str:
     """`nvidia.com/gpu is used by gang x (8), pod y (1)`, and how much other namespaces use."""
     own = []
-    for each in holders.get("own") or ():
-        own.append(f"{each['kind']} {each['name']} ({each['amount']})")
+    for holder in holders.get("own") or ():
+        own.append(f"{holder['kind']} {holder['name']} ({holder['amount']})")
 
     others = holders.get("others") or {}
     count = int(others.get("count") or 0)
@@ -124,13 +124,13 @@ def _not_created(session: Session, gang: GangStory) -> str:
 def _about(events: Iterable[Mapping[str, Any]], gang: GangStory) -> list[Mapping[str, Any]]:
     """The Events on an object that owns the gang's pods, or has the gang's name."""
     names = {gang.name, *gang.owners}
-    found = []
+    parts = []
     for event in events:
         owner = event.get("involvedObject") or {}
         if owner.get("name") in names:
-            found.append(event)
+            parts.append(event)
 
-    return found
+    return parts
 
 
 def _seen(event: Mapping[str, Any]) -> str:

@@ -155,7 +155,7 @@ def _wait(gang: str, pods: Sequence[Pod], body: Mapping[str, Any]) -> PrintedWai
         None,
     )
     of_pod = next((pod.condition for pod in unplaced if pod.condition is not None), None)
-    told = of_group or of_pod
+    reason = of_group or of_pod
     spec = gang_spec(
         gang,
         list({pod.gang_metadata: pod for pod in reversed(pods)}.values()),
@@ -172,8 +172,8 @@ def _wait(gang: str, pods: Sequence[Pod], body: Mapping[str, Any]) -> PrintedWai
         min_member=spec.min_member,
         bound=sum(bool(pod.node_name) for pod in pods),
         waiting_since=format_timestamp(oldest.creation_s),
-        reason=told.reason if told is not None else "",
-        message=told.message if told is not None else "",
+        reason=reason.reason if reason is not None else "",
+        message=reason.message if reason is not None else "",
     )
 
 

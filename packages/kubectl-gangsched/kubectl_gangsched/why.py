@@ -204,16 +204,16 @@ def _details(gang: GangStory, more: Advice) -> list[Line | str]:
     lines += _advised(more)
     lines += _members(gang.members)
 
-    told = {gang.message}
+    known = {gang.message}
     conditions = []
-    for line in _untold(gang.conditions, told):
+    for line in _untold(gang.conditions, known):
         conditions.append((line.type, line.status, line.reason, line.message))
 
     if conditions:
         lines += ["", *columns(("CONDITION", "STATUS", "REASON", "MESSAGE"), conditions)]
 
     events = []
-    for line in _untold(gang.events, told):
+    for line in _untold(gang.events, known):
         events.append((line.status, line.type, line.reason, line.message))
 
     if events:
@@ -229,28 +229,28 @@ def _minimum(gang: GangStory) -> str:
 
 def _advised(more: Advice) -> list[Line | str]:
     """The answers to the questions that follow: each is a paragraph of its own."""
-    told: list[Line | str] = []
+    shown: list[Line | str] = []
     if more.not_created:
-        told += ["", [sentence(more.not_created)]]
+        shown += ["", [sentence(more.not_created)]]
 
     if more.holders:
-        told += ["", [Cell("Who holds it: ", "bold"), sentence(more.holders)]]
+        shown += ["", [Cell("Who holds it: ", "bold"), sentence(more.holders)]]
 
     if more.helps:
-        told += ["", [Cell("What would help:", "bold")]]
-        told += [[f"  - {each}"] for each in more.helps]
+        shown += ["", [Cell("What would help:", "bold")]]
+        shown += [[f"  - {suggestion}"] for suggestion in more.helps]
 
     if more.next:
-        told += ["", [Cell("What happens next: ", "bold"), sentence(more.next)]]
+        shown += ["", [Cell("What happens next: ", "bold"), sentence(more.next)]]
 
-    return told
+    return shown
 
 
-def _untold(lines: Sequence[StoryLine], told: set[str]) -> Iterator[StoryLine]:
+def _untold(lines: Sequence[StoryLine], known: set[str]) -> Iterator[StoryLine]:
     """The lines with a message that was not `told` before; they are told then."""
     for line in lines:
-        if line.message and line.message not in told:
-            told.add(line.message)
+        if line.message and line.message not in known:
+            known.add(line.message)
             yield line
 
 

@@ -41,15 +41,15 @@ def plan(session: Session, path: Path, minimum: int | None, output: Output) -> i
         ]
         write_value(PlanOutput(gangs=printed, notes=notes, instead=instead), output)
     else:
-        told: list[Line | str] = []
+        shown: list[Line | str] = []
         for gang, answer in zip(gangs, answers, strict=True):
-            told += [
-                *([""] if told else []),
+            shown += [
+                *([""] if shown else []),
                 *lines(gang, gang.namespace or session.namespace, answer),
             ]
 
-        told += [line for note in notes for line in ("", f"Note: {note}")]
-        write([*told, *(["", f"This plan was made here: {instead}."] if instead else [])])
+        shown += [line for note in notes for line in ("", f"Note: {note}")]
+        write([*shown, *(["", f"This plan was made here: {instead}."] if instead else [])])
 
     if all(answer.fits for answer in answers):
         return DONE
