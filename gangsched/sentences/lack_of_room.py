@@ -98,8 +98,12 @@ def room_short(fact: RoomShort, *, never: bool) -> Sentences:
     if fact.need.requests is None:
         first += f"; pod {fact.pod} asks for {_asked(fact.requests)}"
 
-    free = _free(short, fact.nodes)
-    return Sentences(first, _best(fact), details=(free, nodes), joint="; ")
+    best = _best(fact)
+    if best != _free_short(fact):
+        # The headline does not say it already.
+        details = (_free(short, fact.nodes), nodes)
+
+    return Sentences(first, best, details=details, joint="; ")
 
 
 def _best(fact: RoomShort) -> str:

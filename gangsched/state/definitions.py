@@ -7,6 +7,7 @@ of its objects.
 
 from __future__ import annotations
 
+from gangsched.api.dialects import DIALECTS
 from gangsched.model.objects import PodGroup
 
 
@@ -20,10 +21,11 @@ class Definitions:
         """Learn from an object as the watch shows it; return whether that is news."""
         before = self.has_conditions(pod_group)
         definition = (pod_group.api_group, pod_group.version)
-        if pod_group.status.get("conditions"):
+        # An empty list, too, is a field that the definition has.
+        if "conditions" in pod_group.status:
             self._without_conditions.discard(definition)
-        elif pod_group.status.get("phase"):
-            # gangsched writes conditions with each phase.
+        elif pod_group.status.get("phase") and not DIALECTS[pod_group.api_group].conditions_only:
+            # gangsched writes conditions with each phase, where nobody else writes phases.
             self._without_conditions.add(definition)
 
         return self.has_conditions(pod_group) is not before

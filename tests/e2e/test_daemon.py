@@ -271,7 +271,7 @@ def test_it_only_asks_for_what_its_role_allows(plane: ControlPlane, api: Api) ->
             within_s=WITHIN_S,
             what="a gang that runs and one that is told why it waits",
         )
-        wait_for_event(api, "Unschedulable", "room for")
+        wait_for_event(api, "Unschedulable", "needs 3 pods of 1 nvidia.com/gpu")
         assert not [line for line in daemon.log_lines() if "forbidden" in json.dumps(line).lower()]
         with pytest.raises(ApiError, match="404"):
             api.get("/api/v1/namespaces/default/pods/none")

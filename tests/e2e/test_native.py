@@ -120,8 +120,8 @@ def test_a_native_gang_that_does_not_fit_says_why(plane: ControlPlane, api: Api)
             lambda items: condition(items, "toobig", "False"), within_s=WITHIN_S, what="False"
         )
         assert said["reason"] == "Unschedulable"
-        assert "room for 3 more pods" in said["message"]
-        assert "2 fit" in said["message"]
+        assert "it needs 3 pods of 3 nvidia.com/gpu" in said["message"]
+        assert "hold 2 even when empty" in said["message"]
         make.create_all(api, [make.pod("after", gpus=8)])
         pods.wait_for(
             lambda items: len(nodes_of(items, "after")) == 1,

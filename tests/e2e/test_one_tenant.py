@@ -172,7 +172,7 @@ def test_members_to_come_take_little_memory(plane: ControlPlane, api: Api, tenan
         make.create_all(tenant, [*groups, *waiting])
         assert bound_within(api, pods, "first") < BOUND_S
         # The oldest: conditions of one namespace are written at a limited rate.
-        assert "needs its minResources (513 nvidia.com/gpu)" in told(pods, "g-0", "Unschedulable")
+        assert "its minResources are 513 nvidia.com/gpu" in told(pods, "g-0", "Unschedulable")
         assert bound_within(api, pods, "second") < BOUND_S
         with open(f"/proc/{daemon.pid}/statm") as statm:
             used_mib = int(statm.read().split()[1]) * 4 // 1_024

@@ -131,7 +131,7 @@ def test_a_gang_is_set_aside_and_preemption_is_paused(plane: ControlPlane, api: 
             api,
             make.gang("high", members=2, gpus=4, spec={"priorityClassName": "urgent", **at_once}),
         )
-        wait_refused(pods, "high", "needs room")
+        wait_refused(pods, "high", "needs 2 pods")
         never(lambda: len(nodes_of(pods.objects(), "low")) < 2, 2.0)
 
         ordered(plane, "gangsched.dev/pause-preemption-")

@@ -94,7 +94,7 @@ def test_a_lost_node_and_a_full_cluster(plane: ControlPlane, api: Api) -> None:
         )
         make.create_all(api, [make.pod("large", gpus=8, spec={"nodeName": "n0"})])
         make.create_all(api, make.gang("crowded", members=1, gpus=8))
-        await_named(lambda: ask(plane.kubeconfig, "why", "crowded").out, "room", "nvidia.com/gpu")
+        await_named(lambda: ask(plane.kubeconfig, "why", "crowded").out, "0 of 8", "nvidia.com/gpu")
 
 
 def test_two_daemons_of_one_name(plane: ControlPlane, api: Api) -> None:

@@ -65,9 +65,21 @@ def until(holds: Callable[[], object], what: str) -> float:
 # --- what is applied ----------------------------------------------------------------------------
 
 
+RACK = {"gangsched.dev/topology": "example.com/rack"}
+"""What the pods of a gang say that needs one rack."""
+
+
 def nodes(number: int, **options: Any) -> list[Object]:
     """Nodes `gpu-1` …, 8 GPUs each unless told otherwise."""
     return [make.node(f"gpu-{index + 1}", **options) for index in range(number)]
+
+
+def in_racks(*racks: str) -> list[Object]:
+    """Nodes `gpu-1` …, each in its rack."""
+    return [
+        make.node(f"gpu-{number}", labels={"example.com/rack": rack})
+        for number, rack in enumerate(racks, 1)
+    ]
 
 
 def gang(members: int, *, needs: int | None = None, gpus: int = 8, **options: Any) -> list[Object]:

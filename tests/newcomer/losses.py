@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.newcomer.case import Case, create, delete, gang, nodes, patch, pods, replace_pods
+from tests.newcomer.case import (
+    RACK,
+    Case,
+    create,
+    delete,
+    gang,
+    in_racks,
+    nodes,
+    patch,
+    pods,
+    replace_pods,
+)
 
 PULLING = {
     "phase": "Pending",
@@ -57,6 +68,15 @@ CASES = (
         starts_first=2,
         deeds=[delete("Pod", "training-1")],
         mend=[create(*pods(1, first=1))],
+        starts=2,
+    ),
+    Case(
+        slug="home-full",
+        nodes=in_racks("a", "a", "b"),
+        applied=gang(2, annotations=RACK),
+        starts_first=2,
+        deeds=[delete("Node", "gpu-2"), replace_pods(*pods(1, first=1, annotations=RACK))],
+        mend=[create(in_racks("a", "a", "b")[1])],
         starts=2,
     ),
     Case(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from control_plane import objects as make
-from control_plane.api import Object
 
 from tests.newcomer.case import (
     GANG,
+    RACK,
     Case,
     create,
     delete,
     gang,
+    in_racks,
     nodes,
     on,
     patch,
@@ -34,7 +35,6 @@ APART = {
         }
     }
 }
-RACK = {"gangsched.dev/topology": "example.com/rack"}
 HIGH = {
     "apiVersion": "scheduling.k8s.io/v1",
     "kind": "PriorityClass",
@@ -52,14 +52,6 @@ def asking(resource: str, amount: str) -> dict[str, Any]:
             {"name": "main", "image": make.IMAGE, "resources": {"limits": {resource: amount}}}
         ]
     }
-
-
-def in_racks(first: str, second: str) -> list[Object]:
-    """Two nodes, each in a rack."""
-    return [
-        make.node("gpu-1", labels={"example.com/rack": first}),
-        make.node("gpu-2", labels={"example.com/rack": second}),
-    ]
 
 
 CASES = (

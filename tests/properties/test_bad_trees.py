@@ -88,7 +88,7 @@ def test_a_parent_that_goes_and_comes_again_counts_while_it_is_there() -> None:
     world.declare(needs("2"))
     world.create(replica("r0", least=1), replica("r1", least=1))
     assert started(world.settle()) == set()
-    assert "room for 4 more pods" in told(world, "r1")
+    assert "2 of the 4 pods of its group fit" in told(world, "r1")
     world.withdraw(needs("2"))
     assert started(world.settle()) == {"r0"}
     world.declare(needs("2", generation=2))

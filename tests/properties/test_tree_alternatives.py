@@ -92,7 +92,7 @@ def test_a_child_below_a_part_that_needs_nothing_is_told_its_own_reason() -> Non
     verdict = world.verdict("tree:ns/root")
     assert verdict.of_gang("ns/b").reason is Reason.UNSCHEDULABLE
     assert verdict.of_gang("ns/a").reason is Reason.WAITING_FOR_GANG
-    assert "waiting for gang ns/b" in say(verdict.of_gang("ns/a")).text
+    assert "waits for its sibling ns/b" in say(verdict.of_gang("ns/a")).text
     world.add_nodes(node("m", 8))
     assert set(world.advance(MINIMUM_WAIT_S).bound()) == {"b-0", "b-1"}
 

@@ -614,7 +614,10 @@ def _spoken_for(
 
     def waits_for_another(other: tuple[GangRecord, Gang]) -> bool:
         refusal = verdict.of_gang(other[1].id) if verdict is not None else None
-        return refusal is not None and refusal.is_of_a_sibling()
+        if refusal is None:
+            return False
+
+        return refusal.is_of_a_sibling() or refusal.reason is Reason.WAITING_FOR_GANG
 
     return record, *min(unstarted, key=waits_for_another, default=(record, gang))
 

@@ -22,5 +22,5 @@ def test_required_domains_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_plan_that_decides_otherwise_is_no_figure() -> None:
     """A gang that should start and does not ends the benchmark instead of being timed."""
     group = builders.group(domains.gang("ns/g", [(domains.whole(8), 2)]))
-    with pytest.raises(SystemExit, match="two of one: gang ns/g needs room"):
+    with pytest.raises(SystemExit, match="two of one: gang ns/g can never start: it needs 2 pods"):
         domains.measure(plan.Case("two of one", domains.rack("r", [8]), group, 1.0), repeat=1)

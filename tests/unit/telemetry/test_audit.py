@@ -145,7 +145,7 @@ def test_debug_explains_each_verdict() -> None:
     bench.turns()
     told = explained(verdicts[0])
     assert (told["group"], told["reason"]) == ("ns/large", "Unschedulable")
-    assert "needs room for 2 more pods" in told["message"]
+    assert "it needs 2 pods of 8 nvidia.com/gpu" in told["message"]
     assert told["needs"] == 2
 
 
