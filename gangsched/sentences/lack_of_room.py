@@ -99,11 +99,12 @@ def room_short(fact: RoomShort, *, never: bool) -> Sentences:
         first += f"; pod {fact.pod} asks for {_asked(fact.requests)}"
 
     best = _best(fact)
-    if best != _free_short(fact):
-        # The headline does not say it already.
-        details = (_free(short, fact.nodes), nodes)
+    if best == _free_short(fact):
+        # The headline says already what is free.
+        return Sentences(first, best, details=details, joint="; ")
 
-    return Sentences(first, best, details=details, joint="; ")
+    free = _free(short, fact.nodes)
+    return Sentences(first, best, details=(free, nodes), joint="; ")
 
 
 def _best(fact: RoomShort) -> str:
