@@ -257,7 +257,7 @@ def test_claims_that_wait_for_their_first_consumer(plane: ControlPlane, api: Api
     ):
         make.create_all(api, gang("big", "c0", "c1", "c2", gpus=4))
         wait_said(pods, "big-0", "needs 3 pods")
-        wait_told(api, "big", "2 fit")
+        wait_told(api, "big", "hold 2 even when empty")
         assert selected(claims.objects()) == {}
         zones(api, b1="b")
         nodes = wait_bound(pods, "big", 3)
