@@ -98,7 +98,7 @@ properties: install ## 2,000 generated cases of each property, and the long form
 		status=$$?; wait $$first || status=$$?; exit $$status
 
 .PHONY: nightly
-nightly: properties device-gangs tree-gangs lives starts mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
+nightly: properties sentences device-gangs tree-gangs lives starts mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
 
 .PHONY: lives
 lives: install ## Compare the phase of LIVES=10000 random lives of a gang from SEED with an oracle
