@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -55,17 +56,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def settings() -> str:
-    """Every setting with its default and its meaning."""
+    """Every setting with its default and its meaning; a star marks those that are read again."""
     rows = [
         (
-            f"`{name}`",
+            f"`{name}`" + (" *" if name in LIVE else ""),
             f"`{written(field.default)}`" if written(field.default) else "none",
-            "at once" if name in LIVE else "restart",
             field.description or "",
         )
         for name, field in Settings.model_fields.items()
     ]
-    return table(("setting", "default", "change", "meaning"), rows)
+    return table(("setting", "default", "meaning"), rows)
 
 
 def config_map() -> str:
@@ -139,21 +139,54 @@ def _is_counted(family: Metric) -> bool:
 
 
 def metrics() -> str:
-    """Everything but the plain counters."""
-    rows = [
-        (f"`{metric_name(family)}`", family.type, _told(_labels(family)), family.documentation)
-        for family in families()
-        if not _is_counted(family)
-    ]
-    return table(("metric", "type", "labels", "meaning"), rows)
+    """Everything but the plain counters. The type of a counter is the end of its name."""
+    rows = []
+    for family in families():
+        if _is_counted(family):
+            continue
+
+        labels = _told(_labels(family))
+        kind = "" if family.type == "counter" else f" ({family.type})"
+        rows.append(
+            (
+                f"`{metric_name(family)}`" + (f", {labels}" if labels else ""),
+                f"{family.documentation.removesuffix('.')}{kind}",
+            )
+        )
+
+    return table(("metric, labels", "meaning"), rows)
+
+
+OWNERS = (
+    "reflector",
+    "store",
+    "scheduler_names",
+    "volumes",
+    "operator",
+    "binder",
+    "preemption_writer",
+    "recorder",
+    "outbox",
+    "lease",
+)
+"""What the names of plain counters begin with."""
 
 
 def counters() -> str:
-    """What its owners count, by `part`."""
+    """The names of what its owners count, by owner; the HELP text of each says what it counts.
+    Raises StopIteration for a counter of an unknown owner.
+    """
+    names: dict[str, list[str]] = {}
+    for family in families():
+        if _is_counted(family):
+            counted = family.name.removeprefix("gangsched_")
+            owner = next(owner for owner in OWNERS if counted.startswith(f"{owner}_"))
+            names.setdefault(owner, []).append(f"`{counted.removeprefix(f'{owner}_')}`")
+
     rows = [
-        (f"`{metric_name(each)}`", each.documentation) for each in families() if _is_counted(each)
+        (f"`gangsched_{owner}_…_total`", ", ".join(counted)) for owner, counted in names.items()
     ]
-    return table(("metric", "meaning"), rows)
+    return table(("counters", "…"), rows)
 
 
 # --- bounds -------------------------------------------------------------------------------------
@@ -179,8 +212,30 @@ def bounds() -> str:
 
 
 def waiting() -> str:
-    """What is said of a pod and of its gang in each state, as a simulated cluster says it."""
-    return table(("state", "situation", "the pod's condition", "its gang"), rows())
+    """What is said of a pod and of its gang in each state, as a simulated cluster says it. Of a
+    message of many sentences the first is shown, and the last where no other situation has it.
+    """
+    found = list(rows())
+    last = Counter(
+        sentences(text)[-1] for text in {text for _, _, *texts in found for text in texts}
+    )
+
+    def shown(text: str) -> str:
+        first, *rest = sentences(text)
+        if not rest:
+            return text
+        return f"{first} … {rest[-1] if last[rest[-1]] == 1 else ''}".strip()
+
+    cells = [
+        (state, situation, shown(of_pod), "the same" if of_gang == of_pod else shown(of_gang))
+        for state, situation, of_pod, of_gang in found
+    ]
+    return table(("state", "situation", "the pod's condition", "its gang"), cells)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a message."""
+    return re.split(r"(?<=\.) ", text)
 
 
 TABLES: dict[str, Callable[[], str]] = {

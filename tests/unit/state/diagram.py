@@ -16,7 +16,7 @@ BEGIN, END = (
 
 
 def diagram() -> str:
-    """A diagram of what our own orders and their answers lead to, and a table of all the rest."""
+    """A diagram of what our own orders and their answers lead to, and which states take room."""
     lines = ["```mermaid", "stateDiagram-v2"]
     for state, row in TABLE.items():
         for following in State:
@@ -27,10 +27,8 @@ def diagram() -> str:
             ]
             if ways:
                 lines.append(f"    {_id(state)} --> {_id(following)}: {', '.join(ways)}")
-    lines += ["```", "", "| state | takes room | what leaves it as it is |", "|---|---|---|"]
-    for state, row in TABLE.items():
-        stays = ", ".join(change.value for change, then in row.items() if then is state)
-        lines.append(f"| {state.value} | {'yes' if state in TAKES_ROOM else 'no'} | {stays} |")
+    takes_room = ", ".join(state.value for state in TABLE if state in TAKES_ROOM)
+    lines += ["```", "", f"A pod takes room in the states {takes_room}."]
     return "\n".join(lines)
 
 
