@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -50,8 +51,10 @@ from gangsched.model.verdict_facts import (
     MembersMissing,
     NoChoice,
     NodeCounts,
+    Nominated,
     NoNode,
     Placed,
+    PodsEnd,
     ResourcesShort,
     RoomShort,
     Shortage,
@@ -77,6 +80,9 @@ EXCLUSIVE: Final = frozenset(
     }
 )
 """Reasons for which a pod excludes another one that would fit beside it."""
+
+MAX_NAMED: Final = 10
+"""Gangs and pods that a nomination names. Its fact is written into each gang's status."""
 
 
 # --- nodes --------------------------------------------------------------------------------------
@@ -465,6 +471,39 @@ def yielded(group: Group, beneficiary: str) -> Refusal:
     """Refusal of a group that released its holds for the group `beneficiary` (semantics D1)."""
     name = shown(beneficiary) if group.is_of(beneficiary) else ""
     return Refusal(Reason.YIELDED, Yielded(name))
+
+
+# --- preemption ---------------------------------------------------------------------------------
+
+
+def nominated(
+    nodes: Iterable[str],
+    ending: Iterable[tuple[Pod, str]],
+    namespaces: frozenset[str],
+    *,
+    until_s: int,
+) -> Refusal:
+    """Status of a group of these `namespaces` that starts on `nodes` once the pods `ending`, each
+    with the id of its gang, have ended (semantics V20).
+    """
+    pods = 0
+    own: Counter[tuple[str, bool]] = Counter()
+
+    for pod, gang in ending:
+        pods += 1
+        # A message goes to all gangs of the group, so none of them may learn a foreign name (V22).
+        if namespaces == {pod.namespace}:
+            own[gang or pod.key, bool(gang)] += 1
+
+    most_first = sorted(own.items(), key=lambda entry: (-entry[1], entry[0]))
+    named = (PodsEnd(name, number, is_gang) for (name, is_gang), number in most_first)
+    fact = Nominated(
+        nodes=tuple(sorted(set(nodes))),
+        pods=pods,
+        named=tuple(islice(named, MAX_NAMED)),
+        until_s=until_s,
+    )
+    return Refusal(Reason.PREEMPTING, fact)
 
 
 # --- groups and trees ---------------------------------------------------------------------------

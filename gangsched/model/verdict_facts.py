@@ -511,17 +511,27 @@ class Placed:
 # --- preemption ---------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class PodsEnd:
+    """So many pods of the gang `name` are to end; `is_gang` is False for one pod without a gang."""
+
+    name: str
+    pods: int
+    is_gang: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nominated:
-    """A group starts on `nodes` once `pods` pods of `gangs` gangs have ended; `gangs` is 0 if some
-    of these pods have no gang. Times are epoch seconds.
+    """A group starts on `nodes` once `pods` pods have ended, and gives up at epoch second
+    `until_s`.
+
+    `named` are the first of those pods that the group may know by name, most pods first.
     """
 
     nodes: tuple[str, ...]
     pods: int
-    gangs: int
+    named: tuple[PodsEnd, ...]
     until_s: int
-    wall_s: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gangsched.api.slice_layers import format_slices
 from gangsched.api.timestamps import format_timestamp
 from gangsched.model.resources import ResourceVector, format_quantity
+from gangsched.model.text import counted
 from gangsched.model.verdict_facts import (
     DomainsShort,
     GangNeed,
@@ -61,7 +62,7 @@ def home_full(fact: HomeFull) -> Sentences:
     if fact.lower:
         causes.append(f"{fact.lower} {_are(fact.lower)} used by work of lower priority, too")
 
-    free = f"{fact.free} of {fact.nodes} nodes there {_are(fact.free)} free"
+    free = f"{fact.free} of {counted(fact.nodes, 'node')} there {_are(fact.free)} free"
     why = f" ({', '.join(causes)})" if causes else ""
     return Sentences(waits, free + why, details=(f"it asks for {_asked(fact.requests)}",))
 

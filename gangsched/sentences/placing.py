@@ -113,7 +113,7 @@ def _waiting(fact: Fact, say: SayCause) -> Sentences:
         case facts.GroupHolds():
             return Sentences(*_group_holds(fact, say))
         case facts.Nominated():
-            return Sentences(*nominated(fact))
+            return nominated(fact)
         case _:
             return Sentences(_short(fact))
 

@@ -8,7 +8,7 @@ namespace only by uid.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from gangsched.model.preemption import NotHelpful, Obstacle, UnitKind, Victim
 from gangsched.model.protocol import ObjectRef
@@ -16,18 +16,54 @@ from gangsched.model.resources import format_quantity
 from gangsched.model.text import counted
 from gangsched.model.verdict_facts import Nominated
 from gangsched.sentences.times import by
+from gangsched.sentences.wording import Sentences
+
+NAMED: Final = 2
+"""Nodes, and gangs or pods that end, which the headline of a nomination names."""
 
 
-def nominated(fact: Nominated) -> tuple[str, str]:
-    """The nodes of a nominated group, and what it waits for."""
-    more = f" and {counted(len(fact.nodes) - 1, 'more node')}" if len(fact.nodes) > 1 else ""
-    of_gangs = f" of {counted(fact.gangs, 'gang')}" if fact.gangs else ""
-    waiting = (
-        f"waiting for {counted(fact.pods, 'pod')}{of_gangs} to end, until"
-        f" {by(fact.until_s)} at the latest"
-    )
+def nominated(fact: Nominated) -> Sentences:
+    """The nodes of a nominated group, what it waits for, and how long."""
+    gives_up = f"gives up at {by(fact.until_s)}"
+    starts = f"will start on {_nodes(fact.nodes)}"
+    if not fact.pods:
+        return Sentences(starts, f"the pods there have stopped; {gives_up}", joint=": ")
 
-    return f"nominated to {fact.nodes[0]}{more}", waiting
+    have = "has" if fact.pods == 1 or _is_one_gang(fact) else "have"
+    return Sentences(starts, f"when {_ending(fact)} {have} stopped; {gives_up}", joint=" ")
+
+
+def _nodes(names: Sequence[str]) -> str:
+    """`gpu-1 and gpu-2`, `gpu-1, gpu-2 and 3 more nodes`."""
+    if len(names) <= NAMED:
+        return " and ".join(names)
+
+    return f"{', '.join(names[:NAMED])} and {counted(len(names) - NAMED, 'more node')}"
+
+
+def _is_one_gang(fact: Nominated) -> bool:
+    return len(fact.named) == 1 and fact.named[0].pods == fact.pods
+
+
+def _ending(fact: Nominated) -> str:
+    """`ml/a (2 pods), pod ml/p and 3 more pods`."""
+    named = fact.named[:NAMED]
+    if not named:
+        return counted(fact.pods, "pod")
+
+    parts = []
+    for ending in named:
+        parts.append(
+            f"{ending.name} ({counted(ending.pods, 'pod')})"
+            if ending.is_gang
+            else f"pod {ending.name}"
+        )
+
+    left = fact.pods - sum(ending.pods for ending in named)
+    if left:
+        parts.append(counted(left, "more pod"))
+
+    return " and ".join(parts) if len(parts) < 3 else f"{parts[0]}, {parts[1]} and {parts[2]}"
 
 
 def obstacle(why: NotHelpful) -> str:

@@ -34,6 +34,7 @@ from gangsched.state.debug_view import MEMBER_STATES, members_by_state
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord, QueueState
 from gangsched.state.members import State
+from gangsched.state.reporting.conditions import shown_reason
 from gangsched.state.reporting.gang_phase import phase
 from gangsched.state.reporting.status import life_of, loss
 from gangsched.state.reporting.stored import stored_condition
@@ -240,7 +241,7 @@ def _decision(
 
     if group is not None and group.verdict is not None:
         refusal = group.verdict.of_gang(record.id)
-        return refusal.reason.value, say(refusal).text
+        return shown_reason(refusal).value, say(refusal).text
 
     return _told_by_another(record)
 

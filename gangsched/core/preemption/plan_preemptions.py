@@ -38,9 +38,7 @@ from gangsched.model.preemption import (
     Running,
     VictimScope,
 )
-from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Ints
-from gangsched.model.verdict_facts import Nominated
 
 PODS_A_UNIT = 4
 """Running pods that are looked at in one unit of the plan's work; rounds are charged
@@ -521,7 +519,7 @@ class PlanPreemptions:
         made = dict[str, Verdict]()
 
         for preemptor, verdict, part in parts:
-            preemption, told = self._decision(part, leaving)
+            preemption, told = self._decision(preemptor.group, part, leaving)
             made[verdict.group] = replace(_told(verdict, told, preemptor), preemption=preemption)
 
             # The next part waits for these victims, too, if it is on their node.
@@ -542,11 +540,12 @@ class PlanPreemptions:
 
     def _decision(
         self,
+        group: Group,
         found: Found,
         leaving_on: Mapping[int, Sequence[int]],
     ) -> tuple[Preemption, Refusal]:
-        """The decision and what is told of it; `leaving_on` are by node the pods that leave it
-        already.
+        """The decision for the group and what is told of it; `leaving_on` are by node the pods that
+        leave it already.
         """
         columns = self.columns
         wall_s = self.given.wall_s
@@ -571,9 +570,6 @@ class PlanPreemptions:
             + STUCK_S
         )
         going = [*victims, *leaving]
-
-        # Gangs are counted only if all pods are of gangs; the sentence counts pods otherwise.
-        gangs = len(set(columns.gang[going].tolist())) if columns.in_gang[going].all() else 0
         preemption = Preemption(
             placements=found.placements,
             victims=tuple(sorted(victims.values())),
@@ -583,15 +579,15 @@ class PlanPreemptions:
             grace_s=grace_s,
             deadline_s=deadline_s,
         )
-        fact = Nominated(
-            nodes=tuple(sorted({placement.node for placement in found.placements})),
-            pods=len(going),
-            gangs=gangs,
+        ending = ((columns.running[i].pod, columns.running[i].gang) for i in going)
+        refusal = findings.nominated(
+            (placement.node for placement in found.placements),
+            ending,
+            group.namespaces,
             until_s=deadline_s,
-            wall_s=wall_s,
         )
 
-        return preemption, Refusal(Reason.PREEMPTING, fact)
+        return preemption, refusal
 
     def _beside(self, found: Found) -> Ints:
         """`amounts[r][n]` of the placements' room on each node that is in use by those who leave

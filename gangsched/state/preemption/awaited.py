@@ -4,10 +4,9 @@ V12, V20).
 
 from __future__ import annotations
 
+from gangsched.core import findings
 from gangsched.model.gang import Refusal
 from gangsched.model.preemption import STUCK_S
-from gangsched.model.reasons import Reason
-from gangsched.model.verdict_facts import Nominated
 from gangsched.state.member_store import MemberStore
 from gangsched.state.preemption.nomination import Fate, NominationRecord, Stage
 
@@ -54,28 +53,21 @@ def ends_s(
 def told(
     record: NominationRecord,
     members: MemberStore,
+    namespaces: frozenset[str],
     *,
     until_s: int,
-    wall_s: int,
 ) -> Refusal:
-    """Status message: the nominated nodes, and how many pods must end; both times are epoch
-    seconds.
+    """Status message for a group of these `namespaces`: its nodes, the pods that must end, and the
+    epoch second at which it gives up.
     """
-    known = (members.get(uid) for uid in (*record.victims, *record.awaited))
-    left = [member for member in known if member is not None and member.node]
-    gangs = 0 if any(not member.gang for member in left) else len({member.gang for member in left})
     placements = [
         nominee.placement for nominee in record.nominees.values()
     ] or record.decision.placements
 
-    fact = Nominated(
-        nodes=tuple(sorted({placement.node for placement in placements})),
-        pods=len(left),
-        gangs=gangs,
+    known = (members.get(uid) for uid in (*record.victims, *record.awaited))
+    return findings.nominated(
+        (placement.node for placement in placements),
+        ((member.pod, member.gang) for member in known if member is not None and member.node),
+        namespaces,
         until_s=until_s,
-        wall_s=wall_s,
-    )
-    return Refusal(
-        Reason.PREEMPTING,
-        fact,
     )

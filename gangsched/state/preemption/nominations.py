@@ -631,8 +631,8 @@ class Nominations:
         return awaited.told(
             record,
             self._members,
+            nominees.namespaces(record.group, self._registry),
             until_s=until_s,
-            wall_s=int(self.promised.wall_s),
         )
 
     def _tell_anew(self, record: NominationRecord, group: GroupRecord, now_s: float) -> None:

@@ -210,6 +210,14 @@ def nameless(victims: Iterable[Victim], group_id: str, registry: Registry) -> li
     """The victims whose names the group may not see, since it is not wholly in their namespace
     (V22).
     """
-    gangs = registry.groups[group_id].gangs if group_id in registry.groups else ()
-    namespaces = {registry.gangs[gang_id].namespace for gang_id in gangs}
-    return [victim for victim in victims if namespaces != {victim.namespace}]
+    of_group = namespaces(group_id, registry)
+    return [victim for victim in victims if of_group != {victim.namespace}]
+
+
+def namespaces(group_id: str, registry: Registry) -> frozenset[str]:
+    """The namespaces of the group's gangs; none if the group is gone."""
+    group = registry.groups.get(group_id)
+    if group is None:
+        return frozenset()
+
+    return frozenset(registry.gangs[gang_id].namespace for gang_id in group.gangs)

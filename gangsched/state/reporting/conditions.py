@@ -104,7 +104,7 @@ def pod_conditions(
         # The whole text, since no other place has it.
         if fault or gang.free_running:
             text = sentences.text if isinstance(refusal.fact, HomeFull) else _alone(sentences)
-            yield pod, PodCondition(_shown(refusal), sentences.stable, cut(text))
+            yield pod, PodCondition(shown_reason(refusal), sentences.stable, cut(text))
         elif pod is place and facts:
             message = sentences.stable or NO_NODE
             yield (
@@ -117,8 +117,8 @@ def pod_conditions(
             yield pod, _of_member(refusal, see)
 
 
-def _shown(refusal: Refusal) -> Reason:
-    """The reason that is shown for a pod: autoscalers buy nodes for pods that are Unschedulable,
+def shown_reason(refusal: Refusal) -> Reason:
+    """The reason that users are shown: autoscalers buy nodes for pods that are Unschedulable,
     which are in vain if they are in another domain than the gang (L6).
     """
     fact = refusal.fact

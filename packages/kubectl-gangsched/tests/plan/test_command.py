@@ -157,7 +157,7 @@ def test_who_would_have_others_evicted_would_start(tmp_path: Path) -> None:
         0,
         "Yes: team/j, as one gang of 1 pod, would start once others are evicted for it.",
     )
-    assert "nominated to n0: waiting for 1 pod" in answer.output
+    assert "will start on n0 when pod team/" in answer.output
 
 
 def test_pods_of_the_gang_that_wait_already_do_not_count_twice(tmp_path: Path) -> None:

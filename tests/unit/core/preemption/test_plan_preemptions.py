@@ -48,9 +48,10 @@ def test_gang_takes_the_room_of_a_gang_of_lower_priority() -> None:
     assert victims(verdict) == ["low-0", "low-1"]
     assert nominated(verdict) == {"high-0": "a", "high-1": "b"}
     assert verdict.binds == ()
-    waiting = "waiting for 2 pods of 1 gang to end, until 1970-01-12T13:49Z at the latest"
+    starts = "will start on a and b"
+    waiting = "when ns/low (2 pods) has stopped; gives up at 1970-01-12T13:49Z"
     assert verdict.told.reason is Reason.PREEMPTING
-    assert say(verdict.told) == Sentences("nominated to a and 1 more node", waiting)
+    assert say(verdict.told) == Sentences(starts, waiting, joint=" ")
     made = verdict.preemption
     assert isinstance(made, Preemption)
     assert made.stopped == ("ns/low",)
@@ -550,4 +551,4 @@ def test_a_deadline_is_rounded_up() -> None:
     cluster = RunningCluster([node("a", gpus=8)])
     singles(cluster, "a", 8, grace_s=50_000)
     told = say(cluster.verdicts(high(number=8), max_wait_s=86_400)["ns/high"].told).text
-    assert told.endswith("until 1970-01-13T03:41Z at the latest")
+    assert told.endswith("gives up at 1970-01-13T03:41Z")

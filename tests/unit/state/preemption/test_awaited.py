@@ -43,7 +43,10 @@ def test_a_nomination_with_many_victims_is_counted_once_a_second(
     # once for the deadline and once for what is told, at the begin and no more
     assert counts <= 2 * 2
     world.advance(awaited.RECOUNT_S)
-    assert f"waiting for {len(low) - len(gone)} pods" in say(world.verdict("ns/high").told).text
+    assert (
+        "when pod ns/low-050, pod ns/low-051 and 52 more pods have stopped"
+        in say(world.verdict("ns/high").told).text
+    )
     for each in low[50:]:
         world.delete(each)
     world.settle()

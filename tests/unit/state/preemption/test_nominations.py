@@ -439,19 +439,20 @@ def test_forbidden_evictions_end_the_nomination() -> None:
 
 
 def test_what_is_told_while_room_is_made_counts_down() -> None:
-    """V20: nodes, how many pods of how many gangs are waited for, and until when at the latest."""
+    """V20: nodes, the gangs whose pods must stop, and when it gives up."""
     world, low, high = full()
     decide(world, high, low)
     world.settle()
     group, nominations = world.state.registry.groups[HIGH], world.state.preemptions.nominations
     told = nominations.told([group])[HIGH]
     assert told.reason is Reason.PREEMPTING
-    assert say(told).stable == "nominated to a and 1 more node"
-    assert say(told).now.startswith("waiting for 2 pods of 1 gang to end, until 2030-01-01T00:02Z")
+    assert say(told).text == (
+        "will start on a and b when ns/low (2 pods) has stopped; gives up at 2030-01-01T00:02Z"
+    )
     world.delete(low[0])
     world.settle()
     told = nominations.told([world.state.registry.groups[HIGH]])[HIGH]
-    assert say(told).now.startswith("waiting for 1 pod of 1 gang to end")
+    assert say(told).now.startswith("when ns/low (1 pod) has stopped")
 
 
 def test_victims_and_their_gang_are_told_by_whom_they_were_preempted() -> None:

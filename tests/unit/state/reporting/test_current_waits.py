@@ -10,8 +10,8 @@ from tests.unit.state.reporting.waiting_cases import CASES, Case, said
 
 NEVER_OF_A_POD = {Reason.SCHEDULED}
 """Reasons that no condition has: the pod is bound."""
-ELSEWHERE = {Reason.INVALID_CLAIM, Reason.WAITING_FOR_HOME, Reason.YIELDED}
-"""Reasons that other tests show, or that last for a turn at most."""
+FOR_A_TURN = {Reason.YIELDED}
+"""Reasons that last for a turn at most: an Event has them, and the pods say what comes next."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.state}: {case.situation}")
@@ -35,7 +35,14 @@ def test_there_is_a_case_for_every_state() -> None:
 def test_there_is_a_case_for_every_reason() -> None:
     """A reason that no case shows is noticed here."""
     shown = {case.reason for case in CASES} - {""}
-    assert shown == set(Reason) - NEVER_OF_A_POD - ELSEWHERE
+    assert shown == set(Reason) - NEVER_OF_A_POD - FOR_A_TURN
+
+
+def test_the_gangs_api_says_what_the_pods_say() -> None:
+    """E5: of a gang whose member waits for its home, not that a new node would help."""
+    found = said(next(case for case in CASES if case.reason == "WaitingForHome").play())
+    assert found.gang_reason == "WaitingForHome"
+    assert found.next == "it is placed as soon as room is freed where its gang runs"
 
 
 def test_only_lack_of_room_is_unschedulable() -> None:
