@@ -41,6 +41,15 @@ READY_WITHIN_S = 120.0
 LASTING = {"InvalidGang", "Degraded", "MixedSchedulers", "KubeletRejected"}
 _ROUND = re.compile(r" \(round \d+: \d+ of \d+ placed\)$")
 SAMPLE_TIME = "2026-11-22T22:30Z"
+_SAID = re.compile(r"(?:Pod|Pods|PodGroup)[^:]*: \w+=\w+, \w+: (.+)")
+_SAME_EVENT = re.compile(r"Event \w+: the same")
+LONG_WORDS = 8
+OFTEN = (
+    "Preemption: no pods of lower priority run on eligible nodes."
+    f" Not reserved before {SAMPLE_TIME}: running pods declare no run times, so no start time can"
+    " be computed."
+)
+"""What most refusals for lack of room end with; the page has it once."""
 
 
 class Stage:
@@ -110,7 +119,7 @@ class Stage:
         for group in groups:
             lines += [shortened(line, lines) for line in _of_group(group)]
         lines += _of_events(self.api.list(EVENTS).items, pods, groups)
-        return [normal(line) for line in lines]
+        return once([normal(line) for line in lines])
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -196,16 +205,47 @@ def shortened(line: str, before: list[str]) -> str:
     return line
 
 
+def once(lines: list[str]) -> list[str]:
+    """The lines, each long message in full only where it is first said, `[…]` for `OFTEN`, and
+    `(Event)` behind a condition of which an Event says the same.
+    """
+    found: list[str] = []
+    messages: list[str] = []
+    for line in lines:
+        known = [message for message in messages if message in line]
+        longest = max(known, key=len, default="")
+        found.append((line.replace(longest, "the same") if known else line).replace(OFTEN, "[…]"))
+
+        said = _SAID.fullmatch(line)
+        stable = said[1].partition("; see PodGroup")[0] if said else ""
+        if len(stable.split()) >= LONG_WORDS:
+            messages.append(stable)
+
+    for event in [line for line in found if _SAME_EVENT.fullmatch(line)]:
+        reason = event.split()[1].removesuffix(":")
+        texts = (f"=False, {reason}:", f" {reason}=True, ")
+        saying = [n for text in texts for n, line in enumerate(found) if text in line]
+        if saying:
+            found[saying[0]] += " (Event)"
+            found.remove(event)
+
+    return found
+
+
 def _elsewhere(pod: Object) -> bool:
     """Whether a pod stands for the work of others: it came with its node."""
     return not pod["metadata"].get("labels") and pod["spec"]["schedulerName"] == "default-scheduler"
 
 
 def _of_pods(pods: list[Object]) -> list[str]:
-    """What is said of each pod; those of which the same is said share a line."""
+    """What is said of each pod; those of which the same is said share a line, without their names
+    where these are all pods.
+    """
     by_text: dict[str, list[str]] = {}
     for pod in pods:
         by_text.setdefault(_scheduled(pod), []).append(pod["metadata"]["name"])
+    if len(by_text) == 1 < len(pods):
+        return [f"Pods: {text}" for text in by_text]
     return [
         f"Pod{'s' * (len(names) > 1)} {', '.join(names)}: {text}" for text, names in by_text.items()
     ]
