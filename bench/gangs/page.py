@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.gangs.cases import CASES, Mode
-from bench.gangs.contenders import COMPARED
 from bench.gangs.goals import goals
 from bench.gangs.report import read_cases, table
 
@@ -57,19 +56,11 @@ def _summary(cases: dict[str, Any], ingest: dict[str, Any] | None, folder: str) 
         yield f"| {goal.what} | {goal.shown()} | {goal.asked()} | {goal.verdict} |"
     yield from _paced(cases)
     yield f"\n![Pods per second of every contender in every case]({folder}/{PLOT}.svg)\n"
-    names = [each.name for each in COMPARED]
-    yield f"| pods/s, median | {' | '.join(names)} |\n|---|{'---:|' * len(names)}"
-    for case in (
-        cases[each.name] for each in CASES if each.name in cases and each.mode is not Mode.PACED
-    ):
-        rates = {name: row["pods_per_s"] for name, row in case["medians"].items()}
-        cells = [f"{rates[name]:.0f}" if name in rates else "" for name in names]
-        yield f"| {case['title']} | {' | '.join(cells)} |"
     if missing := [each.title for each in CASES if each.name not in cases]:
         yield f"\nNot measured: {'; '.join(missing)}."
     yield (
-        f"\n[All figures of every case](../{DETAILS}): latency, CPU, memory, and how far the runs"
-        " are apart."
+        f"\n[All figures of every case](../{DETAILS}): throughput, latency, CPU, memory, and how"
+        " far the runs are apart."
     )
 
 
