@@ -252,7 +252,7 @@ FILES = (
     "docs/reference/settings.md",
     "docs/reference/metrics.md",
     "docs/reference/bounds.md",
-    "docs/reference/waiting.md",
+    "tests/unit/state/reporting/waiting.md",
     "manifests/config.yaml",
 )
 

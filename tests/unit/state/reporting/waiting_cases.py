@@ -1,5 +1,5 @@
 """What is said of a pod and its gang in each state that a pod can be in: the cases that
-docs/reference/waiting.md shows, each played on a `World` (semantics E5).
+waiting.md beside this module shows, each played on a `World` (semantics E5).
 
 Invariant: a case says nothing beforehand of what another state would say: where a pod passes
 through several, the earlier sentences have been written.
