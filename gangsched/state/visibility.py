@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 from uuid import NAMESPACE_URL, uuid5
 
 from gangsched.api import keys
@@ -20,12 +21,13 @@ from gangsched.api.timestamps import format_timestamp
 from gangsched.core import findings
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reservations.heads import head_of
-from gangsched.model.gang import Group, Rank
+from gangsched.model.gang import Group, Rank, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.reasons import EventReason, GangReason, Reason
 from gangsched.model.text import counted, named
 from gangsched.model.wait_facts import GangAwaitsBinds
 from gangsched.sentences import say
+from gangsched.sentences.fields import fields
 from gangsched.sentences.next_steps import next_step
 from gangsched.sentences.times import minute_by
 from gangsched.sentences.waits import worded_wait
@@ -55,6 +57,18 @@ class Moment:
 
     now_s: float
     wall_s: float
+
+
+class _Told(NamedTuple):
+    """What is told of a gang: reason, sentence, and the facts of the sentence."""
+
+    reason: str = ""
+    message: str = ""
+    facts: Mapping[str, object] = MappingProxyType({})
+
+
+def _told(refusal: Refusal) -> _Told:
+    return _Told(shown_reason(refusal).value, say(refusal).text, fields(refusal))
 
 
 def visible_gangs(state: SchedulingState) -> list[tuple[str, str]]:
@@ -128,18 +142,19 @@ def describe(
     group = _group(state, record.id)
     view = state.registry.group(group.id, moment.now_s) if group is not None else None
     by_state = {kind: len(found) for kind, found in members_by_state(record).items() if found}
-    reason, message = _decision(state, record, group, by_state, moment)
+    decision = _decision(state, record, group, by_state, moment)
     status: Json = {
         "phase": phase(life_of(record, state.registry.view(record.id))).value,
         "members": {
             "total": sum(by_state.values()),
             "byState": {k: by_state[k] for k in MEMBER_STATES if k in by_state},
         },
-        "reason": reason,
-        "message": message,
+        "reason": decision.reason,
+        "message": decision.message,
+        **({"facts": decision.facts} if decision.facts else {}),
         **_waiting(group, view, moment, position),
         **({"lacks": dict(lacks)} if lacks else {}),
-        **_next(record, group, reason, position, moment),
+        **_next(record, group, decision.reason, position, moment),
         **_reserved(group),
         "nodes": sorted({member.node for member in record.members.values() if member.node}),
         "yields": group.yields if group is not None else 0,
@@ -228,20 +243,19 @@ def _decision(
     group: GroupRecord | None,
     by_state: Mapping[str, int],
     moment: Moment,
-) -> tuple[str, str]:
-    """Reason and sentence of what the gang waits for, or of what it has."""
+) -> _Told:
+    """What the gang waits for, or what it has."""
     waits = state.reports.waits.of_gang(record, moment.now_s, moment.wall_s)
     if waits is not None:
-        return waits.reason.value, say(waits).text
+        return _told(waits)
 
     if not any(by_state.get(kind) for kind in PLANNED_STATES):
         return _started(state, record, by_state)
     if record.faults:
-        return Reason.BACK_OFF.value, named(record.faults)
+        return _Told(Reason.BACK_OFF.value, named(record.faults))
 
     if group is not None and group.verdict is not None:
-        refusal = group.verdict.of_gang(record.id)
-        return shown_reason(refusal).value, say(refusal).text
+        return _told(group.verdict.of_gang(record.id))
 
     return _told_by_another(record)
 
@@ -250,31 +264,30 @@ def _started(
     state: SchedulingState,
     record: GangRecord,
     by_state: Mapping[str, int],
-) -> tuple[str, str]:
-    """Reason and sentence of a gang of which no member waits."""
+) -> _Told:
+    """Of a gang of which no member waits."""
     binding = by_state.get(State.BINDING.value, 0)
     if binding:
         text, _ = worded_wait(GangAwaitsBinds(record.id, binding))
-        return GangReason.BINDING.value, text
+        return _Told(GangReason.BINDING.value, text)
 
     gang = state.registry.view(record.id)
     if life_of(record, gang).is_degraded:
-        return EventReason.DEGRADED.value, loss(record, gang)
+        return _Told(EventReason.DEGRADED.value, loss(record, gang))
 
     # No plan looks at a gang of which every pod has a gate.
     if gang.gated:
-        lack = findings.waiting_for_members(gang)
-        return lack.reason.value, say(lack).text
+        return _told(findings.waiting_for_members(gang))
 
     there = by_state.get(State.BOUND.value, 0)
     if there:
         are = "is" if there == 1 else "are"
-        return Reason.SCHEDULED.value, f"{counted(there, 'member')} {are} bound"
+        return _Told(Reason.SCHEDULED.value, f"{counted(there, 'member')} {are} bound")
 
-    return "", ""
+    return _Told()
 
 
-def _told_by_another(record: GangRecord) -> tuple[str, str]:
+def _told_by_another(record: GangRecord) -> _Told:
     """The leader's report: on the PodGroup, which has the facts (E1), else on the oldest waiting
     pod.
     """
@@ -283,16 +296,16 @@ def _told_by_another(record: GangRecord) -> tuple[str, str]:
         kind = scheduled_condition(pod_group.api_group, pod_group.version)
         stored = stored_condition(pod_group.status, kind)
         if stored is not None and stored.get("status") == "False":
-            return str(stored.get("reason", "")), str(stored.get("message", ""))
+            return _Told(str(stored.get("reason", "")), str(stored.get("message", "")))
 
     waiting = [
         pod for pod in record.pods if pod.condition is not None and pod.condition.status == "False"
     ]
     oldest = min(waiting, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
     if oldest is not None and oldest.condition is not None:
-        return oldest.condition.reason, oldest.condition.message
+        return _Told(oldest.condition.reason, oldest.condition.message)
 
-    return NOT_LOOKED_AT, ""
+    return _Told(NOT_LOOKED_AT)
 
 
 def _waiting(

@@ -7,40 +7,12 @@ import json
 from functools import lru_cache
 
 from gangsched import __version__
+from gangsched.visibility.fact_schemas import FACTS
 from gangsched.visibility.ports import API_VERSION, GROUP, VERSION, Json
+from gangsched.visibility.schemas import flag, listed, number, record, text, texts
 
 PREFIX = "dev.gangsched.visibility.v1alpha1"
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-
-
-def text(description: str, **more: object) -> Json:
-    """Schema of a string."""
-    return {"type": "string", "description": description, **more}
-
-
-def number(description: str) -> Json:
-    """Schema of an integer."""
-    return {"type": "integer", "format": "int64", "description": description}
-
-
-def flag(description: str) -> Json:
-    """Schema of a boolean."""
-    return {"type": "boolean", "description": description}
-
-
-def listed(description: str, items: Json) -> Json:
-    """Schema of a list."""
-    return {"type": "array", "description": description, "items": items}
-
-
-def texts(description: str) -> Json:
-    """Schema of a list of strings."""
-    return listed(description, {"type": "string"})
-
-
-def record(description: str, **fields: Json) -> Json:
-    """Schema of an object."""
-    return {"type": "object", "description": description, "properties": fields}
 
 
 GANG_SPEC = record(
@@ -92,6 +64,7 @@ GANG_STATUS = record(
         "Reason of the last decision, as in the condition of its pods; New before the first."
     ),
     message=text("The last decision in a sentence."),
+    facts=FACTS,
     queue=text("The part of the queue: active, parked or backoff."),
     position=number(
         "Place among the groups that wait, in the order of the queue, from 1; absent if it does not"

@@ -75,6 +75,8 @@ def test_a_user_with_the_role_edit_sees_the_gangs_of_the_namespace(
     explained = kubectl.out("explain", "gangs.status.lacks")
     assert "GROUP:      visibility.gangsched.dev" in explained, explained
     assert "largestHole" in explained
+    assert gang["status"]["facts"]["needs"]["pods"] == 3
+    assert "freeOnOneNode" in kubectl.out("explain", "gangs.status.facts.scarcest")
 
 
 def test_the_gangs_of_another_namespace_are_refused(served: Served, api: Api) -> None:
