@@ -6,6 +6,8 @@ accelerators and 10,000 gangs that wait.
 
 from __future__ import annotations
 
+import base64
+import gzip
 import random
 import sys
 from pathlib import Path
@@ -376,6 +378,13 @@ def _some_later(chance: random.Random, moment: Moment, number: int) -> Moment:
     _sum(later)
 
     return later
+
+
+def document_in(html: str) -> Document:
+    """The document in a file of the page."""
+    _, _, rest = html.partition('<script type="application/json" id="document">')
+    data, _, _ = rest.partition("</script>")
+    return msgspec.json.decode(gzip.decompress(base64.b64decode(data)), type=Document)
 
 
 EXAMPLES = {"demo": demo, "big": big}

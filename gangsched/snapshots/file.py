@@ -43,8 +43,9 @@ class SnapshotFile(msgspec.Struct, rename="camel"):
 
     `resources` are the objects by plural name, `unread` the plural names that could not be read,
     with reasons. `pod_groups` are by API group; groups that are not served are missing. `settings`
-    are the daemon's, as far as known. In a file about an internal error, `decoded` has all of this,
-    and `fault` the traceback.
+    are the daemon's, as far as known. `gangs` are those of the gangs API, with their last decisions
+    and reservations, which no plan reads; None where they could not be read. In a file about an
+    internal error, `decoded` has all of this, and `fault` the traceback.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class SnapshotFile(msgspec.Struct, rename="camel"):
     pod_groups: dict[str, PodGroups]
     decoded: list[DecodedList] = []
     fault: str = ""
+    gangs: list[dict[str, Any]] | None = None
 
 
 KIND = "GangschedSnapshot"

@@ -27,6 +27,7 @@ from gangsched.snapshots.file import SnapshotError
 from gangsched.snapshots.kinds import all_resources
 from gangsched.state.debug_view import list_gangs
 from gangsched.state.scheduling import SchedulingState
+from gangsched.state.visibility import Json, Moment, describe, queue_rank, visible_gangs
 from gangsched.turn import plan_and_commit
 
 MOST_TURNS = 10_000
@@ -48,11 +49,25 @@ class ReplayedVerdict:
     starts: dict[str, str] = field(default_factory=dict)
 
 
-def decide(
+@dataclass(slots=True)
+class Played:
+    """A snapshot after its plans: the verdicts, and the state, in which it is `wall_s`."""
+
+    verdicts: list[ReplayedVerdict]
+    state: SchedulingState
+    wall_s: float
+
+
+def decide(taken: file.SnapshotFile, settings: Settings) -> list[ReplayedVerdict]:
+    """Verdicts on all waiting gangs and plain pods, by name. Raises SnapshotError."""
+    return play(taken, settings).verdicts
+
+
+def play(
     taken: file.SnapshotFile,
     settings: Settings,
     hear: Callable[[InternalFault], None] = lambda fault: None,
-) -> list[ReplayedVerdict]:
+) -> Played:
     """Verdicts on all waiting gangs and plain pods, by name; `hear` receives internal errors (I10).
     Raises SnapshotError for objects that cannot be decoded.
     """
@@ -73,7 +88,30 @@ def decide(
     starts = _settle(state, settings, float(wall_s))
     reports = state.take_reports(now_s=0.0, wall=taken.taken_at, everything=True)
 
-    return list(_verdicts(state, starts, reports))
+    verdicts = list(_verdicts(state, starts, reports))
+    return Played(verdicts, state, float(wall_s))
+
+
+def gangs_of(played: Played) -> dict[str, Json]:
+    """The gangs as the gangs API would show them, by id."""
+    state = played.state
+    moment = Moment(0.0, played.wall_s)
+    ranks = []
+    for group_id in state.registry.groups:
+        rank = queue_rank(state, group_id, moment)
+        if rank is not None:
+            ranks.append(rank)
+
+    positions = {rank[-1]: position for position, rank in enumerate(sorted(ranks), 1)}
+    gangs = {}
+    for namespace, name in visible_gangs(state):
+        key = f"{namespace}/{name}"
+        position = positions.get(state.registry.group_of.get(key, ""))
+        described = describe(state, namespace, name, moment, position=position)
+        if described is not None:
+            gangs[key] = described
+
+    return gangs
 
 
 def messages(taken: file.SnapshotFile) -> Iterator[Message]:

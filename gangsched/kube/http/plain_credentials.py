@@ -42,6 +42,8 @@ class Access:
     proxy: str = ""
     #: Headers that ask the server to act as another user (`impersonation`).
     impersonation: tuple[tuple[str, str], ...] = ()
+    #: The kubeconfig's context; "" without one.
+    context: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +181,9 @@ def _of_kubeconfig(paths: str, given: Path | None, overrides: Overrides) -> Acce
 
     name = _named(paths)
     namespace = str(context.get("namespace") or "default")
-    return _impersonating(replace(own, name=name, namespace=namespace), user)
+    current = overrides.context or str(merged["current-context"])
+    own = replace(own, name=name, namespace=namespace, context=current)
+    return _impersonating(own, user)
 
 
 def _context(merged: Mapping[str, Any], paths: str, overrides: Overrides) -> dict[str, Any]:

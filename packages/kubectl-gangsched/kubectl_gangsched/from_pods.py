@@ -72,7 +72,7 @@ def pod_named(client: BlockingClient, namespace: str, name: str) -> PodStory | N
             node=spec.node_name,
         )
 
-    story = _story_of(pod, time.time())
+    story = pod_story(pod, time.time())
     story.gates = gates
 
     ref = gang_id(pod)
@@ -127,15 +127,17 @@ def waiting(client: BlockingClient, namespace: str | None) -> list[PrintedWait]:
         if ref is not None:
             members[ref.id].append(pod)
 
-    groups = _declared(client, scope)
-    waits = [_wait(gang, pods, groups.get(gang, {})) for gang, pods in members.items()]
-    return sorted(
-        (wait for wait in waits if wait is not None),
-        key=lambda wait: (wait.waiting_since, wait.namespace, wait.name),
-    )
+    groups = declared_groups(client, scope)
+    waits = [wait_of(gang, pods, groups.get(gang, {})) for gang, pods in members.items()]
+    return in_order(wait for wait in waits if wait is not None)
 
 
-def _wait(gang: str, pods: Sequence[Pod], body: Mapping[str, Any]) -> PrintedWait | None:
+def in_order(waits: Iterable[PrintedWait]) -> list[PrintedWait]:
+    """Those that wait longest first."""
+    return sorted(waits, key=lambda wait: (wait.waiting_since, wait.namespace, wait.name))
+
+
+def wait_of(gang: str, pods: Sequence[Pod], body: Mapping[str, Any]) -> PrintedWait | None:
     """What its pods and its PodGroup say; None if no pod of it waits."""
     unplaced = [
         pod for pod in pods if pod.live and not pod.node_name and not pod.gated and not pod.deleting
@@ -177,7 +179,7 @@ def _wait(gang: str, pods: Sequence[Pod], body: Mapping[str, Any]) -> PrintedWai
     )
 
 
-def _declared(client: BlockingClient, scope: str) -> dict[str, Mapping[str, Any]]:
+def declared_groups(client: BlockingClient, scope: str) -> dict[str, Mapping[str, Any]]:
     """PodGroups by gang id; without those that may not be read."""
     by_gang: dict[str, Mapping[str, Any]] = {}
     for api_group in (keys.X_K8S, keys.SIGS):
@@ -290,16 +292,28 @@ def _gang(
     pods: list[Pod],
     body: Mapping[str, Any] | None,
 ) -> GangStory:
+    gang = gang_story(f"{namespace}/{name}", pods, body, time.time())
+    gang.events = _events(client, namespace, _uid_of_events(body, pods))
+    return gang
+
+
+def gang_story(
+    whole: str,
+    pods: list[Pod],
+    body: Mapping[str, Any] | None,
+    now_s: float,
+) -> GangStory:
+    """The facts that its pods and its PodGroup have; sorts `pods`, the oldest first."""
+    namespace, _, name = whole.partition("/")
     pods.sort(key=lambda pod: (pod.creation_s, pod.name, pod.uid))
     is_part = SEPARATOR in name
     declared = _understood(body) if body is not None else None
-    now = time.time()
-    members = [_story_of(pod, now) for pod in pods]
+    members = [pod_story(pod, now_s) for pod in pods]
 
     # Reversed, so that the oldest pod of equal metadata is the one that stays.
     oldest_each = list({pod.gang_metadata: pod for pod in reversed(pods)}.values())
     spec = gang_spec(
-        f"{namespace}/{name}",
+        whole,
         oldest_each,
         _sub_group(pods[0], declared) if is_part and declared is not None else declared,
         needs_pod_group=any(
@@ -328,7 +342,6 @@ def _gang(
         gang.conditions = _conditions(status)
 
     _say_why(gang, is_part=is_part)
-    gang.events = _events(client, namespace, _uid_of_events(body, pods))
     return gang
 
 
@@ -355,7 +368,8 @@ def _say_why(gang: GangStory, *, is_part: bool) -> None:
         gang.message = of_pod.message
 
 
-def _story_of(pod: Pod, now: float) -> PodStory:
+def pod_story(pod: Pod, now: float) -> PodStory:
+    """The facts that the pod has."""
     ref = gang_id(pod)
     condition = (
         pod.condition if pod.condition is not None and pod.condition.status == "False" else None

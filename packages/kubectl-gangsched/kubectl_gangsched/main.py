@@ -35,6 +35,11 @@ cli = typer.Typer(
 )
 
 Form = Annotated[Output, typer.Option("--output", "-o", help="Output format: text, json or yaml.")]
+Html = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write a page that shows this in a browser, as one file."),
+]
+SNAPSHOT = Path("gangsched-snapshot.json.gz")
 MORE = "`kubectl gangsched --help` lists more connection options, which every command accepts."
 
 
@@ -155,9 +160,32 @@ def doctor(
 def snapshot(
     session: Session,
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.")] = Path(
-        "gangsched-snapshot.json.gz"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Output file. Default: gangsched-snapshot.json.gz, and none with --html.",
+        ),
+    ] = None,
+    html: Html = None,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            "--every",
+            metavar="DURATION",
+            help="With --html and --for: time between the moments that the page shows.",
+        ),
+    ] = None,
+    lasting: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="DURATION",
+            help="With --every: time until the last moment. The page is whole after each moment.",
+        ),
+    ] = None,
     redact_names: Annotated[
         bool,
         typer.Option("--redact-names", help="Replace the names of all objects with pseudonyms."),
@@ -167,9 +195,15 @@ def snapshot(
     environment variables, images and arguments are left out.
     """
 
-    from kubectl_gangsched.snapshot.take import snapshot as take
+    if html is None and every is None and lasting is None:
+        from kubectl_gangsched.snapshot.take import snapshot as take
 
-    return take(session, out, redact_names=redact_names)
+        return take(session, out or SNAPSHOT, redact_names=redact_names)
+
+    from kubectl_gangsched.snapshot.pages import snapshot_page, wanted_page
+
+    wanted = wanted_page(html, out, every, lasting, redact_names=redact_names)
+    return snapshot_page(session, wanted)
 
 
 @cli.command()
@@ -190,13 +224,14 @@ def replay(
             )
         ),
     ] = None,
+    html: Html = None,
     output: Form = Output.TEXT,
 ) -> int:
     """Schedule a snapshot offline. Prints the decision for each waiting group."""
 
     from kubectl_gangsched.snapshot.replay import replay as play
 
-    return play(file, config, scheduler_name, output)
+    return play(file, config, scheduler_name, output, html)
 
 
 @cli.command(epilog=MORE)

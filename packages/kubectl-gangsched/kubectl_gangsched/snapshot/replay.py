@@ -5,20 +5,32 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from gangsched import __version__
 from gangsched.configuration import load
 from gangsched.console import DONE
 from gangsched.model.fault import InternalFault
 from gangsched.model.text import counted
 from gangsched.settings import SettingsError
 from gangsched.snapshots import file
-from gangsched.snapshots.playing import ReplayedVerdict, decide
+from gangsched.snapshots.playing import Played, ReplayedVerdict, gangs_of, play
 from kubectl_gangsched.outputs import PrintedReason, PrintedVerdict, ReplayOutput
+from kubectl_gangsched.page import file_host
+from kubectl_gangsched.page.document import Document
+from kubectl_gangsched.page.from_snapshot import moment_of
 from kubectl_gangsched.session import CannotAnswer
-from kubectl_gangsched.terminal import Cell, Output, columns, write, write_value
+from kubectl_gangsched.terminal import Cell, Output, clean, columns, write, write_value
 
 
-def replay(path: Path, config: Path | None, names: list[str] | None, output: Output) -> int:
-    """Print the verdicts of a snapshot; return the exit code. Raises CannotAnswer."""
+def replay(
+    path: Path,
+    config: Path | None,
+    names: list[str] | None,
+    output: Output,
+    html: Path | None = None,
+) -> int:
+    """Print the verdicts of a snapshot, or write them as a page; return the exit code. Raises
+    CannotAnswer and SnapshotError.
+    """
     taken = file.read(path)
     stated: dict[str, object] = dict(taken.settings) if config is None else {}
 
@@ -27,9 +39,13 @@ def replay(path: Path, config: Path | None, names: list[str] | None, output: Out
 
     try:
         raised: list[InternalFault] = []
-        verdicts = decide(taken, load(config, stated).settings, raised.append)
+        played = play(taken, load(config, stated).settings, raised.append)
     except SettingsError as error:
         raise CannotAnswer(str(error)) from error
+
+    verdicts = played.verdicts
+    if html is not None:
+        write_page(html, path.name, taken, played)
 
     if output is not Output.TEXT:
         write_value(
@@ -55,10 +71,30 @@ def replay(path: Path, config: Path | None, names: list[str] | None, output: Out
     ]
     write([[Cell(head, "bold")], "", *columns(("GANG OR POD", "REASON", "MESSAGE"), rows)])
 
+    if html is not None:
+        write(["", f"{html} shows this: open it in a browser."])
+
     for trace in dict.fromkeys(internal_fault.trace for internal_fault in raised):
         print(trace, file=sys.stderr)
 
     return DONE
+
+
+def write_page(html: Path, title: str, taken: file.SnapshotFile, played: Played) -> None:
+    """Write the cluster with these verdicts as a page. Raises CannotAnswer and SnapshotError."""
+    moment = moment_of(taken, gangs_of(played))
+    for verdict in played.verdicts:
+        row = moment.gangs.get(verdict.gang)
+        if row is not None and verdict.starts:
+            row.sentence = clean(f"Gang {verdict.gang} would start now: {_shown(verdict)}.")
+
+    document = Document(
+        source="replay",
+        title=clean(title),
+        made_by=__version__,
+        moment=moment,
+    )
+    file_host.write(document, html)
 
 
 def _printed(verdict: ReplayedVerdict) -> PrintedVerdict:

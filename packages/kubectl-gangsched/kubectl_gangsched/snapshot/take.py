@@ -21,7 +21,7 @@ from gangsched.api.dialects import DIALECTS, api_version
 from gangsched.api.timestamps import format_timestamp
 from gangsched.console import DONE
 from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
-from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
 from gangsched.kube.read import resources
 from gangsched.kube.read.storage_wire import WireDeviceObject, WireResourceClaim
 from gangsched.kube.read.wire import ContainerStatus, WireCondition, WirePod
@@ -29,7 +29,7 @@ from gangsched.snapshots import file
 from gangsched.snapshots.kinds import all_resources
 from gangsched.snapshots.redaction import Pseudonyms, selected, without_the_rest
 from kubectl_gangsched.doctor.services import scheduler_settings
-from kubectl_gangsched.session import CannotAnswer, Session, lacking
+from kubectl_gangsched.session import GANGS, CannotAnswer, Session, lacking
 from kubectl_gangsched.terminal import Cell, Line, facts, write
 
 NULL = msgspec.Raw(b"null")
@@ -42,15 +42,20 @@ def snapshot(session: Session, path: Path, *, redact_names: bool) -> int:
     """Take a snapshot and write it; return the exit code. Raises Fault and CannotAnswer."""
     taken = take(session.client, redact_names=redact_names)
     file.write(path, taken)
+    write(written(path, taken))
+
+    return DONE
+
+
+def written(path: Path, taken: file.SnapshotFile) -> list[Line | str]:
+    """What is in the file, and what could not be read."""
     numbers = {name: len(items) for name, items in taken.resources.items()}
     numbers["podgroups"] = sum(len(pod_groups.items) for pod_groups in taken.pod_groups.values())
     lines: list[Line | str] = [
         [Cell(f"{path} has everything that a plan is made from.", "bold"), ""]
     ]
     lines += facts({name: str(number) for name, number in sorted(numbers.items())})
-    write([*lines, *(f"Not read: {name}: {why}." for name, why in taken.unread.items())])
-
-    return DONE
+    return [*lines, *(f"Not read: {name}: {why}." for name, why in taken.unread.items())]
 
 
 def take(client: BlockingClient, *, redact_names: bool = False) -> file.SnapshotFile:
@@ -115,7 +120,17 @@ def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot
         },
         unread=unread,
         pod_groups=pod_groups,
+        # Their sentences name pods, nodes and gangs.
+        gangs=None if redact_names else _gangs(client),
     )
+
+
+def _gangs(client: BlockingClient) -> list[dict[str, Any]] | None:
+    """The gangs of the gangs API; None where it is not served or not readable."""
+    try:
+        return client.items(f"{GANGS}/gangs")
+    except Fault:
+        return None
 
 
 def _settings(client: BlockingClient) -> dict[str, Any]:
