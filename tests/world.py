@@ -456,7 +456,8 @@ class World:
 
     def _preempt(self, order: PreemptionOrder) -> None:
         """`fate` of a PreparePreemption may be "failed"; of an Evict "later", "blocked",
-        "forbidden" or "failed".
+        "forbidden" or "failed". As of the writer, an eviction that is not needed any more is
+        withdrawn.
         """
         fate = self.fate(order)
         if fate == "later":
@@ -487,7 +488,9 @@ class World:
 
     def _evict(self, order: Evict, fate: str) -> None:
         pod = self.pods.get(order.uid)
-        if pod is None:
+        if not self.state.preemptions.nominations.wants(order):
+            self.say(Evicted(order.id, order.uid, EvictionResult.WITHDRAWN, "not needed"))
+        elif pod is None:
             self.say(Evicted(order.id, order.uid, EvictionResult.GONE, "pods not found"))
         elif fate == "blocked" and self.now_s < order.deadline_s:
             if order.uid not in self.delayed:

@@ -187,8 +187,10 @@ class EvictionResult(StrEnum):
     GONE = "gone"  # it does not exist any more
     BLOCKED = "blocked"  # a PodDisruptionBudget did not allow it until the deadline
     FORBIDDEN = "forbidden"  # we lack the right; preemption is off until a restart
-    # no certain answer until the deadline, or the fence did not let it through (any more)
+    # no certain answer until the deadline, or the fence did not let it through
     FAILED = "failed"
+    # it was certainly not carried out, and is not sent (again), since it is no longer needed
+    WITHDRAWN = "withdrawn"
 
 
 class EvictionDelayed(msgspec.Struct, frozen=True, gc=False):

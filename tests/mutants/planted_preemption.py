@@ -38,9 +38,14 @@ def a_preemptor_starts_beside_half_a_gang(_: Any) -> Any:
     return property(lambda record: None)
 
 
-@bug("V12", "state.preemption.promised:Promised.is_halfway", f"{STATE}/test_nomination.py")
+@bug("V12", "state.preemption.nomination:NominationRecord.resumable", f"{STATE}/test_nomination.py")
 def a_lost_nomination_leaves_half_a_gang(_: Any) -> Any:
-    return lambda promised, record: False
+    return property(lambda record: [])
+
+
+@bug("V12", "state.preemption.nomination:NominationRecord.holds", f"{STATE}/test_nomination.py")
+def a_lost_nomination_ends_before_its_evictions_are_answered(holds: Any) -> Any:
+    return property(lambda record: None if record.lost else holds.fget(record))
 
 
 @bug("V9", "core.preemption.sums:slices_of", f"{CORE}/test_sums.py")

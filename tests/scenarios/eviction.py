@@ -63,6 +63,9 @@ class Objects(Protocol):
     def tell(self, message: Message) -> None:
         """Tell the scheduler."""
 
+    def needs(self, order: Evict) -> bool:
+        """Whether the scheduler still needs an eviction."""
+
     def wrote(self) -> None:
         """A write of a preemption is done; the scheduler may crash now."""
 
@@ -128,6 +131,9 @@ class Evictions:
 
     def _evict(self, order: Evict, again_s: float) -> Iterator[None]:
         if order.id in self._over:
+            return
+        if not self._objects.needs(order):
+            self._objects.tell(Evicted(order.id, order.uid, EvictionResult.WITHDRAWN, "not needed"))
             return
         intruder = self._intruders.pop(f"{order.namespace}/{order.name}", None)
         if intruder is not None:

@@ -34,6 +34,10 @@ class Recording(VirtualCluster):
         self.answers: list[Message] = []
         super().__init__(one_by_one=True, settings={"preemption": "off"})
 
+    def needs(self, order: Evict) -> bool:
+        """The test orders evictions, and no nomination of the scheduler's."""
+        return True
+
     def tell(self, message: Message) -> None:
         """Keep it."""
         self.answers.append(message)

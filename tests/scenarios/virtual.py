@@ -41,6 +41,7 @@ from gangsched.model.protocol import (
     BindOrder,
     Bound,
     ClaimsWritten,
+    Evict,
     MarkTimedOut,
     Message,
     Outcome,
@@ -302,6 +303,10 @@ class VirtualCluster:
         self._evictions.order(order)
 
     # --- for evictions (eviction.Objects) --------------------------------------------------------
+
+    def needs(self, order: Evict) -> bool:
+        """Whether the scheduler still needs an eviction, asked before each send."""
+        return self._state.preemptions.nominations.wants(order)
 
     def of_kind(self, kind: str) -> list[Object]:
         """All objects of a kind."""

@@ -34,13 +34,15 @@ class Said(NamedTuple):
     """Meaning of an answer; `result` is set if the eviction has ended, otherwise it is retried.
 
     `is_refused`: the API server refuses it for now. `is_open`: the pod must be read to know the
-    result. `may_lack_right`: the permission to evict may be missing, which must be checked.
+    result; `is_unread`: that failed. `may_lack_right`: the permission to evict may be missing,
+    which must be checked.
     """
 
     message: str
     result: EvictionResult | None = None
     is_refused: bool = False
     is_open: bool = False
+    is_unread: bool = False
     may_lack_right: bool = False
 
 

@@ -81,6 +81,7 @@ COUNTED = {
     EvictionResult.BLOCKED: "blocked",
     EvictionResult.FORBIDDEN: "forbidden",
     EvictionResult.FAILED: "failed",
+    EvictionResult.WITHDRAWN: "withdrawn",
 }
 
 
@@ -96,7 +97,8 @@ class PreemptionCounts:
     delayed: int = counter("evictions refused at first, mostly for a PodDisruptionBudget")
     blocked: int = counter("evictions refused until their nomination ended")
     forbidden: int = counter("evictions for which the permission is missing")
-    failed: int = counter("evictions whose result is unknown, or that are no longer needed")
+    failed: int = counter("evictions whose result is unknown")
+    withdrawn: int = counter("evictions not sent (again) because they are no longer needed")
     sent_again: int = counter("evictions sent again")
     marked_again: int = counter("conditions restored that an eviction had overwritten")
 
@@ -342,9 +344,11 @@ class PreemptionWriter:
         # deadline.
         backoff = Backoff(EVICT_FIRST_S, EVICT_LIMIT_S, rng=self._runtime.rng)
         is_told = is_refused = False
+        last = Said("")
 
         while not over.is_set():
-            verdict, fault = await self._try(order)
+            verdict, fault = await self._try(order, last)
+            last = verdict
             if verdict.result is not None:
                 await self._end(order, verdict.result, verdict.message, over)
                 return
@@ -398,12 +402,20 @@ class PreemptionWriter:
         self.counts.marked_again += 1
         await self._mark(order, over, MARK_AGAIN_S)
 
-    async def _try(self, order: Evict) -> tuple[Said, Fault | None]:
-        """Send the eviction once, and ask the pod where the answer leaves it open."""
+    async def _try(self, order: Evict, last: Said) -> tuple[Said, Fault | None]:
+        """Send the eviction once, and ask the pod where the answer leaves it open; `last` is what
+        the try before said.
+        """
         if self._lacks_right:
             return Said(self._lacks_right, EvictionResult.FORBIDDEN), None
         if not self._may_send(order):
-            return Said("the eviction is no longer needed", EvictionResult.FAILED), None
+            # A try that was not answered may have been carried out: then the rest of a gang must be
+            # evicted as well (V12).
+            verdict = await self._ask(order, last) if last.is_open else last
+            if verdict.result is not None or verdict.is_unread:
+                return verdict, None
+
+            return Said("the eviction is no longer needed", EvictionResult.WITHDRAWN), None
 
         method, path, body = evict_request(order)
         try:
@@ -428,12 +440,12 @@ class PreemptionWriter:
         """
         try:
             answer = await self._request("GET", pod_path(order))
-            return read_back(order, answer, verdict)
+            return read_back(order, answer, verdict._replace(is_unread=False))
         except (Fault, msgspec.DecodeError) as caught:
             if isinstance(caught, ApiFault) and caught.is_status and caught.status == NOT_FOUND:
                 return Said(str(caught), EvictionResult.GONE)
 
-            return verdict
+            return verdict._replace(is_unread=True)
 
     async def _may_evict(self, order: Evict) -> bool:
         """Whether we have the right: an admission webhook says 403 as well, of one pod only."""

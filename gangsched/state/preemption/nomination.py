@@ -34,11 +34,16 @@ class Fate(StrEnum):
 
     MARKED = "marked"  # or being marked
     ORDERED = "ordered"  # its eviction is sent, or about to be
+    WITHDRAWN = "withdrawn"  # it was ordered and, as nobody needed it any more, not sent
     EVICTED = "evicted"  # the API server accepted the eviction
     GONE = "gone"  # it went without us
 
 
-FATES = {EvictionResult.DONE: Fate.EVICTED, EvictionResult.GONE: Fate.GONE}
+FATES = {
+    EvictionResult.DONE: Fate.EVICTED,
+    EvictionResult.GONE: Fate.GONE,
+    EvictionResult.WITHDRAWN: Fate.WITHDRAWN,
+}
 """By the answer to an eviction; after any other answer the victim stays."""
 
 
@@ -105,6 +110,10 @@ class NominationRecord:
     unwritten: int = 0
     #: Victims that go with their whole gang and whose evictions are not answered yet.
     unanswered: set[str] = field(default_factory=set)
+    #: Victims whose evictions were withdrawn, so that they are not searched for at each answer.
+    withdrawn: set[str] = field(default_factory=set)
+    #: Units that are evicted as a whole and of which a pod has been evicted.
+    begun: set[tuple[UnitKind, str]] = field(default_factory=set)
     #: Why it cannot succeed, "" while it can. It then ends when the group is refused again, which
     #: may fit elsewhere.
     lost: str = ""
@@ -179,10 +188,33 @@ class NominationRecord:
 
     @property
     def holds(self) -> Refusal | None:
-        """Why its group may not start yet: a start would cancel evictions that are not sent yet
-        (V11).
+        """Why its group may not start, nor the nomination end, yet: that would cancel evictions of
+        a gang of which other members may have been evicted (V11, V12).
         """
-        return Refusal(Reason.PREEMPTING, Evicting()) if self.unanswered else None
+        if self.unanswered or self.resumable:
+            return Refusal(Reason.PREEMPTING, Evicting())
+
+        return None
+
+    @property
+    def resumable(self) -> list[str]:
+        """Victims whose evictions were withdrawn before one of the same unit proved to have been
+        carried out, so that they must go as well.
+        """
+        if not self.withdrawn:
+            return []
+
+        return [uid for uid in self.of(Fate.WITHDRAWN) if self.victims[uid].unit in self.begun]
+
+    def may_go(self, uid: str) -> bool:
+        """Whether the victim is being evicted, or may be, because of others of its unit; if the
+        nomination is lost, too.
+        """
+        victim = self.victims[uid]
+        if not victim.is_of_whole or self.fates[uid] is Fate.MARKED:
+            return False
+
+        return victim.unit in self.begun
 
     def of(self, fate: Fate) -> list[str]:
         """Uids of the victims with this outcome."""
@@ -190,18 +222,27 @@ class NominationRecord:
 
     def order(self, uids: Iterable[str]) -> None:
         """Record that the evictions of these victims are ordered."""
-        self.fates.update(dict.fromkeys(uids, Fate.ORDERED))
-        self.unanswered = {uid for uid in uids if self.victims[uid].is_of_whole}
+        ordered = list(uids)
+        self.fates.update(dict.fromkeys(ordered, Fate.ORDERED))
+        self.withdrawn.difference_update(ordered)
+        # It may have inherited these while earlier ones are not answered.
+        self.unanswered.update(uid for uid in ordered if self.victims[uid].is_of_whole)
 
     def settle(self, uid: str, result: EvictionResult) -> None:
         """Record the result of an ordered eviction."""
-        self.fates[uid] = FATES.get(result, Fate.MARKED)
+        self.fates[uid] = fate = FATES.get(result, Fate.MARKED)
         self.unanswered.discard(uid)
+        victim = self.victims[uid]
+        if fate is Fate.WITHDRAWN:
+            self.withdrawn.add(uid)
+        elif fate is Fate.EVICTED and victim.is_of_whole:
+            self.begun.add(victim.unit)
 
     def remove(self, uid: str) -> Victim:
         """Drop a victim that stays, or that another nomination evicts."""
         del self.fates[uid]
         self.unanswered.discard(uid)
+        self.withdrawn.discard(uid)
         return self.victims.pop(uid)
 
 

@@ -54,6 +54,8 @@ from gangsched.state.reporting.reports import Reports
 from gangsched.state.rule_set import Rules
 
 CHANGED = "the group has changed since it was nominated"
+HANDED_ON = (Fate.MARKED, Fate.ORDERED, Fate.WITHDRAWN)
+"""The fates of victims that another nomination may evict instead."""
 
 
 class Nominations:
@@ -107,11 +109,16 @@ class Nominations:
         return self.promised.victims()
 
     def wants(self, order: Evict) -> bool:
-        """Whether an eviction may be sent (again): its nomination exists and still needs
-        it (V13).
+        """Whether an eviction may be sent (again): its nomination exists and still needs it (V13),
+        or a part of its gang was evicted (V12).
         """
         record = self._of_id.get(order.id)
-        return record is not None and order.uid in record.victims
+        if record is None or order.uid not in record.victims:
+            return False
+        if not record.lost or record.may_go(order.uid):
+            return True
+
+        return self.promised.heir(record, order.uid) is not None
 
     def told(self, groups: Iterable[GroupRecord]) -> dict[str, Refusal]:
         """By group, the status to report while a nomination is in progress (semantics V20)."""
@@ -265,6 +272,9 @@ class Nominations:
                 self._lose(record, preempting.not_evicted(victim, answer.message, named=not others))
 
         self._release(record, held)
+        if record.resumable:
+            self._stale.add(record.id)
+
         # Before the last answer it has no earlier end than the longest wait. To search thousands of
         # victims for that at each of as many answers costs a turn's time, so the nomination is
         # checked once a second instead.
@@ -336,7 +346,7 @@ class Nominations:
 
         if started:
             return self._end(record, Result.STARTED, now_s)
-        if record.lost and not self.promised.is_halfway(record):
+        if record.lost and not record.holds:
             return self._end(record, Result.EXPIRED if record.expired else Result.LOST, now_s)
         if record.stage is Stage.PREPARED and not record.lost:
             return self._evict(record, now_s)
@@ -354,10 +364,15 @@ class Nominations:
 
     def _follow(self, record: NominationRecord, now_s: float) -> list[Action]:
         """Follow changes of the group, and those who left for it."""
+        if resumed := record.resumable:
+            return self._order(record, resumed)
+
         group = self._registry.groups.get(record.group)
         if group is None or not nominees.waiting(group, self._registry):
-            record.lost = record.lost or "its pods are gone"
-            if self.promised.is_halfway(record):
+            if not record.lost:
+                self._lose(record, "its pods are gone")
+
+            if record.holds:
                 return []
 
             return self._end(record, Result.LOST, now_s)
@@ -473,13 +488,17 @@ class Nominations:
         # From here on, evictions are sent: whatever changed since the decision must be seen before.
         places = self.promised.unplaced(record)
         room = self.promised.room()
-        record.lost = last_look.changed(record, self._registry, self.victims()) or room.obstacle(
-            record,
-            places,
+        cause = (
+            last_look.changed(record, self._registry, self.victims())
+            or room.obstacle(record, places)
+            or room.admits(places)
         )
 
-        record.lost = record.lost or room.admits(places)
-        if record.lost:
+        if cause:
+            self._lose(record, cause)
+            if record.holds:
+                return []
+
             return self._end(record, Result.LOST, now_s)
 
         for uid in last_look.needless(record, self._members, room, places):
@@ -490,12 +509,17 @@ class Nominations:
         record.stage = Stage.EVICTING
         self._count_from(record, now_s)
         self.journal.evicting(record)
-        ordered = record.of(Fate.MARKED)
-        record.order(ordered)
-        self._registry.changed(record.group)
+        return self._order(record, record.of(Fate.MARKED))
+
+    def _order(self, record: NominationRecord, uids: list[str]) -> list[Action]:
+        """Order the evictions of these victims."""
+        record.order(uids)
+        if record.group in self._registry.groups:
+            self._registry.changed(record.group)
+
         evict: list[Action] = []
 
-        for victim in map(record.victims.__getitem__, ordered):
+        for victim in map(record.victims.__getitem__, uids):
             evict.append(
                 Evict(
                     record.id,
@@ -585,10 +609,23 @@ class Nominations:
                 self._queue.activate(record.group, QueueCause.NOMINATION_CHANGED)
 
     def _hand_on(self, record: NominationRecord) -> None:
-        """Who counts on it that a victim goes has it evicted itself, with all that goes with it."""
-        for uid in record.of(Fate.MARKED) + record.of(Fate.ORDERED):
-            heir = self.promised.heir(record, uid) if uid in record.fates else None
+        """Who counts on it that a victim goes has it evicted itself, with all that goes with it.
+
+        A unit that is evicted as a whole stays with the nomination that ordered it until all of its
+        evictions are answered, and to its end if one was carried out.
+        """
+        bound_to_it = (*record.unanswered, *record.resumable)
+        kept = {record.victims[uid].unit for uid in bound_to_it}
+        uids: list[str] = []
+        for fate in HANDED_ON:
+            uids += record.of(fate)
+
+        for uid in uids:
             # The list was made before a unit moved as a whole; what has moved with it is skipped.
+            if uid not in record.fates or record.victims[uid].unit in kept:
+                continue
+
+            heir = self.promised.heir(record, uid)
             if heir is None or self.promised.was_evicted(record, uid):
                 continue
 

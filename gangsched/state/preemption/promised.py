@@ -370,32 +370,28 @@ class Promised:
         server answers it.
         """
         fate = record.fates[uid]
-        member = self._members.get(uid)
-        return fate is Fate.EVICTED or (
-            fate is Fate.ORDERED and member is not None and member.pod.deleting
-        )
+        if fate is Fate.EVICTED:
+            return True
+        if fate is not Fate.ORDERED:
+            return False
 
-    def is_halfway(self, record: NominationRecord) -> bool:
-        """Whether a gang that is evicted as a whole still has members whose evictions may not be
-        sent (V12).
-        """
-        units = {
-            record.victims[uid].unit
-            for uid in record.unanswered
-            if not self.was_evicted(record, uid)
-        }
-        return any(
-            self.was_evicted(record, uid)
-            for uid, each in record.victims.items()
-            if each.unit in units
-        )
+        member = self._members.get(uid)
+        return member is not None and member.pod.deleting
+
+    def goes(self, record: NominationRecord, uid: str) -> bool:
+        """Whether the victim goes though the nomination is lost."""
+        return self.was_evicted(record, uid) or record.may_go(uid)
 
     def heir(self, record: NominationRecord, uid: str) -> NominationRecord | None:
         """Another nomination that needs this victim of `record` and may evict it itself."""
         victim = record.victims[uid]
         for other in self._resting.get(victim.node, {}).values():
-            mine = other is not record and not other.lost and uid in other.awaited
-            if mine and victim.priority < other.lowest_priority + victim.overdue:
+            if other is record or other.lost:
+                continue
+            if uid not in other.awaited:
+                continue
+
+            if victim.priority < other.lowest_priority + victim.overdue:
                 return other
 
         return None
@@ -417,17 +413,20 @@ class Promised:
         """Pods on the node that terminate or will be evicted."""
         for uid in self._cluster.residents(node):
             member = self._members.get(uid)
-            record = self._victims.get(uid)
-
             if member is None or self.is_stuck(member.pod):
                 continue
 
-            # What a lost nomination has not evicted stays, unless another one waits for it and
-            # evicts it in its place.
-            goes = record is not None and (
-                not record.lost or self.was_evicted(record, uid) or self.heir(record, uid)
-            )
-            if goes or member.state is State.TERMINATING:
+            record = self._victims.get(uid)
+
+            # What a lost nomination has not evicted stays, unless it goes with others, or another
+            # nomination waits for it and evicts it in its place.
+            if member.state is State.TERMINATING:
+                yield member.pod, node
+                continue
+            if record is None:
+                continue
+
+            if not record.lost or self.goes(record, uid) or self.heir(record, uid):
                 yield member.pod, node
 
     def returning(self, claim: RoomClaim) -> Iterator[Placed]:
@@ -435,10 +434,12 @@ class Promised:
         assert isinstance(claim, NominationRecord)
         for uid in claim.victims:
             member = self._members.get(uid)
-            if member is None or not member.node or member.state is State.TERMINATING:
+            if member is None or not member.node:
+                continue
+            if member.state is State.TERMINATING or self.goes(claim, uid):
                 continue
 
-            if not self.was_evicted(claim, uid) and self.heir(claim, uid) is None:
+            if self.heir(claim, uid) is None:
                 yield member.pod, member.node
 
 

@@ -336,7 +336,38 @@ async def test_what_is_not_wanted_any_more_is_not_sent() -> None:
         assert len(desk.evictions()) == 1
         last = desk.told[-1]
         assert isinstance(last, Evicted)
-        assert last.result is EvictionResult.FAILED
+        assert last.result is EvictionResult.WITHDRAWN
+
+
+@pytest.mark.parametrize(
+    ("get", "result"),
+    [
+        (ALIVE, EvictionResult.WITHDRAWN),
+        (TERMINATING, EvictionResult.DONE),
+        (NOT_FOUND, EvictionResult.GONE),
+        (LOST, EvictionResult.FAILED),
+    ],
+)
+async def test_an_eviction_whose_answer_was_lost_is_withdrawn_once_its_pod_was_read(
+    get: Answer, result: EvictionResult
+) -> None:
+    """V12: it may have been carried out, and then the rest of the gang has to go as well."""
+    pods: list[Answer] = [LOST, get]
+
+    def answer(sent: Sent) -> Answer:
+        if sent.method == "GET":
+            return pods.pop(0) if len(pods) > 1 else pods[0]
+
+        return LOST
+
+    async with at_work(answer) as desk:
+        desk.writer.order(EVICT)
+        await settle()
+        desk.wanted = False
+        await desk.time.advance(200.0)
+        assert len(desk.evictions()) == 1
+        told = [message for message in desk.told if isinstance(message, Evicted)]
+        assert [message.result for message in told] == [result]
 
 
 async def test_a_cancelled_preemption_sends_nothing_more_and_takes_nominations_back() -> None:
