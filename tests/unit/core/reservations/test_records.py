@@ -83,3 +83,29 @@ def test_groups_without_a_reservation_are_forgotten() -> None:
         replace(HEAD, gangs=(replace(HEAD.gangs[0], min_member=9),)), OTHER, standing=standing
     )
     assert not any("ns/head" in key for key in cluster.cache.reservations.results)
+
+
+def test_a_gang_does_not_wait_for_the_end_of_its_own_pods() -> None:
+    """H14: a member was lost, and another pod has its room: only that one's end is told."""
+    cluster = Cluster()
+    own = Occupant(running(pod("head-0", gpus=4), "a"), "a", 0.0, 40.0, group="ns/head")
+    thief = Occupant(running(pod("thief", gpus=4), "a"), "a", 0.0, 45.0)
+    full = {
+        name: (Occupant(running(pod(f"on-{name}", gpus=8), name), name, 0.0, 80.0),)
+        for name in "bcd"
+    }
+    cluster.occupants = {**full, "a": (own, thief)}
+    of_gang = gang(
+        "ns/head",
+        [pod("head-1", gpus=4)],
+        min_member=2,
+        permitted_min=2,
+        bound=1,
+        satisfied=True,
+        nodes=("a",),
+    )
+    lost = group(of_gang, broken=True)
+
+    (reserved,) = cluster.plan(lost).standing
+    assert (reserved.nodes, reserved.at_s) == (("a",), 45.0)
+    assert reserved.waits_for == (Blocker("ns/thief", "ns"),)
