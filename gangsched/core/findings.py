@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from gangsched.core.device_counts import devices_short
 from gangsched.core.filter import (
     cause,
     inter_pod_affinity,
@@ -24,6 +25,7 @@ from gangsched.core.filter import (
     static_fit,
 )
 from gangsched.core.filter.volumes import volume_restrictions
+from gangsched.core.filter.volumes.claim_devices import NO_DEVICES
 from gangsched.core.group_rules import GROUP_RULES, rules_key
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
@@ -39,6 +41,7 @@ from gangsched.model.verdict_facts import (
     ChildrenMissing,
     ClaimFull,
     ClaimOfOnePod,
+    DevicesShort,
     DomainsShort,
     ExcludedNodes,
     GangNeed,
@@ -196,12 +199,13 @@ def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
 class Beside(NamedTuple):
     """What a pod that found no node finds without the pods that were placed before it: `alone`
     nodes that take it, and the reasons for which the others set it `apart`. `most`: no other choice
-    of nodes places more pods.
+    of nodes places more pods. `devices` are counted if no node lacks anything else.
     """
 
     alone: int
     apart: tuple[str, ...]
     most: bool
+    devices: DevicesShort | None = None
 
 
 def beside_none(
@@ -232,7 +236,32 @@ def beside_none(
     # order of them does better.
     constraints = pod.shape.constraints
     is_plain = len(kinds) == 1 and not (pod.claims or constraints.spread or constraints.affinity)
-    return Beside(int(np.count_nonzero(room)), apart, most=is_plain)
+    return Beside(
+        alone=int(np.count_nonzero(room)),
+        apart=apart,
+        most=is_plain,
+        devices=_devices(pod, nodes, gangs, group, ledger),
+    )
+
+
+def _devices(
+    pod: Pod,
+    nodes: NodeCounts,
+    gangs: Sequence[Gang],
+    group: Group,
+    ledger: Ledger,
+) -> DevicesShort | None:
+    """The devices of a gang that lacks nothing else on the nodes that it may use."""
+    lacking = {count.reason for count in nodes.excluded if count.eligible}
+    if lacking != {NO_DEVICES} or len(gangs) != 1:
+        return None
+
+    open_nodes = static_fit(pod.shape, ledger.table).mask
+    for (_, closed), _ in _closed(pod, group, ledger):
+        open_nodes = open_nodes & ~closed
+
+    (gang,) = gangs
+    return devices_short(gang.pending, missing(gang, 0), open_nodes, ledger)
 
 
 def gang_failed(
@@ -275,6 +304,7 @@ def gang_failed(
         most=beside.most,
         alone=beside.alone,
         apart=beside.apart,
+        devices=beside.devices,
         domains=domains,
     )
     is_impossible = domains is not None and domains.when_empty is not None

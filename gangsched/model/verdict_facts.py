@@ -207,13 +207,26 @@ class DomainsShort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesShort:
+    """Each pod of a gang asks for `by_pod` devices of a class, all that must start for `needed`.
+    The nodes that they may use have `free` ones that match, one of them at most `on_one`.
+    """
+
+    device_class: str
+    by_pod: int
+    needed: int
+    free: int
+    on_one: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFails:
     """A round placed `placed` of the `needed` pods of the group; then `tried` found no node (R2).
     No other choice of nodes takes more if `most`.
 
     `pod` is the first pending member that is equal to `tried`. Without the pods that the round
     placed, `alone` nodes take it; `apart` are the reasons for which they then exclude it, other
-    than lack of a resource.
+    than lack of a resource. `devices` are counted if only they are lacking.
     """
 
     need: GangNeed
@@ -227,6 +240,7 @@ class MemberFails:
     most: bool = False
     alone: int = 0
     apart: tuple[str, ...] = ()
+    devices: DevicesShort | None = None
     domains: DomainsShort | None = None
 
 

@@ -253,6 +253,14 @@ def _member(fact: facts.MemberFails) -> Json:
     if fact.domains is None:
         values["fits"] = fact.placed
         values["proven"] = fact.most
+    if fact.devices is not None:
+        values["devices"] = {
+            "class": fact.devices.device_class,
+            "asked": fact.devices.by_pod,
+            "needed": fact.devices.needed,
+            "free": fact.devices.free,
+            "freeOnOneNode": fact.devices.on_one,
+        }
     if fact.apart:
         values["apart"] = list(fact.apart)
 

@@ -11,6 +11,7 @@ from gangsched.api.timestamps import format_timestamp
 from gangsched.model.resources import ResourceVector, format_quantity
 from gangsched.model.text import counted
 from gangsched.model.verdict_facts import (
+    DevicesShort,
     DomainsShort,
     GangNeed,
     HomeFull,
@@ -158,6 +159,9 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
         first += _too_large(fact.requests, fact.short).removeprefix("it ")
         return Sentences(first, more=_closed(fact.short), details=(nodes,))
 
+    if fact.devices is not None:
+        return _devices_short(fact, fact.devices)
+
     of_all = f"{fact.placed} of {fact.needed}"
     if fact.needed != fact.need.pods:
         of_all = f"{fact.placed} of the {fact.needed} pods of its group"
@@ -199,6 +203,26 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
         details=tuple(details),
         joint="; ",
     )
+
+
+def _devices_short(fact: MemberFails, devices: DevicesShort) -> Sentences:
+    """Of a gang that lacks devices alone."""
+    asked = counted(devices.by_pod, "device")
+    pods = _number_of_pods(fact.need)
+    first = f"gang {fact.need.gang} needs {pods} of {asked} of class {devices.device_class}"
+    counts = f"pod {fact.tried}: {nodes_available(fact.nodes)}"
+
+    if not devices.free:
+        best = "none that matches is free on eligible nodes"
+    elif devices.on_one < devices.by_pod:
+        best = f"no eligible node has more than {devices.on_one} free"
+    elif devices.free < devices.needed:
+        best = f"{devices.free} of the {devices.needed} are free on eligible nodes"
+    else:
+        best = f"{fact.placed} of {fact.needed} could be placed, then no node has {devices.by_pod}"
+        best += " that match"
+
+    return Sentences(first, best, details=(counts,), joint="; ")
 
 
 def _domain_fails(fact: MemberFails, domains: DomainsShort) -> Sentences:
@@ -263,10 +287,15 @@ def needs(need: GangNeed) -> str:
 
 
 def _pods(need: GangNeed) -> str:
-    more = "more " if need.further else ""
-    pods = f"{need.pods} {more}{'pod' if need.pods == 1 else 'pods'}"
+    pods = _number_of_pods(need)
     asked = named_amounts(principal(need.requests or ()))
     return f"{pods} of {asked}" if asked else pods
+
+
+def _number_of_pods(need: GangNeed) -> str:
+    """`3 more pods`."""
+    more = "more " if need.further else ""
+    return f"{need.pods} {more}{'pod' if need.pods == 1 else 'pods'}"
 
 
 def _asked(requests: ResourceVector) -> str:

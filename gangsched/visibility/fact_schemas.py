@@ -46,6 +46,14 @@ SCARCEST: Final = record(
     largerNodes=texts("Why nodes that offer enough may not be used."),
     instead=texts("Extended resources that the cluster offers, if it has none of this one."),
 )
+DEVICES: Final = record(
+    "The devices that the pods claim, if nothing else is lacking.",
+    **{"class": text("The DeviceClass.")},
+    asked=number("How many each pod claims."),
+    needed=number("How many all pods claim that must start."),
+    free=number("How many that match are free on the nodes that the pods may use."),
+    freeOnOneNode=number("The most that are free on one of them."),
+)
 NODES: Final = record(
     "Why no node takes the pod.",
     total=number("Nodes of the cluster."),
@@ -186,6 +194,7 @@ FACTS: Final = record(
     requests=amounts("What it requests."),
     nodes=NODES,
     scarcest=SCARCEST,
+    devices=DEVICES,
     apart=texts("Rules by which its members exclude each other, in kube-scheduler's words."),
     requiredDomains=REQUIRED_DOMAINS,
     slices=SLICES,

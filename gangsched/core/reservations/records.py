@@ -272,16 +272,21 @@ def _waits_for(
     """Who must end on its nodes before it starts, the last to end first."""
     # Nodes with enough room wait for nobody, although pods run on them.
     short = set(there) if each.is_fence else _short(each, ledger)
+    own = each.head.group.id
     occupants = []
 
     for node in sorted(short):
         for on in there[node]:
-            # It waits for a lost member: the end of its own pods is no room for that one.
-            is_own = on.group == each.head.group.id
-            if not is_own and (each.is_fence or on.ends_s <= each.at_s):
+            # A gang that lost a member: the end of its own pods is no room for that one.
+            if on.group == own:
+                continue
+
+            ends_before = on.ends_s <= each.at_s
+            if each.is_fence or ends_before:
                 occupants.append(on)
 
     occupants.sort(key=lambda on: (-on.ends_s, on.group, on.pod.key))
+
     blockers = (Blocker(on.group or on.pod.key, on.pod.namespace) for on in occupants)
 
     return tuple(dict.fromkeys(blockers))

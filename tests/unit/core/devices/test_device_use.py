@@ -242,7 +242,7 @@ def test_members_that_fill_a_node_are_told_of() -> None:
     cluster = Cluster([[device("g0", "a"), device("g1", "a")], []])
     verdict = cluster.decide([cluster.ask(request()) for _ in range(3)])
     assert (
-        "2 of 3 could be placed, then no node takes pod ns/p2. Pod ns/p2: 0/2 nodes are available:"
+        "2 of the 3 are free on eligible nodes. Pod ns/p2: 0/2 nodes are available:"
         " 2 cannot allocate all claims" in (say(verdict.told).now)
     )
 
