@@ -111,7 +111,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         satisfied=permit is not None,
         permitted_min=permit.min_member if permit else 0,
         together=_together(started, permit),
-        unsent=record.roster.unsent,
+        unsent=record.unsent,
         replaces=record.roster.replaces(record.members.values()),
         run_time_s=record.counted_s,
         preemption_delay_s=record.delay_s,

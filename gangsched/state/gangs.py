@@ -241,6 +241,19 @@ class GangRecord:
         return None
 
     @property
+    def unsent(self) -> int:
+        """Number of members that the last start needs and of which nobody was ever bound, as far as
+        is known (semantics B3).
+        """
+        # The roster forgets at a restart who was lost before it; the status of a PodGroup does not.
+        unsent = self.roster.unsent
+        stamp = self.start.stamp
+        if stamp is None or not unsent:
+            return unsent
+
+        return min(unsent, max(0, stamp.min_member - self.start.bound))
+
+    @property
     def started(self) -> int:
         """Members that Permit let through, or that have succeeded since; 0 while the gang has not
         passed Permit.

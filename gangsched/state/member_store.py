@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, KeysView
 
 from gangsched.model.nominated_room import Nomination
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Phase, Pod
 from gangsched.model.storage import Selection
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
@@ -364,6 +364,7 @@ class MemberStore:
 
         # Before it is no member any more: nothing else knows how a pod that is gone ended.
         gang.start.left(member)
+        gang.roster.lose(member, gang.members.values())
         del gang.members[member.pod.uid]
         self._registry.touch(gang.id)
 
@@ -379,6 +380,8 @@ class MemberStore:
         old_pod = member.pod
         old_node = member.node
 
+        if state is State.TERMINATING or state is State.ENDED:
+            self._note_loss(member, pod)
         if member.state in WAITS:
             _count(self._waiting, old_pod.priority, -1)
 
@@ -419,6 +422,14 @@ class MemberStore:
 
         if old_pod.nominated_node or pod.nominated_node:
             self._cluster.nominate(pod.uid, _nomination(member))
+
+    def _note_loss(self, member: Member, pod: Pod | None) -> None:
+        """A bound member is about to be lost, unless its newest version says that it succeeded."""
+        gang = self._registry.gangs.get(member.gang)
+        if gang is None or (pod is not None and pod.phase is Phase.SUCCEEDED):
+            return
+
+        gang.roster.lose(member, gang.members.values())
 
 
 def _count(of: Counter[int], priority: int, sign: int) -> None:

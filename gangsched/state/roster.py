@@ -3,7 +3,8 @@
 
 Invariant: a roster has no more places than members of one start were bound at the same time. Only
 proven stamps count, so a stamp that a pod's owner wrote adds no place. The roster is derived from
-bound members; after a restart only the remaining members and the minimum in their stamps are known.
+bound members, and from those that are lost before the gang is read again; after a restart only the
+remaining members and the minimum in their stamps are known.
 """
 
 from __future__ import annotations
@@ -90,6 +91,24 @@ class Roster:
 
             self._places[uid] = Place(pod.shape, pod.controller_uid)
 
+    def lose(self, member: Member, members: Iterable[Member]) -> None:
+        """Update the places before one of the `members` is lost that may have been bound since they
+        were last observed.
+        """
+        permit = member.permit
+        if permit is None or not member.is_proven or permit.epoch < self._epoch:
+            return
+
+        # Whoever is observed is in the places: a gang of which all members are deleted is observed
+        # once.
+        if member.state is State.BOUND and member.pod.uid not in self._places:
+            self.observe(members)
+
+    @property
+    def places(self) -> int:
+        """Number of members that the last start had at a time, as far as is known."""
+        return len(self._places)
+
     @property
     def unsent(self) -> int:
         """Number of members that the last start needs and of which nobody was ever bound, as far as
@@ -98,7 +117,7 @@ class Roster:
         After a restart, this includes those that were lost before it.
         """
         if self._places:
-            return max(0, self._least - len(self._places))
+            return max(0, self._least - self.places)
 
         return 0
 

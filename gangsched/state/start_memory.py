@@ -102,6 +102,14 @@ class StartMemory:
         return max(0, self._left + len(self._going) - self._replaced)
 
     @property
+    def bound(self) -> int:
+        """Members that were bound in the start, each with all that came in its place: by stamps of
+        pods that exist, and by what is known of those that are gone.
+        """
+        ended = len(self._succeeded) + len(self._failed)
+        return len(self._here) - ended + self.succeeded + self.failed + self._left - self._replaced
+
+    @property
     def goes_on(self) -> bool:
         """Whether a member with the stamp of the start has succeeded, so that its controllers may
         still create the others.

@@ -13,6 +13,7 @@ MEMORY = "unit/state/test_start_memory.py"
 SECOND = "unit/state/test_second_starts.py"
 DEADLOCKS = "unit/state/test_broken_deadlocks.py"
 GIVES_WAY = "unit/state/test_holds.py"
+ROSTER = "unit/state/test_roster.py"
 
 
 @bug("I6", "state.gangs:GangRecord.continued", MEMORY)
@@ -94,3 +95,13 @@ def a_deadlock_names_the_gang_of_another_namespace(_: Any) -> Any:
 @bug("D2", "state.broken_deadlocks:all_fit", DEADLOCKS)
 def two_broken_gangs_are_always_a_deadlock(_: Any) -> Any:
     return lambda group, verdicts: True
+
+
+@bug("B3", "state.roster:Roster.lose", ROSTER)
+def a_member_that_is_lost_in_the_turn_of_its_bind_was_never_sent(_: Any) -> Any:
+    return lambda self, member, members: None
+
+
+@bug("B3", "state.start_memory:StartMemory.bound", ROSTER)
+def what_was_lost_before_a_restart_was_never_sent(_: Any) -> Any:
+    return property(lambda memory: len(memory._here))

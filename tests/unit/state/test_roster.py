@@ -10,11 +10,12 @@ import pytest
 
 from gangsched.model.objects import JointStart, PermitStamp, Pod
 from gangsched.model.protocol import Applied, StampsGuarded
-from tests.builders import gang_metadata, members, node, pod, shape
+from tests.builders import gang_metadata, members, node, pod, pod_group, shape
 from tests.world import EPOCH_S, World
 
 GUARDED_S = EPOCH_S
 LATER_S = EPOCH_S + 100
+RACK = "topology.kubernetes.io/rack"
 
 
 def member(name: str, *, gpus: int = 1, job: str = "", min_member: int = 3, **fields: Any) -> Pod:
@@ -252,3 +253,84 @@ def test_the_policy_may_come_and_go() -> None:
         world.say(StampsGuarded(since_s))
         seen.append(goes_first(world.settle()))
     assert seen == [False, False, True, True]
+
+
+def in_two_racks(**stated: Any) -> tuple[World, list[Pod]]:
+    """The binds of a gang of two are answered, and it runs in rack a; the free node of rack b takes
+    exactly one member, so that it scores better than that of rack a.
+    """
+    world = World(
+        node("a0", 4, labels={RACK: "a"}),
+        node("a1", 4, labels={RACK: "a"}),
+        node("b0", 2, labels={RACK: "b"}, unschedulable=True),
+    )
+    pods = world.create(members("g", 2, gpus=2, min_member=2, creation_s=LATER_S, **stated))
+    world.turn()
+    world.answer()
+    assert set(world.bound().values()) == {"a0"}
+    world.add_nodes(
+        node("a0", 4, labels={RACK: "a"}, unschedulable=True),
+        node("b0", 2, labels={RACK: "b"}),
+    )
+    return world, pods
+
+
+def replacement(**stated: Any) -> Pod:
+    """A member of the second in which the gang was created."""
+    (pod,) = members("g", 1, first=9, gpus=2, min_member=2, creation_s=LATER_S, **stated)
+    return pod
+
+
+@pytest.mark.parametrize("is_terminating", [False, True])
+def test_a_member_lost_before_its_gang_was_read_again_was_bound(*, is_terminating: bool) -> None:
+    """B3, L3: it was bound and is lost in one turn, and another pod was created in the same second;
+    that is a replacement, which goes home, and not what the start was sent without.
+    """
+    world, pods = in_two_racks()
+    if is_terminating:
+        world.update(world.pods[pods[1].uid], deleting=True)
+    else:
+        world.delete(pods[1])
+
+    world.create([replacement()])
+    world.settle()
+    assert world.bound()["g-9"] == "a1"
+    assert not world.state.registry.group("ns/g", world.now_s).rest
+
+
+def test_members_that_come_and_go_unseen_are_one_place() -> None:
+    """Q2: two of three lost one after the other in the place of one are one lost member."""
+    world, pods = in_two_racks()
+    world.delete(pods[1])
+    (again,) = world.create([replacement()])
+    world.turn()
+    world.answer()
+    world.delete(again)
+    world.state.refresh(world.now_s)
+    roster = world.state.registry.gangs["ns/g"].roster
+    assert roster.places == 2
+
+
+def test_the_status_tells_the_next_process_what_was_lost() -> None:
+    """B3, I6: a member is lost and recorded in the PodGroup's status before gangsched restarts; a
+    pod of the second in which the gang was created replaces it at home.
+    """
+    world = World(
+        node("a0", 4, labels={RACK: "a"}),
+        node("a1", 4, labels={RACK: "a"}),
+    )
+    world.declare(pod_group("g", 2))
+    stated: dict[str, Any] = {"pod_group": True, "gpus": 4, "creation_s": LATER_S}
+    pods = world.create(members("g", 2, **stated))
+    assert world.settle().bound() == {"g-0": "a0", "g-1": "a1"}
+    world.delete(pods[1])
+    world.advance(10)
+    world.store_statuses()
+    world.restart(guarded_since_s=0)
+    world.add_nodes(node("b0", 4, labels={RACK: "b"}))
+    world.settle()
+    assert world.state.registry.view("ns/g").unsent == 0
+    world.create(members("g", 1, first=9, **stated))
+    world.settle()
+    assert world.bound()["g-9"] == "a1"
+    assert not world.state.registry.group("ns/g", world.now_s).rest
