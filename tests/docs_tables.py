@@ -28,6 +28,7 @@ from gangsched.kube.lease.candidate import Timing
 from gangsched.kube.lease.leadership import lead_by_lease
 from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
+from gangsched.model.bounds import MANY
 from gangsched.options import written
 from gangsched.settings import LIVE, Settings
 from kubectl_gangsched.outputs import schema
@@ -193,10 +194,13 @@ def counters() -> str:
 
 
 def bounds() -> str:
-    """The lists and maps of every kind with a type of its own, by bound."""
+    """The lists and maps of kinds with a type of their own that have a lower bound than `MANY`."""
     fields: dict[tuple[str, int], list[str]] = {}
     for make in RESOURCES.values():
         for place in places(make()):
+            if place.most == MANY:
+                continue
+
             kind = "all kinds" if place.path[0] == "metadata" else place.kind
             names = fields.setdefault((kind, place.most or 0), [])
             name = f"`{place}`"
