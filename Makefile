@@ -220,6 +220,13 @@ docs-messages: install control-plane ## Write what is said in each case of docs/
 docs-pictures: install ## Draw the README's pictures of terminals from examples of the manual
 	@$(RUN)python -m tests.docs_pictures
 
+.PHONY: page-vendor page-types
+page-vendor: ## Bundle preact, htm and signals of hack/page's lock file into the page's vendor.js (needs Node)
+	@hack/page/vendor.sh
+
+page-types: ## Check the types of the page's own modules with typescript (needs Node)
+	@cd hack/page && npm ci --ignore-scripts --no-audit --no-fund --silent && node_modules/.bin/tsc -p .
+
 .PHONY: docs-dashboard
 docs-dashboard: .cache/bench/.installed control-plane prometheus ## Draw the dashboard with what a real Prometheus answers: DASHBOARD_MINUTES=8
 	@$(BENCH)python -m bench.dashboard $(if $(DASHBOARD_MINUTES),--minutes $(DASHBOARD_MINUTES))
