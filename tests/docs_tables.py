@@ -62,7 +62,8 @@ def settings() -> str:
         (
             f"`{name}`" + (" *" if name in LIVE else ""),
             f"`{written(field.default)}`" if written(field.default) else "none",
-            field.description or "",
+            # the page says once that times are in seconds
+            (field.description or "").replace(", in seconds", ""),
         )
         for name, field in Settings.model_fields.items()
     ]
