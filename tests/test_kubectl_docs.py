@@ -173,7 +173,16 @@ def test_every_example_prints_what_the_page_shows(
     if words[0] == "queue":  # the one that needs the API
         monkeypatch.setitem(fake.answers, f"{GANGS}/namespaces/team/gangs", listed(waiting(3)))
     answer = CliRunner().invoke(cli, words, env={"KUBECONFIG": str(kubeconfig)})
-    assert timeless(answer.output.replace(__version__, "0.1.0")) == timeless(output)
+    printed = timeless(answer.output.replace(__version__, "0.1.0"))
+    wanted = timeless(output)
+    assert len(printed) == len(wanted)
+    for line, pattern in zip(printed, wanted, strict=True):
+        assert line == pattern or is_shown(line, pattern)
+
+
+def is_shown(line: str, pattern: str) -> bool:
+    """Whether a line is what the page has, where ` …` at its end stands for further sentences."""
+    return pattern.endswith(" …") and line.startswith(pattern.removesuffix("…"))
 
 
 def timeless(text: str) -> list[str]:
