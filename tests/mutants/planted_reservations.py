@@ -216,3 +216,21 @@ def a_fence_is_chosen_again_in_every_plan(find_fence: Any) -> Any:
 @bug("H5", "core.reservations.new_reservation:_reserve", f"{RESERVATIONS}/test_new_reservation.py")
 def a_reservation_does_not_know_those_before_it(_: Any) -> Any:
     return lambda placements, ledger: None
+
+
+@bug(
+    "Q3",
+    "state.reserving.reservations:StandingReservations._wake_beside",
+    "unit/state/reserving/test_reservations.py",
+)
+def room_that_a_run_time_opens_beside_a_reservation_wakes_nobody(_: Any) -> Any:
+    return lambda self, nodes: None
+
+
+@bug(
+    "Q3",
+    "state.reserving.expected_ends:ExpectedEnds._as_planned",
+    "unit/state/reserving/test_reservations.py",
+)
+def members_end_with_their_group_as_long_as_nobody_looks(_: Any) -> Any:
+    return lambda self, occupants, before: ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -164,8 +165,10 @@ class ExpectedEnds:
                 if self._asks_for_accelerators(occupant.pod.shape)
             ]
 
-            if occupants != (before := self._on.get(name, ())):
-                self._news.note(name, before, occupants, early_by_s=EARLY_S, wall_s=wall_s)
+            before = self._on.get(name, ())
+            if occupants != before:
+                expected = (*before, *self._as_planned(occupants, before))
+                self._news.note(name, expected, occupants, early_by_s=EARLY_S, wall_s=wall_s)
                 _keep(self._on, name, occupants)
                 self._told = None
 
@@ -177,6 +180,25 @@ class ExpectedEnds:
             _keep(self._last_s, name, max(accelerated, default=None))
 
         self._passes_s = min(self._first_s.values(), default=math.inf)
+
+    def _as_planned(
+        self,
+        occupants: Sequence[Occupant],
+        before: Sequence[Occupant],
+    ) -> Iterator[Occupant]:
+        """New occupants that end before their group, with the end that the plan which placed them
+        expected: that of the whole group.
+        """
+        known = {occupant.pod.uid for occupant in before}
+        for occupant in occupants:
+            group = self._registry.groups.get(occupant.group)
+            if group is None or occupant.pod.uid in known:
+                continue
+
+            run_times_s = [self._registry.view(gang).run_time_s for gang in group.gangs]
+            ends_s = occupant.started_s + max(run_times_s)
+            if ends_s > occupant.ends_s:
+                yield replace(occupant, ends_s=ends_s)
 
     def _stale(self, wall_s: float, touched: Set[str]) -> set[str]:
         """The nodes that are to be looked at again."""

@@ -24,16 +24,17 @@ from gangsched.state.queueing.parked import minds_pods
 
 @dataclass(slots=True)
 class News:
-    """Changes of running pods since the last call.
+    """Changes of running pods since the last call."""
 
-    `earlier`: by node, the latest expected end of the pods that left early. `anywhere`: a pod that
-    left early may have excluded pods from other nodes, too. `emptied`: a node became empty. `left`
-    are ids of groups, or keys of pods, that left nodes.
-    """
-
+    #: By node, the latest expected end of the pods that left early, or are to.
     earlier: dict[str, float] = field(default_factory=dict)
+    #: Nodes on which a pod stays and is to end earlier than was expected.
+    sooner: set[str] = field(default_factory=set)
+    #: A pod that left early may have excluded pods from other nodes, too.
     anywhere: bool = False
+    #: A node became empty.
     emptied: bool = False
+    #: Ids of groups, or keys of pods, that left nodes.
     left: set[str] = field(default_factory=set)
 
     def note(
@@ -50,10 +51,18 @@ class News:
         """
         ends_s = {occupant.pod.uid: occupant.ends_s for occupant in now}
         for occupant in before:
+            uid = occupant.pod.uid
             # A pod that is gone ended now.
-            if ends_s.get(occupant.pod.uid, wall_s) + early_by_s < occupant.ends_s:
-                self.earlier[node] = max(occupant.ends_s, self.earlier.get(node, occupant.ends_s))
-                self.anywhere |= _keeps_others_off(occupant.pod)
+            end_s = ends_s.get(uid, wall_s)
+            if end_s + early_by_s >= occupant.ends_s:
+                continue
+
+            if uid in ends_s:
+                self.sooner.add(node)
+
+            latest_s = self.earlier.get(node, occupant.ends_s)
+            self.earlier[node] = max(occupant.ends_s, latest_s)
+            self.anywhere |= _keeps_others_off(occupant.pod)
 
         # Reservations name whom they wait for, and a name of what is gone must not stay in a
         # message.

@@ -381,6 +381,7 @@ class StandingReservations:
     def _take_news(self, on: Mapping[str, Sequence[Occupant]], now_s: float) -> None:
         """See whom it helps that pods go earlier than was expected, or leave nodes empty."""
         news = self._ends.take_news()
+        self._wake_beside(news.sooner)
         tried = [record for record in self._candidates() if record.not_reserved is not None]
         standing = (
             reservation.group
@@ -411,6 +412,17 @@ class StandingReservations:
             self._later.update(
                 reservation.group for reservation in self.standing if reservation.is_fence
             )
+
+    def _wake_beside(self, nodes: Set[str]) -> None:
+        """Wake groups for room that reservations leave on these nodes: pods there are now expected
+        to end before a reservation begins, though nothing is freed and it stays as it is.
+        """
+        reserved: set[str] = set()
+        for reservation in self.standing:
+            reserved |= nodes & set(reservation.nodes)
+
+        if reserved:
+            self._queue.wake(self._cluster.snapshot(), reserved)
 
     def _shapes(self, group_id: str, now_s: float) -> set[Shape]:
         """Those of the pods that wait."""

@@ -16,7 +16,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied
 from gangsched.model.reservation import NotEntitled, ReservationLimits
 from gangsched.state.rule_set import Rules
-from tests.builders import members, node, pod, pod_group, running, shape
+from tests.builders import gang_metadata, members, node, pod, pod_group, running, shape
 from tests.sizes import of_size
 from tests.world import EPOCH_S, World
 
@@ -544,3 +544,54 @@ def test_a_run_time_that_is_declared_later_helps_the_first_that_waits(*, on_pod:
     there.settle()
 
     assert [group for group, _, _ in standing(there)][:1] == ["ns/old"]
+
+
+def beside_a_head(there: World) -> None:
+    """A gang of 8 and 4 GPUs waits for the end of the pod on n00, and has the last 4 GPUs of n01,
+    which a pod that outlasts that end asks for, too.
+    """
+    stated = gang_metadata("g", min_member=2)
+    fields: dict[str, Any] = {"gang_metadata": stated, "creation_s": int(EPOCH_S + there.now_s)}
+    there.create([pod("g-0", gpus=8, **fields), pod("g-1", gpus=4, **fields)])
+    plain(there, "small", 4, run_s=1_000)
+
+
+def two_nodes() -> World:
+    """A pod of 8 GPUs runs on n00 for 500 s more."""
+    there = world(2)
+    there.add_nodes(node("n01", unschedulable=True))
+    plain(there, "first", 8, run_s=500)
+    there.settle()
+    there.add_nodes(node("n01"))
+    return there
+
+
+def test_room_beside_a_reservation_that_a_declared_run_time_opens_is_used() -> None:
+    """H1, Q3: a pod on the reserved node ends before the reservation begins, which is known only
+    now; nothing is freed by it, and the reservation stays as it is.
+    """
+    there = two_nodes()
+    (last,) = there.create([pod("last", gpus=4, creation_s=int(EPOCH_S))])
+    there.settle()
+    beside_a_head(there)
+    there.settle()
+    assert set(there.bound()) == {"first", "last"}
+
+    there.update(there.pods[last.uid], run_time_metadata=states(300))
+    there.settle()
+    assert set(there.bound()) == {"first", "last", "small"}
+
+
+def test_members_of_a_group_may_end_before_it() -> None:
+    """H2, Q3: a plan places a group that runs for long, and makes a reservation beside it; that one
+    of its gangs ends before is known once it is bound.
+    """
+    there = two_nodes()
+    groups: dict[str, Any] = {"groups": ["ns/x", "ns/y"], "creation_s": 1}
+    there.create(
+        members("x", 1, gpus=4, run_time_metadata=states(300), **groups),
+        members("y", 1, gpus=0, run_time_metadata=states(5_000), **groups),
+    )
+    beside_a_head(there)
+    there.settle()
+    assert set(there.bound()) == {"first", "x-0", "y-0", "small"}
