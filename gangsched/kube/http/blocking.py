@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
@@ -93,6 +93,38 @@ class BlockingClient:
             headers.append(("Authorization", self.access.authorization))
 
         return [(name, value.encode()) for name, value in headers]
+
+    def lines(
+        self, path: str, opened: Callable[[http.client.HTTPConnection], None]
+    ) -> Iterator[bytes]:
+        """Yield the lines of a watch as they come, until the server ends it; `opened` receives the
+        connection, whose socket another thread may shut down. Raises ApiFault or Unreachable.
+        """
+        connection = self._connection()
+        opened(connection)
+        try:
+            headers = self._headers(None, JSON)
+            answer = _asked(
+                connection,
+                "GET",
+                urlsplit(self.access.server).path + path,
+                None,
+                headers,
+            )
+            if answer.status >= 300:
+                raise fault_of(answer.status, answer.read(), answer.getheader("Retry-After"))
+
+            yield from iter(answer.readline, b"")
+        except ValueError as error:
+            raise Misconfigured(
+                f"Cannot send what {self.access.name} has: {said(error)}."
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(
+                f"No answer from {self.access.server} of {self.access.name}: {said(error)}."
+            ) from error
+        finally:
+            connection.close()
 
     def json(self, method: str, path: str, body: object = None) -> Any:
         """`request` with decoded bodies. Also raises Malformed."""

@@ -44,7 +44,7 @@ def advice(session: Session, gang: GangStory) -> Advice:
         _review(session, gang, answer)
 
     if gang.min_member is not None and gang.total < gang.min_member:
-        answer.not_created = _not_created(session, gang)
+        answer.not_created = not_created(session, gang)
 
     return answer
 
@@ -61,21 +61,23 @@ def _next(gang: GangStory) -> str:
 
 def _review(session: Session, gang: GangStory, found: Advice) -> None:
     """Ask what would help the gang that exists."""
-    body = {
-        "apiVersion": "visibility.gangsched.dev/v1alpha1",
-        "kind": "PlacementReview",
-        "spec": {"gang": {"existing": gang.name}},
-    }
-    namespace = quote(gang.namespace, safe="")
-    path = f"{GANGS}/namespaces/{namespace}/placementreviews"
     try:
-        answer = session.client.json("POST", path, body)
+        found.helps, found.holders = helps(session, gang.namespace, gang.name)
     except Fault:
         return  # an older scheduler, or no right to ask
 
-    status = answer.get("status") or {}
-    found.helps = [str(suggestion) for suggestion in status.get("suggestions") or ()]
-    found.holders = _holders(status.get("holders") or {})
+
+def helps(session: Session, namespace: str, name: str) -> tuple[list[str], str]:
+    """What would help a gang that exists, and who holds what it lacks. Raises Fault."""
+    body = {
+        "apiVersion": "visibility.gangsched.dev/v1alpha1",
+        "kind": "PlacementReview",
+        "spec": {"gang": {"existing": name}},
+    }
+    path = f"{GANGS}/namespaces/{quote(namespace, safe='')}/placementreviews"
+    status = session.client.json("POST", path, body).get("status") or {}
+    suggestions = [str(suggestion) for suggestion in status.get("suggestions") or ()]
+    return suggestions, _holders(status.get("holders") or {})
 
 
 def _holders(holders: Mapping[str, Any]) -> str:
@@ -98,7 +100,7 @@ def _holders(holders: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _not_created(session: Session, gang: GangStory) -> str:
+def not_created(session: Session, gang: GangStory) -> str:
     """The newest Event of its controller about pods that could not be created."""
     namespace = quote(gang.namespace, safe="")
     try:

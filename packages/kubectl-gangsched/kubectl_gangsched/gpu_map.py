@@ -275,17 +275,28 @@ def unready_nodes(page: bytes) -> dict[str, str]:
     """The nodes of a page whose kubelet is not ready or does not report, with the word for that."""
     reasons = {}
     for conditions in msgspec.json.decode(page, type=Page[_Conditions]).items or ():
-        ready = []
-        for condition in conditions.status.conditions or ():
-            if condition.type == "Ready":
-                ready.append(condition.status)
-
-        if ready and ready[0] != "True":
-            reasons[conditions.metadata.name] = (
-                "unreachable" if ready[0] == "Unknown" else "not ready"
-            )
+        word = _unready(conditions)
+        if word:
+            reasons[conditions.metadata.name] = word
 
     return reasons
+
+
+def unready_of(node: bytes | msgspec.Raw) -> str:
+    """The word for a node whose kubelet is not ready or does not report; "" if it is ready."""
+    return _unready(msgspec.json.decode(node, type=_Conditions))
+
+
+def _unready(conditions: _Conditions) -> str:
+    ready = []
+    for condition in conditions.status.conditions or ():
+        if condition.type == "Ready":
+            ready.append(condition.status)
+
+    if not ready or ready[0] == "True":
+        return ""
+
+    return "unreachable" if ready[0] == "Unknown" else "not ready"
 
 
 def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod], dict[str, str]]:

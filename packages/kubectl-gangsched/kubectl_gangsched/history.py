@@ -33,15 +33,19 @@ def history(session: Session, name: str, output: Output) -> int:
     if not is_name(name):
         raise CannotAnswer(f'"{name}" cannot be the name of a gang.')
 
-    answer = _of_api(session, name)
-    printed = answer if isinstance(answer, HistoryOutput) else _of_events(session, name, answer)
-
+    printed = history_of(session, name)
     if output is Output.TEXT:
         write(_told(printed))
     else:
         write_value(printed, output)
 
     return DONE
+
+
+def history_of(session: Session, name: str) -> HistoryOutput:
+    """The leader's answer, else Events. Raises Fault and CannotAnswer."""
+    answer = _of_api(session, name)
+    return answer if isinstance(answer, HistoryOutput) else _of_events(session, name, answer)
 
 
 def _of_api(session: Session, name: str) -> HistoryOutput | str:

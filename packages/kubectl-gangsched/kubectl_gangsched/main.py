@@ -302,6 +302,24 @@ def plan(
     return ask(session, file, minimum, output)
 
 
+@cli.command(epilog=MORE)
+@_connected(takes_namespace=True)
+def ui(
+    session: Session,
+    *,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the link in a browser.")
+    ] = True,
+) -> int:
+    """Show the cluster in a browser, with your permissions. Serves a page on 127.0.0.1 until
+    ctrl-C, or until it has not been open for an hour.
+    """
+
+    from kubectl_gangsched.page.live.command import ui as serve
+
+    return serve(session, browser=browser)
+
+
 @cli.command()
 def version() -> None:
     """Print the version."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 
 import msgspec
@@ -61,6 +62,15 @@ class Session:
         self.namespace = namespace or self.client.access.namespace
         if not _namespace.fullmatch(self.namespace):
             raise CannotAnswer(f'"{self.namespace}" cannot be the name of a namespace.')
+
+    def within(self, namespace: str) -> Session:
+        """The same server and user, for another namespace. Raises CannotAnswer."""
+        other = copy(self)
+        other.namespace = namespace
+        if not _namespace.fullmatch(namespace):
+            raise CannotAnswer(f'"{namespace}" cannot be the name of a namespace.')
+
+        return other
 
 
 def guarded(work: Callable[[], int]) -> int:

@@ -127,3 +127,10 @@ def _pairs(names: str) -> list[tuple[str, str]]:
             pairs.append((words[0], words[-1]))
 
     return pairs
+
+
+def live_page() -> str:
+    """The page as the live host serves it: with one script beside it."""
+    page = asset(INDEX)
+    assert SCRIPT_TAG in page
+    return page.replace(SCRIPT_TAG, SCRIPT_TAG.replace(MAIN, "page.js"))

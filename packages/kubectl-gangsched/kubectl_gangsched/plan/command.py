@@ -35,11 +35,7 @@ def plan(session: Session, path: Path, minimum: int | None, output: Output) -> i
     notes = [note for gang in gangs for note in _notes(gang)]
 
     if output is not Output.TEXT:
-        printed = [
-            printed_plan(gang, gang.namespace or session.namespace, answer)
-            for gang, answer in zip(gangs, answers, strict=True)
-        ]
-        write_value(PlanOutput(gangs=printed, notes=notes, instead=instead), output)
+        write_value(_printed(session, gangs, answers, instead), output)
     else:
         shown: list[Line | str] = []
         for gang, answer in zip(gangs, answers, strict=True):
@@ -55,6 +51,28 @@ def plan(session: Session, path: Path, minimum: int | None, output: Output) -> i
         return DONE
 
     return FOUND
+
+
+def plan_of(session: Session, text: str) -> PlanOutput:
+    """The plan of a manifest. Raises Fault and CannotAnswer."""
+    gangs = manifests.gangs(manifests.parsed(text, "The manifest"))
+    answers, instead = _answers(session, gangs)
+    return _printed(session, gangs, answers, instead)
+
+
+def _printed(
+    session: Session,
+    gangs: list[ManifestGang],
+    answers: list[PlanAnswer],
+    instead: str,
+) -> PlanOutput:
+    printed = []
+    for gang, answer in zip(gangs, answers, strict=True):
+        namespace = gang.namespace or session.namespace
+        printed.append(printed_plan(gang, namespace, answer))
+
+    notes = [note for gang in gangs for note in _notes(gang)]
+    return PlanOutput(gangs=printed, notes=notes, instead=instead)
 
 
 def _answers(session: Session, gangs: list[ManifestGang]) -> tuple[list[PlanAnswer], str]:

@@ -69,6 +69,14 @@ def read(path: Path) -> list[Mapping[str, Any]]:
             f"Cannot read {path}: {getattr(error, 'strerror', None) or 'it is no text'}."
         ) from error
 
+    return parsed(text, str(path))
+
+
+def parsed(
+    text: str,
+    path: str,
+) -> list[Mapping[str, Any]]:
+    """Objects of a text in YAML or JSON, which `path` names in messages. Raises CannotAnswer."""
     try:
         documents = [document for document in yaml.load_all(text, Loader=LOADER) if document]
     except yaml.YAMLError as error:

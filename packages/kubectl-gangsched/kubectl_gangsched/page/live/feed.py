@@ -1,0 +1,221 @@
+"""The live document, and its changes as they are sent to every tab.
+
+Invariant: a change is made once, whoever listens. A tab that is too far behind gets the document
+again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import msgspec
+
+from gangsched import __version__
+from gangsched.kube.http.blocking import BlockingClient
+from gangsched.kube.http.faults import SERVER_ERROR, ApiFault, Fault
+from kubectl_gangsched.page.changes import between, is_nothing
+from kubectl_gangsched.page.cluster import Cluster
+from kubectl_gangsched.page.document import Document, Moment, Unknown
+from kubectl_gangsched.page.live.sources import sources
+from kubectl_gangsched.page.live.watch import RIGHTS_S, Watch
+from kubectl_gangsched.page.moments import Moments
+from kubectl_gangsched.session import Session, told
+from kubectl_gangsched.terminal import clean
+
+TICK_S = 0.25
+PING_S = 1.0
+FIRST_S = 30.0
+"""How long the first lists may take before the page shows what is known."""
+CHANGES_KEPT = 256
+NOT_GANGS = (
+    "Positions, reservations and promised starts are not known, and the queue is shown by age: "
+)
+
+
+class LiveDocument(Document, kw_only=True):
+    """The document, and the id behind which its changes come."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An event as it is sent: its id, its kind and its data."""
+
+    id: int
+    kind: str
+    data: bytes
+
+
+class Feed:
+    """Reads the cluster, and has the document and the events behind it."""
+
+    def __init__(self, session: Session, user: str, *, rights_s: float = RIGHTS_S) -> None:
+        """Nothing is read before `start`."""
+        self._session = session
+        self._user = user
+        self._rights_s = rights_s
+        # Its own connections: a ping must not wait behind a list.
+        self._pinger = BlockingClient(session.client.access, within_s=2.0)
+        self._lock = threading.Lock()
+        self._cluster = Cluster()
+        self._moments = Moments(self._cluster)
+        self._moment = Moment(at_s=0.0)
+        self._id = int(time.time() * 1_000)
+        self._events: deque[Sent] = deque(maxlen=CHANGES_KEPT)
+        self._encoded: tuple[int, bytes] | None = None
+        self._dirty = threading.Event()
+        self._over = threading.Event()
+        self._heard_s = time.monotonic()
+        self._behind = ""
+        self.news = threading.Condition()
+        self.watches = []
+
+        for source in sources(self._cluster, session.namespace):
+            watch = Watch(session.client, source, self._lock, self._dirty.set, rights_s)
+            self.watches.append(watch)
+
+    def start(self) -> None:
+        """Begin to read."""
+        for watch in self.watches:
+            watch.start()
+
+        for work in (self._tick, self._ping, self._check_rights):
+            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+
+    def end(self) -> None:
+        """End all threads; does not wait for them."""
+        self._over.set()
+        self._dirty.set()
+        for watch in self.watches:
+            watch.end()
+
+        with self.news:
+            self.news.notify_all()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self._over.is_set()
+
+    def wait_for_first(self) -> None:
+        """Wait until each resource is read, or it is known why not."""
+        deadline_s = time.monotonic() + FIRST_S
+        for watch in self.watches:
+            watch.ready.wait(max(0.0, deadline_s - time.monotonic()))
+
+        self._make()
+
+    def document(self) -> bytes:
+        """The document as JSON."""
+        with self.news:
+            if self._encoded is None or self._encoded[0] != self._id:
+                document = LiveDocument(
+                    id=self._id,
+                    source="live",
+                    title=self._session.client.access.context,
+                    user=self._user,
+                    made_by=__version__,
+                    namespace=self._session.namespace,
+                    moment=self._moment,
+                )
+                self._encoded = self._id, msgspec.json.encode(document)
+
+            return self._encoded[1]
+
+    @property
+    def lock(self) -> threading.Lock:
+        """Held while the cluster changes."""
+        return self._lock
+
+    @property
+    def cluster(self) -> Cluster:
+        """What is known; read it while `lock` is held."""
+        return self._cluster
+
+    def after(self, last: int) -> list[Sent] | None:
+        """The events behind an id; None if some of them are no longer kept."""
+        if last > self._id:
+            return None
+
+        events = [event for event in self._events if event.id > last]
+        kept = self._id - len(self._events)
+        return events if last >= kept else None
+
+    def behind(self) -> tuple[int, str]:
+        """For how many seconds nothing was heard of the API server, and why; 0 if it answers."""
+        if not self._behind:
+            return 0, ""
+
+        return max(1, int(time.monotonic() - self._heard_s)), self._behind
+
+    # --- threads ---------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        while not self._over.is_set():
+            self._dirty.wait()
+            self._dirty.clear()
+            if not self._over.is_set():
+                self._make()
+                self._over.wait(TICK_S)
+
+    def _make(self) -> None:
+        """Make the moment, and the change to it if there is one."""
+        with self._lock:
+            self._cluster.unknown = self._unknown()
+            moment = self._moments.at(time.time())
+
+        with self.news:
+            change = between(self._moment, moment)
+            self._moment = moment
+            if not is_nothing(change):
+                self._id += 1
+                self._events.append(Sent(self._id, "change", msgspec.json.encode(change)))
+                self.news.notify_all()
+
+    def _unknown(self) -> list[Unknown]:
+        unknown = []
+        for watch in self.watches:
+            source = watch.source
+            if source.hides and watch.missing:
+                text = NOT_GANGS + watch.missing if source.hides == "order" else watch.missing
+                unknown.append(Unknown(source.hides, text, watch.is_right))
+
+        cluster = self._cluster
+        if cluster.pods is not None and not cluster.all_pods:
+            text = "You may not list pods of all namespaces, and the map is made of these."
+            unknown.append(Unknown("map", text, is_right=True))
+
+        return unknown
+
+    def _ping(self) -> None:
+        """Notice within two seconds that the API server is away, or there again."""
+        while not self._over.wait(PING_S):
+            try:
+                self._pinger.get("/version")
+            except ApiFault as fault:
+                away = told(fault) if fault.status >= SERVER_ERROR else ""
+            except Fault as fault:
+                away = str(fault)
+            else:
+                away = ""
+
+            if not away and self._behind:
+                # A connection of before may be dead without anybody having been told.
+                for watch in self.watches:
+                    watch.reconnect()
+
+            if not away:
+                self._heard_s = time.monotonic()
+
+            self._behind = clean(away)
+            with self.news:
+                self.news.notify_all()
+
+    def _check_rights(self) -> None:
+        while not self._over.wait(self._rights_s):
+            for watch in self.watches:
+                watch.check_rights()

@@ -1,0 +1,276 @@
+"""The live document: as the cluster changes, and as far as the user may read it."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from kubectl_gangsched.main import cli
+from kubectl_gangsched.session import GANGS
+from tests.fake_api import forbidden, listed, node, pod
+from tests.live_page import GANG_LISTS, NODES, PODS, WITHIN_S, Stream, cluster, live, tenant
+
+
+def gang(name: str, position: int | None, **status: Any) -> dict[str, Any]:
+    """A gang of the gangs API."""
+    members = {"total": 1, "byState": {"pending": 1} if position else {"bound": 1}}
+    place = {"position": position, "waitingSince": "2026-01-01T00:00:00Z"} if position else {}
+    return {
+        "metadata": {"namespace": "team", "name": name},
+        "spec": {"min": 1},
+        "status": {"members": members, "reason": "Unschedulable", **place, **status},
+    }
+
+
+def users(stream: Stream, name: str) -> dict[str, int]:
+    """Who uses a node."""
+    (devices,) = stream.moment.nodes[name].devices
+    return devices.users
+
+
+def test_a_bind_is_a_change_of_its_square(tmp_path: Path) -> None:
+    """Within a second, as one event that has nothing of the other node."""
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        assert users(stream, "n1") == {}
+        began_s = time.monotonic()
+        page.fake.change("MODIFIED", PODS, pod("waits-0", gang="waits", node="n1", gpus=8))
+        stream.until(lambda stream: users(stream, "n1") == {"team/waits": 8})
+        assert time.monotonic() < began_s + 2.0
+        changes = [data for kind, data in stream.events if kind == "change"]
+        assert set(changes[-1]["nodes"]) == {"n1"}
+        page.fake.change("DELETED", PODS, pod("waits-0", gang="waits", node="n1", gpus=8))
+        stream.until(lambda stream: users(stream, "n1") == {})
+        assert "team/waits" not in stream.moment.gangs
+        happened, *_ = stream.moment.bars.get("team/waits", [None])
+        assert happened is None or happened.to_s is not None
+        stream.close()
+
+
+def test_one_watch_serves_all_tabs(tmp_path: Path) -> None:
+    """However many are open."""
+    with live(tmp_path, cluster()) as page:
+        streams = [Stream(page) for _ in range(4)]
+        page.fake.change("ADDED", NODES, node("n2", 8))
+        for stream in streams:
+            stream.until(lambda stream: "n2" in stream.moment.nodes)
+            stream.close()
+        assert sorted(page.fake.watching) == [PODS[0], *NODES] or len(page.fake.watching) == 2
+        assert len([asked for asked in page.fake.asked if asked.startswith("WATCH")]) == 2
+
+
+def test_random_changes_are_as_the_commands_say(tmp_path: Path) -> None:
+    """After 200 random events the map is that of `map`, also in a tab that saw only changes."""
+    chance = random.Random(54)
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        for step in range(200):
+            number = chance.randrange(12)
+            where = chance.choice(["", "n0", "n1", "n3"])
+            name = f"p-{number}"
+            kind = chance.choice(["MODIFIED", "MODIFIED", "DELETED"])
+            item = pod(name, gang=f"g{number % 3}" if number % 2 else "", node=where)
+            page.fake.change(kind, PODS, item)
+            if step % 20 == 0:
+                cordoned = chance.random() < 0.5
+                page.fake.change("MODIFIED", NODES, node("n3", 4, unschedulable=cordoned))
+
+        page.fake.change("ADDED", NODES, node("last", 8))
+        stream.until(lambda stream: "last" in stream.moment.nodes)
+        time.sleep(0.6)  # two ticks, for the pods, which come by another watch
+        config = str(tmp_path / "kubeconfig")
+        answer = CliRunner().invoke(cli, ["map", "-o", "json", "--kubeconfig", config])
+        shown = json.loads(answer.output)["resources"]["nvidia.com/gpu"]
+        for moment in (stream.moment, page.document()[1].moment):
+            assert set(moment.nodes) == {printed["node"] for printed in shown}
+            for printed in shown:
+                (devices,) = moment.nodes[printed["node"]].devices
+                by_name = {key.removeprefix("pod:"): n for key, n in devices.users.items()}
+                assert (devices.free, by_name) == (printed["free"], printed["users"])
+
+        queue = CliRunner().invoke(cli, ["queue", "-A", "-o", "json", "--kubeconfig", config])
+        waiting = [
+            f"{each['namespace']}/{each['name']}" for each in json.loads(queue.output)["gangs"]
+        ]
+        assert [key for key, _ in stream.moment.queue] == waiting
+        stream.close()
+
+
+def test_a_tenant_sees_nothing_of_others(tmp_path: Path) -> None:
+    """Rights in one namespace: no byte of 50 planted names in any answer, and each view that lacks
+    a right names it.
+    """
+    planted = [f"planted-{number}" for number in range(50)]
+    others = [pod(name, gang=name, node=name) | {} for name in planted]
+    for item in others:
+        item["metadata"]["namespace"] = item["metadata"]["name"]
+    answers = tenant()
+    hidden = {
+        f"/api/v1/namespaces/{name}/pods": listed(item)
+        for name, item in zip(planted, others, strict=True)
+    }
+    with live(tmp_path, answers | hidden) as page:
+        stream = Stream(page)
+        page.fake.change("ADDED", PODS[1:], pod("late-0", gang="late"))
+        stream.until(lambda stream: "team/late" in stream.moment.gangs)
+        moment = stream.moment
+        assert {row.namespace for row in moment.gangs.values()} == {"team"}
+        assert (moment.nodes, moment.totals) == ({}, [])
+        by_view = {unknown.what: unknown for unknown in moment.unknown}
+        assert by_view["map"].is_right
+        assert "may not list nodes" in by_view["map"].sentence or "pods" in by_view["map"].sentence
+        told = [page.ask(path) for path in ("/api/document", "/api/health", "/")]
+        told += [page.ask(f"/api/gang?id=team/{name}") for name in ("runs", "late")]
+        texts = [answer.body for answer in told] + [json.dumps(stream.events).encode()]
+        assert not [name for name in planted if any(name.encode() in text for text in texts)]
+        for name in planted:
+            # The refusal has only the name that was asked for, and the namespace of the user.
+            refusal = page.ask(f"/api/gang?id={name}/{name}").body.decode()
+            assert not [other for other in planted if other in refusal.replace(name, "")]
+            assert f'"{name}-' not in refusal
+        stream.close()
+
+
+def test_a_right_that_is_taken_away_takes_the_view_away(tmp_path: Path) -> None:
+    """Also while the watch goes on; and it comes back with the right."""
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        pods = page.fake.answers[PODS[0]]
+        page.fake.answers[PODS[0]] = forbidden("list", "pods")
+        page.fake.answers[PODS[1]] = forbidden("list", "pods", 'in the namespace "team"')
+        stream.until(lambda stream: not stream.moment.nodes and not stream.moment.gangs)
+        (unknown,) = {each.sentence for each in stream.moment.unknown if each.is_right}
+        assert unknown == "You (user alice) may not list pods in namespace team."
+        page.fake.answers[PODS[0]] = pods
+        stream.until(lambda stream: set(stream.moment.nodes) == {"n0", "n1"})
+        page.fake.answers[NODES[0]] = forbidden("list", "nodes")
+        stream.until(lambda stream: not stream.moment.nodes)
+        assert "team/runs" in stream.moment.gangs
+        stream.close()
+
+
+def test_while_the_api_server_is_away_the_page_says_for_how_long(tmp_path: Path) -> None:
+    """Within two seconds; afterwards what happened meanwhile is there within five."""
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        page.fake.is_away = True
+        stream.until(lambda stream: stream.events and stream.events[-1][0] == "behind", 4.0)
+        assert stream.events[-1][1]["seconds"] >= 1
+        assert "No answer from" in stream.events[-1][1]["sentence"]
+        assert set(stream.moment.nodes) == {"n0", "n1"}
+        page.fake.change("MODIFIED", PODS, pod("waits-0", gang="waits", node="n1", gpus=8))
+        page.fake.change("DELETED", PODS, pod("runs-0", gang="runs", node="n0", gpus=4))
+        page.fake.is_away = False
+        began_s = time.monotonic()
+        stream.until(
+            lambda stream: (
+                stream.events[-1] == ("behind", {"seconds": 0, "sentence": ""})
+                or users(stream, "n1")
+            )
+        )
+        stream.until(lambda stream: users(stream, "n1") == {"team/waits": 8})
+        stream.until(lambda stream: users(stream, "n0") == {})
+        assert time.monotonic() < began_s + 5.0
+        stream.close()
+
+
+def test_a_watch_that_is_too_old_begins_again(tmp_path: Path) -> None:
+    """410: what was deleted meanwhile is gone, what came is there."""
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        page.fake.is_away = True
+        while page.fake.watching:
+            time.sleep(0.01)
+        page.fake.change("DELETED", NODES, node("n1", 8))
+        page.fake.change("ADDED", NODES, node("n2", 8))
+        page.fake.forget()
+        page.fake.is_away = False
+        stream.until(lambda stream: set(stream.moment.nodes) == {"n0", "n2"})
+        stream.close()
+
+
+def test_gangs_are_those_of_the_gangs_api(tmp_path: Path) -> None:
+    """With their positions and promises, as they change; from pods once it is gone."""
+    first = gang("waits", 2, message="gang team/waits needs room")
+    answers = cluster(**{path: listed(first) for path in GANG_LISTS})
+    answers[f"{GANGS}/namespaces/team/gangs/waits"] = first
+    with live(tmp_path, answers) as page:
+        stream = Stream(page)
+        assert stream.moment.queue == [("team/waits", 2)]
+        assert stream.moment.order == "scheduler"
+        reserved = {"kind": "timed", "startTime": "2030-01-01T00:00:00Z", "nodes": ["n0"]}
+        page.fake.change("MODIFIED", GANG_LISTS, gang("waits", 1, reserved=reserved))
+        stream.until(lambda stream: stream.moment.nodes["n0"].reserved)
+        assert stream.moment.queue == [("team/waits", 1)]
+        assert "the latest" in stream.moment.sentence
+        page.fake.change("DELETED", GANG_LISTS, first)
+        stream.until(lambda stream: not stream.moment.queue)
+        assert stream.moment.nodes["n0"].reserved == []
+        detail = page.ask("/api/gang?id=team/waits").value
+        assert [member["name"] for member in detail["members"]] == ["waits-0"]
+        stream.close()
+
+
+def test_a_tab_that_comes_late_gets_the_document_again(tmp_path: Path) -> None:
+    """An id that is no longer known, or not yet."""
+    with live(tmp_path, cluster()) as page:
+        for after in (1, 10**18):
+            raw = page.raw(
+                f"GET /api/changes?after={after} HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\n"
+                f"Authorization: Bearer {page.key}\r\n\r\n".encode()
+            )
+            assert b"event: again\n" in raw
+
+
+def test_the_end_is_told(tmp_path: Path) -> None:
+    """Every tab hears that the host has ended."""
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        page.server.feed.end()
+        stream.until(lambda stream: stream.events and stream.events[-1][0] == "over")
+        stream.close()
+
+
+def test_what_would_help_and_what_if_are_asked_as_the_user(tmp_path: Path) -> None:
+    """A PlacementReview of the gang that exists, and the plan of a manifest."""
+    review = {"status": {"fits": True, "suggestions": ["8 more\x1b[2J"], "reason": "Scheduled"}}
+    answers = cluster(
+        **{
+            f"{GANGS}/namespaces/team/placementreviews": review,
+            GANGS: {"resources": [{"name": "placementreviews"}]},
+        }
+    )
+    manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}\n"
+    with live(tmp_path, answers) as page:
+        json_type = {"Content_Type": "application/json"}
+        body = json.dumps({"gang": "team/waits"}).encode()
+        answer = page.ask("/api/ask", "POST", body, **json_type)
+        assert answer.value == {"suggestions": ["8 more�[2J"], "holders": ""}
+        assert page.fake.bodies[-1]["spec"] == {"gang": {"existing": "waits"}}
+        body = json.dumps({"manifest": manifest}).encode()
+        answer = page.ask("/api/ask", "POST", body, **json_type)
+        assert answer.value["gangs"][0]["fits"] is True
+        body = json.dumps({"manifest": "{"}).encode()
+        assert page.ask("/api/ask", "POST", body, **json_type).status == 422
+
+
+def test_idle_time_counts_while_no_tab_is_open(tmp_path: Path) -> None:
+    """An open tab is no idle time."""
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        page.server.used_s -= 10_000
+        assert page.server.idle_s() == 0.0
+        stream.close()
+        deadline_s = time.monotonic() + WITHIN_S
+        while page.server.open_streams and time.monotonic() < deadline_s:
+            page.fake.change("MODIFIED", NODES, node("n0", 8))
+            page.fake.change("ADDED", NODES, node(f"x{time.monotonic()}", 8))
+            time.sleep(0.1)
+        assert page.server.open_streams == 0
+        page.server.used_s -= 10_000
+        assert page.server.idle_s() > 9_000

@@ -1,0 +1,108 @@
+"""A fake API server whose lists change and can be watched, for the live page."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from tests.fake_api import FakeApi, Json, kubeconfig, listed
+from tests.server_thread import ServerThread
+
+STEP_S = 0.01
+
+
+class FakeWatches(FakeApi):
+    """`change` adds, modifies or deletes an object of the lists at some paths; watches are told.
+
+    While `is_away` nobody gets an answer; `refused` has Statuses for paths, also of watches.
+    """
+
+    def __init__(self, answers: dict[str, Json]) -> None:
+        super().__init__(answers)
+        self.version = 1
+        self.log: list[tuple[int, str, bytes]] = []
+        self.oldest = 0
+        self.is_away = False
+        self.drops = 0
+        self.watching: list[str] = []
+
+    def change(self, kind: str, paths: tuple[str, ...], item: Json) -> None:
+        """Make a change of an object, in a list at each path."""
+        self.version += 1
+        item = copy.deepcopy(item)
+        item["metadata"]["resourceVersion"] = str(self.version)
+        key = (item["metadata"].get("namespace"), item["metadata"]["name"])
+        line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
+        for path in paths:
+            others = [
+                other
+                for other in self.answers[path]["items"]
+                if (other["metadata"].get("namespace"), other["metadata"]["name"]) != key
+            ]
+            if kind != "DELETED":
+                others.append(item)
+            self.answers[path] = listed(*others)
+            self.log.append((self.version, path, line))
+
+    def forget(self) -> None:
+        """Watches from before now get 410."""
+        self.oldest = self.version
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request."""
+        if self.is_away:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        path = unquote(request.path)
+        answer = self.answers.get(path)
+        if answer is not None and answer.get("kind") == "List":
+            answer["metadata"]["resourceVersion"] = str(self.version)
+            if "watch" in request.query:
+                return await self._watch(request, path)
+        return await super().handle(request)
+
+    async def _watch(self, request: web.Request, path: str) -> web.StreamResponse:
+        since = int(request.query["resourceVersion"])
+        self.asked.append(f"WATCH {path}")
+        if since < self.oldest:
+            status = {"kind": "Status", "code": 410, "message": "too old"}
+            return web.json_response(status, status=410)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        self.watching.append(path)
+        place, drops = 0, self.drops
+        try:
+            while not self.is_away and drops == self.drops:
+                while place < len(self.log):
+                    version, where, line = self.log[place]
+                    place += 1
+                    if where == path and version > since:
+                        await response.write(line)
+                await asyncio.sleep(STEP_S)
+        finally:
+            self.watching.remove(path)
+        if request.transport is not None:
+            request.transport.abort()
+        return response
+
+
+@contextmanager
+def watched(tmp_path: Path, answers: dict[str, Any]) -> Iterator[tuple[FakeWatches, Path]]:
+    """The fake at work, and a kubeconfig for it whose namespace is "team"."""
+    fake = FakeWatches(answers)
+    server = ServerThread(fake.handle)
+    server.start()
+    try:
+        yield fake, kubeconfig(tmp_path / "kubeconfig", server.url, namespace="team")
+    finally:
+        fake.drops += 1
+        server.stop()
