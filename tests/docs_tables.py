@@ -58,16 +58,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def settings() -> str:
     """Every setting with its default and its meaning; a star marks those that are read again."""
-    rows = [
-        (
-            f"`{name}`" + (" *" if name in LIVE else ""),
-            f"`{written(field.default)}`" if written(field.default) else "none",
-            # the page says once that times are in seconds
-            (field.description or "").replace(", in seconds", ""),
-        )
-        for name, field in Settings.model_fields.items()
-    ]
-    return table(("setting", "default", "meaning"), rows)
+    lines = []
+    for name, field in Settings.model_fields.items():
+        # The page says once that times are in seconds.
+        meaning = re.sub(", in seconds,?", "", field.description or "")
+        default = f" ({written(field.default)})" if written(field.default) else ""
+        lines.append(f"- `{name}`{' *' if name in LIVE else ''}{default}: {meaning}")
+
+    return "\n".join(lines)
 
 
 def config_map() -> str:
@@ -142,21 +140,17 @@ def _is_counted(family: Metric) -> bool:
 
 def metrics() -> str:
     """Everything but the plain counters. The type of a counter is the end of its name."""
-    rows = []
+    lines = []
     for family in families():
         if _is_counted(family):
             continue
 
-        labels = _told(_labels(family))
-        kind = "" if family.type == "counter" else f" ({family.type})"
-        rows.append(
-            (
-                f"`{metric_name(family)}`" + (f", {labels}" if labels else ""),
-                f"{family.documentation.removesuffix('.')}{kind}",
-            )
-        )
+        notes = [] if family.type == "counter" else [family.type]
+        notes += [labels] if (labels := _told(_labels(family))) else []
+        noted = f" ({'; '.join(notes)})" if notes else ""
+        lines.append(f"- `{metric_name(family)}`{noted}: {family.documentation}")
 
-    return table(("metric, labels", "meaning"), rows)
+    return "\n".join(lines)
 
 
 OWNERS = (
