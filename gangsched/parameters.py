@@ -30,6 +30,7 @@ def rules(settings: Settings) -> Rules:
         ),
         bad_node_window_s=settings.bad_node_window_s,
         bad_node_s=settings.bad_node_s,
+        autoscaler_patience_s=settings.autoscaler_patience_s,
         policy=gpu_policy(settings),
         evict_overrun_after_s=(
             OVERRUN_EVICTED_AFTER_S if settings.backfill_overrun is OnOverrun.EVICT else None

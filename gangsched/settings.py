@@ -29,6 +29,9 @@ LIVE = frozenset({"log_level", "writes_per_s"})
 a restart.
 """
 
+LEAST_PATIENCE_S = 60
+"""The shortest time in which an autoscaler adds a node and takes it back."""
+
 
 class SettingsError(ValueError):
     """The settings are invalid; `str()` is one sentence that names the setting and its source."""
@@ -268,6 +271,16 @@ class Settings(BaseSettings):
             " then have the reason Unschedulable, else WaitingForHome."
         ),
     )
+    autoscaler_patience_s: int = Field(
+        default=0,
+        ge=0,
+        le=86_400,
+        description=(
+            "How long a gang asks an autoscaler for nodes although those that were added do not"
+            " suffice, 60 s or more; then its pods have the reason WaitingForCapacity for as long,"
+            " doubling to 8 h. 0: without limit."
+        ),
+    )
     accelerators: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
         default=(),
         description=(
@@ -427,6 +440,14 @@ class Settings(BaseSettings):
             return parse_label_selector(value)
         except BadValue as bad:
             raise ValueError(f"it {bad}") from None
+
+    @field_validator("autoscaler_patience_s")
+    @classmethod
+    def _is_patient(cls, value: int) -> int:
+        if 0 < value < LEAST_PATIENCE_S:
+            raise ValueError(f"it must be 0, or at least {LEAST_PATIENCE_S}")
+
+        return value
 
     @field_validator("scheduler_names", "topology_keys", "accelerators", "dialects", mode="before")
     @classmethod

@@ -73,6 +73,7 @@ def node(
     labels: Mapping[str, str] | None = None,
     taints: Iterable[Taint] = (),
     unschedulable: bool = False,
+    creation_s: int = 0,
 ) -> Node:
     """A node with this much allocatable."""
     return Node(
@@ -81,6 +82,7 @@ def node(
         labels={"kubernetes.io/hostname": name, **(labels or {})},
         taints=tuple(taints),
         unschedulable=unschedulable,
+        creation_s=creation_s,
         allocatable=amounts(gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes, pods=pods),
     )
 

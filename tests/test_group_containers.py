@@ -43,6 +43,7 @@ INDEXES: Mapping[str, str] = {
     "StandingReservations._examined": "whose results end at times",
     "StandingReservations._found": "the candidates, in order",
     "ReservationReports._told": "told of a reservation, which may end",
+    "Patience._paused": "looked at when there are other nodes",
     # In the order of a time.
     "Timers._at_s": "when back-offs and ineligibility end, and groups are woken or reported",
     # In the order of a plan, or as its input.
@@ -64,6 +65,7 @@ INDEXES: Mapping[str, str] = {
 SELDOM = {
     "Holds._yielded",
     "Overdue.heads",
+    "Patience._paused",
     "SchedulingState._looked_at",
     "StandingReservations._examined",
     "StandingReservations._found",

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.lazy_pods import TO_COME
 from gangsched.model.objects import JointStart, Pod
-from gangsched.model.reasons import Reason
+from gangsched.model.reasons import LACKS_CAPACITY, Reason
 from gangsched.model.resources import ResourceVector
 from gangsched.model.storage import Selection
 from gangsched.model.tree import Composite, Part
@@ -107,7 +107,7 @@ class Refusal:
 
         # Room for the sibling is room for this gang, too: autoscalers look at the pods of both.
         reason = self.reason
-        if reason is not Reason.UNSCHEDULABLE:
+        if reason not in LACKS_CAPACITY:
             reason = Reason.WAITING_FOR_GANG
 
         fact = WaitsForSibling(other, replace(self, details=()))

@@ -351,6 +351,7 @@ class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     allocatable: ResourceVector = ()
+    creation_s: int = 0
 
 
 class Namespace(msgspec.Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from gangsched.model.capacity_facts import NotAsking
 from gangsched.model.gang import Group, Placement, Refusal, namespace_of
 from gangsched.model.objects import Shape
 from gangsched.model.preemption import NotHelpful, Preemption, PreemptionInput
@@ -117,6 +118,14 @@ class Verdict:
             other.gangs,
             other.notes,
         )
+
+    def while_not_asking(self, wait: NotAsking) -> Verdict:
+        """The verdict as users read it while its group does not ask for nodes (semantics E9)."""
+        told = wait.instead_of(self.told)
+        gangs = tuple((gang, wait.instead_of(refusal)) for gang, refusal in self.gangs)
+        notes = tuple((uid, wait.instead_of(refusal)) for uid, refusal in self.notes)
+
+        return replace(self, told=told, gangs=gangs, notes=notes)
 
     def of_gang(self, gang: str) -> Refusal:
         """The message for one gang of the group: its own, or that of a sibling as a sibling's."""

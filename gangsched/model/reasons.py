@@ -7,6 +7,7 @@ help, since cluster autoscalers react to it (semantics E1).
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class Reason(StrEnum):
@@ -15,6 +16,7 @@ class Reason(StrEnum):
     SCHEDULED = "Scheduled"
     UNSCHEDULABLE = "Unschedulable"
     WAITING_FOR_HOME = "WaitingForHome"
+    WAITING_FOR_CAPACITY = "WaitingForCapacity"
     WAITING_FOR_MEMBERS = "WaitingForMembers"
     POD_GROUP_MISSING = "PodGroupMissing"
     POD_GROUPS_UNREADABLE = "PodGroupsUnreadable"
@@ -30,6 +32,10 @@ class Reason(StrEnum):
     BACK_OFF = "BackOff"
     INTERNAL_ERROR = "InternalError"
     PAUSED = "Paused"
+
+
+LACKS_CAPACITY: Final = frozenset({Reason.UNSCHEDULABLE, Reason.WAITING_FOR_CAPACITY})
+"""Reasons of a group that nodes would help, whether it asks autoscalers for them or not."""
 
 
 class GangReason(StrEnum):

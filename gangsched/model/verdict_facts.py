@@ -15,6 +15,7 @@ from gangsched.model.resources import ResourceVector
 from gangsched.model.wait_facts import WaitFact
 
 if TYPE_CHECKING:
+    from gangsched.model.capacity_facts import CapacityFact
     from gangsched.model.gang import Refusal
     from gangsched.model.preemption import NotHelpful
 
@@ -618,5 +619,26 @@ def subject(fact: Fact) -> str:
             return ""
 
 
-Detail: TypeAlias = "Worded | NotHelpful"
-"""What is added to the fact of a refusal: why preemption does not help, and what is reserved."""
+def needs_other_nodes(fact: Fact) -> bool:
+    """Whether nodes like the existing ones do not help, however many there are: each is too small
+    for a pod, or none has a required label.
+    """
+    match fact:
+        case RoomShort() | NoNode():
+            return fact.short.never
+        case MemberFails():
+            return fact.short.never or _has_no_domain(fact.domains)
+        case SlicesFail():
+            return isinstance(fact.lack, NoNodeHas) or _has_no_domain(fact.domains)
+        case _:
+            return False
+
+
+def _has_no_domain(domains: DomainsShort | None) -> bool:
+    return domains is not None and not domains.number
+
+
+Detail: TypeAlias = "Worded | NotHelpful | CapacityFact"
+"""What is added to the fact of a refusal: why preemption does not help, what is reserved, and what
+autoscalers are asked for.
+"""

@@ -9,8 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from gangsched.model.gang import Refusal
-from gangsched.model.verdict_facts import Worded
+from gangsched.model.preemption import NotHelpful
+from gangsched.model.verdict_facts import Detail, Worded
 from gangsched.model.wait_facts import WaitFact
+from gangsched.sentences.capacity import capacity
 from gangsched.sentences.placing import worded
 from gangsched.sentences.preempting import obstacle
 from gangsched.sentences.waits import worded_wait
@@ -29,8 +31,15 @@ def say(refusal: Refusal) -> Sentences:
     )
 
     for detail in refusal.details:
-        sentences = sentences.with_detail(
-            detail.text if isinstance(detail, Worded) else obstacle(detail)
-        )
+        sentences = sentences.with_detail(_detail(detail))
 
     return sentences
+
+
+def _detail(detail: Detail) -> str:
+    if isinstance(detail, Worded):
+        return detail.text
+    if isinstance(detail, NotHelpful):
+        return obstacle(detail)
+
+    return capacity(detail)

@@ -144,10 +144,11 @@ def _line(state: SchedulingState, record: GangRecord) -> Json:
 
 def _verdict(record: GangRecord, group: GroupRecord | None) -> Refusal | None:
     """The last decision about this gang of the group."""
-    if group is None or group.verdict is None:
+    verdict = group.told_verdict if group is not None else None
+    if verdict is None:
         return None
 
-    return group.verdict.of_gang(record.id)
+    return verdict.of_gang(record.id)
 
 
 def _pod_group(record: GangRecord) -> Json | None:

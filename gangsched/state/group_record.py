@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
+from gangsched.model.capacity_facts import NotAsking
 from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.preemption import HeldBack, NotHelpful
 from gangsched.model.reservation import NotReserved
 from gangsched.model.tree import Composite
+from gangsched.state.autoscaling.asking import Asking
 from gangsched.state.avoided import AvoidedNode
 from gangsched.state.preemption.nomination import NominationRecord
 from gangsched.state.reporting.reserved import Told
@@ -296,6 +298,11 @@ class GroupRecord:
     #: holds.
     not_reserved: NotReserved | None = None
 
+    # --- what it asks autoscalers for, which `state.autoscaling` changes ---
+    asking: Asking | None = None
+    #: While it does not ask, although nodes could help.
+    pause: NotAsking | None = None
+
     # --- what was reported and counted of it ---
     #: Its reservation as last reported, or why it has none (H13, H14); and whether it ever had one.
     told_reserved: Told | None = None
@@ -303,6 +310,16 @@ class GroupRecord:
     had_reservation: bool = False
     #: What its waiting gangs add to the counts of waiting gangs and pods.
     counted: tuple[PendingPart, ...] = ()
+
+    @property
+    def told_verdict(self) -> Verdict | None:
+        """Its last verdict as users read it: while it asks for no nodes, autoscalers must not read
+        that nodes could help.
+        """
+        if self.verdict is None or self.pause is None:
+            return self.verdict
+
+        return self.verdict.while_not_asking(self.pause)
 
     @property
     def awaits_room(self) -> bool:

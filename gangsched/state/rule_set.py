@@ -42,6 +42,8 @@ class Rules:
     broken_deadlock: BrokenDeadlock = BrokenDeadlock.TELL
     broken_deadlock_after_s: float = 600.0
     """How long a deadlock of running gangs lasts before the lower rank yields (D2)."""
+    autoscaler_patience_s: float = 0.0
+    """How long a gang asks for nodes while those that come do not suffice, 0 without limit (E9)."""
     policy: GpuPolicy = field(default_factory=GpuPolicy)
     evict_overrun_after_s: float | None = None
     ignore_run_times_s: float = 86_400.0

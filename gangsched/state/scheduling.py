@@ -36,6 +36,7 @@ from gangsched.model.protocol import (
     Report,
 )
 from gangsched.model.snapshot import Snapshot
+from gangsched.state.autoscaling.patience import Patience
 from gangsched.state.broken_deadlocks import BrokenDeadlocks
 from gangsched.state.bulkhead import Bulkhead
 from gangsched.state.claim_binding import ClaimBinding
@@ -135,6 +136,12 @@ class SchedulingState:
             self.reports,
             self.disruption_budgets,
             rules,
+        )
+        self.patience = Patience(
+            self.registry,
+            self.cluster,
+            rules.autoscaler_patience_s,
+            self._tells_anew,
         )
         self.bulkhead = Bulkhead(
             self.registry,
@@ -294,6 +301,7 @@ class SchedulingState:
             self.queue.drop(group)
             self.bulkhead.gone(group)
             self.preemptions.gone(group)
+            self.patience.gone(group)
             self.holds.gone(group)
             self.reports.reservations.gone(group)
 
@@ -601,6 +609,7 @@ class SchedulingState:
         actions = [*self._committer.commit(group, verdict, told_on, now_s)]
         actions += self.preemptions.planned(group, verdict, now_s)
         self.deadlocks.committed(group, verdict)
+        self.patience.committed(group, verdict, now_s)
         self.pending.changed((group,))
 
         if plan.reservations is not None:
@@ -621,6 +630,11 @@ class SchedulingState:
         found = (self.members.get(placement.pod.uid) for placement in placements)
         placed = [each for each in found if each is not None and each.state in PLACED]
         self.members.restart(placed, *(placement.node for placement in placements))
+
+    def _tells_anew(self, group: GroupRecord, now_s: float) -> None:
+        """Report a group whose verdict reads otherwise, although nothing was decided."""
+        self.pending.changed((group,))
+        self.reports.note(group.id, now_s, at_once=True)
 
     def _newest(self) -> Ledger:
         return Ledger(self.cluster.snapshot(), counts=self.cluster.counts)
@@ -654,6 +668,7 @@ class SchedulingState:
             self.bad_nodes,
             self.overdue,
             self.deadlocks,
+            self.patience,
             self.coming,
             self._kept_rooms,
             self.bulkhead,

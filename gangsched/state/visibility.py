@@ -254,8 +254,9 @@ def _decision(
     if record.faults:
         return _Told(Reason.BACK_OFF.value, named(record.faults))
 
-    if group is not None and group.verdict is not None:
-        return _told(group.verdict.of_gang(record.id))
+    verdict = group.told_verdict if group is not None else None
+    if verdict is not None:
+        return _told(verdict.of_gang(record.id))
 
     return _told_by_another(record)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import (  # noqa: F401
     planted_audit,
+    planted_autoscaling,
     planted_bulkhead,
     planted_devices,
     planted_gangs,

@@ -299,6 +299,7 @@ def decode_node(wire: WireNode) -> Node:
         taints=spec.taints or (),
         unschedulable=spec.unschedulable,
         allocatable=allocatable,
+        creation_s=seconds(meta.creation_timestamp) if meta.creation_timestamp else 0,
     )
 
 

@@ -138,12 +138,14 @@ def _refusal(composite: Composite | None, group: GroupRecord) -> Refusal | None:
     """
     if group.refusal is not None:
         return group.refusal
-    if composite is None or group.verdict is None:
+
+    verdict = group.told_verdict
+    if composite is None or verdict is None:
         return None
 
     refused = []
     for gang_id in gangs_of(*composite.children):
-        refusal = group.verdict.of_gang(gang_id)
+        refusal = verdict.of_gang(gang_id)
         if refusal.reason is not Reason.SCHEDULED:
             refused.append(refusal)
 

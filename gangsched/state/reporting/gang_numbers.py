@@ -157,7 +157,7 @@ def _raise(group_id: str, error: Exception) -> None:
 def parts_of(registry: Registry, group: GroupRecord) -> tuple[PendingPart, ...]:
     """The parts that the waiting gangs of a group add to `Pending`."""
     gangs = [gang for gang in map(registry.view, group.gangs) if gang.waiting]
-    verdict = group.verdict
+    verdict = group.told_verdict
 
     if not gangs:
         return ()

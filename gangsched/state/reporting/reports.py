@@ -268,7 +268,11 @@ class Reports:
         if group.verdict is None:
             return None
 
-        return self.reservations.completed(group.verdict, record.namespace)
+        completed = self.reservations.completed(group.verdict, record.namespace)
+        if group.pause is None:
+            return completed
+
+        return completed.while_not_asking(group.pause)
 
     def _tell_composites(
         self,

@@ -14,13 +14,13 @@ from typing import Any
 from urllib.parse import quote
 
 from gangsched.kube.http.faults import Fault
-from gangsched.model.reasons import Reason
+from gangsched.model.reasons import LACKS_CAPACITY, Reason
 from gangsched.model.text import counted, named
 from gangsched.sentences.next_steps import next_step
 from kubectl_gangsched.session import GANGS, Session
 from kubectl_gangsched.story import GangStory
 
-LACKS_ROOM = frozenset({Reason.UNSCHEDULABLE.value, Reason.HOLDING.value})
+LACKS_ROOM = frozenset({*LACKS_CAPACITY, Reason.HOLDING})
 """Reasons for which a plan can say what would help."""
 FAILED_CREATE = "FailedCreate"
 """The reason of Events in which controllers say that they cannot create pods."""

@@ -124,6 +124,14 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         State.PENDING,
+        "nodes were added for its gang and do not suffice",
+        scenes.pauses,
+        reason="WaitingForCapacity",
+        says="1 node was added since",
+        gang="nodes are requested again by",
+    ),
+    Case(
+        State.PENDING,
         "its gang can never fit",
         scenes.can_never_fit,
         reason="Unschedulable",

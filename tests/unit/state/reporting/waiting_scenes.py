@@ -62,6 +62,16 @@ def pod_groups_unreadable() -> Scene:
     return Scene(world, pods[0])
 
 
+def pauses() -> Scene:
+    """An autoscaler added a node of two."""
+    world = World(rules=Rules(autoscaler_patience_s=600.0))
+    pods = _gang(world, gpus=4)
+    world.told()
+    world.add_nodes(node("a", 4, creation_s=world.wall_s()))
+    world.advance(700)
+    return Scene(world, pods[0])
+
+
 def no_room() -> Scene:
     world = World(node("a", 8))
     world.create(pod("other", gpus=4))

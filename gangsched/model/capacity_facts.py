@@ -1,0 +1,45 @@
+"""Waits for nodes that an autoscaler adds, and what waiting members say meanwhile (semantics E9).
+
+Invariant: as in `model.verdict_facts`. Times are epoch seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from gangsched.model.reasons import Reason
+
+if TYPE_CHECKING:
+    from gangsched.model.gang import Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesInsufficient:
+    """So many `nodes` were added since `since_s` without room for the gang, 0 if an earlier process
+    counted them. It asks for nodes again at `until_s`.
+    """
+
+    nodes: int
+    since_s: int
+    until_s: int
+
+
+CapacityFact: TypeAlias = NodesInsufficient
+
+
+@dataclass(frozen=True, slots=True)
+class NotAsking:
+    """A group that lacks room does not ask autoscalers for nodes: its members have `reason` instead
+    of Unschedulable, and their message ends with `fact`.
+    """
+
+    reason: Reason
+    fact: CapacityFact
+
+    def instead_of(self, refusal: Refusal) -> Refusal:
+        """The refusal as users read it; one that asks for no nodes stays as it is."""
+        if refusal.reason is not Reason.UNSCHEDULABLE:
+            return refusal
+
+        return replace(refusal, reason=self.reason, details=(*refusal.details, self.fact))

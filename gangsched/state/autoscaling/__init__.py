@@ -1,0 +1,1 @@
+"""What groups that lack room ask of autoscalers (semantics E9)."""

@@ -1,0 +1,24 @@
+"""Planted bugs in what autoscalers are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import bug
+
+PATIENCE = "unit/state/autoscaling/test_patience.py"
+
+
+@bug("E9", "state.autoscaling.new_nodes:NewNodes.being_added_until_s", PATIENCE)
+def nodes_that_boot_are_not_waited_for(_: Any) -> Any:
+    return lambda nodes, shapes, wall_s: None
+
+
+@bug("E9", "state.autoscaling.patience:Patience._was_paused", PATIENCE)
+def a_restart_asks_for_the_nodes_again(_: Any) -> Any:
+    return lambda patience, group: False
+
+
+@bug("E9", "state.autoscaling.patience:Patience._is_gang", PATIENCE)
+def plain_pods_stop_to_ask(_: Any) -> Any:
+    return lambda patience, group: True
