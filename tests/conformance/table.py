@@ -18,7 +18,7 @@ from tests.conformance.results import Outcomes, State
 
 HERE = Path(__file__).parent
 DIFFERENCES = HERE / "differences.toml"
-MANUAL = HERE.parents[1] / "docs" / "conformance.md"
+MANUAL = HERE / "README.md"
 PAGE = HERE.parents[1] / "bench" / "results" / "conformance.md"
 GANGS = ("GangScheduling ", "WorkloadAwarePreemption ")
 """The specs of these containers are of gangs."""

@@ -1,4 +1,4 @@
-"""The states of a member in docs/reference/member-states.md; `python -m tests.unit.state.diagram`
+"""The states of a member in states.md beside this module; `python -m tests.unit.state.diagram`
 writes them.
 """
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 from gangsched.state.members import SEEN, TABLE, TAKES_ROOM, Change, State
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "member-states.md"
+PAGE = Path(__file__).with_name("states.md")
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "member-states.md"
 BEGIN, END = (
     "<!-- states: made by `python -m tests.unit.state.diagram` -->",
     "<!-- end of states -->",
@@ -16,7 +17,7 @@ BEGIN, END = (
 
 
 def diagram() -> str:
-    """A diagram of what our own orders and their answers lead to, and which states take room."""
+    """A diagram of what our own orders and their answers lead to."""
     lines = ["```mermaid", "stateDiagram-v2"]
     for state, row in TABLE.items():
         for following in State:
@@ -27,9 +28,13 @@ def diagram() -> str:
             ]
             if ways:
                 lines.append(f"    {_id(state)} --> {_id(following)}: {', '.join(ways)}")
-    takes_room = ", ".join(state.value for state in TABLE if state in TAKES_ROOM)
-    lines += ["```", "", f"A pod takes room in the states {takes_room}."]
-    return "\n".join(lines)
+    return "\n".join([*lines, "```"])
+
+
+def takes_room() -> str:
+    """The sentence of the reference about the states in which a pod takes room."""
+    states = ", ".join(state.value for state in TABLE if state in TAKES_ROOM)
+    return f"A pod takes room in the states {states}."
 
 
 def with_diagram(page: str) -> str:

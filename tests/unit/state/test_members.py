@@ -1,6 +1,4 @@
-"""The table of a member's states: which rows it has, and that docs/reference/member-states.md shows
-it.
-"""
+"""The table of a member's states: which rows it has, and that the pages show it."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import pytest
 from gangsched.model.objects import Phase, Pod
 from gangsched.state.members import SEEN, TABLE, TAKES_ROOM, Change, Member, State, next_state, seen
 from tests.builders import OURS, pod
-from tests.unit.state.diagram import PAGE, with_diagram
+from tests.unit.state.diagram import PAGE, REFERENCE, takes_room, with_diagram
 
 ANSWERS = (Change.ANSWERED_BOUND, Change.ANSWERED_GONE, Change.ANSWERED_FAILED)
 
@@ -136,6 +134,9 @@ def test_what_is_seen_of_a_pod(one: Pod, change: Change) -> None:
 
 
 def test_the_page_shows_this_table() -> None:
-    """docs/reference/member-states.md; `python -m tests.unit.state.diagram` writes it."""
+    """states.md; `python -m tests.unit.state.diagram` writes it. docs/reference/member-states.md
+    has the states that take room.
+    """
     page = PAGE.read_text()
     assert with_diagram(page) == page
+    assert takes_room() in REFERENCE.read_text()
