@@ -21,7 +21,7 @@ from control_plane.checks import gang_of
 from control_plane.daemon import Daemon
 
 from tests.e2e.conftest import delete_all
-from tests.newcomer.case import COLLECTIONS, Case, until
+from tests.newcomer.case import COLLECTIONS, GANG, Case, until
 from tests.newcomer.room import HIGH
 from tests.tuned import command
 
@@ -229,7 +229,21 @@ def once(lines: list[str]) -> list[str]:
             found[saying[0]] += " (Event)"
             found.remove(event)
 
-    return found
+    return [brief(line) for line in found]
+
+
+def brief(line: str) -> str:
+    """A line without the condition that is looked at first, where its status follows from its
+    reason, and without the name of the gang.
+    """
+    line = line.replace(": PodScheduled=True", ": bound").replace(": PodScheduled=False, ", ": ")
+    line = re.sub(r": Scheduled=(True, Scheduled|Unknown, NoPods):", _reason_alone, line)
+    line = re.sub(r": Scheduled=False, (?!Scheduled:|NoPods:)", ": ", line)
+    return line.replace(f"PodGroup {GANG}: ", "PodGroup: ", 1)
+
+
+def _reason_alone(found: re.Match[str]) -> str:
+    return f": {found[1].partition(', ')[2]}:"
 
 
 def _elsewhere(pod: Object) -> bool:
