@@ -186,7 +186,7 @@ def test_every_field_of_the_debug_page_is_explained() -> None:
     section = TEXT.split("shows one gang as JSON", 1)[1].split("\n## ", 1)[0]
     named = {
         name
-        for cell in re.findall(r"(?m)^\| (`.*?) \|", section)
+        for cell in re.findall(r"(?m)^- (`.*?): ", section)
         for name in re.findall(r"`(\w+)`", cell)
     }
     assert named == set(described)
