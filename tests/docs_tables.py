@@ -56,20 +56,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 # --- settings -----------------------------------------------------------------------------------
 
 
-def settings() -> str:
-    """Every setting with its default and its meaning; a star marks those that are read again."""
-    lines = []
-    for name, field in Settings.model_fields.items():
-        # The page says once that times are in seconds.
-        meaning = re.sub(", in seconds,?", "", field.description or "")
-        default = f" ({written(field.default)})" if written(field.default) else ""
-        lines.append(f"- `{name}`{' *' if name in LIVE else ''}{default}: {meaning}")
-
-    return "\n".join(lines)
-
-
 def config_map() -> str:
-    """Every setting at its default, as a file of which nothing is in effect yet."""
+    """Every setting with its meaning at its default, as a file that sets nothing yet."""
     lines = []
     for name, field in Settings.model_fields.items():
         value = (
@@ -78,7 +66,7 @@ def config_map() -> str:
             else yaml.safe_dump(_plain(field.default), default_flow_style=True, width=999)
         )
         lines += [
-            f"    # {field.description}",
+            f"    # {field.description}{' Takes effect at once.' if name in LIVE else ''}",
             f"    # {name}: {value}".splitlines()[0].rstrip(),
             "",
         ]
@@ -238,7 +226,6 @@ def sentences(text: str) -> list[str]:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "settings": settings,
     "metrics": metrics,
     "counters": counters,
     "config-map": config_map,
@@ -248,7 +235,6 @@ TABLES: dict[str, Callable[[], str]] = {
 SCHEMA = ROOT / "docs" / "reference" / "kubectl-output.json"
 """The JSON schema of what `kubectl gangsched -o json` prints."""
 FILES = (
-    "docs/reference/settings.md",
     "docs/reference/metrics.md",
     "docs/reference/bounds.md",
     "tests/unit/state/reporting/waiting.md",
