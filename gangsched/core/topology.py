@@ -1,7 +1,9 @@
 """Topology: levels, their domains, and which of two levels is finer.
 
 A level is a set of node labels; a domain is one combination of values of these labels. A node that
-lacks one of the labels is in no domain of the level.
+lacks one of the labels is in no domain of the level. Racks are often named alike in every zone:
+where a label has the same value in several domains of a coarser known level, that level is part of
+the domain as well. Terms of pods mean their label alone, as in kube-scheduler (`exactly`).
 """
 
 from __future__ import annotations
@@ -9,21 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, cmp_to_key
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from gangsched.model.snapshot import LABEL_COLUMNS_LIMIT, Bools, Codes, Ints, LabelColumn, NodeTable
 
+_EXACT: Final = "="
+
 
 @dataclass(frozen=True, eq=False)
 class TopologyLevel:
-    """The domains of the labels `keys`: `codes[n]` is the domain of node `n`, -1 for none."""
+    """The domains of a level that was asked for by `keys`: `codes[n]` is the domain of node `n`, -1
+    for none. `labels` are those of the `columns`.
+    """
 
     keys: tuple[str, ...]
     codes: Codes
     size: int
     columns: tuple[LabelColumn, ...]
+    labels: tuple[str, ...] = ()
 
     @cached_property
     def _sorted(self) -> tuple[Ints, Ints]:
@@ -69,8 +76,13 @@ class TopologyLevel:
     def name(self, domain: int) -> str:
         """Name of a domain: `zone=a, rack=r1`."""
         node = int(self.nodes(domain)[0])
-        values = (column.values[column.codes[node]] for column in self.columns)
-        return ", ".join(f"{key}={value}" for key, value in zip(self.keys, values, strict=True))
+        named = []
+        for label, column in zip(self.labels, self.columns, strict=True):
+            code = column.codes[node]
+            if code >= 0:
+                named.append(f"{label}={column.values[code]}")
+
+        return ", ".join(named)
 
     def value(self, domain: int) -> str:
         """Name of a domain without its labels: `r1`, of several labels `a/r1`."""
@@ -78,7 +90,8 @@ class TopologyLevel:
         values = []
         for column in self.columns:
             code = column.codes[node]
-            values.append(column.values[code])
+            if code >= 0:
+                values.append(column.values[code])
 
         return "/".join(values)
 
@@ -94,6 +107,18 @@ class TopologyLevel:
         return min(np.flatnonzero(counts == counts.max()).tolist(), key=self.name)
 
 
+def exactly(key: str, table: NodeTable) -> str:
+    """A key for `level` of which one value is one domain, whatever is known of coarser levels."""
+    # No label begins like that; elsewhere the label itself will do, and is what is shown.
+    is_alone = told_apart(key, table.topology_keys, table) == (key,)
+    return key if is_alone else f"{_EXACT}{key}"
+
+
+def shown_label(key: str) -> str:
+    """The label of a key for `level`."""
+    return key.removeprefix(_EXACT)
+
+
 def level(keys: Iterable[str], table: NodeTable) -> TopologyLevel:
     """The level of these node labels, cached with the table."""
     wanted = tuple(dict.fromkeys(keys))
@@ -104,12 +129,15 @@ def level(keys: Iterable[str], table: NodeTable) -> TopologyLevel:
     codes = np.zeros(len(table), dtype=np.int64)
     lacking = np.zeros(len(table), dtype=np.bool_)
 
-    columns = tuple(table.label_column(key) for key in wanted)
-    for column in columns:
+    stated = tuple(dict.fromkeys(map(shown_label, wanted)))
+    labels = tuple(dict.fromkeys((*stated, *_telling_apart(wanted, table))))
+    columns = tuple(table.label_column(key) for key in labels)
+    for label, column in zip(labels, columns, strict=True):
         # Mixed radix: each combination of values gets its own number, which np.unique then makes
-        # dense.
-        codes = codes * (len(column.values) + 1) + column.codes
-        lacking |= column.codes < 0
+        # dense. A coarser level only tells domains apart: without it a node is in one, too.
+        codes = codes * (len(column.values) + 1) + column.codes + 1
+        if label in stated:
+            lacking |= column.codes < 0
 
     _, dense = np.unique(codes[~lacking], return_inverse=True)
     domains = np.full(len(table), -1, dtype=np.int32)
@@ -118,9 +146,19 @@ def level(keys: Iterable[str], table: NodeTable) -> TopologyLevel:
     if len(table.levels) >= LABEL_COLUMNS_LIMIT:
         table.levels.clear()  # keys may be any text of a user
 
-    made = TopologyLevel(wanted, domains, int(domains.max(initial=-1)) + 1, columns)
+    size = int(domains.max(initial=-1)) + 1
+    made = TopologyLevel(wanted, domains, size, columns, labels)
     table.levels[wanted] = made
     return made
+
+
+def _telling_apart(keys: Iterable[str], table: NodeTable) -> list[str]:
+    """The coarser labels without which domains of these keys would be mixed up."""
+    found: list[str] = []
+    for key in keys:
+        found += told_apart(key, table.topology_keys, table)[1:]
+
+    return found
 
 
 def is_finer(one: str, other: str, table: NodeTable) -> bool:
@@ -141,8 +179,8 @@ def _overlaps(one: str, other: str, table: NodeTable) -> tuple[int, int, int]:
     """Number of pairs of domains with a node in common, and of the domains of each label, among
     nodes with both.
     """
-    fine = table.label_column(one)
-    coarse = table.label_column(other)
+    fine = table.label_column(shown_label(one))
+    coarse = table.label_column(shown_label(other))
     both = (fine.codes >= 0) & (coarse.codes >= 0)
 
     domains = fine.codes[both].astype(np.int64)
@@ -156,10 +194,10 @@ def lies_within(one: str, other: str, table: NodeTable) -> bool:
     """Whether the nodes of each domain of `one` are either all in the same domain of `other`, or
     all in none.
     """
-    fine = table.label_column(one)
-    coarse = table.label_column(other)
+    fine = level((one,), table)
+    coarse = level((other,), table)
     inside = fine.codes >= 0
-    pairs = fine.codes[inside].astype(np.int64) * (len(coarse.values) + 1) + coarse.codes[inside]
+    pairs = fine.codes[inside].astype(np.int64) * (coarse.size + 1) + coarse.codes[inside]
 
     return bool(np.unique(pairs).size == np.unique(fine.codes[inside]).size)
 
@@ -168,7 +206,7 @@ def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
     """The labels that at least one node has, finer levels first; unrelated or equal levels stay in
     the given order.
     """
-    held = [key for key in dict.fromkeys(keys) if table.label_column(key).values]
+    held = [key for key in dict.fromkeys(keys) if table.label_column(shown_label(key)).values]
 
     def compare(one: str, other: str) -> int:
         if is_finer(one, other, table):

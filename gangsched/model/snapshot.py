@@ -81,9 +81,19 @@ class NodeTable:
     """Facts about packings by content (`core.search.facts`); true of every table, so the next one
     gets them.
     """
+    topology_keys: tuple[str, ...] = ()
+    """Labels of the known levels, smallest domains first: they tell which of two labels is coarser
+    where domains of the other have the same names in several of its domains.
+    """
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], before: NodeTable | None = None) -> NodeTable:
+    def of(
+        cls,
+        nodes: Iterable[Node],
+        before: NodeTable | None = None,
+        *,
+        topology_keys: tuple[str, ...] = (),
+    ) -> NodeTable:
         """Build a table of `nodes`, sorted by name. Cached results about packings are taken from
         `before`.
         """
@@ -106,7 +116,15 @@ class NodeTable:
         # the table.
         packings = before.packings if before is not None else {}
         index_of = {name: index for index, name in enumerate(names)}
-        return cls(ordered, names, index_of, indices, schedulable, packings=packings)
+        return cls(
+            ordered,
+            names,
+            index_of,
+            indices,
+            schedulable,
+            packings=packings,
+            topology_keys=topology_keys,
+        )
 
     def __len__(self) -> int:
         return len(self.nodes)

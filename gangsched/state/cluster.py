@@ -38,10 +38,17 @@ class Cluster:
     nodes.
     """
 
-    def __init__(self, *, allocates: bool = False, extends: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        allocates: bool = False,
+        extends: bool = True,
+        topology_keys: tuple[str, ...] = (),
+    ) -> None:
         """`allocates`: devices are allocated to claims; `extends`: also for extended resources that
-        devices serve.
+        devices serve. `topology_keys`: labels of the known levels, smallest domains first.
         """
+        self._topology_keys = topology_keys
         self.storage_cache = StorageCache(allocates=allocates)
         self.served = ServedResources(self.storage_cache if allocates and extends else None)
         self._nodes: dict[str, Node] = {}
@@ -514,7 +521,8 @@ class Cluster:
 
     def _refresh(self) -> None:
         if self._stale_table:
-            self._table = NodeTable.of(self._nodes.values(), self._table)
+            nodes = self._nodes.values()
+            self._table = NodeTable.of(nodes, self._table, topology_keys=self._topology_keys)
             self._stale_table = False
             self._rows = [self._residents.get(name, NOBODY) for name in self._table.names]
             self._versions = np.arange(len(self._rows), dtype=np.int64) + self._version + 1

@@ -81,7 +81,11 @@ class SchedulingState:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self.orders = NO_ORDERS
-        self.cluster = Cluster(allocates=rules.allocates, extends=rules.extends)
+        self.cluster = Cluster(
+            allocates=rules.allocates,
+            extends=rules.extends,
+            topology_keys=rules.policy.topology_keys,
+        )
         self.registry = Registry(rules)
         self.queue = Queue(self.registry.groups, unattended=rules.unattended)
         self.disruption_budgets = DisruptionBudgets()

@@ -32,6 +32,7 @@ from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import RELEASABLE, MemberStore
 from gangsched.state.members import STARTED, Member, State
+from gangsched.state.told_apart import ToldApart
 
 PLACEABLE = frozenset({State.PENDING, State.RETRY, State.HELD, State.KEPT})
 """The states of members that a plan may give a node."""
@@ -121,6 +122,7 @@ class Verifier:
         self._cluster = cluster
         self._registry = registry
         self._plan = _Plan(cluster.snapshot())
+        self._told_apart = ToldApart()
 
     def begin(self, plan: Plan, snapshot: Snapshot) -> None:
         """Begin with the verdicts of a plan that was made from this snapshot."""
@@ -508,10 +510,15 @@ class Verifier:
 
     def _domain(self, keys: Sequence[str], name: str) -> tuple[str, ...] | None:
         node = self._cluster.nodes.get(name)
-        values = [node.labels.get(key) for key in keys] if node is not None else [None]
-        found = tuple([value for value in values if value is not None])
+        if node is None or any(key not in node.labels for key in keys):
+            return None
 
-        return found if len(found) == len(values) else None
+        found = [node.labels[key] for key in keys]
+        for key in keys:
+            for coarser in self._told_apart.by(key, self._plan.snapshot.table):
+                found.append(node.labels.get(coarser, ""))
+
+        return tuple(found)
 
     def _of_slices(self, gang: Gang, layer: SliceLayer, made: _Made) -> Iterator[str]:
         """Slices by index; without indexes any members of a domain are one, of which one may begin

@@ -102,13 +102,15 @@ class SliceSum:
         codes = np.full(there.size, NONE, dtype=np.int32)
 
         # One number for each pair of an outer and an inner domain, then renumbered without gaps.
-        joint = outer.codes[there].astype(np.int64) * self.level.size + self.level.codes[there]
+        around = outer.codes[there].astype(np.int64)
+        joint = around * self.level.size + self.level.codes[there]
         found, codes[there] = np.unique(joint, return_inverse=True)
         return TopologyLevel(
             (*outer.keys, *self.level.keys),
             codes,
             found.size,
             (*outer.columns, *self.level.columns),
+            (*outer.labels, *self.level.labels),
         )
 
 

@@ -78,7 +78,7 @@ class Domains:
         """Nodes of one domain."""
         nodes = self.level.mask(domain)
         if not self.level.size:
-            text = f"node(s) lack the label {' or '.join(self.level.keys)}"
+            text = f"node(s) lack the label {' or '.join(self.level.labels)}"
             return Scope(
                 nodes,
                 nodes if self.outer is not None else None,
@@ -460,11 +460,11 @@ def _lack(
     level_ = domains.level
     needed = sum(demand.needs)
     if not level_.size:
-        return DomainsShort(keys=level_.keys, number=0, best="", takes=0, needed=needed)
+        return DomainsShort(keys=level_.labels, number=0, best="", takes=0, needed=needed)
 
     is_alike = len(demand.items) == 1
     return DomainsShort(
-        keys=level_.keys,
+        keys=level_.labels,
         number=level_.size,
         best=level_.value(best),
         takes=max(0, int(holds[best])),

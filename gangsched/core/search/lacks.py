@@ -14,7 +14,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.slices import Slice, Unit, units
-from gangsched.core.topology import level
+from gangsched.core.topology import level, shown_label
 from gangsched.model.gang import Gang, Group
 from gangsched.model.snapshot import Ints
 from gangsched.model.verdict_facts import (
@@ -107,13 +107,13 @@ def _of_slices(
 
     inside = level((first.key,), ledger.table)
     if not inside.size:
-        return NoNodeHas(first.key)
+        return NoNodeHas(shown_label(first.key))
 
     holds, whole = _by_domain(first, group, ledger)
     if not whole.any():
         best = int(np.argmax(holds))
         return NoDomainForSlice(
-            level=first.key,
+            level=shown_label(first.key),
             size=size,
             best=inside.name(best),
             takes=int(holds[best]),
@@ -121,7 +121,12 @@ def _of_slices(
 
     kinds = {frozenset(Counter(pod.shape for pod in slice_.pods).items()) for slice_ in slices}
     if len(kinds) == 1 and whole.sum() < number:
-        return FewSlices(level=first.key, size=size, room=int(whole.sum()), needed=number)
+        return FewSlices(
+            level=shown_label(first.key),
+            size=size,
+            room=int(whole.sum()),
+            needed=number,
+        )
     if first.parts:
         return _of_slices(first.parts, number * len(first.parts), group, ledger)
 

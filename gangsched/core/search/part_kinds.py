@@ -234,13 +234,17 @@ def _closest(keys: Sequence[str], table: NodeTable) -> str | None:
 
     finest = held[0]
     coarser = held[1:]
-    inside = table.label_column(finest).codes >= 0
+    inside = level((finest,), table).codes >= 0
 
-    is_nested = all(lies_within(finest, key, table) for key in coarser)
-    if is_nested and all((table.label_column(key).codes[inside] >= 0).all() for key in coarser):
-        return finest
+    for key in coarser:
+        if not lies_within(finest, key, table):
+            return None
 
-    return None
+        codes = level((key,), table).codes[inside]
+        if (codes < 0).any():
+            return None
+
+    return finest
 
 
 def _selections(gang: Gang, lack: int) -> list[tuple[Pod, ...]] | None:

@@ -21,6 +21,7 @@ from typing import TypeAlias
 from gangsched.core.filter import restricts_by_terms
 from gangsched.core.filter.inter_pod_affinity import first_of_its_kind
 from gangsched.core.reserve import Ledger
+from gangsched.core.topology import exactly
 from gangsched.model.gang import Gang, Group
 from gangsched.model.objects import Pod
 from gangsched.model.pods_by_node import Selected
@@ -209,7 +210,12 @@ def _terms(gangs: int, compared: _Compared | None, ledger: Ledger) -> Terms | No
     for family, members in of.items():
         gang = members[0][0] if len({g for g, _ in members}) == 1 else -1
         alone = any(family in pair for pair in compared.apart)
-        parts.append(Part(gang, _keys(members[0][1]), tuple([pod for _, pod in members]), alone))
+        keys = []
+        for key in _keys(members[0][1]):
+            keys.append(exactly(key, ledger.table))
+
+        pods = tuple([pod for _, pod in members])
+        parts.append(Part(gang, tuple(keys), pods, alone))
 
     found = Terms(tuple(parts), tuple(map(tuple, loose)))
     is_packed = all(part.gang >= 0 and len(part.keys) == 1 for part in parts)

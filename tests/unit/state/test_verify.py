@@ -20,7 +20,7 @@ from gangsched.model.devices import (
 )
 from gangsched.model.fault import FaultPlace
 from gangsched.model.gang import Placement
-from gangsched.model.gpu_policy import PRODUCT_LABEL
+from gangsched.model.gpu_policy import PRODUCT_LABEL, TOPOLOGY_KEYS
 from gangsched.model.inter_pod import HostPort, InterPodConstraints
 from gangsched.model.objects import ClaimUse, PermitStamp, Pod, Shape
 from gangsched.model.plan import Plan, Verdict
@@ -580,3 +580,16 @@ def test_a_core_that_is_wrong_about_one_group(fault: str, monkeypatch: pytest.Mo
     waiting = next(each for each in world.pods.values() if each.name == "a-0")
     assert "internal error" in world.condition(waiting)[1]
     assert not world.claims_sent
+
+
+def test_racks_that_have_one_name_in_two_zones() -> None:
+    """A rack is its name and its zone, for the verifier as for the search."""
+    _, rack, zone = TOPOLOGY_KEYS
+    places = [("a", "r1", "x"), ("b", "r1", "x"), ("c", "r1", "y"), ("d", "r2", "x")]
+    places.append(("e", "r2", "y"))
+    world = World(*(node(name, 8, labels={rack: of, zone: at}) for name, of, at in places))
+    world.create(members("g", 2, gpus=8, topology=rack))
+    assert objections(world) == []
+    assert objections(world, moved(g_1="c")) == [
+        f"pods that must be in one domain of {rack} are in several"
+    ]
