@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from bench.gangs.cases import CASES, Mode
-from bench.gangs.goals import goals
+from bench.gangs.goals import Goal, goals
 from bench.gangs.report import read_cases, table
 
 BEGIN, END = "<!-- figures: made by `make bench-page` -->", "<!-- end of figures -->"
@@ -51,17 +51,25 @@ def main() -> None:
 
 def _summary(cases: dict[str, Any], ingest: dict[str, Any] | None, folder: str) -> Iterator[str]:
     yield from _machines([*cases.values(), *([ingest] if ingest else [])])
-    yield "\n| goal | measured | bound | |\n|---|---:|---:|---|"
-    for goal in goals(cases, ingest):
-        yield f"| {goal.what} | {goal.shown()} | {goal.asked()} | {goal.verdict} |"
+    asked = goals(cases, ingest)
+    others = [goal for goal in asked if not goal.met]
+    met = len(asked) - len(others)
+    yield f"\n{met} of {len(asked)} [goals](../{DETAILS}) are met. The others:\n"
+    yield from _goals(others)
     yield from _paced(cases)
-    yield f"\n![Pods per second of every contender in every case]({folder}/{PLOT}.svg)\n"
+    yield f"\n![Pods per second of every contender in every case]({folder}/{PLOT}.svg)"
     if missing := [each.title for each in CASES if each.name not in cases]:
         yield f"\nNot measured: {'; '.join(missing)}."
     yield (
         f"\n[All figures of every case](../{DETAILS}): throughput, latency, CPU, memory, and how"
         " far the runs are apart."
     )
+
+
+def _goals(shown: Sequence[Goal]) -> Iterator[str]:
+    yield "| goal | measured | bound | |\n|---|---:|---:|---|"
+    for goal in shown:
+        yield f"| {goal.what} | {goal.shown()} | {goal.asked()} | {goal.verdict} |"
 
 
 def _paced(cases: dict[str, Any]) -> Iterator[str]:
@@ -91,6 +99,9 @@ def _details(cases: dict[str, Any], ingest: dict[str, Any] | None) -> Iterator[s
         "Medians. “gangsched is” is the ratio of pods/s. RSS is the peak; CPU is the scheduler's"
         " process."
     )
+    yield "\n### Goals\n"
+    yield from _goals(goals(cases, ingest))
+    yield ""
     for case in CASES:
         if case.name in cases:
             yield table(cases[case.name])

@@ -34,7 +34,9 @@ def _case(name: str, title: str, **medians: dict[str, float]) -> dict[str, objec
 def test_the_page_has_every_goal_and_names_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half load comes first, each goal has a line, and a case without figures is named."""
+    """Half load comes first, each goal has a line in the details and those that are not met one in
+    the page, and a case without figures is named.
+    """
     waits = {
         f"gang{members}_{quantile}_ms": 12.0
         for members, _ in PACED.sizes
@@ -74,7 +76,10 @@ def test_the_page_has_every_goal_and_names_what_is_missing(
     asked = goals(figures, None)
     assert asked[0].what.startswith("half load")
     assert asked[0].met
-    assert all(f"| {goal.what} |" in text for goal in asked)
+    details = (tmp_path / "all.md").read_text()
+    assert all(f"| {goal.what} |" in details for goal in asked)
+    assert all((f"| {goal.what} |" in text) is (not goal.met) for goal in asked)
+    assert f"{sum(goal.met is True for goal in asked)} of {len(asked)} [goals]" in text
     assert "| churn: against native gangs | 1.5 × | ≥ 1.8 × | **missed** |" in text
     assert "| 8 | 12 / 12 ms | 12 / 900 ms |" in text
     missing = text.partition("Not measured: ")[2].partition("\n")[0]
