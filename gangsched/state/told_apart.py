@@ -34,10 +34,10 @@ def _mixed_up(key: str, table: NodeTable) -> list[str]:
     found: list[str] = []
     is_coarser = False
     for label in table.topology_keys:
-        if is_coarser and _cross(key, label, table):
+        if label == key:
+            is_coarser = True
+        elif is_coarser and _cross(key, label, table):
             found.append(label)
-
-        is_coarser |= label == key
 
     return found
 
@@ -57,5 +57,7 @@ def _cross(key: str, coarser: str, table: NodeTable) -> bool:
         names.add(name)
         arounds.add(around)
 
-    most = max(len(names), len(arounds))
-    return len(pairs) > most
+    if len(pairs) == len(names):
+        return False
+
+    return len(pairs) > len(arounds)
