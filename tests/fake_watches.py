@@ -33,6 +33,7 @@ class FakeWatches(FakeApi):
         self.is_away = False
         self.drops = 0
         self.watching: list[str] = []
+        self.queue: Json = {"kind": "GangQueue", "total": 0, "offset": 0, "items": []}
 
     def change(self, kind: str, paths: tuple[str, ...], item: Json) -> None:
         """Make a change of an object, in a list at each path."""
@@ -63,6 +64,8 @@ class FakeWatches(FakeApi):
             request.transport.abort()
             return web.Response()
         path = unquote(request.path)
+        if request.query.get("view") == "queue":
+            return web.json_response(self.queue)
         answer = self.answers.get(path)
         if answer is not None and answer.get("kind") == "List":
             answer["metadata"]["resourceVersion"] = str(self.version)

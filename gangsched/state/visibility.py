@@ -7,7 +7,6 @@ gang's own pods and PodGroup; about other gangs it shows only how many are ahead
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -29,7 +28,6 @@ from gangsched.model.wait_facts import GangAwaitsBinds
 from gangsched.sentences import say
 from gangsched.sentences.fields import fields
 from gangsched.sentences.next_steps import next_step
-from gangsched.sentences.times import minute_by
 from gangsched.sentences.waits import worded_wait
 from gangsched.state.broken_groups import broken
 from gangsched.state.debug_view import MEMBER_STATES, members_by_state
@@ -42,6 +40,7 @@ from gangsched.state.reporting.status import life_of, loss
 from gangsched.state.reporting.stored import stored_condition
 from gangsched.state.reporting.troubles import troubles
 from gangsched.state.scheduling import SchedulingState
+from gangsched.state.visible_gang import declared, reserved_room
 
 Json: TypeAlias = dict[str, object]
 NOT_LOOKED_AT = "New"
@@ -152,10 +151,11 @@ def describe(
         "reason": decision.reason,
         "message": decision.message,
         **({"facts": decision.facts} if decision.facts else {}),
+        **declared(record, view),
         **_waiting(group, view, moment, position),
         **({"lacks": dict(lacks)} if lacks else {}),
         **_next(record, group, decision.reason, position, moment),
-        **_reserved(group),
+        **reserved_room(record, group),
         "nodes": sorted({member.node for member in record.members.values() if member.node}),
         "yields": group.yields if group is not None else 0,
         "preemptions": record.preemptions,
@@ -256,7 +256,9 @@ def _decision(
 
     verdict = group.told_verdict if group is not None else None
     if verdict is not None:
-        return _told(verdict.of_gang(record.id))
+        # With what the condition says of its reservation.
+        completed = state.reports.reservations.completed(verdict, record.namespace)
+        return _told(completed.of_gang(record.id))
 
     return _told_by_another(record)
 
@@ -319,10 +321,11 @@ def _waiting(
     if group is None or view is None:
         return found
 
-    if group.queue is not QueueState.NEW:  # its cause may be about other namespaces
-        found["queue"] = group.queue.value
-
     if position is not None:
+        # Its cause may be about other namespaces.
+        if group.queue is not QueueState.NEW:
+            found["queue"] = group.queue.value
+
         found |= {"position": position, "before": position - 1}
         if (head := head_of(view)) is not None:
             found["waitingSince"] = format_timestamp(head.since_s)
@@ -355,16 +358,3 @@ def _next(
         retry_s=retry_s,
     )
     return {"next": step} if step else {}
-
-
-def _reserved(group: GroupRecord | None) -> Json:
-    """The reservation as it was last told: another time here would be a second promise."""
-    told = group.told_reserved if group is not None else None
-    if told is None:
-        return {}
-
-    found: Json = {"kind": "fence" if told.reserved.is_fence else "timed"}
-    if told.reserved.at_s < math.inf:
-        found["startTime"] = format_timestamp(minute_by(told.reserved.at_s))
-
-    return {"reserved": found}

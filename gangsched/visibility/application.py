@@ -256,7 +256,25 @@ class _Handler:
 
         async with _in_time():
             with self._parts.admission.reading.place(user.name):
+                if options.queue_from is not None:
+                    return await self._queue(options, options.queue_from)
+
                 return await self._list(options, form, include)
+
+    async def _queue(self, options: ListOptions, offset: int) -> web.Response:
+        """Places of gangs that wait: a tenth of the gangs, and in order."""
+        async with self._parts.pace.work() as step:
+            rows = await self._parts.store.queue(options.namespace, step)
+
+        found = {
+            "kind": "GangQueue",
+            "apiVersion": API_VERSION,
+            "total": len(rows),
+            "offset": offset,
+            "items": rows[offset : offset + options.limit],
+            "servedBy": self._parts.store.served_by(),
+        }
+        return _json(msgspec.json.encode(found))
 
     async def _reviews(self, request: web.Request, user: User, target: Target) -> web.Response:
         """A PlacementReview, answered and forgotten."""
@@ -357,11 +375,10 @@ class _Handler:
         with self._parts.admission.reading.place(user.name):
             async with self._parts.pace.work() as step:
                 entry = await self._parts.store.entry((target.namespace, target.name), step)
-                domains = (
-                    self._parts.reviewer.domains(f"{target.namespace}/{target.name}")
-                    if entry is not None
-                    else []
-                )
+                gang = f"{target.namespace}/{target.name}"
+                is_there = entry is not None
+                domains = self._parts.reviewer.domains(gang) if is_there else []
+                nodes = self._parts.store.reserved_nodes(gang) if is_there else []
 
         if entry is None:
             raise _no_gang(target.name)
@@ -373,9 +390,14 @@ class _Handler:
         if form is Form.METADATA:
             return _json(metadata_of(entry))
 
-        if domains and await self._parts.authorizer.allows(user, LIST_NODES):
+        if (domains or nodes) and await self._parts.authorizer.allows(user, LIST_NODES):
             told: Json = msgspec.json.decode(entry.body)
-            told["status"]["domains"] = domains
+            if domains:
+                told["status"]["domains"] = domains
+
+            if nodes:
+                told["status"]["reserved"]["nodes"] = nodes
+
             return _json(msgspec.json.encode(told))
 
         return _json(entry.body)

@@ -65,7 +65,30 @@ GANG_STATUS = record(
     ),
     message=text("The last decision in a sentence."),
     facts=FACTS,
-    queue=text("The part of the queue: active, parked or backoff."),
+    priority={
+        "type": "integer",
+        "format": "int32",
+        "description": "The priority by which its group is ordered.",
+    },
+    parent=text("The name of its parent in a tree."),
+    needs=listed(
+        "Its pods by what they ask for, the most common first, at most eight kinds.",
+        record(
+            "Pods that ask for the same.",
+            pods=number("How many there are."),
+            requests={
+                "type": "object",
+                "description": "What each of them asks for.",
+                "additionalProperties": {"type": "string"},
+            },
+        ),
+    ),
+    startedAt=text("When the first of its pods that run started.", format="date-time"),
+    runTimeSeconds=number("The run time that is declared; absent if it is unknown."),
+    expectedEnd=text(
+        "Its start plus its run time, in the past if it runs longer.", format="date-time"
+    ),
+    queue=text("The part of the queue, while it waits: active, parked or backoff."),
     position=number(
         "Place among the groups that wait, in the order of the queue, from 1; absent if it does not"
         " wait."
@@ -84,6 +107,15 @@ GANG_STATUS = record(
         "The room that is reserved for it; absent if none is.",
         kind=text("timed: it has a start; fence: nodes are kept until they are empty."),
         startTime=text("When it starts, as far as run times are known.", format="date-time"),
+        promised=flag("The start time is a promise: it starts then at the latest."),
+        message=text("The reservation in a sentence, as in conditions."),
+        nodes=texts("Its nodes; of a single gang, for users who may list nodes."),
+    ),
+    waitsFor=record(
+        "What must end before the reserved room is free.",
+        own=texts("Gangs and pods of its namespace, at most 20."),
+        ownCount=number("How many of its namespace there are."),
+        others=number("How many of other namespaces there are."),
     ),
     nodes=texts("The nodes that its members are on, or hold room on."),
     domains=DOMAINS,
@@ -274,6 +306,24 @@ SCHEMAS: Json = {
         ),
         servedBy=GANG_STATUS["properties"]["servedBy"],
         entries=listed("What happened, oldest first.", HISTORY_ENTRY),
+    ),
+    f"{PREFIX}.GangQueue": record(
+        "The gangs that wait, in the order of the queue: lists of gangs with view=queue, limit and"
+        " offset.",
+        apiVersion=text("Version of the schema of this object."),
+        kind=text("GangQueue"),
+        total=number("How many gangs wait that may be listed."),
+        offset=number("How many of them are before these."),
+        items=listed(
+            "At most 5,000 of them.",
+            record(
+                "A gang that waits.",
+                namespace=text("Its namespace."),
+                name=text("Its name."),
+                position=number("Its position in the queue of all groups, from 1."),
+            ),
+        ),
+        servedBy=GANG_STATUS["properties"]["servedBy"],
     ),
     OBJECT_META: record(
         "ObjectMeta is metadata that all persisted resources must have.",

@@ -17,6 +17,10 @@ from gangsched.visibility.gangs.store import Key
 from gangsched.visibility.ports import API_VERSION
 from gangsched.visibility.statuses import RequestRefused
 
+QUEUE = "queue"
+"""The view of gangs that has their places only."""
+QUEUE_PAGE = 5_000
+"""The most places of one answer: 400 KB."""
 PAGE = 500
 """The most objects of a page; a longer `limit` gets so many and a token for the rest."""
 LONGEST_WATCH_S = 1_800
@@ -78,6 +82,8 @@ class ListOptions:
     initial_events: bool = False
     name: str = ""
     namespace: str = ""
+    #: The compact queue is asked for, from this offset on; None if it is not.
+    queue_from: int | None = None
 
 
 def list_options(query: Mapping[str, str]) -> ListOptions:
@@ -93,9 +99,14 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
         after, version = _read_token(token)
 
     timeout_s = _number(query, "timeoutSeconds") or LONGEST_WATCH_S
+    queue_from = _queue_from(query)
+    limit = _number(query, "limit")
+    if queue_from is not None:
+        limit = min(limit or QUEUE_PAGE, QUEUE_PAGE)
+
     return ListOptions(
         # 0 means no limit, as in the API; one page of 500 is what kubectl asks for.
-        limit=min(_number(query, "limit"), PAGE),
+        limit=limit if queue_from is not None else min(limit, PAGE),
         after=after,
         version=version,
         watch=_flag(query, "watch"),
@@ -104,7 +115,21 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
         initial_events=_flag(query, "sendInitialEvents"),
         name=fields.get("metadata.name", ""),
         namespace=fields.get("metadata.namespace", ""),
+        queue_from=queue_from,
     )
+
+
+def _queue_from(query: Mapping[str, str]) -> int | None:
+    view = query.get("view", "")
+    if view not in {"", QUEUE}:
+        raise RequestRefused(400, f'view "{view[:40]}" is unknown: there is only {QUEUE}')
+    if not view:
+        return None
+
+    if _flag(query, "watch") or query.get("continue"):
+        raise RequestRefused(400, f"view={QUEUE} has limit and offset, and cannot be watched")
+
+    return _number(query, "offset")
 
 
 def token_of(after: Key, version: int) -> str:

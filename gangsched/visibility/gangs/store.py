@@ -34,6 +34,7 @@ from gangsched.state.visibility import (
     queue_rank,
     visible_gangs,
 )
+from gangsched.state.visible_gang import reserved_nodes
 from gangsched.telemetry.history import AuditEntry, History
 from gangsched.visibility.ports import API_VERSION, Clocks, Json
 
@@ -159,6 +160,11 @@ class GangStore:
             "entries": [_told(entry) for entry in entries],
         }
 
+    def reserved_nodes(self, gang: str) -> list[str]:
+        """The nodes that are reserved for a gang, for users who may list nodes."""
+        group = self._state.registry.group_of.get(gang, "")
+        return reserved_nodes(self._state.registry.groups.get(group))
+
     async def keys(self, namespace: str, step: Step) -> list[Key]:
         """Gangs of a namespace, "" for all, by namespace and name."""
         found = visible_gangs(self._state)
@@ -184,6 +190,28 @@ class GangStore:
                 yield entry
 
             await step()
+
+    async def queue(self, namespace: str, step: Step) -> list[Json]:
+        """The gangs of a namespace, "" for all, that wait, in the order of the queue; without what
+        has to be rendered.
+        """
+        await self._count_positions(step)
+        registry = self._state.registry
+        rows: list[tuple[int, Key]] = []
+
+        for number, key in enumerate(await self.keys(namespace, step)):
+            position = self._positions.get(registry.group_of.get(f"{key[0]}/{key[1]}", ""))
+            if position is not None:
+                rows.append((position, key))
+
+            if number % 50 == 0:
+                await step()
+
+        rows.sort()
+        return [
+            {"namespace": namespace_of, "name": name, "position": position}
+            for position, (namespace_of, name) in rows
+        ]
 
     async def observe(self, step: Step) -> None:
         """Check all gangs for changes, and wake up watches."""

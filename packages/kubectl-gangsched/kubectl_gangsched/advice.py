@@ -51,7 +51,9 @@ def advice(session: Session, gang: GangStory) -> Advice:
 
 def _next(gang: GangStory) -> str:
     if gang.status is not None:
-        return str(gang.status.get("next") or "")
+        step = str(gang.status.get("next") or "")
+        # A refusal ends with the reservation, which is what happens next.
+        return "" if step.lower() in gang.message.lower() else step
     # Without the gangs API it is unknown what is reserved, so that nothing is said of room.
     if not gang.waiting or gang.reason == Reason.UNSCHEDULABLE or gang.reason not in set(Reason):
         return ""

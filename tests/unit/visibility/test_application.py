@@ -22,7 +22,8 @@ from gangsched.visibility.gangs import watching
 from gangsched.visibility.ports import ApiAnswer, Json
 from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.rights import PRIORITY_CLASSES
-from tests.builders import gang_metadata, node, pod
+from tests.builders import gang_metadata, members, node, pod
+from tests.unit.visibility.reviews.test_holders import reserved
 from tests.unit.visibility.serving import (
     ALICE,
     GANGS,
@@ -110,6 +111,40 @@ async def test_the_best_domains_are_for_those_who_may_list_nodes(
         (each["domain"], each["holds"], each["lacks"], each["refutedBy"]) for each in found
     ] == ([("rack=left", 2, 1, "sums"), ("rack=right", 1, 2, "sums")] if api_of is Api else [])
     assert "domains" not in of_all["items"][0]["status"]
+
+
+@pytest.mark.parametrize("api_of", [Api, ApiWithoutNodes])
+async def test_the_reserved_nodes_are_for_those_who_may_list_nodes(
+    pki: Pki, api_of: type[Api]
+) -> None:
+    """In a GET of the gang; a list, which is the same for everybody, has none."""
+    async with served(reserved(), api_of(pki), pki) as url, proxy(pki) as itself:
+        path = f"{url}{GANGS}/namespaces/ns/gangs"
+        _, one = await told(await itself.get(f"{path}/g", headers=ALICE))
+        _, of_all = await told(await itself.get(path, headers=ALICE))
+    nodes = one["status"]["reserved"].get("nodes")
+    assert nodes == (["a", "b"] if api_of is Api else None)
+    assert "nodes" not in of_all["items"][0]["status"]["reserved"]
+
+
+async def test_the_queue_is_read_in_parts(pki: Pki) -> None:
+    """view=queue: places from an offset on; nothing else is a view, and none can be watched."""
+    world = World(node("a", 1))
+    for name in ("first", "second", "third"):
+        world.create(members(name, 2))
+        world.advance(1)
+    async with served(world, Api(pki), pki) as url, proxy(pki) as itself:
+        path = f"{url}{GANGS}/namespaces/ns/gangs"
+        _, whole = await told(await itself.get(f"{path}?view=queue", headers=ALICE))
+        query = "view=queue&offset=1&limit=1"
+        _, part = await told(await itself.get(f"{path}?{query}", headers=ALICE))
+        for wrong in ("view=all", "view=queue&watch=1", "view=queue&offset=-1"):
+            code, _ = await told(await itself.get(f"{path}?{wrong}", headers=ALICE))
+            assert code == 400, wrong
+    assert [each["name"] for each in whole["items"]] == ["first", "second", "third"]
+    assert (whole["kind"], whole["total"], whole["offset"]) == ("GangQueue", 3, 0)
+    assert part["items"] == [{"namespace": "ns", "name": "second", "position": 2}]
+    assert (part["total"], part["offset"]) == (3, 1)
 
 
 async def test_reviews_of_one_user_leave_places_for_others(pki: Pki) -> None:

@@ -92,6 +92,8 @@ class Cluster:
         self.pod_groups: dict[str, GangObject] = {}
         #: By id; None where the gangs API is not served or not readable.
         self.gangs: dict[str, GangObject] | None = None
+        #: Positions in the queue, by the id of the gang, as far as they are newer than the gangs.
+        self.positions: dict[str, int] = {}
         self.unknown: list[Unknown] = []
         self.health = Health()
 
@@ -201,6 +203,10 @@ class Cluster:
         self.stale_gangs.add(key)
         self.stale_nodes.update(nodes_of(before))
         self.stale_nodes.update(nodes_of(body))
+
+    def put_positions(self, positions: dict[str, int]) -> None:
+        """Use these positions of gangs in the queue in place of those in the gangs."""
+        self.positions = positions
 
     def renew(self) -> None:
         """Make every row again."""

@@ -166,7 +166,8 @@ class Moments:
         positions = {}
         for key, row in self._gangs.items():
             if row.waits:
-                positions[key] = int(gangs[key]["status"]["position"])
+                newest = self._cluster.positions.get(key)
+                positions[key] = newest or int(gangs[key]["status"]["position"])
 
         return places(positions), "scheduler"
 

@@ -7,6 +7,11 @@ from typing import Any
 
 import pytest
 
+from gangsched.api import keys
+from gangsched.api.timestamps import parse_timestamp
+from gangsched.model.objects import Phase
+from gangsched.model.reservation import ReservationLimits
+from gangsched.state.rule_set import Rules
 from gangsched.telemetry.history import History
 from gangsched.visibility.gangs import store as store_module
 from gangsched.visibility.gangs.store import GangStore
@@ -152,3 +157,77 @@ async def test_a_version_of_another_replica_or_of_long_ago_is_not_known(
         await store.read()
     assert not store.store.knows(first)
     assert store.store.changes_after(first, "") is None
+
+
+def reserved_world() -> World:
+    """One gang and one of another namespace have all room until their ends; a gang waits for both,
+    and has a reservation.
+    """
+    world = World(
+        node("a", 4),
+        node("b", 4),
+        rules=Rules(reservations=ReservationLimits(share=1.0)),
+    )
+    created_s = world.wall_s()
+    ends: dict[str, Any] = {
+        "run_time_metadata": ((keys.EXPECTED_RUNTIME, "3600s"),),
+        "creation_s": created_s,
+    }
+    runs = members("runs", 1, gpus=4, priority=9, **ends)
+    world.create(runs, members("theirs", 1, gpus=4, priority=9, namespace="other", **ends))
+    world.settle()
+    for one in world.pods.values():
+        world.update(one, start_s=created_s, phase=Phase.RUNNING)
+    world.create(members("waits", 2, gpus=4, priority=7, **ends))
+    world.advance(60)
+    assert world.state.reservations.standing
+    return world
+
+
+async def test_what_is_reserved_is_told_without_names_of_others() -> None:
+    """H13: the promise with the time and the sentence of the condition; what must end first is
+    named in the own namespace and counted elsewhere. Nodes are not in it.
+    """
+    world = reserved_world()
+    told = {each["metadata"]["name"]: each["status"] for each in await Store(world).read("ns")}
+    waits = told["waits"]
+    reserved = waits["reserved"]
+    assert (reserved["kind"], reserved["promised"]) == ("timed", True)
+    assert reserved["startTime"][:16] in reserved["message"]
+    assert waits["message"].endswith(f"R{reserved['message'][1:]}.")
+    assert waits["waitsFor"] == {"own": ["runs"], "ownCount": 1, "others": 1}
+    assert "theirs" not in json.dumps(waits)
+    assert "nodes" not in reserved
+    assert waits["priority"] == 7
+    assert waits["needs"] == [{"pods": 2, "requests": {"nvidia.com/gpu": "4"}}]
+    assert waits["runTimeSeconds"] == 3_600
+    assert "startedAt" not in waits
+
+
+async def test_a_gang_that_runs_has_a_start_and_no_place_in_the_queue() -> None:
+    """The expected end is the start and the declared run time."""
+    world = reserved_world()
+    told = {each["metadata"]["name"]: each["status"] for each in await Store(world).read("ns")}
+    runs = told["runs"]
+    started_s, end_s = (parse_timestamp(runs[key]) for key in ("startedAt", "expectedEnd"))
+    assert started_s is not None
+    assert end_s == started_s + 3_600
+    assert not {"queue", "position", "waitingSince", "reserved", "waitsFor"} & set(runs)
+    assert told["waits"]["queue"] == "parked"
+
+
+async def test_the_queue_has_places_only_and_in_order() -> None:
+    """Positions count the groups of all namespaces; those that run are not in it."""
+    world = World(node("a", 1))
+    world.create(members("runs", 1))
+    world.settle()
+    world.create(members("low", 1), members("high", 1, priority=5))
+    world.create(members("theirs", 1, namespace="other", priority=9))
+    store = Store(world.settle()).store
+    assert await store.queue("", no_pause) == [
+        {"namespace": "other", "name": "theirs", "position": 1},
+        {"namespace": "ns", "name": "high", "position": 2},
+        {"namespace": "ns", "name": "low", "position": 3},
+    ]
+    own = await store.queue("ns", no_pause)
+    assert [(each["name"], each["position"]) for each in own] == [("high", 2), ("low", 3)]

@@ -19,6 +19,7 @@ from gangsched.kube.http.faults import SERVER_ERROR, ApiFault, Fault
 from kubectl_gangsched.page.changes import between, is_nothing
 from kubectl_gangsched.page.cluster import Cluster
 from kubectl_gangsched.page.document import Document, Moment, Unknown
+from kubectl_gangsched.page.live.places import Places
 from kubectl_gangsched.page.live.sources import sources
 from kubectl_gangsched.page.live.watch import RIGHTS_S, Watch
 from kubectl_gangsched.page.moments import Moments
@@ -63,6 +64,7 @@ class Feed:
         self._lock = threading.Lock()
         self._cluster = Cluster()
         self._moments = Moments(self._cluster)
+        self._places = Places(session.client, self._cluster, self._lock)
         self._moment = Moment(at_s=0.0)
         self._id = int(time.time() * 1_000)
         self._events: deque[Sent] = deque(maxlen=CHANGES_KEPT)
@@ -83,7 +85,7 @@ class Feed:
         for watch in self.watches:
             watch.start()
 
-        for work in (self._tick, self._ping, self._check_rights):
+        for work in (self._tick, self._ping, self._check_rights, self._ask_places):
             threading.Thread(target=work, name=work.__name__, daemon=True).start()
 
     def end(self) -> None:
@@ -214,6 +216,11 @@ class Feed:
             self._behind = clean(away)
             with self.news:
                 self.news.notify_all()
+
+    def _ask_places(self) -> None:
+        gangs = next(watch for watch in self.watches if watch.source.name == "gangs")
+        while not self._over.wait(self._places.ask(gangs.path)):
+            self._dirty.set()
 
     def _check_rights(self) -> None:
         while not self._over.wait(self._rights_s):

@@ -18,6 +18,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.model.objects import Node, Pod
 from kubectl_gangsched.gpu_map import unready_of
 from kubectl_gangsched.page.cluster import Cluster
+from kubectl_gangsched.page.live.places import kept_nodes
 from kubectl_gangsched.session import GANGS
 
 Item: TypeAlias = tuple[str, Any]
@@ -218,6 +219,10 @@ class Gangs(Source):
 
     def put(self, key: str, stored: Mapping[str, Any] | None) -> None:
         """Store a gang."""
+        if stored is not None:
+            known = self.cluster.gangs or {}
+            stored = kept_nodes(known.get(key), stored)
+
         self.cluster.put_gang(key, stored)
 
     def opened(self, path: str) -> None:

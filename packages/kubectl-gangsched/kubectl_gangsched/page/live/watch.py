@@ -126,6 +126,11 @@ class Watch(threading.Thread):
             with suppress(OSError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
+    @property
+    def path(self) -> str:
+        """Where the resource is read; "" where it is not."""
+        return self._path
+
     def check_rights(self) -> None:
         """Forget everything if it may not be read any more; called now and then by one thread."""
         path = self._path

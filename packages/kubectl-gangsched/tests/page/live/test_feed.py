@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from kubectl_gangsched.main import cli
+from kubectl_gangsched.page.live import places
 from kubectl_gangsched.session import GANGS
 from tests.fake_api import forbidden, listed, node, pod
 from tests.live_page import GANG_LISTS, NODES, PODS, WITHIN_S, Stream, cluster, live, tenant
@@ -274,3 +276,33 @@ def test_idle_time_counts_while_no_tab_is_open(tmp_path: Path) -> None:
         assert page.server.open_streams == 0
         page.server.used_s -= 10_000
         assert page.server.idle_s() > 9_000
+
+
+def test_places_are_asked_for_and_so_are_reserved_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is in a watch: a place that changes is no event, and nodes are for those who may list
+    nodes. Nodes stay while the reservation does.
+    """
+    monkeypatch.setattr(places, "EVERY_S", 0.05)
+    reserved = {"kind": "timed", "startTime": "2030-01-01T00:00:00Z", "promised": False}
+    first = gang("a", 1)
+    second = gang("b", 2, reserved=reserved)
+    whole = gang("b", 2, reserved={**reserved, "nodes": ["n1"]})
+    answers = cluster(**{path: listed(first, second) for path in GANG_LISTS})
+    answers[f"{GANGS}/namespaces/team/gangs/b"] = whole
+    with live(tmp_path, answers) as page:
+        stream = Stream(page)
+        stream.until(lambda stream: stream.moment.nodes["n1"].reserved)
+        assert stream.moment.gangs["team/b"].promised_s is None
+        rows = [{"namespace": "team", "name": "b", "position": 1}]
+        rows += [{"namespace": "team", "name": "a", "position": 3}]
+        page.fake.queue = {"kind": "GangQueue", "total": 2, "offset": 0, "items": rows}
+        page.fake.change("MODIFIED", GANG_LISTS, gang("a", 1, message="moved"))
+        stream.until(lambda stream: stream.moment.queue == [("team/b", 1), ("team/a", 2)])
+        page.fake.change("MODIFIED", GANG_LISTS, gang("b", 2, reserved=reserved, message="again"))
+        stream.until(lambda stream: "again" in stream.moment.gangs["team/b"].sentence)
+        assert stream.moment.nodes["n1"].reserved
+        page.fake.change("MODIFIED", GANG_LISTS, gang("b", 2))
+        stream.until(lambda stream: not stream.moment.nodes["n1"].reserved)
+        stream.close()

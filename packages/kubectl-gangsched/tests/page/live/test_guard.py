@@ -12,8 +12,17 @@ import pytest
 from kubectl_gangsched.page.live import guard, server
 from tests.live_page import Page, Stream, cluster, live
 
-ALL = ("/", "/page.js", "/page.css", "/api/session", "/api/document", "/api/changes?after=1")
-ALL += ("/api/gang?id=team/runs", "/api/health", "/nothing")
+ALL = (
+    "/",
+    "/page.js",
+    "/page.css",
+    "/api/session",
+    "/api/document",
+    "/api/changes?after=1",
+    "/api/gang?id=team/runs",
+    "/api/health",
+    "/nothing",
+)
 
 
 @pytest.fixture(scope="module")
