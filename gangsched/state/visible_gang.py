@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Final, TypeAlias
 
 from gangsched.api.timestamps import format_timestamp
-from gangsched.model.gang import Group
+from gangsched.model.gang import Group, shown
 from gangsched.model.objects import Shape
 from gangsched.model.reservation import Reserved
 from gangsched.model.resources import PODS, format_quantity
@@ -27,24 +27,24 @@ BLOCKERS_NAMED: Final = 20
 
 def declared(record: GangRecord, view: Group | None) -> Json:
     """Priority, parent, what its pods ask for, and when it started and is expected to end."""
-    found: Json = {"needs": _needs(record)}
+    fields: Json = {"needs": _needs(record)}
     if view is not None:
-        found["priority"] = view.priority
+        fields["priority"] = view.priority
 
     if record.spec is not None and record.spec.parent:
-        found["parent"] = record.spec.parent.partition("/")[2]
+        fields["parent"] = record.spec.parent.partition("/")[2]
 
     run_time_s = record.run_time.seconds
     if run_time_s < math.inf:
-        found["runTimeSeconds"] = int(run_time_s)
+        fields["runTimeSeconds"] = int(run_time_s)
 
     started_s = _started_s(record)
     if started_s is not None:
-        found["startedAt"] = format_timestamp(started_s)
+        fields["startedAt"] = format_timestamp(started_s)
         if run_time_s < math.inf:
-            found["expectedEnd"] = format_timestamp(int(started_s + run_time_s))
+            fields["expectedEnd"] = format_timestamp(int(started_s + run_time_s))
 
-    return found
+    return fields
 
 
 def reserved_room(record: GangRecord, group: GroupRecord | None) -> Json:
@@ -62,11 +62,11 @@ def reserved_room(record: GangRecord, group: GroupRecord | None) -> Json:
     if reserved.at_s < math.inf:
         room["startTime"] = format_timestamp(minute_by(reserved.at_s))
 
-    found: Json = {"reserved": room}
+    fields: Json = {"reserved": room}
     if reserved.waits_for:
-        found["waitsFor"] = _waits_for(reserved, record.namespace)
+        fields["waitsFor"] = _waits_for(reserved, record.namespace)
 
-    return found
+    return fields
 
 
 def reserved_nodes(group: GroupRecord | None) -> list[str]:
@@ -109,8 +109,10 @@ def _waits_for(reserved: Reserved, namespace: str) -> Json:
     own = []
     others = 0
     for blocker in reserved.waits_for:
-        if blocker.namespace == namespace:
-            own.append(blocker.id.removeprefix("pod:").partition("/")[2])
+        # A group of several namespaces may have the name of another one's gang.
+        of, _, name = shown(blocker.id).removeprefix("pod ").partition("/")
+        if namespace == blocker.namespace == of:
+            own.append(name)
         else:
             others += 1
 

@@ -266,7 +266,7 @@ class _Handler:
         async with self._parts.pace.work() as step:
             rows = await self._parts.store.queue(options.namespace, step)
 
-        found = {
+        body = {
             "kind": "GangQueue",
             "apiVersion": API_VERSION,
             "total": len(rows),
@@ -274,7 +274,7 @@ class _Handler:
             "items": rows[offset : offset + options.limit],
             "servedBy": self._parts.store.served_by(),
         }
-        return _json(msgspec.json.encode(found))
+        return _json(msgspec.json.encode(body))
 
     async def _reviews(self, request: web.Request, user: User, target: Target) -> web.Response:
         """A PlacementReview, answered and forgotten."""
