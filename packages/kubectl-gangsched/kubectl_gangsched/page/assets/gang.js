@@ -181,7 +181,7 @@ function Tree({ id, gang }) {
 function Events({ detail }) {
   const events = detail?.events ?? [];
   const since = detail?.eventsSinceS;
-  const from = detail?.eventsFrom ? `as ${detail.eventsFrom} told` : '';
+  const from = detail?.eventsFrom ? `from ${detail.eventsFrom}` : '';
   const note = [from, since != null && `complete since ${at(since)}`].filter(Boolean).join(', ');
   return html`<${Card} id="events" title="What happened" note=${note}>
     <${Missing} of=${['history']} />

@@ -1,17 +1,22 @@
 // @ts-check
 // Health: what keeps gangs from being scheduled, and whether promises were kept.
 
-import { html } from './vendor.js';
+import { html, useEffect } from './vendor.js';
 import { Card, Key, Missing, Name } from './pieces.js';
-import { at, link, moment } from './state.js';
+import { health as asked, wantHealth } from './source.js';
+import { at, isLive, link, moment } from './state.js';
 import { counted, number } from './words.js';
 
 const MOST = 50;
 
 export function HealthView() {
-  const health = moment.value?.health ?? {};
+  useEffect(() => void wantHealth(), [moment.value?.atS]);
+  const inMoment = moment.value?.health ?? {};
+  const health = { ...inMoment, ...(isLive.value ? asked.value : {}), promises: inMoment.promises };
+  const isAwaited = isLive.value && !asked.value;
   return html`<div class="health">
-    <${Findings} findings=${health.findings ?? []} notChecked=${health.notChecked ?? {}} />
+    <${Findings} findings=${health.findings ?? []} notChecked=${health.notChecked ?? {}}
+      isAwaited=${isAwaited} />
     <${Closed} />
     <${Broken} />
     <${Promises} promises=${health.promises ?? []} />
@@ -23,12 +28,13 @@ export function HealthView() {
   </div>`;
 }
 
-/** @param {{ findings: import('./types.js').Finding[], notChecked: Record<string, string> }} props */
-function Findings({ findings, notChecked }) {
+/** @param {{ findings: import('./types.js').Finding[], notChecked: Record<string, string>, isAwaited: boolean }} props */
+function Findings({ findings, notChecked, isAwaited }) {
   const unchecked = Object.entries(notChecked);
   return html`<${Card} id="findings" title="Findings" note=${findings.length ? counted(findings.length, 'problem') : ''}>
     <${Missing} of=${['health']} />
-    ${!findings.length && html`<p class="empty good">No problem was found.</p>`}
+    ${isAwaited && html`<p class="empty">The cluster is being checked…</p>`}
+    ${!isAwaited && !findings.length && html`<p class="empty good">No problem was found.</p>`}
     <ul class="findings">${findings.map(({ check, sentence, todo }) => html`<li key=${check + sentence}>
       <p><b>${check}</b> ${sentence}</p>${todo && html`<p class="todo">${todo}</p>`}</li>`)}</ul>
     ${unchecked.length > 0 && html`<p class="facts">Not checked:

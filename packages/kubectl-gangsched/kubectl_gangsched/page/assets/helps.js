@@ -3,9 +3,9 @@
 
 import { html, useState } from './vendor.js';
 import { ask } from './source.js';
-import { at } from './state.js';
+import { at, moment } from './state.js';
 
-/** @typedef {{ suggestions?: string[], message?: string, atS?: number, fault?: string }} Answer */
+/** @typedef {{ suggestions?: string[], holders?: string, atS?: number, fault?: string }} Answer */
 
 /** @param {{ id: string }} props */
 export function Helps({ id }) {
@@ -14,7 +14,8 @@ export function Helps({ id }) {
 
   const onClick = async () => {
     setAsked(true);
-    setAnswer(await ask('helps', { gang: id }));
+    const read = await ask('ask', { gang: id });
+    setAnswer({ ...read, atS: moment.peek()?.atS });
     setAsked(false);
   };
 
@@ -33,7 +34,8 @@ export function Suggestions({ answer }) {
   return html`
     ${suggestions.length
       ? html`<ul>${suggestions.map((sentence) => html`<li key=${sentence}>${sentence}</li>`)}</ul>`
-      : html`<p>${answer.message || 'No single change was found that would let it start now.'}</p>`}
+      : html`<p>No single change was found that would let it start now.</p>`}
+    ${answer.holders && html`<p>${answer.holders}</p>`}
     ${answer.atS != null && html`<p class="facts">Each was planned on the state of
       ${' '}${at(answer.atS, { seconds: true })}.</p>`}`;
 }

@@ -24,7 +24,7 @@ async function plan() {
   }
 
   isAsked.value = true;
-  answer.value = await ask('plan', {}, manifest.value);
+  answer.value = await ask('ask', { manifest: manifest.value });
   isAsked.value = false;
 }
 
