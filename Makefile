@@ -81,7 +81,7 @@ unit: install ## Run the tests that need no control plane; less than a minute on
 	@export PYTHONDONTWRITEBYTECODE=; status=0; \
 	$(RUN)pytest -q $(STATE_TESTS) & state=$$!; \
 	$(RUN)pytest -q $(CORE_TESTS) & core=$$!; \
-	$(RUN)pytest -q -m 'not e2e and not real_node and not histories' $(patsubst %,--ignore %,$(STATE_TESTS) $(CORE_TESTS) tests/sim) tests packages || \
+	$(RUN)pytest -q -m 'not e2e and not real_node and not histories and not page' $(patsubst %,--ignore %,$(STATE_TESTS) $(CORE_TESTS) tests/sim) tests packages || \
 		status=$$?; \
 	wait $$state || status=$$?; wait $$core || status=$$?; exit $$status
 
@@ -204,7 +204,7 @@ real-node: install control-plane ## Play on three real nodes: install, rollouts,
 	@$(PYTHON) hack/control-plane/build.py kubelet kube-proxy
 	@RELEASE=$(RELEASE) REAL_NODE_LONG=$(LONG) REAL_NODE_TRIALS=$(TRIALS) $(RUN)pytest -q -s -x -m real_node -o faulthandler_timeout=0 tests/real_node
 
-test: lint types imports unit histories e2e real-node ## All checks and all tests; exactly what CI runs
+test: lint types imports unit histories e2e page real-node ## All checks and all tests; exactly what CI runs
 
 check: test ## The same as test
 
@@ -220,7 +220,16 @@ docs-messages: install control-plane ## Write what is said in each case of docs/
 docs-pictures: install ## Draw the README's pictures of terminals from examples of the manual
 	@$(RUN)python -m tests.docs_pictures
 
-.PHONY: page-vendor page-types
+.PHONY: page page-long page-vendor page-types chromium
+chromium: ## Install Debian's chromium where there is none (as root)
+	@hack/ensure-chromium.sh
+
+page: install chromium ## Open the page of kubectl gangsched in chromium: contents, accessibility, keyboard, hostile names, speed
+	@$(RUN)pytest -q -m 'page and not long' tests/page
+
+page-long: install chromium ## The same with every planted bug, and the figures that the issue of speed is about
+	@PAGE_LONG=1 $(RUN)pytest -q -s -m page tests/page
+
 page-vendor: ## Bundle preact, htm and signals of hack/page's lock file into the page's vendor.js (needs Node)
 	@hack/page/vendor.sh
 

@@ -23,6 +23,8 @@ _list = re.compile(r"(?P<before>^|[;}\s])export\s*\{(?P<names>[^}]*)\};?")
 _declared = re.compile(
     r"^export\s+(?=(?:async\s+)?(?:function\*?|const|class)\s+(?P<name>\w+))", re.M
 )
+_comment = re.compile(r"^[ \t]*(?://[^\n]*|/\*\*(?:(?!\*/).)*\*/[ \t]*)\n", re.M | re.S)
+"""Lines that are nothing but a comment; `vendor.js` keeps its licences, which begin with `/*!`."""
 _other = re.compile(r"^\s*(?:import\b(?!\s*\()|export\b).*$", re.M)
 
 
@@ -106,6 +108,7 @@ def _rewritten(name: str, text: str) -> str:
         imports.append(f'const {{ {", ".join(taken)} }} = modules["{match["module"]}"];')
         return ""
 
+    text = _comment.sub("", text)
     text = _import.sub(imported, text)
     text = _declared.sub(declared, text)
     text = _list.sub(listed, text)
