@@ -56,6 +56,20 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 # --- settings -----------------------------------------------------------------------------------
 
 
+def settings() -> str:
+    """Every setting with its default and its meaning; a star marks those that are read again."""
+    rows = [
+        (
+            f"`{name}`" + (" *" if name in LIVE else ""),
+            f"`{written(field.default)}`" if written(field.default) else "none",
+            # The page says once that times are in seconds.
+            re.sub(", in seconds,?", "", field.description or ""),
+        )
+        for name, field in Settings.model_fields.items()
+    ]
+    return table(("setting", "default", "meaning"), rows)
+
+
 def config_map() -> str:
     """Every setting with its meaning at its default, as a file that sets nothing yet."""
     lines = []
@@ -128,17 +142,16 @@ def _is_counted(family: Metric) -> bool:
 
 def metrics() -> str:
     """Everything but the plain counters. The type of a counter is the end of its name."""
-    lines = []
+    rows = []
     for family in families():
         if _is_counted(family):
             continue
 
         notes = [] if family.type == "counter" else [family.type]
         notes += [labels] if (labels := _told(_labels(family))) else []
-        noted = f" ({'; '.join(notes)})" if notes else ""
-        lines.append(f"- `{metric_name(family)}`{noted}: {family.documentation}")
+        rows.append((f"`{metric_name(family)}`", "; ".join(notes), family.documentation))
 
-    return "\n".join(lines)
+    return table(("metric", "type; labels", "meaning"), rows)
 
 
 OWNERS = (
@@ -226,6 +239,7 @@ def sentences(text: str) -> list[str]:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "settings": settings,
     "metrics": metrics,
     "counters": counters,
     "config-map": config_map,
@@ -235,6 +249,7 @@ TABLES: dict[str, Callable[[], str]] = {
 SCHEMA = ROOT / "docs" / "reference" / "kubectl-output.json"
 """The JSON schema of what `kubectl gangsched -o json` prints."""
 FILES = (
+    "docs/reference/settings.md",
     "docs/reference/metrics.md",
     "docs/reference/bounds.md",
     "tests/unit/state/reporting/waiting.md",

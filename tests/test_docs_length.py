@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MOST_WORDS = 52_000
-"""As `wc -w` counts. Whoever adds a paragraph shortens another one; the bound is not raised."""
+MOST_WORDS = 45_000
+"""Whoever adds a paragraph shortens another one; the bound is not raised."""
 
 
 def documents() -> list[str]:
@@ -22,9 +23,20 @@ def documents() -> list[str]:
     return [name for name in tracked if not name.startswith("docs/decisions/")]
 
 
+def words(text: str) -> int:
+    """How many words a text has; the bars and rules of tables are none."""
+    return len([word for word in text.split() if not re.fullmatch(r"[|:-]+", word)])
+
+
 def test_the_documents_are_short() -> None:
     """The message names the longest pages."""
-    words = {name: len((ROOT / name).read_text(encoding="utf-8").split()) for name in documents()}
-    assert len(words) > 30
-    longest = sorted(words, key=words.__getitem__, reverse=True)[:10]
-    assert sum(words.values()) <= MOST_WORDS, [f"{name}: {words[name]}" for name in longest]
+    counted = {name: words((ROOT / name).read_text(encoding="utf-8")) for name in documents()}
+    assert len(counted) > 30
+    longest = sorted(counted, key=counted.__getitem__, reverse=True)[:10]
+    total = sum(counted.values())
+    assert total <= MOST_WORDS, f"{total} words; {[f'{name}: {counted[name]}' for name in longest]}"
+
+
+def test_bars_of_tables_are_no_words() -> None:
+    """A table counts as much as a list that says the same."""
+    assert words("| a | b c |\n|---|---:|\n| d | - |") == words("a b c d") == 4
