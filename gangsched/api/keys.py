@@ -9,12 +9,13 @@ values.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
+
+from gangsched.model.owners import OwnerGangs
 
 GangMetadata: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -62,7 +63,7 @@ names.
 """
 
 VOLCANO_GROUP: Final = VOLCANO + "/group-name"
-_KUBE_BATCH_GROUP: Final = "scheduling.k8s.io/group-name"
+KUBE_BATCH_GROUP: Final = "scheduling.k8s.io/group-name"
 VOLCANO_TASK: Final = "volcano.sh/task-spec"
 """Annotations of pods: the PodGroup, also by an older name, and, which may be a label, the task
 that the pod is of.
@@ -73,8 +74,9 @@ GROVE_CLIQUE: Final = "grove.io/podclique"
 the first the second marks no gang."""
 OWNER_GANG: Final = "gangsched.dev/gang"
 OWNER: Final = "owner"
-"""The key, and its only value: the pod is a member of a gang that the labels of its
-owner describe.
+NO_OWNER: Final = "none"
+"""The key, on pods and as a label of Namespaces, and its values: the pods of one owner are a gang
+(O1), or the pod is in no such gang.
 """
 _LWS: Final = "leaderworkerset.sigs.k8s.io/"
 LWS_NAME: Final = _LWS + "name"
@@ -99,7 +101,7 @@ SHORT: Final = 128
 """In characters; longer texts are too many bytes for a cache of thousands."""
 
 
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _ENDING: Final = re.compile(r"-([0-9]{1,9})$")
 
 
@@ -125,7 +127,7 @@ IDENTITIES: Final = (
     GangKey(NAME, label=False, needs_pod_group=False),
     # Volcano's oldest key, which LeaderWorkerSet still writes in addition to a PodGroup of Volcano.
     GangKey(
-        _KUBE_BATCH_GROUP,
+        KUBE_BATCH_GROUP,
         label=False,
         needs_pod_group=False,
         api_groups=(X_K8S, SIGS, VOLCANO),
@@ -144,8 +146,9 @@ MIN: Final = (
     "scheduling.k8s.io/group-min-member",
     "scheduling.k8s.io/group-pod-num",
     "pod-group/min-available",
+    "kai.scheduler/batch-min-member",
     KUEUE_TOTAL,
-    LWS_SIZE,  # of pods that `_add_leader_worker_set` finds to be a gang
+    LWS_SIZE,  # of pods of a gang that is one group
 )
 TOTAL: Final = (K + "total-number",)
 MODE: Final = (K + "mode",)
@@ -242,7 +245,7 @@ VALUE_KEYS: Final = frozenset(
         *PREEMPTION_DELAY,
     )
 )
-_NAMES_BEFORE_KUEUES: Final = tuple(
+NAMES_BEFORE_KUEUES: Final = tuple(
     each.key for each in takewhile(lambda each: each.key != KUEUE_NAME, IDENTITIES)
 )
 _POD_GROUP_KEYS: Final = frozenset(key for key in VALUE_KEYS if not key.startswith("kueue.")) | {
@@ -250,7 +253,7 @@ _POD_GROUP_KEYS: Final = frozenset(key for key in VALUE_KEYS if not key.startswi
 }
 RUN_TIME_KEYS: Final = frozenset({EXPECTED_RUNTIME, SLURM_TIME_LIMIT, KUEUE_MAX_EXEC_TIME})
 _RUN_TIME_KEYS_IN_ORDER: Final = tuple(sorted(RUN_TIME_KEYS))
-_KUEUE_SLICE: Final = frozenset((KUEUE_SLICE_TOPOLOGY, KUEUE_SLICE_SIZE))
+KUEUE_SLICE_KEYS: Final = frozenset((KUEUE_SLICE_TOPOLOGY, KUEUE_SLICE_SIZE))
 OF_LWS: Final = frozenset((LWS_SIZE, LWS_SUBGROUP_EXCLUSIVE, *LEADER_FIRST, *LWS_EXCLUSIVE))
 GANG_LABELS: Final = VALUE_KEYS | {
     OWNER_GANG,
@@ -259,120 +262,19 @@ GANG_LABELS: Final = VALUE_KEYS | {
 _JOBSET: Final = frozenset((JOBSET_EXCLUSIVE, JOBSET_NODE_SELECTOR))
 GANG_ANNOTATIONS: Final = (
     VALUE_KEYS
-    | _KUEUE_SLICE
+    | KUEUE_SLICE_KEYS
     | _JOBSET
     | {OWNER_GANG, *(gang_key.key for gang_key in IDENTITIES if not gang_key.label)}
 )
 
 
-def pod_gang_metadata(
-    labels: Mapping[str, str],
-    annotations: Mapping[str, str],
-    unread: frozenset[str] = frozenset(),
-) -> GangMetadata:
-    """The pod's gang metadata: (key, value) pairs sorted by key, one per key. Equal results are the
-    same object.
+def asks_for_owner(stated: Mapping[str, str], owner_gangs: OwnerGangs) -> bool:
+    """Whether a pod with these keys asks to be in the gang of its owner (O1)."""
+    if owner_gangs is OwnerGangs.OFF:
+        return False
 
-    Keys in `unread` are left out. An annotation overrides a label of the same key, unless the
-    annotation is empty. An empty identity counts as absent; an empty value is kept, because it is
-    reported as invalid (semantics E4).
-    """
-    # Nearly all pods of a cluster, of each of which this is asked with each change.
-    if GANG_LABELS.isdisjoint(labels) and GANG_ANNOTATIONS.isdisjoint(annotations):
-        return ()
-
-    gang_metadata = {key: value for key, value in labels.items() if key in GANG_LABELS}
-    gang_metadata.update(
-        (key, value)
-        for key, value in annotations.items()
-        if value and key in GANG_ANNOTATIONS and key not in _KUEUE_SLICE
-    )
-
-    for key, value in annotations.items():
-        if key in VALUE_KEYS:
-            gang_metadata.setdefault(key, value)
-
-    # Kueue's total is about the gang that Kueue names, not about one of another convention.
-    if KUEUE_TOTAL in gang_metadata and any(gang_metadata.get(key) for key in _NAMES_BEFORE_KUEUES):
-        del gang_metadata[KUEUE_TOTAL]
-
-    if not labels.get(GROVE_GANG):
-        gang_metadata.pop(GROVE_CLIQUE, None)
-
-    task = annotations.get(VOLCANO_TASK) or labels.get(VOLCANO_TASK)
-    if task and not {VOLCANO_GROUP, _KUBE_BATCH_GROUP}.isdisjoint(gang_metadata):
-        gang_metadata[VOLCANO_TASK] = task
-
-    if LWS_NAME in labels:
-        _add_leader_worker_set(gang_metadata, labels, annotations)
-
-    if not _KUEUE_SLICE.isdisjoint(annotations):
-        gang_metadata[SLICES[1]] = _kueue_slices(annotations)
-
-    kept = []
-    is_short = True
-
-    for key in sorted(gang_metadata):
-        text = gang_metadata[key]
-        if len(text) > SHORT:
-            # One character too many shows that it is too long; the rest of up to 256 KiB is not
-            # kept.
-            text = text[: LONGEST_VALUE + 1]
-            is_short = False
-
-        if (text or key in VALUE_KEYS) and key not in unread:
-            kept.append((key, text))
-
-    return _interned(tuple(kept)) if is_short else tuple(kept)
-
-
-def _add_leader_worker_set(
-    gang_metadata: dict[str, str],
-    labels: Mapping[str, str],
-    annotations: Mapping[str, str],
-) -> None:
-    """Name the gang that a group of a LeaderWorkerSet is, if the pod opts in, and keep what its
-    annotations say of it.
-
-    They count for that gang only: users may have one gang of several groups.
-    """
-    group = "-".join(labels.get(key, "") for key in LWS_GROUP)
-    named = next(
-        (gang_metadata[gang_key.key] for gang_key in IDENTITIES if gang_metadata.get(gang_key.key)),
-        None,
-    )
-    if (
-        named is None
-        and gang_metadata.get(OWNER_GANG) == OWNER
-        and all(labels.get(key) for key in LWS_GROUP)
-    ):
-        gang_metadata[LWS_NAME] = named = group
-
-    if named is not None and gang_metadata.get(OWNER_GANG) == OWNER:
-        # if it is still there later, it has no effect, which is reported
-        del gang_metadata[OWNER_GANG]
-
-    if named == group:
-        gang_metadata.update(
-            (key, annotations[key]) for key in sorted(OF_LWS) if annotations.get(key)
-        )
-
-
-def _kueue_slices(annotations: Mapping[str, str]) -> str:
-    """Kueue's one layer of slices as a list of layers; not one, and so a bad value, if both forms
-    are stated.
-    """
-    layer = {
-        "size": annotations.get(KUEUE_SLICE_SIZE),
-        "topology": annotations.get(KUEUE_SLICE_TOPOLOGY),
-    }
-    size = layer["size"]
-    if size is not None and _NUMBER.fullmatch(size):
-        stated = f'[{{"size": {int(size)}, "topology": {json.dumps(layer["topology"])}}}]'
-    else:
-        stated = json.dumps([layer])
-
-    return " and ".join(filter(None, (annotations.get(SLICES[1]), stated)))
+    own = stated.get(OWNER_GANG)
+    return own == OWNER or (owner_gangs is OwnerGangs.ALL and own != NO_OWNER)
 
 
 def run_time_metadata(
@@ -393,7 +295,7 @@ def run_time_metadata(
             # Cut to one character more than is valid.
             stated.append((key, text[: SHORT + 1]))
 
-    return _interned(tuple(stated))
+    return interned(tuple(stated))
 
 
 def pod_group_metadata(annotations: Mapping[str, str]) -> GangMetadata:
@@ -413,7 +315,7 @@ def member_index(labels: Mapping[str, str], annotations: Mapping[str, str], name
     if not (_INDEX_KEYS.isdisjoint(labels) and _INDEX_KEYS.isdisjoint(annotations)):
         for key in INDEXES:
             text = labels.get(key) or annotations.get(key)
-            if text is not None and _NUMBER.fullmatch(text):
+            if text is not None and NUMBER.fullmatch(text):
                 return int(text)
 
     ending = _ENDING.search(name)
@@ -434,6 +336,6 @@ def is_timed_out(annotations: Mapping[str, str]) -> bool:
 
 
 @lru_cache(maxsize=1_024)
-def _interned(gang_metadata: GangMetadata) -> GangMetadata:
+def interned(gang_metadata: GangMetadata) -> GangMetadata:
     """The first tuple seen that equals `gang_metadata`."""
     return gang_metadata

@@ -15,6 +15,7 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
+from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.model.objects import Pod
 from tests.builders import node, pod, pod_group
@@ -102,7 +103,7 @@ def member(api_group: str, index: int) -> Pod:
             labels = {keys.GROVE_GANG: "g", keys.GROVE_CLIQUE: "a"}
         case _:
             labels = {"scheduling.x-k8s.io/pod-group": "g"}
-    metadata = keys.pod_gang_metadata(labels, annotations)
+    metadata = pod_gang_metadata(labels, annotations)
     return pod(
         f"p-{index}", gpus=1, gang_metadata=metadata, labels=labels, native_group=native_group
     )

@@ -9,6 +9,7 @@ import random
 import pytest
 
 from gangsched.api import keys
+from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.model.objects import Pod
 from tests.builders import amounts, node, pod, pod_group
 from tests.sizes import of_size
@@ -47,7 +48,7 @@ class Service:
         stated = {keys.LWS_SIZE: str(self.size), "scheduling.k8s.io/group-name": self.name}
         if self.exclusive:
             stated[keys.LWS_EXCLUSIVE[0]] = "rack"
-        metadata = keys.pod_gang_metadata(labels, stated)
+        metadata = pod_gang_metadata(labels, stated)
         number = len(self.pods)
         made = pod(f"{self.name}-{number}", gpus=self.gpus, gang_metadata=metadata, index=number)
         self.pods += self.world.create(made)

@@ -16,6 +16,7 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
+from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.api.podgroup import parse_pod_group
 from gangsched.app import MOST_NESTED, PYTHON_FRAMES
 from gangsched.kube.read.resources import Resource
@@ -291,7 +292,7 @@ def test_pods_of_a_podgang_above_a_bound_are_told() -> None:
     """
     entries = [{"name": f"c-{number}", "minReplicas": 1} for number in range(20_000)]
     labels = {keys.GROVE_GANG: "g", keys.GROVE_CLIQUE: "c-1"}
-    metadata = keys.pod_gang_metadata(labels, {})
+    metadata = pod_gang_metadata(labels, {})
     for pod_comes_first in (False, True):
         world = World(node("n-0", gpus=4))
         steps = [

@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Final
 
 from gangsched.api import keys
 from gangsched.model.objects import Pod
+from gangsched.model.owners import OwnerGangs
 
 KUEUE_PLACES: Final = (*keys.KUEUE_TOPOLOGY, keys.SLICES[1])
 """Kueue states these for each set of pods, and chooses the domain itself where its own topology
 scheduling is on.
 """
 HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+def read_pod(
+    gang_metadata: dict[str, str],
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    owner_gangs: OwnerGangs,
+) -> None:
+    """Keep Kueue's total only with Kueue's gang, and add its one layer of slices as a list."""
+    del labels, owner_gangs
+    # The total is about the gang that Kueue names, not about one of another convention.
+    if keys.KUEUE_TOTAL in gang_metadata and any(
+        gang_metadata.get(key) for key in keys.NAMES_BEFORE_KUEUES
+    ):
+        del gang_metadata[keys.KUEUE_TOTAL]
+
+    if not keys.KUEUE_SLICE_KEYS.isdisjoint(annotations):
+        gang_metadata[keys.SLICES[1]] = _slices(annotations)
+
+
+def _slices(annotations: Mapping[str, str]) -> str:
+    """Kueue's one layer of slices as a list of layers; not one, and so a bad value, if both forms
+    are stated.
+    """
+    layer = {
+        "size": annotations.get(keys.KUEUE_SLICE_SIZE),
+        "topology": annotations.get(keys.KUEUE_SLICE_TOPOLOGY),
+    }
+    size = layer["size"]
+    if size is not None and keys.NUMBER.fullmatch(size):
+        stated = f'[{{"size": {int(size)}, "topology": {json.dumps(layer["topology"])}}}]'
+    else:
+        stated = json.dumps([layer])
+
+    return " and ".join(filter(None, (annotations.get(keys.SLICES[1]), stated)))
 
 
 def stated_by(pod: Pod) -> dict[str, str]:

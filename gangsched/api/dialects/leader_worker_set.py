@@ -1,34 +1,49 @@
-"""Groups of a LeaderWorkerSet as gangs, declared by a PodGroup of Volcano or by labels of pods that
-opt in.
+"""Groups of a LeaderWorkerSet as gangs, declared by a PodGroup of Volcano, or by the labels of pods
+that ask for the gang of their owner.
 
-Invariant: `keys.pod_gang_metadata` names the gang; it reads annotations of the pods only if the
-gang is exactly one group. Workers that are created after their leader runs are members to come
-(`api.later_members`).
+Invariant: annotations of the pods count only if the gang is exactly one group. Workers that are
+created after their leader runs are members to come (`api.later_members`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gangsched.api import keys
-from gangsched.api.problem import Problem, bad_value
-from gangsched.model.objects import Pod
+from gangsched.model.owners import OwnerGangs
 
 
-def owner_problem(pod: Pod) -> Problem | None:
-    """Why a pod with the key `keys.OWNER_GANG` is in no gang; None for pods without that key."""
-    value = dict(pod.gang_metadata).get(keys.OWNER_GANG)
-    if value is None:
-        return None
+def read_pod(
+    gang_metadata: dict[str, str],
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    owner_gangs: OwnerGangs,
+) -> None:
+    """Name the gang that a group is, if the pod asks for it, and keep what its annotations say of
+    it.
 
-    why = (
-        f'is not "{keys.OWNER}"'
-        if value != keys.OWNER
-        else "has no effect without the labels of a LeaderWorkerSet"
+    They count for that gang only: users may have one gang of several groups.
+    """
+    if keys.LWS_NAME not in labels:
+        return
+
+    group = "-".join(labels.get(key, "") for key in keys.LWS_GROUP)
+    named = next(
+        (
+            gang_metadata[gang_key.key]
+            for gang_key in keys.IDENTITIES
+            if gang_metadata.get(gang_key.key)
+        ),
+        None,
     )
-    return bad_value(
-        key=keys.OWNER_GANG,
-        value=value,
-        why=why,
-        used="no gang",
-        where=f"pod {pod.key}",
-        pod=pod.key,
-    )
+    if (
+        named is None
+        and keys.asks_for_owner(gang_metadata, owner_gangs)
+        and all(labels.get(key) for key in keys.LWS_GROUP)
+    ):
+        gang_metadata[keys.LWS_NAME] = named = group
+
+    if named == group:
+        gang_metadata.update(
+            (key, annotations[key]) for key in sorted(keys.OF_LWS) if annotations.get(key)
+        )

@@ -7,8 +7,8 @@ is never ignored silently.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, TypeAlias
 
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
@@ -17,11 +17,16 @@ from pydantic.alias_generators import to_camel
 from gangsched.api.problem import quoted
 from gangsched.api.values import INT32_MAX
 from gangsched.model.objects import PodGroup
+from gangsched.model.owners import OwnerGangs
 from gangsched.model.resources import from_dict, parse_resources
 from kubernetes_cel.amounts import QuantityError
 
 PROBLEMS_TOLD: Final = 20
 KEY_SHOWN: Final = 320
+PodReader: TypeAlias = Callable[
+    [dict[str, str], Mapping[str, str], Mapping[str, str], OwnerGangs], None
+]
+"""Changes the metadata of a pod, read so far from its labels and annotations, which follow."""
 Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
 
 

@@ -21,9 +21,9 @@ from gangsched.api.keys import (
     is_timed_out,
     is_too_long,
     member_index,
-    pod_gang_metadata,
     pod_group_metadata,
 )
+from gangsched.api.pod_metadata import pod_gang_metadata
 
 ANY_KEY = st.sampled_from(sorted(GANG_LABELS | GANG_ANNOTATIONS | {TIMEOUT, "app"}))
 TEXTS = st.dictionaries(ANY_KEY, st.sampled_from(["", "a", "b"]))

@@ -12,6 +12,7 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import Mode
+from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.objects import Pod
 from tests import builders
@@ -93,9 +94,7 @@ REQUIRED, CONSTRAINTS = keys.KUEUE_TOPOLOGY[0], keys.SLICES[1]
 
 def kueue_pod(annotations: Mapping[str, str], name: str = "p", **fields: Any) -> Pod:
     """A pod of a Kueue group with these annotations, read as from the API server."""
-    metadata = keys.pod_gang_metadata(
-        {keys.KUEUE_NAME: "g"}, {keys.KUEUE_TOTAL: "4", **annotations}
-    )
+    metadata = pod_gang_metadata({keys.KUEUE_NAME: "g"}, {keys.KUEUE_TOTAL: "4", **annotations})
     return msgspec.structs.replace(pod(name), gang_metadata=metadata, **fields)
 
 

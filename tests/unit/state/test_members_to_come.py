@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from gangsched.api import keys
+from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.core.cycle import plan
 from gangsched.model.objects import Node, Pod, PodGroup
 from gangsched.model.protocol import Applied, Bind, Replaced, StampsGuarded
@@ -49,7 +50,7 @@ def lws_pod(
     labels = LABELS | {keys.LWS_GROUP[1]: str(group)}
     stated = {keys.LWS_SIZE: "3", MARK: f"serve-{group}-abc", **(annotations or {})}
     name = f"serve-{group}-{worker}" if worker else f"serve-{group}"
-    return pod(name, gang_metadata=keys.pod_gang_metadata(labels, stated), index=worker, **fields)
+    return pod(name, gang_metadata=pod_gang_metadata(labels, stated), index=worker, **fields)
 
 
 def started(world: World, **fields: Any) -> Pod:

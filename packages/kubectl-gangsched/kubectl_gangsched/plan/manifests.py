@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from gangsched.api import keys
+from gangsched.api.pod_metadata import pod_gang_metadata
 from kubectl_gangsched.session import CannotAnswer
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -139,12 +140,15 @@ def gangs(objects: Sequence[Mapping[str, Any]]) -> list[ManifestGang]:
 def gang_of(template: Template) -> str:
     """The gang that a template's metadata names; "" if none."""
     metadata = template.get("metadata") or {}
-    named = dict(
-        keys.pod_gang_metadata(metadata.get("labels") or {}, metadata.get("annotations") or {})
-    )
-    return next(
-        (named[identity.key] for identity in keys.IDENTITIES if named.get(identity.key)), ""
-    )
+    labels = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
+    named = dict(pod_gang_metadata(labels, annotations))
+
+    for identity in keys.IDENTITIES:
+        if name := named.get(identity.key):
+            return name
+
+    return ""
 
 
 def _labelled(pod_set: TemplateSet) -> TemplateSet:

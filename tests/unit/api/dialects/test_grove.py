@@ -10,6 +10,7 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.api.dialects.grove import PHASES
+from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.api.podgroup import PodGroupPhase, parse_pod_group
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.protocol import Replaced, SetPodGroupStatus, Unread
@@ -56,7 +57,7 @@ def read(
 def clique(name: str, number: int, first: int = 0) -> list[Pod]:
     """Pods of a podgroup as Grove labels them."""
     labels = {keys.GROVE_GANG: "svc", keys.GROVE_CLIQUE: name}
-    metadata = keys.pod_gang_metadata(labels, {})
+    metadata = pod_gang_metadata(labels, {})
     return [
         pod(f"{name}-{index}", gang_metadata=metadata) for index in range(first, first + number)
     ]
@@ -303,8 +304,8 @@ def test_every_phase_has_one_of_grove() -> None:
 
 def test_a_clique_without_its_gang_is_no_mark() -> None:
     """A3: the PodGang's label is what Grove's gangs have."""
-    assert keys.pod_gang_metadata({keys.GROVE_CLIQUE: "a"}, {}) == ()
-    assert keys.pod_gang_metadata({keys.GROVE_CLIQUE: "a", keys.GROVE_GANG: ""}, {}) == ()
+    assert pod_gang_metadata({keys.GROVE_CLIQUE: "a"}, {}) == ()
+    assert pod_gang_metadata({keys.GROVE_CLIQUE: "a", keys.GROVE_GANG: ""}, {}) == ()
 
 
 # --- from message to report

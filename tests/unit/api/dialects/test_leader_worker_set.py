@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from gangsched.api import keys
+from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.model.objects import Pod
+from gangsched.model.owners import OwnerGangs
 from gangsched.state.groups import POD_GROUP_WAIT_S
 from tests.builders import amounts, node, pod, pod_group
 from tests.world import World
@@ -21,7 +23,7 @@ SIZE = {keys.LWS_SIZE: "3"}
 
 def lws_pod(name: str, annotations: Mapping[str, str], labels: Mapping[str, str] = LABELS) -> Pod:
     """A pod as the LeaderWorkerSet's controller makes it."""
-    return pod(name, gang_metadata=keys.pod_gang_metadata(labels, annotations))
+    return pod(name, gang_metadata=pod_gang_metadata(labels, annotations))
 
 
 def lws_pods(number: int, annotations: Mapping[str, str]) -> list[Pod]:
@@ -48,7 +50,17 @@ def test_a_group_that_opts_in_is_a_gang_of_its_size(opt_in: str) -> None:
 
 def test_without_opt_in_or_object_the_pods_are_plain() -> None:
     """As before: LeaderReady could not start otherwise, and pods do not show it."""
-    assert keys.pod_gang_metadata(LABELS, SIZE | {keys.LWS_EXCLUSIVE[0]: "rack"}) == ()
+    assert pod_gang_metadata(LABELS, SIZE | {keys.LWS_EXCLUSIVE[0]: "rack"}) == ()
+
+
+def test_a_namespace_asks_for_the_groups_of_its_sets() -> None:
+    """O1: as if each pod asked, but for those that opt out."""
+    asked = dict(pod_gang_metadata(LABELS, SIZE, owner_gangs=OwnerGangs.ALL))
+    assert asked == {keys.LWS_NAME: GROUP, **SIZE}
+    out = {keys.OWNER_GANG: keys.NO_OWNER}
+    assert dict(pod_gang_metadata(LABELS, SIZE | out, owner_gangs=OwnerGangs.ALL)) == out
+    asks = SIZE | OWNER
+    assert dict(pod_gang_metadata(LABELS, asks, owner_gangs=OwnerGangs.OFF)) == OWNER
 
 
 @pytest.mark.parametrize("missing", keys.LWS_GROUP)
@@ -62,7 +74,7 @@ def test_an_opt_in_that_names_no_gang_is_told(missing: str) -> None:
     assert set(world.settle().bound()) == {"p"}
     ((_, _, text),) = world.events("InvalidGang")
     assert text.startswith(
-        "gangsched.dev/gang of pod ns/p has no effect without the labels of a LeaderWorkerSet"
+        "gangsched.dev/gang of pod ns/p has no effect on a pod without a controller"
     )
 
 
@@ -72,7 +84,7 @@ def test_an_opt_in_that_is_misspelt_is_told() -> None:
     world.create(lws_pod("p", SIZE | {keys.OWNER_GANG: "ownr"}))
     assert set(world.settle().bound()) == {"p"}
     ((_, _, text),) = world.events("InvalidGang")
-    assert text.startswith('gangsched.dev/gang of pod ns/p is not "owner": "ownr"')
+    assert text.startswith('gangsched.dev/gang of pod ns/p is neither "owner" nor "none": "ownr"')
 
 
 @pytest.mark.parametrize("size", ["three", "-1", ""])
@@ -158,5 +170,5 @@ def test_a_users_own_gang_of_several_groups_is_left_alone() -> None:
     key.
     """
     stated = {**SIZE, keys.NAME: "both", keys.MIN[0]: "6", keys.LWS_EXCLUSIVE[0]: "rack"}
-    kept = dict(keys.pod_gang_metadata(LABELS, stated))
+    kept = dict(pod_gang_metadata(LABELS, stated))
     assert kept == {keys.NAME: "both", keys.MIN[0]: "6"}
