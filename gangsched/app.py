@@ -218,6 +218,7 @@ async def schedule(
             node_selector=settings.node_selector,
             disruption_budgets=settings.preemption is not VictimScope.OFF,
             dialects=settings.dialects,
+            owner_gangs=settings.owner_gangs,
             services=settings.plain_replicas is PlainReplicas.SPREAD,
             devices=settings.devices,
             extends=extends,

@@ -21,6 +21,7 @@ from gangsched.model.backfill import BackfillOrder, OnOverrun
 from gangsched.model.devices import DeviceScope
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.gpu_policy import TOPOLOGY_KEYS, HealPreference, PlainReplicas
+from gangsched.model.owners import OwnerGangs
 from gangsched.model.preemption import BrokenDeadlock, BudgetRule, VictimScope
 
 ENV_PREFIX = "GANGSCHED_"
@@ -300,6 +301,14 @@ class Settings(BaseSettings):
         description=(
             "Third-party APIs whose objects declare gangs: grove (PodGangs) and volcano"
             " (PodGroups). Labels and annotations of APIs that are not listed are ignored."
+        ),
+    )
+    owner_gangs: OwnerGangs = Field(
+        default=OwnerGangs.ASKED,
+        description=(
+            "Pods that become one gang because they have one owner, such as a Job: asked (of pods"
+            " and namespaces with gangsched.dev/gang=owner), all (but those with the value none) or"
+            " off."
         ),
     )
     preemption: VictimScope = Field(

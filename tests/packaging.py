@@ -38,6 +38,7 @@ COPIES = {
             "rbac.yaml",
             "rbac-preemption.yaml",
             "rbac-dialects.yaml",
+            "rbac-owners.yaml",
             "rbac-devices.yaml",
             "rbac-extended-resources.yaml",
             "rbac-users.yaml",

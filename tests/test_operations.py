@@ -109,6 +109,7 @@ ROLES = {
     "gangsched-devices": "ALLOCATION",
     "gangsched-extended-resources": "EXTENDED_RESOURCES",
     "gangsched-dialects": "DIALECT_KINDS",
+    "gangsched-owners": "OWNERS",
     "gangsched-preemption-last-resort": "LAST_RESORT",
     "gangsched-leader-election": "LEASES",
 }
@@ -152,7 +153,8 @@ def test_the_last_resort_is_bound_to_nobody() -> None:
     documents = [document for file in files for document in yaml.safe_load_all(file.read_text())]
     bound = {each["roleRef"]["name"] for each in documents if each["kind"] == "ClusterRoleBinding"}
     optional = {
-        f"gangsched-{each}" for each in ("preemption", "dialects", "devices", "extended-resources")
+        f"gangsched-{each}"
+        for each in ("preemption", "dialects", "owners", "devices", "extended-resources")
     }
     assert bound == {"gangsched", *optional}
 

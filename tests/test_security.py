@@ -81,6 +81,7 @@ def test_every_write_that_names_fields_has_a_policy() -> None:
         "rbac.yaml",
         "rbac-preemption.yaml",
         "rbac-dialects.yaml",
+        "rbac-owners.yaml",
         "rbac-devices.yaml",
         "rbac-extended-resources.yaml",
         "visibility/rbac.yaml",

@@ -17,6 +17,11 @@ def all_resources() -> dict[str, resources.Resource[Any, Any]]:
         resources.NAMESPACES,
     )
     storage = (*resources.STORAGE, *resources.ALLOCATED)
-    optional: tuple[Any, ...] = (*storage, resources.DISRUPTION_BUDGETS, resources.SERVICES)
+    optional: tuple[Any, ...] = (
+        *storage,
+        resources.DISRUPTION_BUDGETS,
+        resources.SERVICES,
+        *resources.OWNERS,
+    )
 
     return {resource.name: resource for resource in (*required, *optional)}

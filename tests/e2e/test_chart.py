@@ -276,10 +276,11 @@ def test_what_can_be_left_out_and_added() -> None:
     ):
         assert gone
         assert whole - rendered("--set", word).keys() == gone, word
-    dialects = {name for name in rendered("--set", "rbac.dialects=true") if name not in whole}
-    assert dialects == {
-        (kind, "gangsched-dialects") for kind in ("ClusterRole", "ClusterRoleBinding")
-    }
+    for role in ("dialects", "owners"):
+        added = rendered("--set", f"rbac.{role}=true").keys() - whole
+        assert added == {
+            (kind, f"gangsched-{role}") for kind in ("ClusterRole", "ClusterRoleBinding")
+        }
     monitoring = ("serviceMonitor", "rules", "dashboard")
     words = [word for each in monitoring for word in ("--set", f"monitoring.{each}=true")]
     added = rendered(*words, "--set", "monitoring.labels.release=prometheus")

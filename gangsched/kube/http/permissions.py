@@ -140,6 +140,11 @@ DIALECT_KINDS = tuple(
     )
 )
 """Not checked, either: without them the gangs of these kinds wait (`api.dialects`)."""
+OWNERS = (
+    *_verbs("list watch", "batch", "jobs"),
+    *_verbs("list watch", "apps", "statefulsets"),
+)
+"""Not checked, either: asked for once a pod asks for the gang of its owner (semantics O7)."""
 
 LEASES = _verbs("create get update watch", "coordination.k8s.io", "leases")
 """On one Lease in one namespace, with leader election; asked for only then."""

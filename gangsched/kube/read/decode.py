@@ -22,13 +22,14 @@ from gangsched.api.keys import (
     GangMetadata,
     is_timed_out,
     member_index,
-    pod_gang_metadata,
     run_time_metadata,
 )
 from gangsched.api.permits import parse_permit
+from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.kube.http.faults import Fault
 from gangsched.kube.read.deaths import death_of, restarts_of
 from gangsched.kube.read.inter_pod import label_selector
+from gangsched.kube.read.owner_asks import OwnerAsks
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable, conditions
 from gangsched.kube.read.wire import (
@@ -66,6 +67,7 @@ from gangsched.model.objects import (
     Shape,
     stand_in,
 )
+from gangsched.model.owners import OwnerGangs
 from gangsched.model.resources import PODS, parse_resources
 from kubernetes_cel.amounts import QuantityError
 
@@ -93,21 +95,29 @@ def decode_pod(
     shapes: ShapeTable,
     names: SchedulerNames | None = None,
     unread: frozenset[str] = frozenset(),
+    owner_asks: OwnerAsks | None = None,
 ) -> Pod | None:
     """The pod, or None for one that ended and has no gang. Raises DecodeFault.
 
     `condition` is set only for unbound pods with one of the scheduler `names`; without `names`, for
     all unbound pods. A waiting pod's scheduler name is compared with `names`, so that misspelt ones
-    are reported. Gang keys in `unread` are left out.
+    are reported. Gang keys in `unread` are left out. `owner_asks` knows the namespaces whose pods
+    may be in gangs of their owners.
     """
     meta = wire.metadata
     spec = wire.spec
     status = wire.status
-    gang_metadata = pod_gang_metadata(meta.labels or NOTHING, meta.annotations or NOTHING, unread)
+    labels = meta.labels or NOTHING
+    annotations = meta.annotations or NOTHING
+    owner_gangs = owner_asks.of(meta.namespace) if owner_asks is not None else OwnerGangs.ASKED
+    gang_metadata = pod_gang_metadata(labels, annotations, unread, owner_gangs)
 
     native_group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
     # Before anything is parsed: clusters keep tens of thousands of ended pods.
-    if not gang_metadata and not native_group and status.phase in TERMINAL:
+    has_gang = bool(gang_metadata or native_group) or (
+        owner_gangs is OwnerGangs.ALL and bool(meta.owner_references)
+    )
+    if not has_gang and status.phase in TERMINAL:
         return None
 
     # The condition is compared with what we would write; of all other pods it is not needed.
@@ -128,7 +138,7 @@ def decode_pod(
         death = None
         restarts = 0
 
-        if gang_metadata or native_group:
+        if has_gang:
             restarts = restarts_of(status)
             # A pod that was asked to go has not been killed by its node.
             if meta.deletion_timestamp is None:
@@ -138,7 +148,8 @@ def decode_pod(
             f"Pod {meta.namespace}/{meta.name} cannot be understood: {error}"
         ) from error
 
-    pod = _pod(wire, shape, condition, gang_metadata, native_group, is_target, uses)
+    index = member_index(labels, annotations, meta.name) if has_gang else -1
+    pod = _pod(wire, shape, condition, gang_metadata, native_group, is_target, uses, index)
     if death is None and not restarts:
         return pod
 
@@ -153,6 +164,7 @@ def _pod(
     native_group: str,
     is_target: bool,
     uses: tuple[ClaimUse, ...],
+    index: int,
 ) -> Pod:
     meta = wire.metadata
     spec = wire.spec
@@ -209,7 +221,7 @@ def _pod(
         mirror=MIRROR in annotations,
         never_preempts=spec.preemption_policy == NEVER,
         disruption_target=is_target,
-        index=member_index(labels, annotations, meta.name) if gang_metadata or native_group else -1,
+        index=index,
     )
 
 

@@ -16,6 +16,7 @@ from gangsched.kube.http.client import ApiClient
 from gangsched.kube.ports import Runtime, Sink
 from gangsched.kube.read import resources
 from gangsched.kube.read.device_rights import DeviceRights
+from gangsched.kube.read.owner_asks import OwnerAsks
 from gangsched.kube.read.podgroup_informer import Follow, PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.scheduler_names import SchedulerNames
@@ -23,8 +24,10 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.model.devices import CLASS_PREFIX, DeviceClass, DeviceScope
 from gangsched.model.objects import Pod
+from gangsched.model.owners import OwnerGangs, OwnerObject
 from gangsched.model.protocol import Applied, Message, Replaced
 
+PODS: Final = "pods"
 _MOST_NAMES: Final = 10_000
 
 
@@ -86,6 +89,7 @@ class Informers:
         node_selector: str = "",
         disruption_budgets: bool = True,
         dialects: Collection[str] = NAMES,
+        owner_gangs: OwnerGangs = OwnerGangs.ASKED,
         services: bool = True,
         devices: DeviceScope = DeviceScope.ALLOCATED,
         extends: bool = True,
@@ -99,7 +103,8 @@ class Informers:
         ResourceClaims, or extended resources that a class serves, while gangsched may allocate
         them; classes are read once a pod has extended resources. Without `extends` devices serve no
         extended resources. `dialects` are the enabled ones of the dialects in `api.dialects` that
-        can be disabled.
+        can be disabled. Owners of a kind are read once `owner_gangs`, a namespace or a pod asks for
+        their gangs.
         """
         warn = runtime.warn
         self.backlog_bound = asyncio.Event()
@@ -112,9 +117,10 @@ class Informers:
         self._is_early = True
         self._sink: Sink = self._early.append
         self.scheduler_names = names = SchedulerNames(scheduler_names, warn)
+        self.owner_asks = OwnerAsks(owner_gangs)
         nodes = resources.nodes(warn, node_selector)
         required: tuple[Any, ...] = (
-            resources.pods(ShapeTable(), names, unread_marks(dialects)),
+            resources.pods(ShapeTable(), names, unread_marks(dialects), self.owner_asks),
             nodes,
             resources.NAMESPACES,
         )
@@ -124,8 +130,11 @@ class Informers:
         later: tuple[Any, ...] = resources.ALLOCATED if devices is not DeviceScope.ALLOCATED else ()
         self._claims = ClaimWatch(extends=extends)
         self._device_rights = DeviceRights(client, runtime, asks=devices is DeviceScope.AUTO)
+        owners: tuple[Any, ...] = ()
+        if owner_gangs is not OwnerGangs.OFF:
+            owners = resources.OWNERS
 
-        for resource in (*required, *optional, *later):
+        for resource in (*required, *optional, *later, *owners):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
             # Required resources are retried forever; without them nothing may be planned.
             refused = store.refused if resource.optional else None
@@ -148,10 +157,15 @@ class Informers:
         )
         # Not part of `synced`: most clusters have no devices, and must not wait for them.
         self._later = {resource.name for resource in later}
+        self._owners: dict[str, type[OwnerObject]] = {}
+        for resource in owners:
+            self._owners[resource.name] = resource.kind
+
         synced = {}
 
+        beside = self._later | self._owners.keys()
         for name, reflector in self.reflectors.items():
-            if name not in self._later:
+            if name not in beside:
                 synced[name] = reflector.synced
 
         self._synced = synced | {"podgroups": self.pod_groups.synced}
@@ -189,15 +203,27 @@ class Informers:
         """List and watch all resources until cancelled; never returns."""
         async with asyncio.TaskGroup() as group:
             for name, reflector in self.reflectors.items():
-                reading = (
-                    self._read_devices(name, reflector) if name in self._later else reflector.run()
-                )
-                group.create_task(reading, name=name)
+                group.create_task(self._reading(name, reflector), name=name)
 
             if self._later:
                 group.create_task(self._ask_for_devices(), name="device rights")
 
             group.create_task(self.pod_groups.run(), name="podgroups")
+
+    async def _reading(self, name: str, reflector: Reflector[Any, Any]) -> None:
+        """Read a resource from when it is needed."""
+        if name in self._later:
+            await self._read_devices(name, reflector)
+
+        if name in self._owners:
+            kind = self._owners[name]
+            await self.owner_asks.asked[kind].wait()
+        if name == PODS and self._owners:
+            # The label of a namespace decides what is kept of its pods.
+            namespaces = self.reflectors[resources.NAMESPACES.name]
+            await namespaces.synced.wait()
+
+        await reflector.run()
 
     async def _ask_for_devices(self) -> None:
         await self._claims.is_named.wait()
@@ -226,6 +252,7 @@ class Informers:
         if self._later and not self._claims.is_claimed.is_set():
             self._claims.take(message)
 
+        self.owner_asks.take(message)
         self._sink(message)
 
 

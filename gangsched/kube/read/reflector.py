@@ -337,8 +337,11 @@ class Reflector(Generic[W, T]):
         if self._not_served(fault) or (isinstance(fault, ApiFault) and fault.status == GONE):
             return
 
-        fix = "apply manifests/rbac.yaml or renew the credentials" if denied else "trying again"
         resource = self._store.resource
+        fix = "trying again"
+        if denied:
+            fix = f"apply manifests/{resource.manifest} or renew the credentials"
+
         meanwhile = f"; {resource.meanwhile}" if denied and resource.meanwhile else ""
 
         sentence = f"Cannot follow {resource.name}: {str(fault).rstrip('.')}; {fix}{meanwhile}."

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from gangsched.kube.ports import Warn
-from gangsched.kube.read import devices, storage
+from gangsched.kube.read import devices, owner_kinds, storage
 from gangsched.kube.read.decode import (
     decode_disruption_budget,
     decode_namespace,
@@ -21,6 +21,8 @@ from gangsched.kube.read.decode import (
     instead_of_pod,
     node_decoder,
 )
+from gangsched.kube.read.owner_asks import OwnerAsks
+from gangsched.kube.read.owner_kinds import WireJob, WireStatefulSet
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import (
@@ -47,6 +49,7 @@ from gangsched.kube.read.wire import (
 from gangsched.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import DEVICES, Namespace, Node, Pod, Service
+from gangsched.model.owners import JobOwner, StatefulSetOwner
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
 
 W = TypeVar(
@@ -62,6 +65,8 @@ W = TypeVar(
     WireCsiNode,
     WireResourceClaim,
     WireDeviceObject,
+    WireJob,
+    WireStatefulSet,
 )
 T = TypeVar(
     "T",
@@ -78,6 +83,8 @@ T = TypeVar(
     ResourceSlice,
     DeviceClass,
     DeviceTaintRule,
+    JobOwner,
+    StatefulSetOwner,
 )
 Outline: TypeAlias = Identified | PodOutline | ClaimOutline
 Key = Callable[[ObjectIdentity], str]
@@ -105,9 +112,10 @@ class Resource(Generic[W, T]):
     If an object cannot be decoded, `instead` provides a replacement for it, given the last decoded
     version if there is one, and why. `outline` is a type with what `instead` needs, which can be
     decoded all the same. The daemon also runs if it may not read an `optional` resource, or if the
-    resource is not served; `meanwhile` describes the consequence, for the warning. With a
-    `label_selector`, only matching objects are read; an object that stops matching counts as
-    deleted.
+    resource is not served; `meanwhile` describes the consequence, for the warning, and `manifest`
+    is the file that grants the permission. What was read of a resource that `lasts` is still used
+    once it can no longer be read. With a `label_selector`, only matching objects are read; an
+    object that stops matching counts as deleted.
     """
 
     def __init__(
@@ -120,6 +128,8 @@ class Resource(Generic[W, T]):
         *,
         optional: bool = False,
         meanwhile: str = "",
+        manifest: str = "rbac.yaml",
+        lasts: bool = False,
         label_selector: str = "",
         instead: Callable[[Any, T | None, str], T | None] = lambda _, old, why: old,
         outline: type[Outline] = Identified,
@@ -127,6 +137,8 @@ class Resource(Generic[W, T]):
         self.path = path
         self.optional = optional
         self.meanwhile = meanwhile
+        self.manifest = manifest
+        self.lasts = lasts
         self.label_selector = label_selector
 
         # The plural; it is the label of metrics and the key of snapshots.
@@ -148,6 +160,7 @@ def pods(
     shapes: ShapeTable,
     names: SchedulerNames | None = None,
     unread: frozenset[str] = frozenset(),
+    owner_asks: OwnerAsks | None = None,
 ) -> Resource[WirePod, Pod]:
     """All pods of the cluster, including ended ones; a selector would hide how members ended
     (semantics B6, E3).
@@ -156,7 +169,7 @@ def pods(
         "/api/v1/pods",
         WirePod,
         Pod,
-        lambda wire: decode_pod(wire, shapes, names, unread),
+        lambda wire: decode_pod(wire, shapes, names, unread, owner_asks),
         by_uid,
         instead=lambda wire, old, why: instead_of_pod(wire, old, why, unread),
         outline=PodOutline,
@@ -272,6 +285,30 @@ DEVICE_TAINT_RULES: Final = _of_devices(
     DeviceTaintRule,
     devices.decode_taint_rule,
 )
+JOBS: Final = Resource(
+    "/apis/batch/v1/jobs",
+    WireJob,
+    JobOwner,
+    owner_kinds.decode_job,
+    by_uid,
+    optional=True,
+    meanwhile=owner_kinds.MEANWHILE,
+    manifest=owner_kinds.MANIFEST,
+    lasts=True,
+)
+STATEFUL_SETS: Final = Resource(
+    "/apis/apps/v1/statefulsets",
+    WireStatefulSet,
+    StatefulSetOwner,
+    owner_kinds.decode_stateful_set,
+    by_uid,
+    optional=True,
+    meanwhile=owner_kinds.MEANWHILE,
+    manifest=owner_kinds.MANIFEST,
+    lasts=True,
+)
+OWNERS: Final = (JOBS, STATEFUL_SETS)
+"""Read from the first pod on that asks for the gang of its owner (semantics O7)."""
 ALLOCATED: Final = (RESOURCE_SLICES, DEVICE_CLASSES, DEVICE_TAINT_RULES)
 """Read from the first pod with ResourceClaims on, to allocate devices."""
 STORAGE: Final = (CLAIMS, VOLUMES, CLASSES, CSI_NODES, RESOURCE_CLAIMS)

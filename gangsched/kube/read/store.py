@@ -112,7 +112,8 @@ class Store(Generic[W, T]):
         split.
         """
         if self._unread is not None:
-            return [self._unread]
+            lasting = Replaced(self.resource.kind, tuple(self._items.values()))
+            return [lasting, self._unread] if self.resource.lasts else [self._unread]
 
         messages: list[Message] = []
         # One Replaced of 100,000 pods would block the loop.

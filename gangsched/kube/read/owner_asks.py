@@ -1,0 +1,83 @@
+"""Which kinds of owners must be read, because a pod or a namespace asks for the gangs of owners
+(semantics O1, O7).
+
+Invariant: nothing is read where nobody asks. What was asked once is read until the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from gangsched.api import keys
+from gangsched.model.objects import Namespace, Pod
+from gangsched.model.owners import OWNER_KINDS, OwnerGangs
+from gangsched.model.protocol import Applied, Gone, Message, Object, Replaced
+
+
+class OwnerAsks:
+    """`asked` has an event for each kind of owner, set once owners of that kind must be read."""
+
+    def __init__(self, setting: OwnerGangs) -> None:
+        self.asked = {kind: asyncio.Event() for kind in OWNER_KINDS.values()}
+        self._setting = setting
+        self._namespaces: set[str] = set()
+
+        if setting is OwnerGangs.ALL:
+            self._ask_for_all()
+
+    def of(self, namespace: str) -> OwnerGangs:
+        """Whose pods in a namespace become gangs of their owners."""
+        if self._setting is OwnerGangs.ASKED and namespace in self._namespaces:
+            return OwnerGangs.ALL
+
+        return self._setting
+
+    @property
+    def all_asked(self) -> bool:
+        """Whether all kinds are read, so that messages need not be inspected for new ones."""
+        return all(asked.is_set() for asked in self.asked.values())
+
+    def take(self, message: Message) -> None:
+        """Inspect a message."""
+        if self._setting is not OwnerGangs.ASKED:
+            return
+
+        match message:
+            case Applied(item=item):
+                self._take_object(item)
+            case Replaced(items=items):
+                self._take_list(message.kind, items)
+            case Gone(key=key):
+                if message.kind is Namespace:
+                    self._namespaces.discard(key)
+
+    def _take_list(self, kind: type[Object], items: Iterable[Object]) -> None:
+        if kind is Namespace:
+            self._namespaces.clear()
+        elif kind is not Pod:
+            return
+
+        for item in items:
+            self._take_object(item)
+
+    def _take_object(self, item: object) -> None:
+        if isinstance(item, Pod):
+            # Nearly all pods have no such metadata.
+            if item.gang_metadata and item.owner and not self.all_asked:
+                self._take_pod(item)
+        elif isinstance(item, Namespace):
+            if item.labels.get(keys.OWNER_GANG) == keys.OWNER:
+                self._namespaces.add(item.name)
+                self._ask_for_all()
+            else:
+                self._namespaces.discard(item.name)
+
+    def _take_pod(self, pod: Pod) -> None:
+        kind = OWNER_KINDS.get(pod.controller_kind)
+        if kind is not None and keys.asks_for_owner(dict(pod.gang_metadata), self._setting):
+            self.asked[kind].set()
+
+    def _ask_for_all(self) -> None:
+        for asked in self.asked.values():
+            asked.set()
