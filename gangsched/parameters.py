@@ -39,6 +39,7 @@ def rules(settings: Settings) -> Rules:
         preemption=preemption(settings),
         broken_deadlock=settings.broken_deadlock,
         broken_deadlock_after_s=settings.broken_deadlock_after_s,
+        owner_gangs=settings.owner_gangs,
         allocates=settings.devices is not DeviceScope.ALLOCATED,
     )
 

@@ -19,7 +19,7 @@ from tests.scenarios.table import RULES, by_rule, load
 
 FOLDER: Final = Path(__file__).parent
 KINDS: Final = ("scenarios", "unit", "properties", "e2e")
-CITED: Final = re.compile(r"\b([IQPFRBTDHVLEA])(\d{1,2})(?:\s*(?:to|-|–)\s*\1(\d{1,2}))?\b")
+CITED: Final = re.compile(r"\b([IQPFRBTDHVLEAO])(\d{1,2})(?:\s*(?:to|-|–)\s*\1(\d{1,2}))?\b")
 Table = Mapping[str, Mapping[str, Sequence[str]]]
 
 

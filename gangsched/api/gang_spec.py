@@ -16,6 +16,7 @@ from gangsched.api import keys
 from gangsched.api.dialects.jobset import exclusive_jobs
 from gangsched.api.dialects.kueue import KUEUE_PLACES, stated_by
 from gangsched.api.later_members import ToCome, members_to_come
+from gangsched.api.owner_declarations import OwnerDeclaration, may_be_gang, owner_name
 from gangsched.api.problem import Problem, bad_value, quoted
 from gangsched.api.slice_layers import format_slices, parse_slices
 from gangsched.api.stated import (
@@ -46,6 +47,7 @@ from gangsched.api.values import (
 from gangsched.model.gang import Disruption, MatchPolicy, Mode
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.objects import Pod, PodGroup
+from gangsched.model.owners import OwnerGangs
 from gangsched.model.resources import ResourceVector
 from gangsched.model.text import counted
 
@@ -71,11 +73,14 @@ none.
 class GangRef(NamedTuple):
     """The gang of a pod. Its PodGroup is the first one that exists in `api_groups`, in
     this order.
+
+    `of_owner`: it is what the pod's owner is, which may turn out to be none (O3).
     """
 
     id: str
     needs_pod_group: bool
     api_groups: tuple[str, ...]
+    of_owner: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +127,10 @@ class GangSpec:
     unsupported: str | None = None
     #: An error of the group or of the gang's tree.
     group_problem: str | None = None
+    #: It waits because its owner is not known, or makes no pods now (O8).
+    awaits_owner: bool = False
+    #: Its minimum is what its owner declares.
+    is_minimum_of_owner: bool = False
     #: Id of its parent, "" for none; the next two are what the gang declares for the parent (I9).
     parent: str = ""
     min_children: int | None = None
@@ -142,9 +151,9 @@ class GangSpec:
         return self.parent == parent and self.group_problem is None
 
 
-def gang_id(pod: Pod) -> GangRef | None:
-    """Id of the gang that the pod's metadata names, otherwise of its native PodGroup; None for a
-    plain pod (I2).
+def gang_id(pod: Pod, owner_gangs: OwnerGangs = OwnerGangs.ASKED) -> GangRef | None:
+    """Id of the gang that the pod's metadata names, otherwise of its native PodGroup, otherwise of
+    its owner if it asks for that; None for a plain pod (I2, O1).
     """
     named = dict(pod.gang_metadata)
     for identity in keys.IDENTITIES:
@@ -153,6 +162,9 @@ def gang_id(pod: Pod) -> GangRef | None:
 
     if pod.native_group:
         return GangRef(f"{pod.namespace}/{pod.native_group}", True, (keys.NATIVE,))
+
+    if pod.owner and keys.asks_for_owner(named, owner_gangs) and may_be_gang(pod, named):
+        return GangRef(f"{pod.namespace}/{owner_name(pod)}", False, (), of_owner=True)
 
     return None
 
@@ -201,16 +213,17 @@ def gang_spec(
     *,
     needs_pod_group: bool,
     defaults: GangDefaults,
+    owner: OwnerDeclaration | None = None,
 ) -> GangSpec:
     """Specification of `gang`. `declared` has, for each distinct `gang_metadata` among the members,
     the oldest pod with it.
 
-    Each value is read from the oldest pod, otherwise from the PodGroup, otherwise from the oldest
-    pod that declares it, otherwise from the defaults. Pods that declare a different value are named
-    in a Problem.
+    Each value is read from the oldest pod, otherwise from the PodGroup, or for a gang of an `owner`
+    from the owner, otherwise from the oldest pod that declares it, otherwise from the defaults.
+    Pods that declare a different value are named in a Problem.
     """
-    reader = _SpecReader(declared, pod_group)
-    min_member = reader.value(_MIN, spec=pod_group.min_member if pod_group else None)
+    reader = _SpecReader(declared, pod_group, owner)
+    min_member = reader.value(_MIN, spec=_declared_minimum(pod_group, owner))
     timeout_s = pod_group.schedule_timeout_s if pod_group else None
     missing = needs_pod_group and pod_group is None
     total = reader.total(min_member)
@@ -246,7 +259,9 @@ def gang_spec(
     spec = replace(
         spec,
         first=coming.first,
-        waiting_for=_waiting_for(gang, min_member, missing=missing),
+        waiting_for=_waiting_for(gang, min_member, owner, missing=missing),
+        awaits_owner=min_member is None and owner is not None and bool(owner.waits),
+        is_minimum_of_owner=owner is not None and reader.sources[_MIN.name] == owner.who,
     )
     misplaced = reader.misplaced(spec) or coming.invalid
 
@@ -302,11 +317,31 @@ def _disruption_mode(pod_group: PodGroup | None) -> Disruption | None:
     return Disruption.SINGLE
 
 
-def _waiting_for(gang: str, min_member: int | None, *, missing: bool) -> str | None:
+def _declared_minimum(
+    pod_group: PodGroup | None,
+    owner: OwnerDeclaration | None,
+) -> int | None:
+    """The minimum that an object declares."""
+    if pod_group is not None:
+        return pod_group.min_member
+
+    return owner.minimum if owner is not None else None
+
+
+def _waiting_for(
+    gang: str,
+    min_member: int | None,
+    owner: OwnerDeclaration | None,
+    *,
+    missing: bool,
+) -> str | None:
     if keys.is_too_long(gang):
         return f"the name of gang {_cut(gang)} is longer than {keys.LONGEST_VALUE} bytes"
     if missing:
         return f"PodGroup {_cut(gang)} does not exist"
+
+    if min_member is None and owner is not None and owner.waits:
+        return owner.waits
 
     if min_member is None:
         stated = f"set spec.minMember of its PodGroup, or {keys.MIN[0]} on its pods"
@@ -329,12 +364,23 @@ def _tree_problem(gang: str, group: tuple[str, ...], parent: str) -> str | None:
 class _SpecReader:
     """Reads values one by one and notes the source of each and what is wrong with the others."""
 
-    def __init__(self, declared: Sequence[Pod], pod_group: PodGroup | None) -> None:
+    def __init__(
+        self,
+        declared: Sequence[Pod],
+        pod_group: PodGroup | None,
+        owner: OwnerDeclaration | None = None,
+    ) -> None:
         # The oldest decides (I3), and by name and uid the same one after a restart.
         pods = sorted(declared, key=lambda pod: (pod.creation_s, pod.name, pod.uid))
         self._pods = [Origin(f"pod {pod.key}", pod.key, stated_by(pod)) for pod in pods]
+        self._owner = owner
         where = f"PodGroup {_cut(pod_group.id)}" if pod_group else "PodGroup"
-        self._of_group = Origin(where, "", dict(pod_group.gang_metadata) if pod_group else {})
+        declared_by = pod_group or owner
+        self._of_group = Origin(
+            owner.who if owner is not None else where,
+            "",
+            dict(declared_by.gang_metadata) if declared_by is not None else {},
+        )
         self._min_resources = pod_group.min_resources if pod_group else ()
         self.sources: dict[str, str] = {}
         self.problems = (
@@ -609,6 +655,9 @@ class _SpecReader:
         return self._min_resources
 
     def _spec_source(self, field: str) -> str:
+        if self._owner is not None:
+            return self._owner.who
+
         return f"spec.{field} of {self._of_group.where}"
 
 

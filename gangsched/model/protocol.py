@@ -16,6 +16,7 @@ import msgspec
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, PermitStamp, Pod, PodGroup, Service
 from gangsched.model.orders import Orders
+from gangsched.model.owners import OwnerObject
 from gangsched.model.storage import Selection, StorageObject
 
 
@@ -34,7 +35,7 @@ class PodOnNode(PodRef, frozen=True, gc=False):
 
 
 Object: TypeAlias = (
-    Pod | Node | Namespace | PodGroup | PodDisruptionBudget | Service | StorageObject
+    Pod | Node | Namespace | PodGroup | PodDisruptionBudget | Service | OwnerObject | StorageObject
 )
 
 # --- Events: what the API server said ------------------------------------------------------------
@@ -49,9 +50,9 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 class Gone(msgspec.Struct, frozen=True, gc=False):
     """An object of that kind was deleted.
 
-    `key` is the uid of a pod, the `id` of a PodGroup, the `key` of a claim, PodDisruptionBudget or
-    Service, or the name of any other object. For a PodGroup, `api_group` is its API group; `uid`,
-    "" for any, protects a recreated PodGroup from a late message.
+    `key` is the uid of a pod or an owner, the `id` of a PodGroup, the `key` of a claim,
+    PodDisruptionBudget or Service, or the name of any other object. For a PodGroup, `api_group` is
+    its API group; `uid`, "" for any, protects a recreated PodGroup from a late message.
     """
 
     kind: type[Object]

@@ -61,6 +61,7 @@ class EventReason(StrEnum):
     RUN_TIMES_IGNORED = "RunTimesIgnored"
     SET_ASIDE = "SetAside"
     NOT_USED = "NotUsed"
+    NOT_A_GANG = "NotAGang"
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"
     FAILED_BINDING = "FailedBinding"

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from gangsched.api import keys
-from gangsched.api.dialects.leader_worker_set import owner_problem
-from gangsched.api.gang_spec import gang_id, preemption_delay
+from gangsched.api.gang_spec import preemption_delay
+from gangsched.api.owner_declarations import owner_problem
 from gangsched.api.run_time import run_time
 from gangsched.api.starts import parse_start
 from gangsched.model.disruption import PodDisruptionBudget
-from gangsched.model.gang import PLAIN
 from gangsched.model.objects import Namespace, Node, Phase, Pod, PodGroup, Service, stand_in
+from gangsched.model.owners import OwnerObject
 from gangsched.model.protocol import (
     Applied,
     BindFailed,
@@ -39,12 +39,13 @@ from gangsched.model.reasons import EventReason, Reason
 from gangsched.state.avoided import AvoidCause, AvoidedNode, avoid
 from gangsched.state.bad_nodes import BadNodes
 from gangsched.state.cluster import Cluster
-from gangsched.state.divided_pods import SubGroupGangs
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import QueueCause
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
+from gangsched.state.owner_gangs import NamespaceLabels
+from gangsched.state.pod_gangs import PodGangs
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
@@ -85,6 +86,7 @@ class EventHandlers:
         self._overruns = overruns
         self.bad_nodes = BadNodes(registry, cluster, queue, rules)
         self._counts = counts
+        self._rules = rules
         self._names = rules.scheduler_names
         self._avoid_s = rules.avoid_s
         self._bind_retry_keep_s = rules.bind_retry_keep_s
@@ -92,7 +94,7 @@ class EventHandlers:
 
         #: The gangs of each PodGroup that declares several, by API group and id of the object.
         self._gangs_of: dict[tuple[str, str], frozenset[str]] = {}
-        self.sub_groups = SubGroupGangs(registry)
+        self.pod_gangs = PodGangs(registry, rules)
         #: Gangs whose PodGroup stores another status than was reported, until `take_restated`.
         self._restated: set[str] = set()
 
@@ -149,6 +151,8 @@ class EventHandlers:
             self._disruption_budgets.miss()
         elif kind is Service:
             self._cluster.replicas.replace(())
+        elif issubclass(kind, OwnerObject):
+            self.pod_gangs.owners.miss(kind, now_s)
         else:
             self._stored(self._cluster.storage_cache.miss(kind, forbidden=forbidden), now_s)
 
@@ -197,21 +201,36 @@ class EventHandlers:
                 if before is None or before.labels != item.labels:
                     self._moved_domain(item.name)
             case Namespace():
-                self._cluster.label_namespaces({**self._cluster.namespaces, item.name: item.labels})
+                self._label_namespaces({**self._cluster.namespaces, item.name: item.labels})
             case PodGroup():
                 self._apply_pod_group(item)
             case PodDisruptionBudget():
                 self._disruption_budgets.apply(item)
             case Service():
                 self._cluster.replicas.apply(item)
+            case OwnerObject():
+                self.pod_gangs.owners.apply(item, now_s)
             case _:
                 self._stored(self._cluster.storage_cache.apply(item), now_s)
 
         return ()
 
+    def _label_namespaces(self, labels: NamespaceLabels, listed_s: float | None = None) -> None:
+        """Namespaces have these labels, which may ask for the gangs of owners."""
+        self._cluster.label_namespaces(labels)
+        changed = self.pod_gangs.owners.label_namespaces(labels)
+        concerned = [member.pod for member in self._members.of_namespaces(changed)]
+        if listed_s is None:
+            self.pod_gangs.owners.move(pod.uid for pod in concerned)
+            return
+
+        # The first list, before which nothing is planned: a plan would start some of them alone.
+        for pod in concerned:
+            self._applied(pod, listed_s)
+
     def assign(self, now_s: float) -> None:
-        """Reassign a bounded number of pods to the sub groups of PodGroups that have changed."""
-        for uid in self.sub_groups.take_moving():
+        """Assign a bounded number of pods again whose gang may be another one now."""
+        for uid in self.pod_gangs.take_moving():
             if (member := self._members.get(uid)) is not None:
                 self._applied(member.pod, now_s)
 
@@ -231,13 +250,15 @@ class EventHandlers:
                 if name != key:
                     left[name] = labels
 
-            self._cluster.label_namespaces(left)
+            self._label_namespaces(left)
         elif kind is PodGroup:
             self._drop_pod_group(message.api_group, key, message.uid)
         elif kind is PodDisruptionBudget:
             self._disruption_budgets.drop(key)
         elif kind is Service:
             self._cluster.replicas.drop(key)
+        elif issubclass(kind, OwnerObject):
+            self.pod_gangs.owners.drop(kind, key)
         else:
             self._stored(self._cluster.storage_cache.drop(kind, key), now_s)
 
@@ -251,7 +272,8 @@ class EventHandlers:
             return self._replace_nodes(items, now_s)
 
         if kind is Namespace:
-            self._cluster.label_namespaces({item.name: item.labels for item in items})
+            labels = {item.name: item.labels for item in items}
+            self._label_namespaces(labels, now_s)
         elif kind is PodGroup:
             self._touch(self._registry.pod_group_names.forbid(message.api_group, forbidden=False))
             return self._replace_pod_groups(message.api_group, items, now_s)
@@ -259,6 +281,8 @@ class EventHandlers:
             self._disruption_budgets.replace(items)
         elif kind is Service:
             self._cluster.replicas.replace(items)
+        elif issubclass(kind, OwnerObject):
+            self.pod_gangs.owners.replace(kind, items, now_s)
         else:
             self._stored(self._cluster.storage_cache.replace(kind, items), now_s)
 
@@ -272,6 +296,7 @@ class EventHandlers:
         return tuple(event for pod in pods for event in self._applied(pod, now_s, listed=True))
 
     def _drop_pod(self, uid: str) -> None:
+        self.pod_gangs.owners.left(uid)
         # its member is no more, or on no node, once `drop` raises
         node = self._members.node_of(uid)
         member = self._members.get(uid)
@@ -318,7 +343,7 @@ class EventHandlers:
             if is_new:
                 self._cluster.serve()
 
-        gang_id, plain = self._gang_id(pod)
+        gang_id, plain = self.pod_gangs.gang_of(pod, now_s)
         member = self._members.get(pod.uid)
         if member is not None and member.pod.scheduler_name != pod.scheduler_name:
             self._drop_pod(pod.uid)  # the field is immutable, so whatever shows this is another pod
@@ -406,25 +431,12 @@ class EventHandlers:
         """
         run_times = run_time(pod.run_time_metadata, where=f"pod {pod.key}").problems
         _, delays = preemption_delay(pod, self._registry.defaults)
-        owner = owner_problem(pod)
+        owner = owner_problem(pod, self._rules.owner_gangs)
 
         return tuple(
             RecordEvent(pod_ref(pod), Reason.INVALID_GANG.value, problem.text, warning=True)
             for problem in (*run_times, *delays, *(() if owner is None else (owner,)))
         )
-
-    def _gang_id(self, pod: Pod) -> tuple[str, bool]:
-        """(the gang a pod is of, whether it is a plain pod's); "" for one that is of none."""
-        mark = gang_id(pod)
-        if mark is not None:
-            return self.sub_groups.gang_of(pod, mark), False
-
-        # Plain pods that run are no gangs: 50,000 of them would be as many records.
-        is_waiting = pod.live and not pod.node_name and pod.scheduler_name in self._names
-        if is_waiting:
-            return (f"{PLAIN}{pod.key}", True)
-
-        return ("", False)
 
     def _rejection(
         self,
@@ -538,7 +550,7 @@ class EventHandlers:
 
         if old is None or old.declaration != pod_group.declaration:
             self._redeclared(record)
-            self.sub_groups.changed(record.id, old, pod_group)
+            self.pod_gangs.sub_groups.changed(record.id, old, pod_group)
 
     def _gangs_declared_in(self, api_group: str) -> list[str]:
         """The gangs with a PodGroup of an API group."""
@@ -564,7 +576,7 @@ class EventHandlers:
         if uid and record.pod_groups[api_group].uid != uid:
             return False
 
-        self.sub_groups.changed(gang, record.pod_groups.pop(api_group), None)
+        self.pod_gangs.sub_groups.changed(gang, record.pod_groups.pop(api_group), None)
         if api_group == keys.NATIVE:
             self._helped(self._cluster.storage_cache.declare(gang, None))
 

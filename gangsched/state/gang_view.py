@@ -99,7 +99,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         terminating=sum(len(by_state[state]) for state in GOING),
         foreign=tuple(sorted(member.pod.key for member in by_state[State.FOREIGN])),
         # A failed member is no part of what the gang has: its controller makes another one.
-        succeeded=0 if record.begins_beside else record.start.succeeded,
+        succeeded=0 if record.begins_beside else record.succeeded,
         timed_out=tuple(
             sorted(
                 member.pod.key
@@ -120,6 +120,8 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         return gang
 
     gang = _declared(gang, record.spec, record.pod_group)
+    if record.owner is not None and record.spec.is_minimum_of_owner:
+        gang = replace(gang, min_note=record.owner.note)
     if permit is None and _may_have_succeeded(record, gang):
         gang = replace(gang, min_note=UNKNOWN_MEMBERS)
     if others:
@@ -446,4 +448,7 @@ def _uninitialised(spec: GangSpec) -> Refusal | None:
         return None
 
     reason = Reason.POD_GROUP_MISSING if spec.pod_group_missing else Reason.INVALID_GANG
+    if spec.awaits_owner:
+        reason = Reason.WAITING_FOR_MEMBERS
+
     return Refusal(reason, Worded(spec.waiting_for))

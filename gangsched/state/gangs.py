@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec, preemption_delay
+from gangsched.api.owner_declarations import OwnerDeclaration
 from gangsched.api.problem import Problem
 from gangsched.api.run_time import UNKNOWN, RunTime, enforced, longest, run_time
 from gangsched.model.gang import MatchPolicy, namespace_of
@@ -53,6 +54,8 @@ class GangRecord:
     #: Only pods of another run wait, for a start of their own, beside the last start (I6).
     begins_beside: bool = False
     pod_groups: dict[str, PodGroup] = field(default_factory=dict)
+    #: What its owner declares, if the gang is the pods of one owner (O2).
+    owner: OwnerDeclaration | None = None
     spec: GangSpec | None = None
     #: The input that `spec` was derived from.
     spec_of: object = None
@@ -261,7 +264,19 @@ class GangRecord:
         if not self.plain and self.passed is None:
             return 0
 
-        return len(self.of(*STARTED)) + self.start.succeeded
+        return len(self.of(*STARTED)) + self.succeeded
+
+    @property
+    def succeeded(self) -> int:
+        """Members of the last start that have succeeded and count towards the minimum, which an
+        owner may have lowered for them already (O4).
+        """
+        owner = self.owner
+        if owner is None or self.spec is None or not self.spec.is_minimum_of_owner:
+            return self.start.succeeded
+
+        # A pod is seen to succeed before its Job counts it: until then it counts here.
+        return max(0, self.start.succeeded - owner.succeeded)
 
     @property
     def least(self) -> int:
@@ -344,8 +359,10 @@ class GangRecord:
     def read_spec(self, *, defaults: GangDefaults) -> bool:
         """Update `spec`; return whether it changed."""
         asked = self._asked()
-        mark = gang_id(asked[0]) if asked else None
-        if mark is not None:  # else the gang stays what its last members were
+        mark = gang_id(asked[0]) if asked and self.owner is None else None
+        if self.owner is not None:
+            self.api_groups = ()
+        elif mark is not None:  # else the gang stays what its last members were
             also = any(f"{pod.namespace}/{pod.native_group}" == self.id for pod in asked)
             self.api_groups = tuple(
                 dict.fromkeys((*mark.api_groups, *((keys.NATIVE,) if also else ())))
@@ -356,17 +373,22 @@ class GangRecord:
         # pods change all the time.
         stated = tuple((pod.uid, pod.gang_metadata, pod.shape.node_selector) for pod in asked)
 
-        spec_of = (stated, pod_group.declaration if pod_group is not None else None)
+        spec_of = (
+            stated,
+            pod_group.declaration if pod_group is not None else None,
+            self.owner,
+        )
         if spec_of == self.spec_of:
             return False
 
-        needs_pod_group = mark is None or mark.needs_pod_group
+        needs_pod_group = self.owner is None and (mark is None or mark.needs_pod_group)
         spec = gang_spec(
             self.id,
             asked,
             pod_group,
             needs_pod_group=needs_pod_group,
             defaults=defaults,
+            owner=self.owner,
         )
         changed = spec != self.spec
         self.spec = spec

@@ -9,7 +9,7 @@ recounts them. A pod without a gang is a member while it takes room or names cla
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, KeysView
+from collections.abc import Callable, Iterable, KeysView, Set
 
 from gangsched.model.nominated_room import Nomination
 from gangsched.model.objects import Phase, Pod
@@ -127,6 +127,13 @@ class MemberStore:
     def all(self) -> Iterable[Member]:
         """All members."""
         return self._members.values()
+
+    def of_namespaces(self, namespaces: Set[str]) -> list[Member]:
+        """Members in these namespaces."""
+        if not namespaces:
+            return []
+
+        return [member for member in self._members.values() if member.pod.namespace in namespaces]
 
     def node_of(self, uid: str) -> str:
         """Node on which a pod uses room; "" if it uses none."""

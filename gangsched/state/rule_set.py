@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.owners import OwnerGangs
 from gangsched.model.preemption import BrokenDeadlock, PreemptionSettings
 from gangsched.model.reservation import ReservationLimits
 
@@ -57,4 +58,5 @@ class Rules:
     """Whether devices are allocated to ResourceClaims."""
     extends: bool = True
     """Whether, if they are, claims are made for extended resources that device classes serve."""
+    owner_gangs: OwnerGangs = OwnerGangs.ASKED
     unattended: bool = False

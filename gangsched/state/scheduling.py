@@ -107,6 +107,8 @@ class SchedulingState:
             rules,
         )
         self.bad_nodes = self._event_handlers.bad_nodes
+        self.pod_gangs = self._event_handlers.pod_gangs
+        self.owners = self.pod_gangs.owners
         self.claims = ClaimBinding(self.members, self.cluster, self.registry)
         self.expected_ends = ExpectedEnds(self.cluster, self.members, self.registry, rules)
         self.reservations = StandingReservations(
@@ -285,7 +287,8 @@ class SchedulingState:
         # First: the room that it gives back is freed room for all that follows.
         self._kept_rooms.release(now_s)
 
-        if in_turn and self._event_handlers.sub_groups.is_behind:
+        self.owners.look(now_s)
+        if in_turn and self.pod_gangs.is_behind:
             self._event_handlers.assign(now_s)
 
         refreshed = self.registry.refresh(now_s, most, most_new=most_new)
@@ -656,7 +659,7 @@ class SchedulingState:
         # First: what is not done in a pause is due as soon as it is over.
         if self.bulkhead.is_paused(now_s):
             return self.bulkhead.pause.until_s
-        if self.registry.is_behind or self._event_handlers.sub_groups.is_behind:
+        if self.registry.is_behind or self.pod_gangs.is_behind:
             return now_s
         if self.bulkhead.is_behind:
             return now_s
@@ -670,6 +673,7 @@ class SchedulingState:
             self.reservations,
             self.overruns,
             self.bad_nodes,
+            self.owners,
             self.overdue,
             self.deadlocks,
             self.patience,

@@ -68,6 +68,11 @@ OBJECTS: Final = {
     "native": ("scheduling.k8s.io/v1alpha3", "PodGroup"),
     "composite": ("scheduling.k8s.io/v1alpha3", "CompositePodGroup"),
 }
+#: What owners of pods are called here: (apiVersion, kind).
+OWNERS: Final = {
+    "job": ("batch/v1", "Job"),
+    "statefulset": ("apps/v1", "StatefulSet"),
+}
 _OBJECT_WORDS: Final = frozenset({"spec", "annotations"})
 _POD_WORDS: Final = frozenset(
     {
@@ -140,7 +145,7 @@ class Maker:
         """The objects of one `create` entry, PodGroup first."""
         kind, name = next(iter(words.items()))
         made = self._entry(kind, name, {key: value for key, value in words.items() if key != kind})
-        return [*(claim_of(body) for body in made if "volumes" in body["spec"]), *made]
+        return [*(claim_of(body) for body in made if "volumes" in body.get("spec", {})), *made]
 
     def _entry(self, kind: str, name: str, rest: dict[str, Any]) -> list[Object]:
         match kind:
@@ -159,8 +164,12 @@ class Maker:
                 return [self._budget(name, rest)]
             case "service":
                 return [self._service(name, rest)]
+            case "namespace":
+                return [self._namespace(rest)]
             case _ if kind in OBJECTS:
                 return [self._object(kind, name, rest)]
+            case _ if kind in OWNERS:
+                return [self._owner(kind, name, rest)]
             case _:
                 raise ValueError(f"create what? {kind!r}")
 
@@ -310,6 +319,34 @@ class Maker:
             "spec": words.get("spec", {}),
         }
 
+    def _namespace(self, words: dict[str, Any]) -> Object:
+        """The scenario's own namespace, with labels; made before all else in it."""
+        _check(words, {"labels"})
+        metadata = {"name": self.slug, "labels": words["labels"]}
+        return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+    def _owner(self, kind: str, name: str, words: dict[str, Any]) -> Object:
+        """A controller of pods, of which no controller-manager makes any: the table has them."""
+        _check(words, _OBJECT_WORDS)
+        api_version, kind = OWNERS[kind]
+        labels = {"owner": bare(name)}
+        template = make.pod("unused", labels=labels)
+        spec = {"template": {"metadata": {"labels": labels}, "spec": template["spec"]}}
+        if kind == "Job":
+            spec["template"]["spec"]["restartPolicy"] = "Never"
+        else:
+            spec |= {"selector": {"matchLabels": labels}, "serviceName": bare(name)}
+        return {
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {
+                "name": bare(name),
+                "namespace": self.namespace(name),
+                "annotations": self._filled(words.get("annotations", {})),
+            },
+            "spec": {**spec, **words.get("spec", {})},
+        }
+
     def _values(self, words: Mapping[str, Any]) -> dict[str, str]:
         values = {K + key: words[word] for word, key in VALUES.items() if word in words}
         if isinstance(words.get("groups"), list):
@@ -343,6 +380,8 @@ class Maker:
             status["allocatable"] = {make.GPU: str(words["gpus"])}
         if kind == "Pod" and "nominated" in words:
             status["nominatedNodeName"] = words["nominated"] and self.node_name(words["nominated"])
+        if "succeeded" in words:
+            status["succeeded"] = words["succeeded"]
         if kind == "PodDisruptionBudget" and "allowed" in words:
             status |= _budget_status(words["allowed"])
         _check(
@@ -355,6 +394,7 @@ class Maker:
                 "nominated",
                 "allowed",
                 "spec",
+                "succeeded",
                 *_EDITS[kind],
             },
         )
@@ -369,9 +409,28 @@ _EDITS: Final = {
         "min_resources": "minResources",
     },
     "Node": {"unschedulable": "unschedulable", "taints": "taints"},
-    **{kind: {} for kind in ("PodDisruptionBudget", "PodGang", "CompositePodGroup")},
+    **{
+        kind: {}
+        for kind in (
+            "PodDisruptionBudget",
+            "PodGang",
+            "CompositePodGroup",
+            "Job",
+            "StatefulSet",
+            "Namespace",
+        )
+    },
     "Service": {"selector": "selector"},
 }
+
+
+def own(body: Object, uids: Mapping[tuple[str, str], str]) -> Object:
+    """The pod with the uids of its owners, by kind and `namespace/name`, where they were made."""
+    namespace = body["metadata"].get("namespace", "")
+    for owner in body["metadata"].get("ownerReferences", ()):
+        owner["uid"] = uids.get((owner["kind"], f"{namespace}/{owner['name']}"), owner["uid"])
+
+    return body
 
 
 def _budget_status(allowed: int) -> Object:

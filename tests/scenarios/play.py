@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from control_plane.api import Object
 
-from tests.scenarios.objects import OBJECTS, Maker, died, volume_of
+from tests.scenarios.objects import OBJECTS, OWNERS, Maker, died, volume_of
 from tests.scenarios.table import Scenario, Step
 from tests.scenarios.view import View, complaints, is_bound, select
 
@@ -223,8 +223,10 @@ class _Player:
                 return "Service", self.maker.key(rest)
             case "":
                 return "Pod", self.maker.key(rest)
-            case _ if kind in OBJECTS:
-                return OBJECTS[kind][1], self.maker.key(rest)
+            case "namespace":
+                return "Namespace", self.maker.slug
+            case _ if kind in {**OBJECTS, **OWNERS}:
+                return {**OBJECTS, **OWNERS}[kind][1], self.maker.key(rest)
             case _:
                 raise ValueError(f"what is {name!r}?")
 

@@ -19,14 +19,14 @@ from typing import Any, Final
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, ApiError, Object
-from control_plane.applying import apply_manifests
+from control_plane.applying import ROOT, apply_manifests, apply_yaml
 from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
 from tests.e2e import definitions
 from tests.scenarios.api_server import dialect_of
-from tests.scenarios.objects import BUILT_IN, NEVER, PRIORITIES, SCENARIO, storage_class
+from tests.scenarios.objects import BUILT_IN, NEVER, PRIORITIES, SCENARIO, own, storage_class
 from tests.scenarios.play import play
 from tests.scenarios.table import Scenario
 from tests.scenarios.view import View
@@ -115,6 +115,8 @@ class RealCluster:
         self._groups: dict[tuple[str, str], str] = {}
         self._refuses = False
         self._namespaces: set[str] = set()
+        #: Of owners of pods, by kind and key.
+        self._uids: dict[tuple[str, str], str] = {}
         self._given: dict[str, Object] = {}
         self._recreated: list[str] = []
         self._closing = threading.Event()
@@ -127,14 +129,14 @@ class RealCluster:
             namespace = body["metadata"].get("namespace")
             if namespace is not None:
                 self._need(namespace)
-            if dialect_of(body):
+            if dialect_of(body) or body["kind"] in {"Job", "StatefulSet"}:
                 self._groups[body["kind"], _key(body)] = (
                     f"{self._api.path_of(body)}/{body['metadata']['name']}"
                 )
         if len(bodies) > 20:
             created = make.create_all(self._api, bodies, connections=8)
         else:
-            created = [self._api.post(self._api.path_of(body), body) for body in bodies]
+            created = [self._post(body) for body in bodies]
         for body in bodies:
             # no controller writes their status, nor anybody else
             if body["kind"] == "PodDisruptionBudget":
@@ -150,6 +152,17 @@ class RealCluster:
             return [f"pod {pods[uid]} is not seen" for uid in pods.keys() - view.created]
 
         self._board.until(unseen, within_s=SLACK_S)
+
+    def _post(self, given: Object) -> Object:
+        if given["kind"] == "Namespace":  # which is there as soon as anything is in it
+            name = given["metadata"]["name"]
+            self._need(name)
+            self._api.patch(f"/api/v1/namespaces/{name}", {"metadata": given["metadata"]})
+            return given
+
+        body = self._api.post(self._api.path_of(given), own(given, self._uids))
+        self._uids[body["kind"], _key(body)] = body["metadata"]["uid"]
+        return body
 
     def delete(self, kind: str, key: str) -> None:
         """Wait until the deletion has been seen, so that no later step counts the pod."""
@@ -274,6 +287,8 @@ class RealCluster:
         if kind == "Node":
             return f"/api/v1/nodes/{key}"
         namespace, _, name = key.partition("/")
+        if kind == "Namespace":
+            return f"/api/v1/namespaces/{key}"
         if kind == "Pod":
             return f"/api/v1/namespaces/{namespace}/pods/{name}"
         if kind == "PersistentVolumeClaim":
@@ -307,7 +322,7 @@ class RealCluster:
 
 
 def _key(body: Object) -> str:
-    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+    return f"{body['metadata'].get('namespace', '')}/{body['metadata']['name']}"
 
 
 def _policy(name: str, pods: list[str]) -> list[Object]:
@@ -362,6 +377,7 @@ def stage(settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
         plane = stack.enter_context(ControlPlane(kwok=True, for_load=True))
         api = Api.of(plane)
         apply_manifests(api, all_victims=(settings or {}).get("preemption") == "all")
+        apply_yaml(api, ROOT / "manifests" / "rbac-owners.yaml")
         for body in (definitions.VOLCANO, definitions.GROVE):
             definitions.install(api, body)
         for name, value in PRIORITIES.items():

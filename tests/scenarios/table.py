@@ -28,6 +28,7 @@ RULES: Final = (
     *(f"L{n}" for n in (3, 4, 5, 6, 8)),
     *(f"E{n}" for n in (*range(1, 5), 8, 9)),
     *(f"A{n}" for n in range(2, 6)),
+    *(f"O{n}" for n in (*range(1, 5), *range(6, 9))),
 )
 VERBS: Final = frozenset(
     {

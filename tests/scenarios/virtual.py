@@ -29,6 +29,7 @@ from gangsched.api.keys import PERMITTED, TIMEOUT
 from gangsched.api.permits import format_permit
 from gangsched.core.cycle import Limits
 from gangsched.kube.read import resources, store
+from gangsched.kube.read.owner_asks import OwnerAsks
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage import SELECTED_NODE
@@ -58,7 +59,7 @@ from gangsched.state.validate import validate
 from gangsched.telemetry.metrics import Metrics
 from tests.scenarios.api_server import admit, dialect_of, key_of, merged, rfc3339, version_of
 from tests.scenarios.eviction import Evictions
-from tests.scenarios.objects import CLASS, storage_class
+from tests.scenarios.objects import CLASS, own, storage_class
 from tests.scenarios.view import View, is_bound
 from tests.tuned import altered, split
 
@@ -81,6 +82,8 @@ class VirtualCluster:
         self._one_by_one = one_by_one
         self._now_s = 0.0
         self._objects: dict[tuple[str, str], Object] = {}
+        #: Of all objects that were ever made, by kind and key.
+        self._uids: dict[tuple[str, str], str] = {}
         self._version = 0
         self._refused: set[str] = set()
         self._deeds: dict[str, str] = {}
@@ -108,8 +111,14 @@ class VirtualCluster:
             ready=lambda: True,
         )
         self._state = state
-        sink = self._loop.inbox
-        self._pods = store.Store(resources.pods(ShapeTable()), sink, self._report)
+        asks = OwnerAsks(self._settings.owner_gangs)
+
+        def sink(message: Message) -> None:
+            asks.take(message)
+            self._loop.inbox(message)
+
+        pods = resources.pods(ShapeTable(), owner_asks=asks)
+        self._pods = store.Store(pods, sink, self._report)
         self._nodes = store.Store(resources.nodes(self._report), sink, self._report)
         self._groups = {dialect: PodGroupStore(dialect, sink, self._report) for dialect in DIALECTS}
         self._budgets = store.Store(resources.DISRUPTION_BUDGETS, sink, self._report)
@@ -118,8 +127,12 @@ class VirtualCluster:
             "StorageClass": store.Store(resources.CLASSES, sink, self._report),
             "PersistentVolumeClaim": store.Store(resources.CLAIMS, sink, self._report),
             "PersistentVolume": store.Store(resources.VOLUMES, sink, self._report),
+            "Namespace": store.Store(resources.NAMESPACES, sink, self._report),
+            "Job": store.Store(resources.JOBS, sink, self._report),
+            "StatefulSet": store.Store(resources.STATEFUL_SETS, sink, self._report),
         }
         readers: dict[str, store.Store[Any, Any]] = {
+            "Namespace": self._others["Namespace"],  # first, as in the daemon
             "Pod": self._pods,
             "Node": self._nodes,
             "PodDisruptionBudget": self._budgets,
@@ -143,7 +156,7 @@ class VirtualCluster:
 
     def create(self, bodies: list[Object]) -> None:
         for given in bodies:
-            body = copy.deepcopy(given)
+            body = own(copy.deepcopy(given), self._uids)
             metadata = body["metadata"]
             key = (body["kind"], key_of(body))
             assert key not in self._objects, f"{key} is there already"
@@ -152,6 +165,7 @@ class VirtualCluster:
                 "creationTimestamp": self.wall(),
                 "generation": 1,
             }
+            self._uids[key] = metadata["uid"]
             body.setdefault("status", {})
             if body["kind"] == "Pod":
                 notes = metadata.get("annotations", {})

@@ -283,7 +283,7 @@ def test_pods_move_a_few_at_a_time() -> None:
     world = World(node("a", 1))
     world.create(*(of("decode", number, 1) for number in range(600)))
     world.settle()
-    sub_groups = world.state._event_handlers.sub_groups
+    sub_groups = world.state.pod_gangs.sub_groups
     for size in (2, 3):
         world.declare(msgspec.structs.replace(group(role(subGroupSize=size)), generation=size))
         before = len(sub_groups._moving)

@@ -1,0 +1,110 @@
+"""Gangs that pods are because they have one owner, which declares how many they are (semantics O1
+to O3).
+
+Invariant: pure. A pod shows who its owner is, and whether it asks for such a gang; how many pods
+start together is known from the owner alone, unless the pods state it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gangsched.api import keys
+from gangsched.api.problem import Problem, bad_value
+from gangsched.model.objects import Pod
+from gangsched.model.owners import OWNER_KINDS, OwnerGangs
+
+STATED_MINIMUMS: Final = frozenset(keys.MIN) - {keys.KUEUE_TOTAL, keys.LWS_SIZE}
+"""The keys of a minimum that the user states; the other two are the numbers of other projects."""
+LATE_S: Final = 30.0
+"""Time after which it is reported that an owner has not created all of its pods (O6)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerDeclaration:
+    """What is known of the owner of a gang."""
+
+    kind: str
+    #: "namespace/name" of the owner.
+    key: str
+    #: Pods that start together; None if the owner does not say, or is not known yet.
+    minimum: int | None = None
+    #: Pods that have succeeded, which `minimum` leaves out.
+    succeeded: int = 0
+    gang_metadata: keys.GangMetadata = ()
+    #: Why the gang waits for its owner; "" if it does not.
+    waits: str = ""
+    #: The owner has not created all of its pods for `LATE_S`.
+    is_late: bool = False
+    #: gangsched may not read owners of this kind any more, and uses what it has read before.
+    is_unread: bool = False
+
+    @property
+    def who(self) -> str:
+        """The owner, for messages."""
+        return f"{self.kind} {self.key}"
+
+    @property
+    def note(self) -> str:
+        """What is said beside the number of members that a gang lacks (O6)."""
+        makes = f"{self.who} makes {self.minimum}"
+        if self.is_unread:
+            makes += f" as last read, and gangsched may no longer read {self.kind}s"
+        if self.is_late:
+            makes += (
+                f", and has not made all of them for {LATE_S:g} s: see its Events, since a"
+                " ResourceQuota may forbid the rest"
+            )
+
+        return makes
+
+
+def owner_name(pod: Pod) -> str:
+    """The name of the gang that the pods of its controller are."""
+    return f"{pod.controller_kind}.{pod.owner}"
+
+
+def states_minimum(stated: Mapping[str, str]) -> bool:
+    """Whether a pod with these keys states the minimum of its gang itself."""
+    return not STATED_MINIMUMS.isdisjoint(stated)
+
+
+def may_be_gang(pod: Pod, stated: Mapping[str, str]) -> bool:
+    """Whether the pods of the pod's controller may start together: their number can be known, or is
+    stated. Pods that belong to their node never do.
+    """
+    if pod.ends_with_node:
+        return False
+
+    return pod.controller_kind in OWNER_KINDS or states_minimum(stated)
+
+
+def owner_problem(pod: Pod, owner_gangs: OwnerGangs) -> Problem | None:
+    """Why a plain pod with the key `keys.OWNER_GANG` is in no gang, if that is about the pod alone
+    and not about its controller; None for other pods.
+    """
+    value = dict(pod.gang_metadata).get(keys.OWNER_GANG)
+    if value is None or value == keys.NO_OWNER:
+        return None
+
+    if value != keys.OWNER:
+        why = f'is neither "{keys.OWNER}" nor "{keys.NO_OWNER}"'
+    elif owner_gangs is OwnerGangs.OFF:
+        why = "has no effect while the setting owner_gangs is off"
+    elif not pod.owner:
+        why = "has no effect on a pod without a controller"
+    elif pod.ends_with_node:
+        why = f"has no effect on pods of a {pod.controller_kind}, which belong to their nodes"
+    else:
+        return None
+
+    return bad_value(
+        key=keys.OWNER_GANG,
+        value=value,
+        why=why,
+        used="no gang",
+        where=f"pod {pod.key}",
+        pod=pod.key,
+    )

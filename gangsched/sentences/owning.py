@@ -1,0 +1,47 @@
+"""Sentences about gangs of owners (semantics O3, O6, O8)."""
+
+from __future__ import annotations
+
+from gangsched.api import keys
+
+
+def one_by_one(kind: str, key: str) -> str:
+    """The owner creates its pods one after the other."""
+    return (
+        f"{kind} {key} starts its pods one by one (OrderedReady), so they are not a gang:"
+        " set podManagementPolicy to Parallel"
+    )
+
+
+def no_minimum(kind: str, key: str) -> str:
+    """The owner does not say how many pods start together."""
+    return (
+        f"{kind} {key} does not say how many of its pods start together, so they are not a gang:"
+        f" set {keys.MIN[0]} on its pods, or create a PodGroup"
+    )
+
+
+def unread(kind: str, key: str) -> str:
+    """Owners of this kind cannot be read."""
+    return (
+        f"gangsched cannot read {kind}s, so the pods of {kind} {key} are not a gang: apply"
+        f" manifests/rbac-owners.yaml, or set {keys.MIN[0]} on its pods"
+    )
+
+
+def unknown(kind: str, key: str) -> str:
+    """The owner does not exist among those that were read."""
+    return (
+        f"{kind} {key} is not known, so its pods are not a gang: set {keys.MIN[0]} on its pods,"
+        " or create a PodGroup"
+    )
+
+
+def awaited(who: str) -> str:
+    """The owner was not read yet."""
+    return f"waiting for {who}, which says how many pods start together"
+
+
+def suspended(who: str) -> str:
+    """The owner has no pods now."""
+    return f"waiting until {who} is resumed"
