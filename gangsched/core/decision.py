@@ -155,8 +155,8 @@ def decide(
     # First what gangs that have started lack, since their room is of no use without it. For a
     # single gang, all others come after it in member order anyway, unless they wait for older
     # groups.
-    alone = pre_filter.unhindered(group)
-    free_running = [gang for gang in alone if gang.free_running]
+    unhindered = pre_filter.unhindered(group)
+    free_running = [gang for gang in unhindered if gang.free_running]
     short: list[Gang] = []
     if len(group.gangs) > 1 or group.rest:
         short = [gang for gang in free_running if gang.lacks]
@@ -164,30 +164,30 @@ def decide(
     # 3. PreFilter and 4. the round, for the gangs that need a minimum.
     needing = [_with_first(gang, group) for gang in group.gangs if not gang.free_running]
     verdict = _refuse(group)
-    whole = None
+    of_rest = None
     if verdict is None and group.rest:
-        whole = _all_of_rest(attempt, needing, short, totals)
+        of_rest = _all_of_rest(attempt, needing, short, totals)
 
     trial = None
-    if short and whole is None:
+    if short and of_rest is None:
         trial = rounds.place_needed(short, attempt)
 
-    if whole is not None:
-        verdict = whole
+    if of_rest is not None:
+        verdict = of_rest
         free_running = [gang for gang in free_running if not gang.lacks]
     elif verdict is None and any(gang.pending or gang.held for gang in needing):
         verdict = _round(attempt, needing, totals)
 
     # Most groups that wait have no member that may start alone.
     if verdict is not None and not any(
-        gang.free_running or gang.retry or gang.kept for gang in alone
+        gang.free_running or gang.retry or gang.kept for gang in unhindered
     ):
         return verdict
 
     # 5. Members that no gang rule holds back, whatever became of the others.
     trial = trial or rounds.Trial()
-    pods = _others(group, alone, (*trial.tried, *_placed(whole)))
-    ready = (*_held(free_running), *(placement for gang in alone for placement in gang.kept))
+    pods = _others(group, unhindered, (*trial.tried, *_placed(of_rest)))
+    ready = (*_held(free_running), *(placement for gang in unhindered for placement in gang.kept))
     if verdict is not None and not pods and not ready and not free_running:
         return verdict
 
@@ -299,7 +299,8 @@ def _refuse(group: Group) -> Verdict | None:
 
     # The group is told the cause, not that one of its gangs waits for another.
     causes = (refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG)
-    return _verdict(group, next(causes, refused[0][1]), gangs=refused)
+    cause = next(causes, refused[0][1])
+    return _verdict(group, cause, gangs=refused)
 
 
 def _round(attempt: PlacementAttempt, gangs: list[Gang], totals: Ledger) -> Verdict:
@@ -329,24 +330,25 @@ def _round(attempt: PlacementAttempt, gangs: list[Gang], totals: Ledger) -> Verd
     )
 
     if round_.outcome is RoundOutcome.REFUSED:
-        told = _gang_failed(attempt, gangs, trial, totals)
+        refused = _gang_failed(attempt, gangs, trial, totals)
         assert trial.culprit is not None
 
         # One shape anywhere needs no number: any node that takes it is worth another look.
         if group.strict and (len(needs) > 1 or any(required_keys(group))):
-            needs = in_domains(pre_filter.least_needs(gangs, trial.culprit[1].shape), group, ledger)
+            least = pre_filter.least_needs(gangs, trial.culprit[1].shape)
+            needs = in_domains(least, group, ledger)
 
-        return _verdict(group, told, round=round_, needs=needs)
+        return _verdict(group, refused, round=round_, needs=needs)
 
     notes = _notes(attempt, trial, totals)
     if round_.outcome is RoundOutcome.HOLDING:
         return replace(_hold(group, gangs, trial, notes), round=round_, needs=needs)
 
     binds = (*_held(gangs), *trial.placements)
-    told = notes[0][1] if notes and not binds else findings.permitted(len(binds))
+    summary = notes[0][1] if notes and not binds else findings.permitted(len(binds))
     return _verdict(
         group,
-        told,
+        summary,
         round=round_,
         binds=binds,
         notes=notes,
@@ -473,16 +475,24 @@ def _full_homes(attempt: PlacementAttempt, trial: rounds.Trial) -> dict[str, Hom
 
 def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:
     """A NonStrict group keeps what found a node, until the others do (R3)."""
-    held = tuple((gang, p) for gang in gangs for p in (*gang.held, *trial.placed.get(gang.id, ())))
-    holding = ((p.pod.uid, findings.holding(p.pod, p.node, gang)) for gang, p in held)
-    told = findings.holds_summary(
+    held: list[tuple[Gang, Placement]] = []
+    for gang in gangs:
+        for placement in (*gang.held, *trial.placed.get(gang.id, ())):
+            held.append((gang, placement))
+
+    holding = []
+    for gang, placement in held:
+        pod = placement.pod
+        holding.append((pod.uid, findings.holding(pod, placement.node, gang)))
+
+    summary = findings.holds_summary(
         group,
         len(held),
         findings.lacking(gangs, trial.counts),
         trial.failed,
     )
 
-    return _verdict(group, told, holds=trial.placements, notes=(*notes, *holding))
+    return _verdict(group, summary, holds=trial.placements, notes=(*notes, *holding))
 
 
 def _alone(
@@ -538,16 +548,17 @@ def _of_each(
     them moved.
     """
     placed = {placement.pod.uid for placement in trial.placements}
-    told: dict[str, Refusal] = {}
+    by_gang: dict[str, Refusal] = {}
 
     for gang in gangs:
         uids = [pod.uid for pod in (*gang.retry, *gang.pending)]
-        started = findings.permitted(
-            sum(uid in placed for uid in uids) + len(gang.held) + len(gang.kept)
-        )
-        told[gang.id] = next((failed[uid] for uid in uids if uid in failed), started)
+        number = sum(uid in placed for uid in uids)
+        started = findings.permitted(number + len(gang.held) + len(gang.kept))
 
-    return told
+        refused = (failed[uid] for uid in uids if uid in failed)
+        by_gang[gang.id] = next(refused, started)
+
+    return by_gang
 
 
 def _needs(of_round: tuple[Need, ...], trial: rounds.Trial) -> tuple[Need, ...]:
@@ -566,12 +577,14 @@ def _held(gangs: Iterable[Gang]) -> tuple[Placement, ...]:
     return tuple(placement for gang in gangs for placement in gang.held)
 
 
-def _released(group: Group, held: tuple[Placement, ...], ledger: Ledger, told: Refusal) -> Verdict:
+def _released(
+    group: Group, held: tuple[Placement, ...], ledger: Ledger, refusal: Refusal
+) -> Verdict:
     for placement in held:
         ledger.release(placement.pod, placement.node)
 
-    return _verdict(group, told, releases=tuple(placement.pod.uid for placement in held))
+    return _verdict(group, refusal, releases=tuple(placement.pod.uid for placement in held))
 
 
-def _verdict(group: Group, told: Refusal, **fields: Any) -> Verdict:
-    return Verdict(group=group.id, generation=group.generation, told=told, **fields)
+def _verdict(group: Group, refusal: Refusal, **fields: Any) -> Verdict:
+    return Verdict(group=group.id, generation=group.generation, told=refusal, **fields)

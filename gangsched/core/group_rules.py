@@ -85,7 +85,10 @@ class Avoided(ClosingRule):
 
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
         """The nodes' names, by cause."""
-        return (group.avoid, group.struck) if group.avoid else None
+        if not group.avoid:
+            return None
+
+        return group.avoid, group.struck
 
     def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
         """The nodes that the group avoids."""
@@ -136,7 +139,10 @@ class HeldBackForOthers(ClosingRule):
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
         """The group that holds this one back."""
         held_back = ledger.promises.held_back_for(group)
-        return None if held_back is None else held_back.group
+        if held_back is None:
+            return None
+
+        return held_back.group
 
     def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
         """The nodes on which it is held back."""
@@ -242,7 +248,8 @@ def _shared(ledger: Ledger) -> Sequence[RefusedNodes]:
         table = ledger.table
         stated = _having(SHARING_LABEL, lambda value: value not in NOT_SHARED, table)
         named = _having(PRODUCT_LABEL, lambda value: value.endswith(SHARED_SUFFIX), table)
-        return [RefusedNodes(SHARED, nodes) for nodes in (stated, named) if nodes is not None]
+        shared = (stated, named)
+        return [RefusedNodes(SHARED, nodes) for nodes in shared if nodes is not None]
 
     return ledger.recall(_shared, read, lasting=True)
 

@@ -43,10 +43,13 @@ def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
     if group.refusal is not None:
         return tuple((gang.id, group.refusal) for gang in group.gangs)
 
-    return _of_each(
-        group.gangs,
-        {gang.id: why for gang in group.gangs if (why := not_ready(gang)) is not None},
-    )
+    own = {}
+    for gang in group.gangs:
+        refusal = not_ready(gang)
+        if refusal is not None:
+            own[gang.id] = refusal
+
+    return _of_each(group.gangs, own)
 
 
 def unhindered(group: Group) -> list[Gang]:
@@ -55,8 +58,10 @@ def unhindered(group: Group) -> list[Gang]:
 
     Empty if the group's declaration is invalid (I4) or one of its gangs timed out (P2, T3).
     """
-    faulty = group.refusal is not None and group.refusal.reason is not Reason.WAITING_FOR_GANG
-    if faulty or any(gang.timed_out for gang in group.gangs):
+    refusal = group.refusal
+    if refusal is not None and refusal.reason is not Reason.WAITING_FOR_GANG:
+        return []
+    if any(gang.timed_out for gang in group.gangs):
         return []
 
     return [gang for gang in group.gangs if gang.uninitialised is None]
@@ -111,7 +116,8 @@ def _of_each(
     if not own:
         return ()
 
-    waiting = findings.waiting_for_sibling(*next(iter(own.items())))
+    first, cause = next(iter(own.items()))
+    waiting = findings.waiting_for_sibling(first, cause)
     return tuple((gang.id, own.get(gang.id, waiting)) for gang in gangs)
 
 
@@ -211,12 +217,15 @@ def _claims_full(
 
 def _any_room(gangs: Sequence[Gang]) -> tuple[Need, ...]:
     """Any room at all for a member of one of these gangs."""
-    pods = (
-        pod
-        for gang in gangs
-        for pod in (*gang.pending, *(placement.pod for placement in gang.held))
-    )
-    return tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for pod in pods))
+    shapes: dict[Shape, None] = {}
+    for gang in gangs:
+        for pod in gang.pending:
+            shapes[pod.shape] = None
+
+        for placement in gang.held:
+            shapes[placement.pod.shape] = None
+
+    return tuple(Need(shape, 0) for shape in shapes)
 
 
 def _room_short(
@@ -241,35 +250,36 @@ def _room_short(
     # What not even the empty cluster takes is the cause; other shapes may be shorter of room only
     # for now. Of too many shapes it is not summed, and not said that they never fit.
     is_summed = len(counts) <= SHAPES_SUMMED
-    empty_rooms = (
-        {shape: diagnosis.empty_room(shape, group, totals) for shape in counts} if is_summed else {}
-    )
-    empty_room = (
-        sum(min(counts[each], number) for each, number in empty_rooms.items())
-        if is_summed
-        else needed
-    )
+    empty_rooms: dict[Shape, int] = {}
+    empty_room = needed
+    if is_summed:
+        empty_rooms = {shape: diagnosis.empty_room(shape, group, totals) for shape in counts}
+        empty_room = sum(min(counts[shape], number) for shape, number in empty_rooms.items())
+
     short_of = empty_rooms if empty_room < needed else rooms
 
     # The shape that lacks most pods is named.
-    shape = min(short_of, key=lambda each: short_of[each] - counts[each])
-    first = next(pod for pod in pods if pod.shape is shape)
+    lacking = min(short_of, key=lambda shape: short_of[shape] - counts[shape])
+    first = next(pod for pod in pods if pod.shape is lacking)
 
-    if shape.unsupported:
+    if lacking.unsupported:
         return findings.unsupported(first), ()
 
     refusal = findings.no_room_for_all(
         gang,
         first,
         # What earlier plans found out is about free room, not about the empty cluster.
-        diagnosis.shortage(shape, group, ledger, totals, progress if group.strict else None),
+        diagnosis.shortage(lacking, group, ledger, totals, progress if group.strict else None),
         room=room,
         needed=needed,
         empty_room=empty_room,
         exact=len(counts) == 1 and not restricts(first, ledger.occupancy),
         nodes=findings.why_no_node(first, group, ledger, filled=True),
     )
-    return refusal, (Need(shape, needed),) if len(counts) == 1 else least_needs((gang,), shape)
+    if len(counts) == 1:
+        return refusal, (Need(lacking, needed),)
+
+    return refusal, least_needs((gang,), lacking)
 
 
 def least_needs(gangs: Sequence[Gang], lacking: Shape) -> tuple[Need, ...]:
@@ -338,9 +348,14 @@ def _room(
     """How many pods of `shape` fit; one that is held stays where it is, though no other member may
     go there.
     """
-    own = [ledger.table.index[placement.node] for placement in held if placement.pod.shape is shape]
-    stay = sum(not usable(shape, group, ledger)[node] for node in own) if own else 0
-    return diagnosis.room(shape, group, ledger) + stay
+    fitting = diagnosis.room(shape, group, ledger)
+    own = [placement.node for placement in held if placement.pod.shape is shape]
+    if not own:
+        return fitting
+
+    open_to_more = usable(shape, group, ledger)
+    full = sum(not open_to_more[ledger.table.index[node]] for node in own)
+    return fitting + full
 
 
 def min_resources_short(gang: Gang, ledger: Ledger) -> ResourceVector:
@@ -362,9 +377,11 @@ def min_resources_short(gang: Gang, ledger: Ledger) -> ResourceVector:
     short = []
     for name, amount in gang.min_resources:
         row = ledger.resources.get(name)
-        free = 0 if row is None else int(np.maximum(ledger.free[row][usable], 0).sum())
+        lack = amount - held[name]
+        if row is not None:
+            free = np.maximum(ledger.free[row][usable], 0)
+            lack -= int(free.sum())
 
-        lack = amount - free - held[name]
         if lack > 0:
             short.append((name, lack))
 

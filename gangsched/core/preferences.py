@@ -116,7 +116,10 @@ def _spread_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
 
     rounded = np.rint(score).astype(np.int64)
     worst = int(rounded[complete].max(initial=0))
-    best = int(rounded[complete].min()) if complete.any() else 0
+    best = 0
+    if complete.any():
+        best = int(rounded[complete].min())
+
     normalised = (
         np.full(rounded.size, 100) if worst == 0 else 100 * (worst + best - rounded) // worst
     )

@@ -98,7 +98,11 @@ class Progress:
         if not earlier:
             return
 
-        found = [(pod, index.get(earlier[pod.uid], -1)) for pod in pods if pod.uid in earlier]
+        found = []
+        for pod in pods:
+            if pod.uid in earlier:
+                found.append((pod, index.get(earlier[pod.uid], -1)))
+
         ledger.work.charge(len(pods) // 4 + 4 * len(found))
         is_cut = False
 
@@ -213,8 +217,14 @@ class Progress:
         """Room that an earlier plan found for a gang's pods of a shape, if it sufficed for all
         `count` pods.
         """
-        known = self._before.rooms.get((gang, shape)) if self._before is not None else None
-        return known if known is not None and known >= count else None
+        known = None
+        if self._before is not None:
+            known = self._before.rooms.get((gang, shape))
+
+        if known is not None and known >= count:
+            return known
+
+        return None
 
     def has_room(self, gang: str, shape: Shape, room: int) -> None:
         """Record the room for a gang's pods of a shape, computed from totals."""

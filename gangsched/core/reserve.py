@@ -113,7 +113,11 @@ class Ledger:
     @cached_property
     def accelerators(self) -> Ints:
         """`accelerators[n]`: number of accelerators of all kinds that node `n` offers."""
-        rows = [row for name, row in self.resources.items() if self.policy.is_accelerator(name)]
+        rows = []
+        for name, row in self.resources.items():
+            if self.policy.is_accelerator(name):
+                rows.append(row)
+
         total: Ints = self.allocatable[rows].sum(axis=0)
         return total
 
@@ -260,7 +264,10 @@ class Ledger:
     def residents(self, node: int) -> Mapping[str, Pod]:
         """The pods on a node in the snapshot, by uid."""
         residents = self._snapshot.pods_by_node.residents
-        return residents[node] if node < len(residents) else {}
+        if node >= len(residents):
+            return {}
+
+        return residents[node]
 
     def release(self, pod: Pod, node: str) -> None:
         """Release the room of one pod, as Unreserve does; no effect if the node no
@@ -394,7 +401,11 @@ class Ledger:
         except that of pods in `but`.
         """
         respected = self.respected(group)
-        kept = [nomination for nomination in respected if nomination.pod.uid not in but]
+        kept = []
+        for nomination in respected:
+            if nomination.pod.uid not in but:
+                kept.append(nomination)
+
         with self.work.unlimited():  # nothing would roll back one half of it
             self.promise(kept, 1)
 
@@ -520,7 +531,10 @@ class Ledger:
         if index is None or not static_fit(shape, self.table).mask[index]:
             return False
 
-        rows = [self.resources.get(name) for name, _ in shape.requests]
+        rows = []
+        for name, _ in shape.requests:
+            rows.append(self.resources.get(name))
+
         if any(row is None or self.free[row, index] < 0 for row in rows):
             return False
         if not restricts(pod, self.occupancy):
@@ -536,7 +550,10 @@ class Ledger:
     def takes(self, pod: Pod, node: str) -> bool:
         """Whether one more such pod passes Filter on `node` now."""
         index = self.table.index.get(node)
-        return index is not None and bool(narrow(pod, self.room(pod.shape), self.occupancy)[index])
+        if index is None:
+            return False
+
+        return bool(narrow(pod, self.room(pod.shape), self.occupancy)[index])
 
     def _take_back(
         self,

@@ -66,12 +66,20 @@ class Trial:
     @property
     def counts(self) -> dict[str, int]:
         """Number of newly placed members by gang id."""
-        return {gang_id: len(placements) for gang_id, placements in self.placed.items()}
+        counts: dict[str, int] = {}
+        for gang_id, placements in self.placed.items():
+            counts[gang_id] = len(placements)
+
+        return counts
 
     @property
     def placements(self) -> tuple[Placement, ...]:
         """All newly placed members."""
-        return tuple(placement for placements in self.placed.values() for placement in placements)
+        result: list[Placement] = []
+        for placements in self.placed.values():
+            result += placements
+
+        return tuple(result)
 
     @property
     def tried(self) -> list[Pod]:
@@ -101,7 +109,10 @@ class Trial:
         ledger = attempt.ledger
         ledger.work.charge(10)
         progress = attempt.progress
-        taken = progress.again(run, ledger) if progress is not None else []
+        taken = []
+        if progress is not None:
+            taken = progress.again(run, ledger)
+
         rest = run[len(taken) :]
 
         failed = progress.failures(rest) if progress is not None else None
@@ -134,7 +145,10 @@ class Trial:
         ledger = attempt.ledger
         ledger.work.charge(10)
         progress = attempt.progress
-        taken = progress.again(run, ledger) if progress is not None else []
+        taken = []
+        if progress is not None:
+            taken = progress.again(run, ledger)
+
         if len(taken) < len(run):
             taken += _place_run(run[len(taken) :], attempt)
 
@@ -265,7 +279,10 @@ def place_needed(gangs: Sequence[Gang], attempt: PlacementAttempt) -> Trial:
 
             in_vain = {alike(pod) for pod, _ in placed.failed}
             others = pods[number:]
-            pods = [pod for pod in others if alike(pod) not in in_vain]
+            pods = []
+            for pod in others:
+                if alike(pod) not in in_vain:
+                    pods.append(pod)
 
     return trial
 
@@ -279,7 +296,10 @@ def place_alone(pods: Sequence[Pod], attempt: PlacementAttempt) -> Trial:
     group = attempt.group
     ledger = attempt.ledger
     trial = Trial()
-    waiting = {pod.uid for pod in pods} if len(group.gangs) > 1 else frozenset[str]()
+    waiting = set[str]()
+    if len(group.gangs) > 1:
+        waiting = {pod.uid for pod in pods}
+
     outermost = pinned(group, ledger) or EVERYWHERE
 
     with ledger.within(outermost):
@@ -289,7 +309,10 @@ def place_alone(pods: Sequence[Pod], attempt: PlacementAttempt) -> Trial:
         for gang in group.gangs:
             own = pods
             if len(group.gangs) > 1:
-                own = [pod for pod in (*gang.retry, *gang.pending) if pod.uid in waiting]
+                own = []
+                for pod in (*gang.retry, *gang.pending):
+                    if pod.uid in waiting:
+                        own.append(pod)
 
             with own_room(gang, ledger):
                 if gang.constraints.slices:
@@ -395,7 +418,10 @@ def _place_alike(alike: Sequence[Pod], attempt: PlacementAttempt) -> list[Placem
         wanted = min(step, len(rest)) if places is None else max(1, min(step, len(rest), places))
         nodes, counts = _choose(first, wanted, room, group, ledger)
         chosen = rest[: int(counts.sum())]
-        taken = _reserve(chosen, nodes, counts, ledger) if chosen else []
+        taken = []
+        if chosen:
+            taken = _reserve(chosen, nodes, counts, ledger)
+
         placed += taken
 
         if attempt.progress is not None:
@@ -418,7 +444,9 @@ def _choose(first: Pod, wanted: int, room: Ints, group: Group, ledger: Ledger) -
     penalty = preferences.pod_penalty(first, room > 0, occupancy)
     asks = ledger.last_ends if ledger.accelerated(shape) else None
     pushed = None if asks is None else asks.pushed(group)
-    spread = preferences.spread_cost(first, occupancy) if _spreads(first, group, ledger) else None
+    spread = None
+    if _spreads(first, group, ledger):
+        spread = preferences.spread_cost(first, occupancy)
 
     return score.choose(shape, wanted, room, ledger, penalty=penalty, pushed=pushed, spread=spread)
 
@@ -512,7 +540,11 @@ def _completed(solution: Found, gangs: Sequence[Gang], attempt: PlacementAttempt
             continue
 
         try:
-            rest = [pod for pod in gang.pending if pod.uid not in placed]
+            rest = []
+            for pod in gang.pending:
+                if pod.uid not in placed:
+                    rest.append(pod)
+
             if gang.constraints.slices:
                 _join(gang, rest, gang.id, trial, attempt)
                 continue

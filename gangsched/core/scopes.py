@@ -39,9 +39,11 @@ def closed_for_long(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Bool
     on their own.
     """
     for rule in rules_of(ledger):
-        if not rule.expires:
-            for _, nodes in rule.closed(group, shape, ledger):
-                yield nodes
+        if rule.expires:
+            continue
+
+        for refused in rule.closed(group, shape, ledger):
+            yield refused.nodes
 
 
 def kept_from(
@@ -64,13 +66,14 @@ def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
 
     Room that is reserved for other groups does not count (H8).
     """
-    ledger.work.charge(10 + len(ledger.table) // 300)
+    number = len(ledger.table)
+    ledger.work.charge(10 + number // 300)
     room = ledger.room(shape)
 
     rules = rules_of(ledger)
     for rule in rules:
-        for _, nodes in rule.closed(group, shape, ledger):
-            room = np.where(nodes, 0, room)
+        for refused in rule.closed(group, shape, ledger):
+            room = np.where(refused.nodes, 0, room)
 
     for rule in rules:
         if rule.narrows:

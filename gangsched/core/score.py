@@ -88,7 +88,10 @@ def soft_preferences(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | 
         return nodes.penalty
 
     cost: Ints = of_nodes.take(nodes.index)
-    return cost if nodes.penalty is None else cost + nodes.penalty
+    if nodes.penalty is None:
+        return cost
+
+    return cost + nodes.penalty
 
 
 def accelerators_left_alone(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
@@ -102,7 +105,10 @@ def accelerators_left_alone(shape: Shape, nodes: Candidates, ledger: Ledger) -> 
 
     cost = ledger.accelerated_nodes.take(nodes.index)
     # at once, for a rule costs as much as that
-    return cost if nodes.spread is None else cost + nodes.spread
+    if nodes.spread is None:
+        return cost
+
+    return cost + nodes.spread
 
 
 def fewest_nodes(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
@@ -153,11 +159,17 @@ def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
         beside = ledger.free[ledger.resources[other], nodes.index]
         # Accelerators that the rest of the node can still feed, in thousandths.
         before = np.minimum(before, 1000 * beside // usual)
-        after = np.minimum(after, 1000 * (beside - nodes.takes * requests.get(other, 0)) // usual)
+        room_beside = 1000 * (beside - nodes.takes * requests.get(other, 0))
+        after = np.minimum(after, room_beside // usual)
 
-    stranded = (1000 * left - after) - (1000 * free - before)
-    whole = (have == offered) & (offered == ledger.largest[row])
-    total: Ints = _price(free) - _price(left) + STRANDED * np.where(whole, 0, stranded)
+    stranded_before = 1000 * free - before
+    stranded_after = 1000 * left - after
+    stranded = stranded_after - stranded_before
+
+    # A node that is wholly free and the largest of all: small pods strand nothing there yet.
+    is_untouched = (have == offered) & (offered == ledger.largest[row])
+    price = _price(free) - _price(left)
+    total: Ints = price + STRANDED * np.where(is_untouched, 0, stranded)
 
     return total
 
@@ -165,9 +177,12 @@ def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
 def fewest_accelerators_left(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
     """Rule 6: the fewest accelerators left over or, for pods without any, the fewest pods."""
     name, asked = ledger.packed_by(shape)
-    left: Ints = (
-        ledger.free[ledger.resources[name], nodes.index] if name else nodes.room
-    ) - nodes.takes * asked
+    have = nodes.room
+    if name:
+        row = ledger.resources[name]
+        have = ledger.free[row, nodes.index]
+
+    left: Ints = have - nodes.takes * asked
     return left
 
 
@@ -185,7 +200,9 @@ def least_spare(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
     for name in (CPU, MEMORY):
         row = ledger.resources.get(name)
         if row is not None:
-            spare += ledger.free[row].take(nodes.index) * 1000 // max(1, ledger.largest[row])
+            free = ledger.free[row].take(nodes.index)
+            largest = max(1, ledger.largest[row])
+            spare += free * 1000 // largest
 
     return spare
 
@@ -289,16 +306,18 @@ def _pack(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> tuple[
     room = nodes.room
     if room.max(initial=0) < count:
         ledger.work.charge(30 + nodes.index.size // 25)  # all nodes are sorted by all costs
-        costs = (rule(shape, nodes, ledger) for rule in reversed(NODE_RULES))
-
         # The last key is the primary one, hence the reversed rules.
+        costs = [rule(shape, nodes, ledger) for rule in reversed(NODE_RULES)]
         order = np.lexsort([cost for cost in costs if cost is not None])
-        before = np.concatenate(([0], np.cumsum(room[order])[:-1]))
+
+        filled = np.cumsum(room[order])
+        before = np.concatenate(([0], filled[:-1]))
         enough = room[order] >= count - before
 
         # argmax of booleans is the first node that takes all that is left; the ones before it are
         # filled.
-        full = order[: int(np.argmax(enough)) if enough.any() else order.size]
+        number = int(np.argmax(enough)) if enough.any() else order.size
+        full = order[:number]
         picked = nodes.index[full]
         amounts = room[full]
         count -= int(amounts.sum())
@@ -350,7 +369,8 @@ def worth(free: Ints) -> Ints:
     costs more than using up a small one.
     """
     total = np.zeros_like(free)
-    for bit in range(int(free.max(initial=0)).bit_length()):
+    most = int(free.max(initial=0))
+    for bit in range(most.bit_length()):
         # The multiple of 2^bit below: so many accelerators can pods of that size use.
         total += free >> bit << bit
 

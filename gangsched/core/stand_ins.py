@@ -52,10 +52,10 @@ class AllMembers(LazyPods):
         if not isinstance(other, AllMembers):
             return False
 
-        return (self.present, self.to_come, self.policy) == (
-            other.present,
-            other.to_come,
-            other.policy,
+        return (
+            self.present == other.present
+            and self.to_come == other.to_come
+            and self.policy == other.policy
         )
 
     def __hash__(self) -> int:
@@ -69,13 +69,23 @@ class AllMembers(LazyPods):
 
 def split(verdict: Verdict) -> Verdict:
     """The verdict with the places of members to come moved from `binds` to `rooms`."""
-    rooms = tuple(placement for placement in verdict.binds if is_to_come(placement.pod.uid))
+    rooms = []
+    present = []
+    for placement in verdict.binds:
+        if is_to_come(placement.pod.uid):
+            rooms.append(placement)
+        else:
+            present.append(placement)
+
     if not rooms:
         return verdict
 
-    binds = tuple(placement for placement in verdict.binds if not is_to_come(placement.pod.uid))
-    told = findings.permitted(len(binds)) if verdict.reason is Reason.SCHEDULED else verdict.told
-    return replace(verdict, binds=binds, rooms=rooms, told=told)
+    binds = tuple(present)
+    if verdict.reason is not Reason.SCHEDULED:
+        return replace(verdict, binds=binds, rooms=tuple(rooms))
+
+    permitted = findings.permitted(len(binds))
+    return replace(verdict, binds=binds, rooms=tuple(rooms), told=permitted)
 
 
 def taken(gang: Gang, verdict: Verdict) -> set[str]:
@@ -86,18 +96,19 @@ def taken(gang: Gang, verdict: Verdict) -> set[str]:
     """
     left = {placement.pod.uid: placement.node for placement in gang.promised}
     own = {pod.uid for pod in (*gang.pending, *gang.retry)} if left else frozenset[str]()
-    found: set[str] = set()
+    used: set[str] = set()
 
     for placement in verdict.binds:
         if placement.pod.uid in own and left:
             # Room on the node itself first; otherwise the one that was promised last.
-            uid = next(
-                (uid for uid, node in left.items() if node == placement.node), next(reversed(left))
-            )
-            del left[uid]
-            found.add(uid)
+            on_the_node = (uid for uid, node in left.items() if node == placement.node)
+            last = next(reversed(left))
+            uid = next(on_the_node, last)
 
-    return found
+            del left[uid]
+            used.add(uid)
+
+    return used
 
 
 def fulfill(gangs: Iterable[Gang], verdict: Verdict, ledger: Ledger) -> None:

@@ -206,7 +206,10 @@ def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
     """The labels that at least one node has, finer levels first; unrelated or equal levels stay in
     the given order.
     """
-    held = [key for key in dict.fromkeys(keys) if table.label_column(shown_label(key)).values]
+    held = []
+    for key in dict.fromkeys(keys):
+        if table.label_column(shown_label(key)).values:
+            held.append(key)
 
     def compare(one: str, other: str) -> int:
         if is_finer(one, other, table):
@@ -255,7 +258,12 @@ def _crossed(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...
         return ()  # nothing says which of the two would be coarser
 
     later = known[known.index(key) + 1 :]
-    return tuple(each for each in later if crosses(key, each, table))
+    result = []
+    for each in later:
+        if crosses(key, each, table):
+            result.append(each)
+
+    return tuple(result)
 
 
 class LevelSummary(NamedTuple):

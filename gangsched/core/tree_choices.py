@@ -75,7 +75,11 @@ class TreeParts:
     def _needing_nothing(self) -> frozenset[str]:
         """The ids of parts that have their minimum without any member."""
         # Most trees have none, which is then known without asking each child again and again.
-        names = {gang.id for gang in self.group.gangs if gang.least == 0}
+        names = set()
+        for gang in self.group.gangs:
+            if gang.least == 0:
+                names.add(gang.id)
+
         assert self.group.tree is not None
 
         for composite in reversed([*composites_of(self.group.tree)]):
@@ -93,7 +97,12 @@ class TreeParts:
         """
         nothing = self._needing_nothing
         if not nothing:
-            return [child for child in composite.children if self.has_started(child)]
+            result: list[Part] = []
+            for child in composite.children:
+                if self.has_started(child):
+                    result.append(child)
+
+            return result
 
         return [
             child
@@ -109,7 +118,12 @@ class TreeParts:
 
     def ready(self, composite: Composite) -> list[Part]:
         """Waiting children that are ready."""
-        return [child for child in self.waiting(composite) if self.unready(child) is None]
+        result: list[Part] = []
+        for child in self.waiting(composite):
+            if self.unready(child) is None:
+                result.append(child)
+
+        return result
 
     def candidates(self, composite: Composite) -> list[Part]:
         """Ready children that would bring the composite nearer to its minimum."""
@@ -117,7 +131,12 @@ class TreeParts:
         if not self._needing_nothing:
             return ready
 
-        return [child for child in ready if part_id(child) not in self._needing_nothing]
+        candidates: list[Part] = []
+        for child in ready:
+            if part_id(child) not in self._needing_nothing:
+                candidates.append(child)
+
+        return candidates
 
     def lack(self, composite: Composite) -> int:
         """Number of further children that the composite needs to reach its minimum."""
@@ -164,7 +183,11 @@ class TreeParts:
         started, then of the first ready ones. If it needs none, those of the first child that would
         start by itself.
         """
-        started = [child for child in composite.children if self.has_started(child)]
+        started = []
+        for child in composite.children:
+            if self.has_started(child):
+                started.append(child)
+
         chosen = [*started, *self.candidates(composite)[: self.lack(composite)]]
         if not chosen:
             chosen = self.ready(composite)[:1]
@@ -179,8 +202,16 @@ class TreeParts:
         """Whether these gangs are exactly the minimum of a composite, given which of its children
         are ready.
         """
-        chosen = [child for child in composite.children if not gangs.isdisjoint(gangs_of(child))]
-        started = [child for child in composite.children if self.has_started(child)]
+        chosen = []
+        for child in composite.children:
+            if not gangs.isdisjoint(gangs_of(child)):
+                chosen.append(child)
+
+        started = []
+        for child in composite.children:
+            if self.has_started(child):
+                started.append(child)
+
         candidates = self.candidates(composite)
         further = [child for child in chosen if child not in started]
 
@@ -203,7 +234,11 @@ class TreeParts:
 
         If it needs none, yield each kind of a child that would start by itself.
         """
-        started = [child for child in composite.children if self.has_started(child)]
+        started = []
+        for child in composite.children:
+            if self.has_started(child):
+                started.append(child)
+
         candidates = self.candidates(composite)
 
         lack = min(self.lack(composite), len(candidates))
@@ -211,8 +246,15 @@ class TreeParts:
             yield from self._ways_by_themselves(composite)
             return
 
-        begun = [part for part in started if not isinstance(part, str)]
-        own = [part for part in started if isinstance(part, str)]
+        begun = []
+        for part in started:
+            if not isinstance(part, str):
+                begun.append(part)
+
+        own = []
+        for part in started:
+            if isinstance(part, str):
+                own.append(part)
 
         for parts in (each for _, each in self.choices(candidates, lack)) if lack else [()]:
             for others in self._needed_within(begun):
@@ -285,7 +327,11 @@ class TreeParts:
         """Choices of this many parts, without those that sums refute by themselves; of gangs only,
         from one on.
         """
-        kinds = [parts for parts in self.by_kind(ready) if self.refuted(parts[0]) is None]
+        kinds = []
+        for parts in self.by_kind(ready):
+            if self.refuted(parts[0]) is None:
+                kinds.append(parts)
+
         for counts in islice(ways([len(parts) for parts in kinds], number), begin, None):
             yield from self._combined(
                 [parts[:count] for parts, count in zip(kinds, counts, strict=True) if count]
@@ -296,7 +342,10 @@ class TreeParts:
         others.
         """
         plain = tuple([part for parts in kinds if isinstance(parts[0], str) for part in parts])
-        nested = [[part for part in parts if not isinstance(part, str)] for parts in kinds]
+        nested = []
+        for parts in kinds:
+            nested.append([part for part in parts if not isinstance(part, str)])
+
         nested = [parts for parts in nested if parts]
 
         def rest(index: int) -> Iterator[tuple[Part, ...]]:
@@ -361,7 +410,10 @@ class TreeParts:
         """Whether none of the choices skipped because sums refute a part would fit even on empty
         nodes.
         """
-        found = [(len(parts), self.refuted(parts[0])) for parts in self.by_kind(ready)]
+        found = []
+        for parts in self.by_kind(ready):
+            found.append((len(parts), self.refuted(parts[0])))
+
         return all(why is None or why.never for _, why in found) or lack > sum(
             number for number, why in found if why is None or not why.never
         )

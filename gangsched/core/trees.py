@@ -118,7 +118,11 @@ class TreeDecision:
         self.ledger.work.charge(5 * len(group.gangs) + pending // 4)
         self._tell_unready()
 
-        started = [gang for gang in group.gangs if gang.satisfied]
+        started = []
+        for gang in group.gangs:
+            if gang.satisfied:
+                started.append(gang)
+
         short = [gang for gang in started if gang.lacks]
         refused: Refusal | None = None
 
@@ -258,7 +262,8 @@ class TreeDecision:
                 continue
             if children.missing(composite) is not None:
                 return None
-            if lack := children.lack(composite):
+            lack = children.lack(composite)
+            if lack:
                 _, first = next(children.choices(children.candidates(composite), lack))
                 parts += first
 
@@ -288,7 +293,11 @@ class TreeDecision:
         """Tell gangs that the refused minimum does not need, but that start only after it, for whom
         they wait.
         """
-        told = [gang.id for gang in self.group.gangs if gang.id in self.told and not gang.satisfied]
+        told = []
+        for gang in self.group.gangs:
+            if gang.id in self.told and not gang.satisfied:
+                told.append(gang.id)
+
         first = next((name for name in told if self.told[name] == refused), self.tree.id)
 
         for gang in self.group.gangs:
@@ -492,7 +501,11 @@ class TreeDecision:
         return self.made[0].told
 
     def _needs(self) -> tuple[Need, ...]:
-        wanting = [verdict for verdict in self.made if verdict.needs]
+        wanting = []
+        for verdict in self.made:
+            if verdict.needs:
+                wanting.append(verdict)
+
         needs: dict[Need, None] = {}
         for verdict in wanting:
             needs |= dict.fromkeys(verdict.needs)
@@ -524,8 +537,16 @@ def _by_gang(verdict: Verdict, gangs: Sequence[Gang]) -> dict[str, list[Placemen
 
 def _without(verdict: Verdict, uids: set[str]) -> Verdict:
     """The verdict without what it says of these members."""
-    binds = [placement for placement in verdict.binds if placement.pod.uid not in uids]
-    notes = [note for note in verdict.notes if note[0] not in uids]
+    binds = []
+    for placement in verdict.binds:
+        if placement.pod.uid not in uids:
+            binds.append(placement)
+
+    notes = []
+    for note in verdict.notes:
+        if note[0] not in uids:
+            notes.append(note)
+
     return replace(verdict, binds=tuple(binds), notes=tuple(notes))
 
 

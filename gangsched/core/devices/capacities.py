@@ -34,16 +34,20 @@ def taken_amounts(request: DeviceRequest, device: Device) -> dict[str, int] | No
         if amount < 0:
             raise DeviceFault(f'capacity "{name}": capacity value is negative')
 
-    forbidden = (_forbidden(amount, device.capacity[name].policy) for name, amount in taken.items())
-    return None if any(forbidden) else taken
+    for name, amount in taken.items():
+        if _forbidden(amount, device.capacity[name].policy):
+            return None
+
+    return taken
 
 
 def has_left(device: Device, used: Mapping[str, int], taken: Mapping[str, int]) -> bool:
     """Whether the amounts `taken` fit in addition to those already `used`."""
-    return all(
-        used.get(name, 0) + taken[name] <= capacity.value
-        for name, capacity in device.capacity.items()
-    )
+    for name, capacity in device.capacity.items():
+        if used.get(name, 0) + taken[name] > capacity.value:
+            return False
+
+    return True
 
 
 def _taken(asked: int | None, capacity: Capacity) -> int:
@@ -108,13 +112,15 @@ def _forbidden(amount: int, policy: RequestPolicy | None) -> bool:
 
 
 def _unit(policy: RequestPolicy) -> int:
-    given = [each for each in (policy.least, policy.most, policy.step) if each is not None]
     # Thousandths if all bounds then fit into an int64, otherwise whole numbers, as kube-scheduler
     # computes ranges.
-    if all(each % _MILLI == 0 and abs(each) // _MILLI <= _LARGEST for each in given):
-        return _MILLI
+    for bound in (policy.least, policy.most, policy.step):
+        if bound is None:
+            continue
+        if bound % _MILLI or abs(bound) // _MILLI > _LARGEST:
+            return NANOS
 
-    return NANOS
+    return _MILLI
 
 
 def _up(amount: int, unit: int) -> int:

@@ -135,7 +135,9 @@ class DeviceIndex:
         known = {*(self.slices.names() if kind is ResourceSlice else ())}
         known |= self.classes.keys() if kind is DeviceClass else set()
         known |= self._rules.keys() if kind is DeviceTaintRule else set()
-        changed = {node for name in known - listed.keys() for node in self.drop(kind, name)}
+        changed = set()
+        for name in known - listed.keys():
+            changed.update(self.drop(kind, name))
 
         return changed.union(*(self.apply(item) for item in listed.values()))
 
@@ -158,7 +160,10 @@ class DeviceIndex:
         if results == before:
             return set(), False
 
-        pools = {result.id[:2] for result in (*before, *results)}
+        pools = set()
+        for result in (*before, *results):
+            pools.add(result.id[:2])
+
         # A pool without a home is reached by several nodes; EVERY_NODE below stands for all of
         # them.
         homes = {self.slices.home(pool) for pool in pools} - {""}
@@ -363,7 +368,11 @@ class DeviceIndex:
         column.faults &= {
             node for node in column.faults if node in column.rooms and column.rooms[node].fault
         }
-        return [(node, column.rooms[node]) for node in sorted(column.faults)]
+        faults: list[tuple[str, NodeRoom]] = []
+        for node in sorted(column.faults):
+            faults.append((node, column.rooms[node]))
+
+        return faults
 
     def search(self, kind: DeviceKind, place: ClaimPlace) -> tuple[NodeRoom, int]:
         """Search the room of a place. Also return the number of steps."""
@@ -512,14 +521,21 @@ class DeviceIndex:
         without: frozenset[str],
     ) -> States:
         use = Use(questions.pools, self.holders.held(questions.pools, without))
-        distinct = {id(claim): claim for own in claims for claim in own}
+        distinct = {}
+        for own in claims:
+            for claim in own:
+                distinct[id(claim)] = claim
+
         return States(questions, use, distinct.values(), {})
 
     # --- pools -----------------------------------------------------------------------------------
 
     def is_viewed(self, table: NodeTable) -> bool:
         """Whether `views` of this table are cached or not needed."""
-        return not self.slices.joint or (self._viewed is table and self._views is not None)
+        if not self.slices.joint:
+            return True
+
+        return self._viewed is table and self._views is not None
 
     def views(self, table: NodeTable, matching: Matching) -> Views | None:
         """The nodes' views of pools that several nodes can use; None if there are no such pools."""
@@ -594,7 +610,12 @@ class DeviceIndex:
 
     def unread(self, nodes: Iterable[str]) -> list[str]:
         """The nodes whose pools have not been read yet."""
-        return [node for node in nodes if node not in self._pools]
+        result: list[str] = []
+        for node in nodes:
+            if node not in self._pools:
+                result.append(node)
+
+        return result
 
     def _column(self, kind: DeviceKind) -> KindColumn:
         """The column of a kind; those used last are kept."""

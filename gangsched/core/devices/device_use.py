@@ -208,7 +208,10 @@ class DeviceUse:
     def is_shared(self, kind: DeviceKind) -> bool:
         """Whether pods of the kind may compete for devices across nodes."""
         views = self._views
-        return views is not None and bool(self._touches(kind, views).any())
+        if views is None:
+            return False
+
+        return bool(self._touches(kind, views).any())
 
     def _faults_of(self, kind: DeviceKind) -> Iterator[tuple[int, NodeRoom]]:
         index = self._table.index
@@ -274,7 +277,10 @@ class DeviceUse:
 
     def _search_alone(self, kind: DeviceKind, node: int) -> NodeRoom:
         """The room if all pods of the plan on the node use its own devices."""
-        here = [self._items[uid] for uid in self._on.get(node, ())]
+        here = []
+        for uid in self._on.get(node, ()):
+            here.append(self._items[uid])
+
         place = ClaimPlace(self._table.names[node])
         own = sorted(
             placed_claims
@@ -329,7 +335,11 @@ class DeviceUse:
     def _asked(self, items: Sequence[Located]) -> int:
         places = dict.fromkeys(place for _, place in items)
         nodes = {place.node for place in places} - {""}
-        own = sum(len(pool.devices) for node in nodes for pool in self.index.pools(node))
+        own = 0
+        for node in nodes:
+            for pool in self.index.pools(node):
+                own += len(pool.devices)
+
         views = {place.views for place in places} - {()}
         seen = sum(
             len(pool.devices)
@@ -397,7 +407,10 @@ class DeviceUse:
         if views is None or not views.sees[nodes[0]]:
             return False
 
-        return len(nodes) > 1 or bool(self._touches(kind, views)[views.of[nodes[0]]])
+        if len(nodes) > 1:
+            return True
+
+        return bool(self._touches(kind, views)[views.of[nodes[0]]])
 
     def may_join(self, kind: DeviceKind, nodes: Iterable[int]) -> bool:
         """Whether one claim might be usable on all these nodes."""
@@ -453,8 +466,13 @@ class DeviceUse:
         replaces some.
         """
         views = self._views
-        joint = [moved.get(uid, self._items[uid]) for uid in self._joint | moved.keys()]
-        here = {uid for node in nodes for uid in self._on.get(node, ())}
+        joint = []
+        for uid in self._joint | moved.keys():
+            joint.append(moved.get(uid, self._items[uid]))
+
+        here: set[str] = set()
+        for node in nodes:
+            here.update(self._on.get(node, ()))
 
         if not is_joint:
             both = (
@@ -473,7 +491,9 @@ class DeviceUse:
             for placed_claims in joint
             if views.component[views.of[placed_claims.nodes[0]]] == component
         ]
-        full = {node for placed_claims in joint for node in self._mixed_on(placed_claims)}
+        full: set[int] = set()
+        for placed_claims in joint:
+            full.update(self._mixed_on(placed_claims))
 
         if len(nodes) == 1 and not is_pure and self._is_local(kind, nodes[0]):
             full.add(nodes[0])
@@ -505,7 +525,10 @@ class DeviceUse:
             self._joining[key] = (len(self._moved), column)
 
         views = self._views
-        on = [node for claim in claims for node in self._items[claim].nodes]
+        on: list[int] = []
+        for claim in claims:
+            on += self._items[claim].nodes
+
         alike = (
             np.ones(len(self._table), dtype=np.bool_)
             if kind is None
@@ -540,7 +563,10 @@ class DeviceUse:
         if len(seen) > MOST_VIEWS:
             return np.maximum(room, int(own.sum()))  # a bound: all are tried
 
-        total = {view: int(own[views.of == view].sum()) for view in seen}
+        total = {}
+        for view in seen:
+            total[view] = int(own[views.of == view].sum())
+
         found = room.copy()
 
         for view in seen:
@@ -623,7 +649,8 @@ class DeviceUse:
 
     def chosen(self, uid: str) -> tuple[tuple[DeviceResult, ...], ...] | None:
         """The devices of each claim of an item; None if the plan found none within its work."""
-        if (item := self._items.get(uid)) is None:
+        item = self._items.get(uid)
+        if item is None:
             return None
 
         items, placed, without = self._with(item)

@@ -48,57 +48,77 @@ class Use:
     """
 
     def __init__(self, pools: Sequence[Pool], held: Held) -> None:
-        self.devices = tuple(device for pool in pools for device in pool.devices)
-        self.held = [device.id in held.whole for device in self.devices]
-        self.holders: list[set[int]] = [set() for _ in self.devices]
+        self.devices: list[PoolDevice] = []
+        for pool in pools:
+            self.devices += pool.devices
 
+        self.held: list[bool] = []
+        self.holders: list[set[int]] = []
         # At most 1 of those that claims hold: only the step from no share to the first one consumes
         # counters.
-        self.shares = [int(device.id in held.shared) for device in self.devices]
-        self.used: list[dict[str, int]] = [
-            {**dict.fromkeys(device.device.capacity, 0), **held.amounts.get(device.id, {})}
-            for device in self.devices
-        ]
+        self.shares: list[int] = []
+        self.used: list[dict[str, int]] = []
+
+        for device in self.devices:
+            nothing = dict.fromkeys(device.device.capacity, 0)
+            amounts = held.amounts.get(device.id, {})
+
+            self.held.append(device.id in held.whole)
+            self.holders.append(set())
+            self.shares.append(int(device.id in held.shared))
+            self.used.append(nothing | amounts)
+
         self.left: dict[tuple[PoolId, Counter], int] = {}
 
         for pool in pools:
-            self.left.update(
-                {(pool.id, counter): amount for counter, amount in pool.counters.items()}
-            )
+            for counter, amount in pool.counters.items():
+                self.left[pool.id, counter] = amount
             # Devices that this node cannot use consume the same counters, so they count as well.
             for device in (*pool.devices, *pool.elsewhere):
                 if held.any_of(device.id):
                     self._consume(device, 1)
 
-        self.overdrawn = {pool for (pool, _), amount in self.left.items() if amount < 0}
+        self.overdrawn: set[PoolId] = set()
         """Pools of which a counter is below nothing: none of their devices with counters can be
         had.
         """
+        for (pool_id, _), amount in self.left.items():
+            if amount < 0:
+                self.overdrawn.add(pool_id)
 
     def is_taken(self, at: int) -> bool:
         """Whether a claim uses the whole device."""
-        return self.held[at] or bool(self.holders[at])
+        if self.held[at]:
+            return True
+
+        return bool(self.holders[at])
 
     def consumes(self, at: int) -> bool:
         """Whether allocating the device, or a share of it, consumes its counters. Only its first
         share does.
         """
         device = self.devices[at].device
-        return bool(device.counters) and not (device.shared and self.shares[at])
+        if not device.counters:
+            return False
+
+        return not (device.shared and self.shares[at])
 
     def has_counters(self, at: int) -> bool:
         """Whether the counters that the device consumes have enough left for it."""
-        each = self.devices[at]
-        if each.pool in self.overdrawn:
+        device = self.devices[at]
+        if device.pool in self.overdrawn:
             return False
 
-        return all(
-            self.left[each.pool, counter] >= amount for counter, amount in each.device.counters
-        )
+        for counter, amount in device.device.counters:
+            if self.left[device.pool, counter] < amount:
+                return False
+
+        return True
 
     def has_amounts(self, at: int, amounts: Mapping[str, int]) -> bool:
         """Whether the device's capacities have enough left for these amounts."""
-        return has_left(self.devices[at].device, self.used[at], amounts)
+        device = self.devices[at].device
+        return has_left(device, self.used[at], amounts)
 
     def take(self, at: int, claim: int, amounts: Mapping[str, int]) -> None:
         """Allocate the device to a claim; if the device is shared, allocate a share with these

@@ -26,17 +26,19 @@ class Holders:
             return before
 
         for result in before:
-            self._holders[result.id].pop(claim, None)
-            if not self._holders[result.id]:
+            holders = self._holders[result.id]
+            holders.pop(claim, None)
+            if not holders:
                 del self._holders[result.id]
 
         self._results.pop(claim, None)
         if results:
             self._results[claim] = results
 
-        for each in results:
+        for result in results:
             # A claim may hold several shares of one device, each with amounts of its own.
-            self._holders[each.id][claim] = tuple(other for other in results if other.id == each.id)
+            shares = tuple(other for other in results if other.id == result.id)
+            self._holders[result.id][claim] = shares
 
         return before
 
@@ -63,8 +65,9 @@ class Holders:
         """Describe the first of these devices of a claim, in these pools, that another claim holds
         as well; "" if there is none.
         """
-        use = Use(pools, self.held(pools))
-        index = {each.id: at for at, each in enumerate(use.devices)}
+        held = self.held(pools)
+        use = Use(pools, held)
+        index = {device.id: at for at, device in enumerate(use.devices)}
 
         for result in results:
             name = "/".join(result.id)
@@ -72,25 +75,28 @@ class Holders:
             holders = self._holders.get(result.id, {})
 
             # Two claims with administrator access may share a device with anybody.
-            others = [
-                key
-                for key, had in holders.items()
-                if key != claim and not all(result.admin for result in had)
-            ]
+            others = []
+            for key, had in holders.items():
+                if key != claim and not all(share.admin for share in had):
+                    others.append(key)
+
             if others and not result.share:
                 # A claim of another namespace is not for this one to know (I4).
-                near = [key for key in others if key.rpartition("/")[0] == claim.rpartition("/")[0]]
-                return (
-                    f"device {name} is also allocated to {min(near) if near else 'another claim'}"
-                )
+                namespace = claim.rpartition("/")[0]
+                near = [key for key in others if key.rpartition("/")[0] == namespace]
+                rival = min(near, default="another claim")
+                return f"device {name} is also allocated to {rival}"
 
             # The slice is gone, or not read: whether its device has enough left cannot be told.
             if at is None:
                 continue
 
             # The claim's own amounts are part of `use` already, so it asks for nothing more.
-            nothing = dict.fromkeys(use.devices[at].device.capacity, 0)
-            if use.devices[at].pool in use.overdrawn or not use.has_amounts(at, nothing):
+            device = use.devices[at]
+            nothing = dict.fromkeys(device.device.capacity, 0)
+            if device.pool in use.overdrawn:
+                return f"device {name} is allocated beyond its capacity"
+            if not use.has_amounts(at, nothing):
                 return f"device {name} is allocated beyond its capacity"
 
         return ""

@@ -55,28 +55,32 @@ class States:
         distinct = {id(claim): claim for claim in claims}
         self._asked = {key: questions.asked(claim) for key, claim in distinct.items()}
 
-        self._requests = [
-            (claim, asked)
-            for key, claim in distinct.items()
-            for group in self._asked[key]
-            for asked in group
-        ]
+        self._requests: list[tuple[DeviceClaim, Asked]] = []
+        self._attributes: list[str] = []
+        for key, claim in distinct.items():
+            for alternatives in self._asked[key]:
+                for asked in alternatives:
+                    self._requests.append((claim, asked))
+
+            for constraint in claim.constraints:
+                self._attributes.append(constraint.attribute)
         if len(self._requests) > MOST_REQUESTS:
             raise DevicesUnsupported(
                 f"{len(self._requests)} requests and alternatives are more than {MOST_REQUESTS}"
             )
 
-        self._attributes = [
-            device_constraint.attribute
-            for claim in distinct.values()
-            for device_constraint in claim.constraints
-        ]
-        self.admin = any(each.request.admin for _, each in self._requests)
-        kinds = [self._kind(questions, at, each) for at, each in enumerate(questions.devices)]
+        self.admin = any(asked.request.admin for _, asked in self._requests)
+        kinds = []
+        for at, device in enumerate(questions.devices):
+            kinds.append(self._kind(questions, at, device))
 
         # Devices that no request may use do not matter, so nodes that differ only in them have
         # equal states.
-        places = [at for at, kind in enumerate(kinds) if kind is not None]
+        places = []
+        for at, kind in enumerate(kinds):
+            if kind is not None:
+                places.append(at)
+
         self._units = _units(questions.devices, places)
         self._counters: list[tuple[tuple[PoolId, Counter], ...]] = []
         self._unchanging: list[Hashable] = []
@@ -84,21 +88,9 @@ class States:
         """Unit and position in it of each device that some request may have."""
         for number, unit in enumerate(self._units):
             self.place.update({at: (number, position) for position, at in enumerate(unit)})
-            needed = []
 
-            for device in (questions.devices[at] for at in unit):
-                needed.append(
-                    [((device.pool, counter), amount) for counter, amount in device.device.counters]
-                )
-
-            counters = tuple(dict.fromkeys(counter for each in needed for counter, _ in each))
-            # Positions instead of names: GPU 0 and GPU 1 have counter sets of different names and
-            # are alike.
-            index = {counter: position for position, counter in enumerate(counters)}
+            counters, consumed = _consumed([questions.devices[at] for at in unit])
             self._counters.append(counters)
-            consumed = tuple(
-                tuple((index[counter], amount) for counter, amount in each) for each in needed
-            )
             self._unchanging.append((tuple(kinds[at] for at in unit), consumed))
 
         self.states = [self._state(number) for number in range(len(self._units))]
@@ -131,18 +123,28 @@ class States:
         assuming that each device is used once. It is at least 1 if a selector cannot be evaluated,
         because kube-scheduler reports that error rather than a lack of devices.
         """
-        places = [at for unit in self._units for at in unit]
+        places = []
+        for unit in self._units:
+            places += unit
+
         # One device may serve many pods then, so the number of devices is no bound.
-        if self.admin or any(self.use.devices[at].device.shared for at in places):
+        is_shared = any(self.use.devices[at].device.shared for at in places)
+        if self.admin or is_shared:
             return pods
 
-        fewest = sum(
-            min(asked.count for asked in group) for claim in claims for group in self.asked(claim)
-        )
-        suffice = sum(not self.use.is_taken(at) for at in places) // max(1, fewest)
-        return min(pods, max(1, suffice) if self.faulty else suffice)
+        fewest = 0
+        for claim in claims:
+            for alternatives in self.asked(claim):
+                fewest += min(asked.count for asked in alternatives)
 
-    def _kind(self, questions: Questions, at: int, found: PoolDevice) -> Hashable:
+        free = sum(not self.use.is_taken(at) for at in places)
+        suffice = free // max(1, fewest)
+        if self.faulty:
+            suffice = max(1, suffice)
+
+        return min(pods, suffice)
+
+    def _kind(self, questions: Questions, at: int, pool_device: PoolDevice) -> Hashable:
         """The part of a device's state that taking devices does not change; None if no request may
         use it.
         """
@@ -158,36 +160,61 @@ class States:
                 # error.
                 return ("fault", at)
 
-            closed = any(prevents(taint, asked.request.tolerations) for taint in found.taints)
+            tolerations = asked.request.tolerations
+            closed = any(prevents(taint, tolerations) for taint in pool_device.taints)
             every = asked.every is not None and at in asked.every
             usable = amounts is not None and not closed
-            may.append((every, closed, tuple((amounts or {}).items())) if every or usable else None)
+
+            if every or usable:
+                may.append((every, closed, tuple((amounts or {}).items())))
+            else:
+                may.append(None)
 
         if not any(may):
             return None
 
-        device = found.device
-        values = tuple(attribute_of(found, attribute) for attribute in self._attributes)
-        capacity = tuple((name, each.value) for name, each in device.capacity.items())
-        overdrawn = bool(device.counters) and found.pool in self.use.overdrawn
+        device = pool_device.device
+        values = tuple(attribute_of(pool_device, attribute) for attribute in self._attributes)
+        capacity = tuple((name, limits.value) for name, limits in device.capacity.items())
+        overdrawn = bool(device.counters) and pool_device.pool in self.use.overdrawn
 
         return (tuple(may), values, device.shared, capacity, overdrawn)
 
     def _state(self, number: int) -> int:
         use = self.use
-        taken = tuple(
-            (
-                (bool(use.shares[at]), tuple(use.used[at].items()))
-                if use.devices[at].device.shared
-                else use.is_taken(at)
-            )
-            for at in self._units[number]
-        )
+        states: list[Hashable] = []
+        for at in self._units[number]:
+            if use.devices[at].device.shared:
+                states.append((bool(use.shares[at]), tuple(use.used[at].items())))
+            else:
+                states.append(use.is_taken(at))
+
         left = tuple(use.left[counter] for counter in self._counters[number])
 
         # Small numbers compare and hash faster than the nested tuples, which the search does at
         # each step.
-        return self._ids.setdefault((self._unchanging[number], taken, left), len(self._ids))
+        state = self._unchanging[number], tuple(states), left
+        return self._ids.setdefault(state, len(self._ids))
+
+
+def _consumed(
+    devices: Sequence[PoolDevice],
+) -> tuple[tuple[tuple[PoolId, Counter], ...], Hashable]:
+    """The counters that these devices consume, and by device how much of which, by position."""
+    # Positions instead of names: GPU 0 and GPU 1 have counter sets of different names and are
+    # alike.
+    index: dict[tuple[PoolId, Counter], int] = {}
+    consumed = []
+
+    for device in devices:
+        amounts = []
+        for counter, amount in device.device.counters:
+            position = index.setdefault((device.pool, counter), len(index))
+            amounts.append((position, amount))
+
+        consumed.append(tuple(amounts))
+
+    return tuple(index), tuple(consumed)
 
 
 def _units(devices: Sequence[PoolDevice], places: list[int]) -> list[list[int]]:
@@ -205,15 +232,19 @@ def _units(devices: Sequence[PoolDevice], places: list[int]) -> list[list[int]]:
     for at in places:
         root[at] = at
         # Union-find: devices that share a counter set, directly or through others, are one unit.
-        sets = {(devices[at].pool, counter[0]) for counter, _ in devices[at].device.counters}
-        for each in sets:
-            for other in of_set.setdefault(each, [])[:1]:
+        sets = set()
+        for counter, _ in devices[at].device.counters:
+            sets.add((devices[at].pool, counter[0]))
+
+        for counter_set in sets:
+            earlier = of_set.setdefault(counter_set, [])
+            for other in earlier[:1]:
                 # The smaller place becomes the root, so units are in the order of their first
                 # device.
                 one, two = sorted((find(at), find(other)))
                 root[two] = one
 
-            of_set[each].append(at)
+            earlier.append(at)
 
     for at in places:
         units[find(at)].append(at)

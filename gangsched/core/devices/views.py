@@ -157,8 +157,16 @@ def _components(
     for view, key in enumerate(keys):
         # A scope of one node connects nothing; a pool's counters connect all who see any part of
         # it.
-        joins: list[object] = [number for number in key if not scopes[number].node]
-        joins += [pool for number in key for pool in pools[scopes[number]] if pool in with_counters]
+        joins: list[object] = []
+        for number in key:
+            if not scopes[number].node:
+                joins.append(number)
+
+        for number in key:
+            for pool in pools[scopes[number]]:
+                if pool in with_counters:
+                    joins.append(pool)
+
         for join in joins:
             root[find(view)] = find(first.setdefault(join, view))
 
@@ -189,7 +197,11 @@ def cut(
     left = MOST_JOINT
 
     for pool in pools:
-        matching = [device for device in pool.devices if device.here and matches(device)]
+        matching = []
+        for device in pool.devices:
+            if device.here and matches(device):
+                matching.append(device)
+
         free = [device for device in matching if device.device.shared or not is_used(device.id)][
             :left
         ]
@@ -222,12 +234,19 @@ def _merged(parts: Sequence[Pool]) -> Pool:
     if len(parts) == 1:
         return parts[0]
 
-    devices = {device.id: device for part in reversed(parts) for device in part.devices}
+    devices = {}
+    for part in reversed(parts):
+        for device in part.devices:
+            devices[device.id] = device
+
     elsewhere = {
         device.id: device for part in parts for device in part.elsewhere if device.id not in devices
     }
     ordered = dict.fromkeys(device.id for part in parts for device in part.devices)
-    counters = {counter: amount for part in parts for counter, amount in part.counters.items()}
+    counters = {}
+    for part in parts:
+        for counter, amount in part.counters.items():
+            counters[counter] = amount
 
     return replace(
         parts[0],

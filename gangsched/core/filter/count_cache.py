@@ -42,8 +42,15 @@ class CountCache:
         """
         # Versions grow with each change of a node's pods, so inequality is enough, whatever
         # happened in between.
-        nodes = np.flatnonzero(self._known(question, pods).versions != pods.versions).tolist()
-        return len(nodes), sum(len(pods.residents[node]) for node in nodes)
+        known = self._known(question, pods)
+        stale = np.flatnonzero(known.versions != pods.versions)
+
+        number = 0
+        residents = pods.residents
+        for node in stale.tolist():
+            number += len(residents[node])
+
+        return stale.size, number
 
     def counts(self, question: Question, pods: PodsByNode) -> Ints:
         """`counts[node]`: number of pods that the question counts, as a copy. Reads only nodes that
@@ -52,8 +59,12 @@ class CountCache:
         known = self._known(question, pods)
         counts = question.counts
         stale = np.flatnonzero(known.versions != pods.versions)
-        there = [pods.residents[node] for node in stale.tolist()]
-        known.counts[stale] = [sum(map(counts, on.values())) if on else 0 for on in there]
+        numbers = []
+        for node in stale.tolist():
+            there = pods.residents[node]
+            numbers.append(sum(map(counts, there.values())) if there else 0)
+
+        known.counts[stale] = numbers
         known.versions[stale] = pods.versions[stale]
 
         # A copy, since the plan's moves are added to it; the cache only knows the pods of the
@@ -81,7 +92,9 @@ class CountCache:
         if known is None or known.counts.size != pods.versions.size:
             size = pods.versions.size
             # -1 is no version of any node's pods.
-            known = CachedCounts(np.zeros(size, dtype=np.int64), np.full(size, -1, dtype=np.int64))
+            nothing = np.zeros(size, dtype=np.int64)
+            unread = np.full(size, -1, dtype=np.int64)
+            known = CachedCounts(nothing, unread)
 
         self._young[question] = known
         return known

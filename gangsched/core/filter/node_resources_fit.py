@@ -28,14 +28,19 @@ class NodeResourcesFit(StatefulFilter):
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         # Two masks: a node that lacks CPU as well is refused for the CPU, which devices would not
         # cure.
-        full, lacks_devices = (np.zeros(len(occupancy.table), dtype=np.bool_) for _ in range(2))
+        full = np.zeros(len(occupancy.table), dtype=np.bool_)
+        lacks_devices = np.zeros_like(full)
         for name, amount in pod.shape.requests:
             row = occupancy.resources.get(name)
             reason = "Too many pods" if name == PODS else f"Insufficient {name}"
 
             # No row: no node of the cluster offers the resource.
-            lacking = occupancy.table.everywhere() if row is None else occupancy.free[row] < amount
-            if pod.claims and (served := occupancy.storage.served.get(name)) is not None:
+            lacking = occupancy.table.everywhere()
+            if row is not None:
+                lacking = occupancy.free[row] < amount
+
+            served = occupancy.storage.served.get(name) if pod.claims else None
+            if served is not None:
                 # The column of a served resource is the number of devices: an upper limit, so
                 # DynamicResources gives the reason.
                 lacks_devices |= lacking & served
@@ -66,7 +71,10 @@ def room(shape: Shape, free: Ints, resources: Mapping[str, int]) -> Ints:
         # Floor division also of negative free room (overcommitted nodes); the maximum with 0 below
         # handles it.
         count = free[row] // amount
-        fits = count if fits is None else np.minimum(fits, count, out=fits)
+        if fits is None:
+            fits = count
+        else:
+            np.minimum(fits, count, out=fits)
 
     if fits is None:
         raise AssertionError("a shape always requests at least `pods`")

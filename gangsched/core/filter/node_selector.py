@@ -5,7 +5,7 @@ Requirements are evaluated once per distinct label value, not once per node (`La
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -46,8 +46,15 @@ def term_met(term: NodeSelectorTerm, table: NodeTable) -> Bools:
 def _field(requirement: Requirement, table: NodeTable) -> Bools:
     """`matchFields` knows one field, metadata.name, with In and NotIn."""
     # The API admits no other field; an unknown one matches nothing.
-    named = table.having(requirement.values if requirement.key == NODE_NAME_FIELD else ())
-    return ~named if requirement.operator == "NotIn" else named
+    names: Sequence[str] = ()
+    if requirement.key == NODE_NAME_FIELD:
+        names = requirement.values
+
+    named = table.having(names)
+    if requirement.operator == "NotIn":
+        return ~named
+
+    return named
 
 
 def _matches(requirement: Requirement, column: LabelColumn) -> Bools:

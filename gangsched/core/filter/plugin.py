@@ -19,6 +19,7 @@ from gangsched.core.filter.pod_counts import PodCounts
 from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.work import Work
 from gangsched.model.gang import Refusal
+from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes
 
@@ -44,10 +45,11 @@ class Occupancy:
         updates `free`.
         """
         self.pods.move(pods, nodes, sign)
+        # Pods without claims never reach the storage, so that they pay nothing for it.
+        note = self.storage.come if sign > 0 else self.storage.go
         for pod, node in zip(pods, nodes, strict=True):
             if pod.claims:
-                # Pods without claims never reach the storage, so that they pay nothing for it.
-                (self.storage.come if sign > 0 else self.storage.go)(pod, node)
+                note(pod, node)
 
     def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
         """Add `pods[i]` to node `nodes[i]`; the pods may have different shapes."""
@@ -79,9 +81,10 @@ class Occupancy:
         """Undo a `move`; the latest one must be undone first."""
         self.pods.take_back(pods, nodes, sign)
         # In reverse: volumes picked for a later pod depend on those of an earlier one.
+        undo = self.storage.go if sign > 0 else self.storage.come_back
         for pod, node in zip(reversed(pods), reversed(nodes), strict=True):
             if pod.claims:
-                (self.storage.go if sign > 0 else self.storage.come_back)(pod, node)
+                undo(pod, node)
 
     def equivalence(self, pods: Sequence[Pod]) -> Callable[[Pod], Hashable]:
         """Return a key function for `pods`: for pods with equal keys, every filter and preference
@@ -92,7 +95,9 @@ class Occupancy:
         """
         keys = self.pods.label_keys(pods)
         # Comparing claims is charged per pod; plain pods must not pay for it.
-        claims = self.storage.equivalence if any(pod.claims for pod in pods) else None
+        claims = None
+        if any(pod.claims for pod in pods):
+            claims = self.storage.equivalence
 
         if keys is None:
             if claims:
@@ -163,7 +168,10 @@ class StatefulFilter(Filter):
     def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
         """`room`, reduced to the number of such pods that the filter allows on each node."""
         limit = self.room(pod, occupancy)
-        return room if limit is None else np.minimum(room, limit)
+        if limit is None:
+            return room
+
+        return np.minimum(room, limit)
 
     def stays(self, pod: Pod, node: int, occupancy: Occupancy) -> bool:
         """Whether the filter allows a pod to stay on its node; the pod itself is not counted."""
@@ -183,27 +191,42 @@ class ClaimFilter(StatefulFilter):
         return bool(pod.claims)
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
-        return bool(pod.claims) and occupancy.storage.serial(pod)
+        if not pod.claims:
+            return False
+
+        return occupancy.storage.serial(pod)
 
 
 def static_cost(shape: Shape, table: NodeTable) -> int:
     """Work units of evaluating the static filters for one shape (`core.work`)."""
-    terms = [*(shape.required or ()), *(preferred_term.term for preferred_term in shape.preferred)]
-    asked = [requirement for term in terms for requirement in (*term.labels, *term.fields)]
+    size = len(table)
+    terms = [*(shape.required or ())]
+    for preferred_term in shape.preferred:
+        terms.append(preferred_term.term)
 
-    # A requirement is evaluated per distinct value; a column that does not exist yet costs a look
-    # at every node.
-    # names are looked up
-    columns = [
-        table.label_columns.get(requirement.key) for term in terms for requirement in term.labels
-    ]
-    values = sum(len(table) if column is None else len(column.values) for column in columns)
+    values = 0
+    asked: list[Requirement] = []
+    for term in terms:
+        asked += term.labels
+        asked += term.fields
+
+        # A requirement is evaluated per distinct value; a column that does not exist yet costs a
+        # look at every node.
+        for requirement in term.labels:
+            column = table.label_columns.get(requirement.key)
+            values += size if column is None else len(column.values)
 
     # Parsing numbers costs about eight times a lookup in a set.
-    per_value = 1 if any(requirement.operator in {"Gt", "Lt"} for requirement in asked) else 8
-    listed = sum(len(requirement.values) for requirement in asked)
+    per_value = 8
+    listed = 0
+    for requirement in asked:
+        listed += len(requirement.values)
+        if requirement.operator in {"Gt", "Lt"}:
+            per_value = 1
 
     # By distinct list of taints: reading them per node made plans of 99 ms with 1,000 shapes.
     taints = len(table.tainted) * (4 + len(shape.tolerations))
-    nodes = len(table) // 300 * (4 + len(asked) + len(shape.node_selector))
+    per_node = 4 + len(asked) + len(shape.node_selector)
+    nodes = size // 300 * per_node
+
     return 60 + 4 * len(asked) + values // per_value + listed // 16 + taints + nodes

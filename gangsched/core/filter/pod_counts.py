@@ -187,7 +187,11 @@ class PodCounts:
 
     def label_keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
         """Label keys that inter-pod terms read; None if there are no terms."""
-        shapes = [shape for shape in {pod.shape for pod in pods} if shape.inter_pod is not None]
+        shapes = []
+        for shape in {pod.shape for pod in pods}:
+            if shape.inter_pod is not None:
+                shapes.append(shape)
+
         if not shapes and not self._term_owners:
             return None
 
@@ -353,7 +357,10 @@ class PodCounts:
         eligible: Eligible | None,
     ) -> DomainCounts:
         codes = self.domains(topology_key)
-        mask = self.table.eligible[eligible[0]][eligible[1]] if eligible is not None else None
+        mask = None
+        if eligible is not None:
+            mask = self.table.eligible[eligible[0]][eligible[1]]
+
         size = int(codes.max(initial=-1)) + 1
         inside = codes >= 0 if mask is None else (codes >= 0) & mask
         counts = np.zeros(size + 1, dtype=np.int64)

@@ -33,40 +33,53 @@ class PodTopologySpread(StatefulFilter):
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         """Yield the reason of each constraint with the nodes that it refuses, in order."""
         for index, constraint in enumerate(pod.shape.constraints.spread):
-            occupancy.work.charge(60 + len(occupancy.table) // 80)
-            yield RefusedNodes(MISSING, occupancy.pods.domains(constraint.topology_key) < 0)
+            nodes = len(occupancy.table)
+            occupancy.work.charge(60 + nodes // 80)
+            codes = occupancy.pods.domains(constraint.topology_key)
+            yield RefusedNodes(MISSING, codes < 0)
+
             matching = matching_pods(pod, index, occupancy)
 
             # Domains without an eligible node do not count, not even as empty ones.
             existing = matching.counts[matching.exists]
             # With fewer domains than minDomains, the global minimum is 0.
-            least = int(existing.min()) if existing.size >= constraint.min_domains else 0
+            least = 0
+            if existing.size >= constraint.min_domains:
+                least = int(existing.min())
 
             # The pod counts itself only if its own selector selects it.
-            itself = selects(_selector(constraint, pod), pod.labels)
-            yield RefusedNodes(REFUSED, matching.by_node() + itself - least > constraint.max_skew)
+            selector = _selector(constraint, pod)
+            itself = selects(selector, pod.labels)
+            skew = matching.by_node() + itself - least
+            yield RefusedNodes(REFUSED, skew > constraint.max_skew)
 
 
 def matching_pods(pod: Pod, index: int, occupancy: Occupancy) -> DomainCounts:
     """Matching pods by domain for one constraint; `index` counts the hard constraints first, then
     the soft ones.
     """
-    hard = pod.shape.constraints.spread
-    soft = pod.shape.constraints.soft_spread
+    shape = pod.shape
+    hard = shape.constraints.spread
+    soft = shape.constraints.soft_spread
     constraints = hard if index < len(hard) else soft
     constraint = (*hard, *soft)[index]
-    key = (pod.shape, index)
+    key = (shape, index)
 
     # Kept with the node table: which nodes count does not change during plans.
-    known = occupancy.table.eligible.setdefault(pod.shape, {})
+    known = occupancy.table.eligible.setdefault(shape, {})
     if index not in known:
-        occupancy.work.charge(20 + static_cost(pod.shape, occupancy.table))
+        cost = static_cost(shape, occupancy.table)
+        occupancy.work.charge(20 + cost)
         known[index] = _eligible(pod, constraints, constraint, occupancy)
 
     selector = _selector(constraint, pod)
     # countPodsMatchSelector: an empty selector counts no pods, although the pod itself matches.
-    term = ResolvedTerm(frozenset({pod.namespace}), None if selector == () else selector)
-    return occupancy.pods.by_domain(Selected((term,), staying=True), constraint.topology_key, key)
+    if selector == ():
+        selector = None
+
+    term = ResolvedTerm(frozenset({pod.namespace}), selector)
+    selected = Selected((term,), staying=True)
+    return occupancy.pods.by_domain(selected, constraint.topology_key, key)
 
 
 def _selector(constraint: Spread, pod: Pod) -> Selector:
@@ -76,12 +89,13 @@ def _selector(constraint: Spread, pod: Pod) -> Selector:
     if constraint.selector is None or not constraint.match_label_keys:
         return constraint.selector
 
-    own = (
-        Requirement(key, "In", (pod.labels[key],))
-        for key in constraint.match_label_keys
-        if key in pod.labels
-    )
-    return (*constraint.selector, *own)
+    requirements = list(constraint.selector)
+    for key in constraint.match_label_keys:
+        value = pod.labels.get(key)
+        if value is not None:
+            requirements.append(Requirement(key, "In", (value,)))
+
+    return tuple(requirements)
 
 
 def _eligible(
@@ -92,12 +106,14 @@ def _eligible(
 ) -> Bools:
     mask = occupancy.table.everywhere()
     for spread in constraints:
-        mask &= occupancy.pods.domains(spread.topology_key) >= 0
+        codes = occupancy.pods.domains(spread.topology_key)
+        mask &= codes >= 0
 
+    shape = pod.shape
     if constraint.honor_affinity:
-        mask &= NodeAffinity().allowed(pod.shape, occupancy.table)
+        mask &= NodeAffinity().allowed(shape, occupancy.table)
 
     if constraint.honor_taints:
-        mask &= TaintToleration().allowed(pod.shape, occupancy.table)
+        mask &= TaintToleration().allowed(shape, occupancy.table)
 
     return mask

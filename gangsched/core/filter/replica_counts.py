@@ -138,14 +138,25 @@ class ReplicaCounts:
 
             return costs_of
 
-        return [self._known[moved]] if moved in self._known else []
+        if moved not in self._known:
+            return []
+
+        return [self._known[moved]]
 
     def _moves_of(self, key: PeerKey) -> list[PeerMoves]:
         """The moves that count for a key."""
         if isinstance(key, Behind):
-            return [moves for moved, moves in self._moved.items() if key.includes(moved)]
+            result: list[PeerMoves] = []
+            for moved, moves in self._moved.items():
+                if key.includes(moved):
+                    result.append(moves)
 
-        return [self._moved[key]] if key in self._moved else []
+            return result
+
+        if key not in self._moved:
+            return []
+
+        return [self._moved[key]]
 
     def _start(self, key: PeerKey) -> SpreadCost:
         column = self._table.label_column(ZONE)
@@ -153,7 +164,8 @@ class ReplicaCounts:
         there: dict[int, int] = {}
 
         for name, number in self._peers.numbers(key):
-            if (node := index.get(name)) is not None:
+            node = index.get(name)
+            if node is not None:
                 there[node] = there.get(node, 0) + number
 
         moved = self._moves_of(key)
@@ -161,12 +173,14 @@ class ReplicaCounts:
             for node, number in moves.counts.items():
                 there[node] = there.get(node, 0) + number
 
-        nodes = np.fromiter(there.keys(), dtype=np.int64, count=len(there))
-        numbers = np.fromiter(there.values(), dtype=np.int64, count=len(there))
+        size = len(there)
+        nodes = np.fromiter(there.keys(), dtype=np.int64, count=size)
+        numbers = np.fromiter(there.values(), dtype=np.int64, count=size)
         zones = len(column.values)
-        for_zone, for_node = (
-            round(SCALE * math.log(size + 2)) for size in (zones, len(self._table))
-        )
+        weight_of_zones = math.log(zones + 2)
+        weight_of_nodes = math.log(len(self._table) + 2)
+        for_zone = round(SCALE * weight_of_zones)
+        for_node = round(SCALE * weight_of_nodes)
         by_zone = np.zeros(zones + 1, dtype=np.int64)
         np.add.at(by_zone, column.codes[nodes], numbers)
         by_zone = by_zone * for_zone + SCALE * OF_A_ZONE
@@ -175,10 +189,10 @@ class ReplicaCounts:
         by_zone[-1] = 0  # of nodes without a zone
         cost = by_zone.take(column.codes, mode="wrap")
         cost[nodes] += numbers * for_node
-        made = SpreadCost(cost, column.codes, for_zone, for_node, self._in_zone)
+        spread_cost = SpreadCost(cost, column.codes, for_zone, for_node, self._in_zone)
 
         for moves in moved:
             # Later moves of these pods update the new cost, too.
-            moves.costs.append(made)
+            moves.costs.append(spread_cost)
 
-        return made
+        return spread_cost

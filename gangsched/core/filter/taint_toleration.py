@@ -46,8 +46,13 @@ def penalty(shape: Shape, table: NodeTable) -> Ints:
 
 def untolerated(shape: Shape, taints: tuple[Taint, ...]) -> list[Taint]:
     """The `taints` that exclude pods of the shape."""
+    kept_off = []
     keeps_off = _counter(shape.tolerations, HARD)
-    return [taint for taint in taints if keeps_off(taint)]
+    for taint in taints:
+        if keeps_off(taint):
+            kept_off.append(taint)
+
+    return kept_off
 
 
 def _untolerated(shape: Shape, table: NodeTable, effects: frozenset[str]) -> Ints:

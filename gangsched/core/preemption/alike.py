@@ -15,6 +15,7 @@ from itertools import takewhile
 from gangsched.core.preemption.attempt import Found
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.model.gang import Group, Placement
+from gangsched.model.objects import Pod
 
 MAX_TOGETHER = 32
 """Groups of one attempt: to commit so many nominations takes about as long as the
@@ -25,12 +26,16 @@ attempt itself.
 def is_single(group: Group) -> bool:
     """Whether the group is one plain pod without a hold."""
     gang = group.gangs[0]
-    rest = gang.retry or gang.kept or gang.held or gang.bound
-    return len(group.gangs) == 1 and gang.plain and len(gang.pending) == 1 and not rest
+    if len(group.gangs) != 1 or not gang.plain:
+        return False
+    if gang.retry or gang.kept or gang.held or gang.bound:
+        return False
+
+    return len(gang.pending) == 1
 
 
-def alike_behind(group: Group, behind: Sequence[Group]) -> list[Group]:
-    """The groups at the beginning of `behind` that are single pods equal to the pod of `group`."""
+def alike_behind(group: Group, later: Sequence[Group]) -> list[Group]:
+    """The groups at the beginning of `later` that are single pods equal to the pod of `group`."""
     pod = group.gangs[0].pending[0]
 
     def asks_the_same(other: Group) -> bool:
@@ -38,22 +43,27 @@ def alike_behind(group: Group, behind: Sequence[Group]) -> list[Group]:
             return False
 
         its = other.gangs[0].pending[0]
-        same_pod = (its.shape, its.priority, its.never_preempts) == (
-            pod.shape,
-            pod.priority,
-            pod.never_preempts,
+        return (
+            its.shape == pod.shape
+            and its.priority == pod.priority
+            and its.never_preempts == pod.never_preempts
+            and other.avoid == group.avoid
+            and other.broken == group.broken
         )
-        return same_pod and other.avoid == group.avoid and other.broken == group.broken
 
-    return list(takewhile(asks_the_same, behind))
+    return list(takewhile(asks_the_same, later))
 
 
 def together(preemptors: Sequence[Preemptor]) -> Preemptor:
     """Merge the preemptors into one that needs all of their pods."""
     first = preemptors[0]
     (gang,) = first.gangs
-    gang = replace(gang, pending=tuple(pod for preemptor in preemptors for pod in preemptor.pods))
-    gang = replace(gang, min_member=gang.counted(len(gang.pending)))
+    pods: list[Pod] = []
+    for preemptor in preemptors:
+        pods += preemptor.pods
+
+    gang = replace(gang, pending=tuple(pods))
+    gang = replace(gang, min_member=gang.counted(len(pods)))
 
     return Preemptor.of(replace(first.group, gangs=(gang,)))
 
@@ -75,22 +85,22 @@ def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
     # Priorities that differ could be the cheaper choice for all together, where one by one the
     # lowest go first (V8).
     priorities = {int(columns.priority[i]) for i in chosen.pods}
-    if (
-        chosen.cores
-        or chosen.harm.gangs_stopped
-        or chosen.harm.budgets_broken
-        or len(priorities) > 1
-    ):
+    if len(priorities) > 1:
+        return None
+    if chosen.cores or chosen.harm.gangs_stopped or chosen.harm.budgets_broken:
         return None
 
     victims: defaultdict[str, list[int]] = defaultdict(list)
     for i in chosen.pods:
         victims[columns.running[i].node].append(i)
 
-    placements = {placement.pod.uid: placement for placement in found.placements}
-    if len(placements) != len(preemptors) or victims.keys() - {
-        placement.node for placement in found.placements
-    }:
+    placements = {}
+    nodes = set()
+    for placement in found.placements:
+        placements[placement.pod.uid] = placement
+        nodes.add(placement.node)
+
+    if len(placements) != len(preemptors) or victims.keys() - nodes:
         return None
 
     places = [placements[preemptor.pods[0].uid] for preemptor in preemptors]
@@ -103,11 +113,13 @@ def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
     for place in places:  # what is left of a node's victims goes with the first there
         taken[place.pod.uid] += tuple(victims.pop(place.node, ()))
 
-    parts = ((place, sorted(taken[place.pod.uid])) for place in places)
-    return [
-        Found((place,), units.candidate(pods) if pods else None, awaited=True)
-        for place, pods in parts
-    ]
+    parts = []
+    for place in places:
+        pods = sorted(taken[place.pod.uid])
+        candidate = units.candidate(pods) if pods else None
+        parts.append(Found((place,), candidate, awaited=True))
+
+    return parts
 
 
 def _take(left: list[int], place: Placement, found: Found) -> tuple[int, ...]:

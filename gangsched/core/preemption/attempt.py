@@ -95,7 +95,8 @@ class Attempt:
                 ledger.leave_for_promises()
                 ledger.release_many(gone.pods, gone.nodes, gone.amounts, claiming=gone.claiming)
 
-                if (placed := self._placed(sums)) is not None:
+                placed = self._placed(sums)
+                if placed is not None:
                     return Found(placed, released=self._in_the_way(placed), awaited=True)
 
             return self._take(sums)
@@ -169,7 +170,8 @@ class Attempt:
 
         if not levels:
             return obstacle(regions, self.settings)
-        if (number := regions.least_victims) > self.settings.max_pods:
+        number = regions.least_victims
+        if number > self.settings.max_pods:
             return NotHelpful(why=Obstacle.TOO_MANY, pods=number, needed=self.settings.max_pods)
 
         # The lowest first (V8), and the highest in any case, at which the most pods may go.
@@ -405,7 +407,10 @@ def _young(regions: Regions, settings: PreemptionSettings) -> NotHelpful:
         else:
             low = middle + 1
 
-    until_s = int(starts[low]) + settings.min_run_s if len(starts) else 0
+    until_s = 0
+    if len(starts):
+        until_s = int(starts[low]) + settings.min_run_s
+
     return NotHelpful(
         why=Obstacle.TOO_YOUNG,
         pods=number,

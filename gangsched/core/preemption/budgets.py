@@ -24,7 +24,10 @@ class Budgets:
 
     def __init__(self, running: Running) -> None:
         """Read the budgets as the API server reports them, less the evictions in progress."""
-        index = {each.pod.uid: i for i, each in enumerate(running.pods)} if running.budgets else {}
+        index = {}
+        if running.budgets:
+            index = {pod.pod.uid: i for i, pod in enumerate(running.pods)}
+
         self.keys = [budget.key for budget in running.budgets]
         self.left = [budget.allowed for budget in running.budgets]
         covering: dict[int, tuple[int, ...]] = {}
@@ -32,12 +35,16 @@ class Budgets:
         for b, budget in enumerate(running.budgets):
             for uid in budget.uids:
                 i = index.get(uid)
-                if i is None or running.pods[i].pod.phase is Phase.PENDING:
+                if i is None:
                     continue
-                if running.pods[i].pod.deleting:
+
+                covered = running.pods[i]
+                if covered.pod.phase is Phase.PENDING:
+                    continue
+                if covered.pod.deleting:
                     continue  # the API server has counted it
 
-                if running.pods[i].leaving:
+                if covered.leaving:
                     self.left[b] -= 1
                     continue
 
@@ -51,7 +58,12 @@ class Budgets:
 
     def broken(self, pods: Iterable[int]) -> list[int]:
         """Budgets that evicting all these pods would violate."""
-        return [b for b, number in self.asked(pods).items() if number > max(0, self.left[b])]
+        result: list[int] = []
+        for b, number in self.asked(pods).items():
+            if number > max(0, self.left[b]):
+                result.append(b)
+
+        return result
 
     def most_broken(self, pods: Iterable[int]) -> tuple[str, int, int] | None:
         """The budget that evicting all these pods would exceed by most, as (key, allowed
@@ -59,9 +71,14 @@ class Budgets:
         """
         asked = self.asked(pods)
         left = self.left
-        broken = [(asked[b] - left[b], self.keys[b], left[b], asked[b]) for b in self.broken(pods)]
+        broken = []
+        for b in self.broken(pods):
+            broken.append((asked[b] - left[b], self.keys[b], left[b], asked[b]))
 
-        return max(broken)[1:] if broken else None
+        if not broken:
+            return None
+
+        return max(broken)[1:]
 
     def spend(self, pods: Iterable[int]) -> None:
         """Charge the budgets for these victims."""
@@ -89,15 +106,19 @@ class Budgets:
         left = self.left
 
         for unit in units:
-            alone = covering.get(unit, ()) if unit < first_core else None
+            budgets = None
+            if unit < first_core:
+                budgets = covering.get(unit, ())
+
             # Nearly all are such pods. No call is made for them: for each of 20,000 it would take a
             # millisecond.
-            if alone is not None and len(alone) < 2:
-                if alone and unit not in taken:
-                    if asked[alone[0]] >= left[alone[0]]:
+            if budgets is not None and len(budgets) < 2:
+                if budgets and unit not in taken:
+                    budget = budgets[0]
+                    if asked[budget] >= left[budget]:
                         continue
 
-                    asked[alone[0]] += 1
+                    asked[budget] += 1
                     taken.add(unit)
 
                 admitted.append(unit)
@@ -105,7 +126,10 @@ class Budgets:
 
             pods = pods_of((unit,))
             work.charge(4 + len(pods) // 2)
-            new = [i for i in pods if i in covering and i not in taken]
+            new = []
+            for i in pods:
+                if i in covering and i not in taken:
+                    new.append(i)
 
             more = self.asked(new)
             if all(asked[b] + number <= left[b] for b, number in more.items()):

@@ -91,7 +91,8 @@ class Names:
         """
         known = self._requests.setdefault(name, [])
         for shape in islice(self.shapes, len(known), None):
-            known.append(next((amount for each, amount in shape.requests if each == name), 0))
+            amounts = dict(shape.requests)
+            known.append(amounts.get(name, 0))
 
         return np.array(known, dtype=np.int64)
 
@@ -120,12 +121,16 @@ class PodTable:
         # plans.
         column = self.rows.ordinal
         unread = of[column[of] == UNREAD]
-        names = (self.pods[i].pod.name for i in unread.tolist())
-        ends = [name[len(name.rstrip("0123456789")) :] for name in names]
-        column[unread] = [int(end[-9:]) if end else 0 for end in ends]
-        found: Ints = column[of]
+        ordinals = []
+        for i in unread.tolist():
+            name = self.pods[i].pod.name
+            digits = name[len(name.rstrip("0123456789")) :]
+            ordinals.append(int(digits[-9:]) if digits else 0)
 
-        return found
+        column[unread] = ordinals
+        result: Ints = column[of]
+
+        return result
 
 
 class PodTableCache:
@@ -141,7 +146,10 @@ class PodTableCache:
         pods = running.pods
         marks = np.fromiter(map(_MARK, pods), dtype=np.int64, count=len(pods))
 
-        made = _after(self.last, pods, marks) if self.last is not None else None
+        made = None
+        if self.last is not None:
+            made = _after(self.last, pods, marks)
+
         if made is None:
             names = Names()
             rows = _read(pods, names)
@@ -322,8 +330,15 @@ class RunningColumns:
         ):
             np.add.at(amounts[row], nodes, asked)
 
-        pods = [self.running[i].pod for i in numbers.tolist()]
-        claiming = [i for i, pod in enumerate(pods, len(before.pods)) if pod.claims]
+        pods = []
+        for i in numbers.tolist():
+            pods.append(self.running[i].pod)
+
+        claiming = []
+        for i, pod in enumerate(pods, len(before.pods)):
+            if pod.claims:
+                claiming.append(i)
+
         self._gone = Departed(
             (*before.pods, *pods),
             np.concatenate((before.nodes, nodes)),
@@ -369,7 +384,11 @@ def _worth(names: Names, ledger: Ledger) -> Ints:
     (V8).
     """
     cores = names.requests(CPU)
-    accelerators = [name for name in ledger.resources if ledger.policy.is_accelerator(name)]
+    accelerators = []
+    for name in ledger.resources:
+        if ledger.policy.is_accelerator(name):
+            accelerators.append(name)
+
     used = sum(
         (names.requests(name) * 1000 // ledger.unit(name) for name in accelerators),
         np.zeros_like(cores),
@@ -426,7 +445,11 @@ def _read(running: Sequence[RunningPod], names: Names) -> PodRows:
 
 def _numbers(met: Sequence[Name], known: dict[Name, int], *, none: Name | None = None) -> list[int]:
     """The number of each name, NONE for `none`; `known` learns new ones."""
-    new = [name for name in dict.fromkeys(met) if name not in known and name != none]
+    new = []
+    for name in dict.fromkeys(met):
+        if name not in known and name != none:
+            new.append(name)
+
     known.update(zip(new, count(len(known)), strict=False))
     numbers = known if none is None else {**known, none: NONE}
 

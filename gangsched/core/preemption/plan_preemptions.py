@@ -107,7 +107,8 @@ class PlanPreemptions:
         if given is None or given.settings.scope is VictimScope.OFF:
             return None
 
-        if (first := given.held_back) is not None:
+        first = given.held_back
+        if first is not None:
             ledger.promises.held_back = HeldBackNodes(
                 first.group,
                 first.right,
@@ -155,7 +156,8 @@ class PlanPreemptions:
             return {group.id: verdict}
         if group.id in self.given.nominated:
             return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
-        if (overdue := self._overdue(group, preemptor)) is not None:
+        overdue = self._overdue(group, preemptor)
+        if overdue is not None:
             return self._nominated([(preemptor, verdict, overdue)], overdue)
 
         holders = [each for each in holders if _priority(each) < preemptor.right]
@@ -283,7 +285,8 @@ class PlanPreemptions:
             return NotHelpful(why=Obstacle.NOTHING_LOWER)
         if given.forbidden:
             return NotHelpful(why=Obstacle.FORBIDDEN, name=given.forbidden)
-        if (delayed := self._delayed(group)) is not None:
+        delayed = self._delayed(group)
+        if delayed is not None:
             return delayed
 
         wait_s = given.retry_at_s.get(group.id, self.now_s) - self.now_s
@@ -402,7 +405,10 @@ class PlanPreemptions:
         self.ledger.work.charge(units)
         found = self._new_attempt(joint).make_room()
 
-        parts = shares(found, preemptors) if isinstance(found, Found) else None
+        parts = None
+        if isinstance(found, Found):
+            parts = shares(found, preemptors)
+
         if parts is None or not isinstance(found, Found):
             # There may be room for fewer; to try one less each time would take an attempt for each.
             self._most_together //= 4
@@ -533,10 +539,11 @@ class PlanPreemptions:
         # What goes may leave more room than is taken, so that another group is helped after all.
         self._in_vain.clear()
         self.made += len(parts)
-        gave = {group.id: _gives_up(group, parts[0][0].group) for group in found.released}
+        first = parts[0][0].group
+        gave = {group.id: _gives_up(group, first) for group in found.released}
         self.gave |= gave
 
-        return {**gave, **made}
+        return gave | made
 
     def _decision(
         self,
@@ -551,13 +558,18 @@ class PlanPreemptions:
         wall_s = self.given.wall_s
         max_wait_s = self.given.settings.max_wait_s
         overdue = frozenset[str]().union(*self.given.overdue.values())
-        victims = found.candidate.victims(overdue) if found.candidate is not None else {}
+        victims = {}
+        if found.candidate is not None:
+            victims = found.candidate.victims(overdue)
+
         nodes = (
             sorted({self.ledger.table.index[placement.node] for placement in found.placements})
             if leaving_on
             else ()
         )
-        leaving = [i for node in nodes for i in leaving_on.get(node, ())]
+        leaving: list[int] = []
+        for node in nodes:
+            leaving += leaving_on.get(node, ())
 
         # Whoever may take longer is not waited for: the group may preempt others then (V12).
         grace_s = min(max((columns.running[i].pod.grace_s for i in victims), default=0), max_wait_s)
@@ -641,7 +653,9 @@ def _as_of(verdict: Verdict, preemptor: Preemptor) -> Verdict:
     group = preemptor.group
     notes = tuple((pod.uid, note) for pod in preemptor.pods for _, note in verdict.notes)
     had = verdict.round
-    own = replace(had, number=group.rounds + 1) if had is not None else None
+    own = None
+    if had is not None:
+        own = replace(had, number=group.rounds + 1)
 
     return replace(verdict, group=group.id, generation=group.generation, round=own, notes=notes)
 
@@ -658,10 +672,17 @@ def _in_vain(verdict: Verdict, why: NotHelpful, group: Group) -> Verdict:
     """The verdict, which says why preemption does not help the pending members of `group`."""
     notes = verdict.notes
     if notes:
-        needed = {pod.uid for gang in group.gangs for pod in (*gang.pending, *gang.retry)}
+        needed = set()
+        for gang in group.gangs:
+            for pod in (*gang.pending, *gang.retry):
+                needed.add(pod.uid)
+
         # Thousands of members share one note, by identity: its sentence is made once.
         shared = {id(note): note for _, note in notes}
-        told = {each: findings.with_obstacle(note, why) for each, note in shared.items()}
+        told = {}
+        for each, note in shared.items():
+            told[each] = findings.with_obstacle(note, why)
+
         notes = tuple((uid, told[id(note)] if uid in needed else note) for uid, note in notes)
 
     return replace(

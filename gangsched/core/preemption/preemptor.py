@@ -50,7 +50,10 @@ class Preemptor:
         right = min(pod.priority for pod in pods)
         never = any(gang.never_preempts for gang in group.gangs)
         never = never or any(pod.never_preempts for pod in pods)
-        below = [gang for gang in group.gangs if gang.pending]
+        below = []
+        for gang in group.gangs:
+            if gang.pending:
+                below.append(gang)
 
         return cls(group, below, pods, Counter(pod.shape for pod in pods), right, never)
 
@@ -120,7 +123,11 @@ def _reduced(gang: Gang, group: Group, holds: Sequence[Placement], table: NodeTa
     own = {pod.uid for pod in gang.pending}
     held = (*gang.held, *(placement for placement in holds if placement.pod.uid in own))
     taken = {placement.pod.uid for placement in held}
-    waiting = [pod for pod in (*gang.retry, *gang.pending) if pod.uid not in taken]
+    waiting = []
+    for pod in (*gang.retry, *gang.pending):
+        if pod.uid not in taken:
+            waiting.append(pod)
+
     lack = _lack(replace(gang, held=held), group)
 
     if gang.constraints.slices:

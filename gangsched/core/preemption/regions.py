@@ -93,7 +93,10 @@ class Regions:
             # -(-a // b) rounds up.
             most = np.maximum(most, np.where(largest > 0, -(-lack // np.maximum(largest, 1)), 0))
 
-        return int(most.min()) if most.size else 0
+        if not most.size:
+            return 0
+
+        return int(most.min())
 
     def levels(self) -> list[int]:
         """The priorities at which some region could have room if all units up to that priority are
@@ -227,7 +230,8 @@ class Regions:
                 if is_one and work.used - begun > COMPARING // 2:
                     break
 
-                if (found := part.cheapest(level, by_node=by_node, breaking=breaking)) is not None:
+                found = part.cheapest(level, by_node=by_node, breaking=breaking)
+                if found is not None:
                     is_one = True
                     yield found
 
@@ -235,9 +239,8 @@ class Regions:
                         return
 
             for node in _single_nodes(part, level):
-                if (
-                    found := _only(node, part).cheapest(level, breaking=breaking, outer=part)
-                ) is not None:
+                found = _only(node, part).cheapest(level, breaking=breaking, outer=part)
+                if found is not None:
                     is_one = True
                     yield found
 

@@ -54,7 +54,9 @@ class Region:
         nodes = self.free.shape[1]
         pods = np.flatnonzero(gone & columns.on_node)
         where = columns.node[pods]
-        freed = [np.bincount(where, weights=row[pods], minlength=nodes) for row in self.requests]
+        freed = []
+        for row in self.requests:
+            freed.append(np.bincount(where, weights=row[pods], minlength=nodes))
 
         return self.free + np.array(freed, dtype=np.int64)
 
@@ -162,7 +164,10 @@ class Region:
         )
         own = units.cores.of[pods]
         both = zip(own.tolist(), units.cores.within[own].tolist(), strict=True)
-        cores_of = {i: {*each} - {NONE} for i, each in zip(pods, both, strict=True)}
+        cores_of = {}
+        for i, each in zip(pods, both, strict=True):
+            cores_of[i] = {*each} - {NONE}
+
         needed: list[int] = []
 
         # From the most expensive down, so that of two units that could replace each other the
@@ -181,7 +186,9 @@ class Region:
                     if i not in alone and others.isdisjoint(cores_of[i])
                 ]
             else:
-                back = [unit] if cores.isdisjoint(cores_of[unit]) else []
+                back = []
+                if cores.isdisjoint(cores_of[unit]):
+                    back = [unit]
 
             if tally.give_back([asked[i] for i in back]):
                 cores.discard(core)  # of a pod by itself, this is below 0 and no core
@@ -200,7 +207,10 @@ class Region:
 
         found = self._give_back(ordered[:length])
         better = self._exchanged(found, ordered)
-        return better if better.units != found.units else None
+        if better.units != found.units:
+            return better
+
+        return None
 
     def _exchanged(self, found: PreemptionCandidate, ordered: Ints) -> PreemptionCandidate:
         """The candidate with cores exchanged for those of `ordered` that free enough in their place
@@ -262,7 +272,11 @@ class Region:
         inside = units.columns.inside(self.sums.mask)
         freed = units.cores.totals(np.where(inside, self.requests[self.scarce], 0))
         lack = freed[core] - tally.spare[0] * ask.amounts[self.scarce]
-        kept = [unit for unit in found.units if unit != core + first]
+        kept = []
+        for unit in found.units:
+            if unit != core + first:
+                kept.append(unit)
+
         self.sums.work.charge(LOOK + others.size)
 
         for other in others[freed[others] >= lack][:TRIED].tolist():
@@ -313,8 +327,11 @@ class Region:
         for number, (ask, spare) in enumerate(zip(self.sums.asks, tally.spare, strict=True)):
             left = tally.free[:, nodes] - self.requests[:, pods]
             lost = ask.rooms(tally.free)[nodes] - ask.rooms(left, nodes)
-            breaks = tally.breaks_slices(number, nodes, lost) if self.sums.slices else False
-            needed |= ((lost > spare) | breaks) & self.units.columns.on_node[pods]
+            is_missed = lost > spare
+            if self.sums.slices:
+                is_missed |= tally.breaks_slices(number, nodes, lost)
+
+            needed |= is_missed & self.units.columns.on_node[pods]
 
         return set(pods[needed].tolist())
 
@@ -481,7 +498,10 @@ class Tally:
         self._masks = [ask.mask.tolist() for ask in sums.asks]
         self.spare = [int(ask.rooms(free).sum()) - ask.count for ask in sums.asks]
         self._rest = [total.free(free) - total.amount for total in sums.totals]
-        rooms = [ask.rooms(free) for ask in sums.asks] if sums.slices else []
+        rooms = []
+        if sums.slices:
+            rooms = [ask.rooms(free) for ask in sums.asks]
+
         self._slices = [_Slices(sums, slice_sum, free, rooms) for slice_sum in sums.slices]
 
     def give_back(self, pods: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
@@ -514,7 +534,10 @@ class Tally:
             if self._slices
             else []
         )
-        fewer = [slices.without(changed, self._fits, self._masks) for slices in self._slices]
+        fewer = []
+        for slices in self._slices:
+            fewer.append(slices.without(changed, self._fits, self._masks))
+
         if any(less is None for less in fewer):
             return False
 
@@ -553,7 +576,10 @@ class _Slices:
         self._of = of
         self._domains = of.level.codes.tolist()
         self._divisors = of.divisors
-        have = [of.level.sums(quantity) for quantity in sums.quantities(of, free, rooms)]
+        have = []
+        for quantity in sums.quantities(of, free, rooms):
+            have.append(of.level.sums(quantity))
+
         self._have = list(zip(*(each.tolist() for each in have), strict=True))
         copies = of.copies(have)
         self._copies = copies.tolist()
@@ -571,7 +597,8 @@ class _Slices:
         """
         found: dict[int, tuple[int, ...]] = {}
         for node, before, after in changed:
-            if (domain := self._domains[node]) == NONE:
+            domain = self._domains[node]
+            if domain == NONE:
                 continue
 
             less = []

@@ -23,7 +23,7 @@ from gangsched.core.scope import Scope
 from gangsched.core.scopes import closed
 from gangsched.core.search.demand import needed_units
 from gangsched.core.search.domains import free_domains, regions
-from gangsched.core.search.slices import is_sliced
+from gangsched.core.search.slices import Slice, is_sliced
 from gangsched.core.topology import TopologyLevel, level
 from gangsched.core.work import Work
 from gangsched.model.gang import Gang, Group
@@ -87,7 +87,11 @@ class SliceSum:
     @property
     def divisors(self) -> list[int]:
         """The amount that one slice uses of each quantity: room for its members, and resources."""
-        return [number for _, number in (*self.parts, *self.amounts)]
+        divisors: list[int] = []
+        for _, number in (*self.parts, *self.amounts):
+            divisors.append(number)
+
+        return divisors
 
     def copies(self, quantities: Sequence[Ints]) -> Ints:
         """By domain, the number of slices that fit into its `quantities`."""
@@ -167,9 +171,15 @@ class NeededSums:
         if len(asks) == 1 and not limits:
             return sums  # the room for members of one shape says all that a total would
 
-        totals = [Total(row, sums.needed(row), sums.mask) for row in range(len(names))]
+        totals = []
+        for row in range(len(names)):
+            totals.append(Total(row, sums.needed(row), sums.mask))
+
         for gang, name, amount in limits:
-            held = sum(dict(placement.pod.shape.requests).get(name, 0) for placement in gang.held)
+            held = 0
+            for placement in gang.held:
+                held += dict(placement.pod.shape.requests).get(name, 0)
+
             shapes = {pod.shape for pod in gang.pending}
             usable = np.logical_or.reduce(
                 [static_fit(shape, ledger.table).mask for shape in shapes]
@@ -187,7 +197,10 @@ class NeededSums:
         scopes.
         """
         self.work.charge(len(self.asks) * (2 + self.asks[0].mask.size // 2_000))
-        inside = [scope.of(accelerated=ask.accelerated) for ask in self.asks]
+        inside = []
+        for ask in self.asks:
+            inside.append(scope.of(accelerated=ask.accelerated))
+
         limited = zip(self.asks, inside, strict=True)
         asks = [
             ask if mask is None else replace(ask, mask=ask.mask & mask) for ask, mask in limited
@@ -248,7 +261,10 @@ class NeededSums:
         """The quantities that slices use, by node: room for the members of each `Ask`, and free
         amounts.
         """
-        amounts = [np.where(self.mask, np.maximum(free[row], 0), 0) for row, _ in slices.amounts]
+        amounts = []
+        for row, _ in slices.amounts:
+            amounts.append(np.where(self.mask, np.maximum(free[row], 0), 0))
+
         return [*(rooms[ask] for ask, _ in slices.parts), *amounts]
 
     def useful(self, before: Ints, after: Ints) -> Bools:
@@ -257,8 +273,14 @@ class NeededSums:
 
         All eligible nodes if totals matter, since any additional amount may help then.
         """
-        rooms = [[ask.rooms(free) for ask in self.asks] for free in (before, after)]
-        more = [now > was for was, now in zip(*rooms, strict=True)]
+        rooms = []
+        for free in (before, after):
+            rooms.append([ask.rooms(free) for ask in self.asks])
+
+        more = []
+        for was, now in zip(*rooms, strict=True):
+            more.append(now > was)
+
         found: Bools = np.logical_or.reduce([np.full(before.shape[1], bool(self.totals)), *more])
 
         if not self.slices:
@@ -283,8 +305,13 @@ class NeededSums:
 
     def on_one_node(self, free: Ints) -> Bools:
         """`on_one_node[n]`: node `n` alone could hold all members."""
-        fits = [ask.rooms(free) >= ask.count for ask in self.asks]
-        fits += [free[row] >= self.needed(row) for row in range(len(self.names))]
+        fits = []
+        for ask in self.asks:
+            fits.append(ask.rooms(free) >= ask.count)
+
+        for row in range(len(self.names)):
+            fits.append(free[row] >= self.needed(row))
+
         found: Bools = np.logical_and.reduce(fits)
 
         return found
@@ -422,8 +449,15 @@ class DomainSums:
         if is_mixed and not np.array_equal(self.level.codes, self.others.codes):
             return []
 
-        inner = [(slice_sum, slice_sum.within(self._outer)) for slice_sum in self.sums.slices]
-        return [(each, domains, domains.inside(self._outer)) for each, domains in inner]
+        inner = []
+        for slice_sum in self.sums.slices:
+            inner.append((slice_sum, slice_sum.within(self._outer)))
+
+        slices: list[tuple[SliceSum, TopologyLevel, Ints]] = []
+        for each, domains in inner:
+            slices.append((each, domains, domains.inside(self._outer)))
+
+        return slices
 
     @cached_property
     def _masks(self) -> tuple[Bools, Bools]:
@@ -481,8 +515,16 @@ def slices_of(preemptor: Preemptor, names: Sequence[str], ledger: Ledger) -> tup
     A gang has no sum if it needs members of slices that partly run or lack members.
     """
     asks = {shape: number for number, shape in enumerate(preemptor.counts)}
-    gangs = [gang for gang in preemptor.gangs if gang.constraints.slices]
-    return tuple(slice_sum for gang in gangs for slice_sum in _layers(gang, asks, names, ledger))
+    gangs = []
+    for gang in preemptor.gangs:
+        if gang.constraints.slices:
+            gangs.append(gang)
+
+    result: list[SliceSum] = []
+    for gang in gangs:
+        result += _layers(gang, asks, names, ledger)
+
+    return tuple(result)
 
 
 def _layers(
@@ -492,10 +534,15 @@ def _layers(
     ledger: Ledger,
 ) -> Iterator[SliceSum]:
     own = needed_units(gang, len(gang.pending), ledger)
-    layer = [] if own.fixed else own.of[: own.number]
+    layer = []
+    if not own.fixed:
+        layer = own.of[: own.number]
+
     while layer:
         ledger.work.charge(10 + len(gang.pending) // 8)
-        finer = [part for slice_ in layer for part in slice_.parts]
+        finer: list[Slice] = []
+        for slice_ in layer:
+            finer += slice_.parts
 
         # What the smallest slice of the layer requests: `and_` of counters takes the least of each
         # shape.

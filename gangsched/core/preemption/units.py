@@ -98,9 +98,13 @@ class PreemptionCandidate:
         cores = self.of.cores
         chosen = set(self.cores)
         stops = np.flatnonzero(self.of.stops).tolist()
-        whole = [g for g in stops if chosen & {int(cores.group_of[g]), int(cores.unit_of[g])}]
+        gangs = set(self.singly)
+        for g in stops:
+            own = {int(cores.group_of[g]), int(cores.unit_of[g])}
+            if chosen & own:
+                gangs.add(self.of.columns.gangs[g].id)
 
-        return sorted({*self.singly, *(self.of.columns.gangs[g].id for g in whole)})
+        return sorted(gangs)
 
     def victims(self, overdue: Set[str]) -> dict[int, Victim]:
         """The victims by pod number, each with its kind of unit (V6). `overdue` are uids of pods
@@ -109,7 +113,10 @@ class PreemptionCandidate:
         columns = self.of.columns
         cores = self.of.cores
         chosen = set(self.cores)
-        with_core = {i for core in chosen for i in cores.members(core)}
+        with_core = set()
+        for core in chosen:
+            with_core.update(cores.members(core))
+
         found = {}
 
         for i in self.pods:
@@ -117,7 +124,10 @@ class PreemptionCandidate:
             g = int(columns.gang[i])
             part = ""
 
-            gang = columns.gangs[g] if columns.in_gang[i] else None
+            gang = None
+            if columns.in_gang[i]:
+                gang = columns.gangs[g]
+
             if gang is None or gang.disrupted_singly:
                 kind = UnitKind.POD
             elif i not in with_core:
@@ -264,14 +274,18 @@ class Units:
         """The single pods and the cores among the units, each in the given order."""
         chosen = tuple(units)
         first = self.first_core
-        return [unit for unit in chosen if unit < first], [
-            unit - first for unit in chosen if unit >= first
-        ]
+        single = [unit for unit in chosen if unit < first]
+        cores = [unit - first for unit in chosen if unit >= first]
+        return single, cores
 
     def pods_of(self, units: Iterable[int]) -> list[int]:
         """Pods of these units, without duplicates."""
         single, cores = self.split(units)
-        return sorted({*single, *(i for core in cores for i in self.cores.members(core))})
+        pods = set(single)
+        for core in cores:
+            pods.update(self.cores.members(core))
+
+        return sorted(pods)
 
     def candidate(self, units: Iterable[int]) -> PreemptionCandidate:
         """The candidate of these units. Pods and children that are evicted with a core of the
@@ -280,7 +294,10 @@ class Units:
         columns = self.columns
         chosen = tuple(units)
         with_core = set(self.split(chosen)[1])
-        covered = {i for core in with_core for i in self.cores.members(core)}
+        covered = set()
+        for core in with_core:
+            covered.update(self.cores.members(core))
+
         covered |= {
             self.first_core + core
             for core in with_core
@@ -334,17 +351,20 @@ def _spare(columns: RunningColumns, staying: Bools, counts: Ints, least: Ints) -
     """
     gangs = columns.gangs
     spare = [""] * len(columns.gangs)
-    whole = counts >= least
+    has_minimum = counts >= least
 
-    trees = {
-        gang.group: gang.tree for g, gang in enumerate(gangs) if gang.tree is not None and whole[g]
-    }
+    trees = {}
+    for g, gang in enumerate(gangs):
+        if gang.tree is not None and has_minimum[g]:
+            trees[gang.group] = gang.tree
+
     if not trees:
         return spare
 
     pods = np.flatnonzero(staying)
     created = columns.table.rows.created
-    priority, since = (np.full(len(gangs), np.iinfo(np.int64).min) for _ in range(2))
+    priority = np.full(len(gangs), np.iinfo(np.int64).min)
+    since = priority.copy()
     np.maximum.at(priority, columns.gang[pods], columns.priority[pods])
     np.maximum.at(since, columns.gang[pods], created[pods])
     number = {gang.id: g for g, gang in enumerate(gangs)}
@@ -356,10 +376,11 @@ def _spare(columns: RunningColumns, staying: Bools, counts: Ints, least: Ints) -
         for part in children
     }
 
-    has_members = {gang: int(counts[g]) for gang, g in number.items()}
-    needs = dict.fromkeys(gangs_of(*trees.values()), 1) | {
-        gang: int(least[g]) for gang, g in number.items()
-    }
+    has_members = {}
+    needs = dict.fromkeys(gangs_of(*trees.values()), 1)
+    for gang_id, g in number.items():
+        has_members[gang_id] = int(counts[g])
+        needs[gang_id] = int(least[g])
 
     # From the root down: below a child that goes as a whole, nothing goes by itself.
     open_parts = [*trees.values()]
@@ -385,7 +406,9 @@ def _spare(columns: RunningColumns, staying: Bools, counts: Ints, least: Ints) -
             for g in running[part]:
                 spare[g] = part_id(part)
 
-        open_parts += [each for each in has[above:] if isinstance(each, Composite)]
+        for part in has[above:]:
+            if isinstance(part, Composite):
+                open_parts.append(part)
 
     return spare
 
@@ -415,9 +438,9 @@ def _cores(
 
     # The pods of a spare child count twice: for the child's core and for that of its tree.
     own = np.flatnonzero(staying)
-    again = own[spare[columns.gang[own]]] if spare.any() else own[:0]
-    pods = np.concatenate((own, again))
-    core = np.concatenate((group_of[columns.gang[own]], unit_of[columns.gang[again]]))
+    of_spare = own[spare[columns.gang[own]]] if spare.any() else own[:0]
+    pods = np.concatenate((own, of_spare))
+    core = np.concatenate((group_of[columns.gang[own]], unit_of[columns.gang[of_spare]]))
     size = len(groups)
 
     def units(gangs: Bools) -> Ints:

@@ -60,8 +60,16 @@ class HeadSums:
     @property
     def rows(self) -> list[int]:
         """The resources that are compared, as row indexes."""
-        names = {name for ask in self._asks for name, _ in ask.shape.requests}
-        asked = {self._resources[name] for name in names if name in self._resources}
+        names = set()
+        for ask in self._asks:
+            for name, _ in ask.shape.requests:
+                names.add(name)
+
+        asked = set()
+        for name in names:
+            if name in self._resources:
+                asked.add(self._resources[name])
+
         return sorted(asked.union(row for row, _, _ in self._least))
 
     def enough(self, free: Ints) -> bool:
@@ -81,7 +89,10 @@ class HeadSums:
         ):
             return np.zeros(1, dtype=np.bool_)
 
-        fits = [self._per_domain(ask, room(ask.shape, free, self._resources)) for ask in self._asks]
+        fits = []
+        for ask in self._asks:
+            fits.append(self._per_domain(ask, room(ask.shape, free, self._resources)))
+
         found = np.ones(1, dtype=np.bool_)
 
         for gang, lack in enumerate(self._lacks):
@@ -111,9 +122,15 @@ class HeadSums:
 
 def _asks(head: Head, empty: Ledger) -> list[_Ask]:
     """The pods of the head by shape."""
-    counts = [Counter(pod.shape for pod in gang.pending) for gang in head.gangs]
+    counts = []
+    for gang in head.gangs:
+        counts.append(Counter(pod.shape for pod in gang.pending))
+
     total = Counter(pod.shape for gang in head.gangs for pod in gang.pending)
-    nodes = {shape: usable(shape, head.group, empty) > 0 for shape in total}
+    nodes = {}
+    for shape in total:
+        nodes[shape] = usable(shape, head.group, empty) > 0
+
     by_topology = any(gang.constraints.topology for gang in head.group.gangs)
     all_needed = all(missing(gang, 0) == len(gang.pending) for gang in head.gangs)
     made = []
@@ -126,8 +143,15 @@ def _asks(head: Head, empty: Ledger) -> list[_Ask]:
         # that start.
         if name and all_needed and len(total) > 1:
             # Shapes whose nodes are all among these: what they take, they take here.
-            inside = [other for other in total if not (nodes[other] & ~nodes[shape]).any()]
-            asked = [(total[other], dict(other.requests).get(name, 0)) for other in inside]
+            inside = []
+            for other in total:
+                if not (nodes[other] & ~nodes[shape]).any():
+                    inside.append(other)
+
+            asked = []
+            for other in inside:
+                asked.append((total[other], dict(other.requests).get(name, 0)))
+
             least = tuple(
                 (a, sum(count * (each // a) for count, each in asked)) for a in sorted({1, amount})
             )
@@ -156,7 +180,12 @@ def _min_resources(gang: Gang, empty: Ledger) -> list[tuple[int, int, Bools]]:
         held.update(dict(placement.pod.shape.requests))
 
     rows = ((empty.resources.get(name), amount - held[name]) for name, amount in gang.min_resources)
-    return [(row, amount, nodes) for row, amount in rows if row is not None]
+    resources: list[tuple[int, int, Bools]] = []
+    for row, amount in rows:
+        if row is not None:
+            resources.append((row, amount, nodes))
+
+    return resources
 
 
 FIRST_ENDS = 16

@@ -58,8 +58,10 @@ class Reservation:
 
     def is_as(self, other: Reservation) -> bool:
         """Whether both reserve the same room from the same time on."""
-        same_nodes = np.array_equal(self.nodes, other.nodes)
-        return same_nodes and (self.at_s, self.placements) == (other.at_s, other.placements)
+        if not np.array_equal(self.nodes, other.nodes):
+            return False
+
+        return self.at_s == other.at_s and self.placements == other.placements
 
 
 @dataclass(slots=True)
@@ -153,7 +155,8 @@ def _without_time(head: Head, limits: ReservationLimits, wall_s: float) -> NotRe
     change.
     """
     fence_s = head.since_s + limits.fence_after_s
-    return NotReserved(why=NotEntitled.NO_TIME, until_s=fence_s if fence_s > wall_s else math.inf)
+    until_s = fence_s if fence_s > wall_s else math.inf
+    return NotReserved(why=NotEntitled.NO_TIME, until_s=until_s)
 
 
 def _anew(
@@ -216,8 +219,8 @@ def _may_fence(head: Head, limits: ReservationLimits, wall_s: float) -> bool:
 
 
 def _within_share(
-    found: Reservation,
-    standing: _Standing,
+    reservation: Reservation,
+    earlier: _Standing,
     ledger: Ledger,
     limits: ReservationLimits,
 ) -> bool:
@@ -225,24 +228,25 @@ def _within_share(
     share of it (H7).
     """
     asked: Counter[str] = Counter()
-    if found.is_fence:
+    if reservation.is_fence:
         for name, row in ledger.resources.items():
-            asked[name] = int(ledger.allocatable[row, found.nodes].sum())
+            asked[name] = int(ledger.allocatable[row, reservation.nodes].sum())
     else:
-        for shape, count in Counter(placement.pod.shape for placement in found.placements).items():
-            asked.update({name: amount * count for name, amount in shape.requests})
+        shapes = Counter(placement.pod.shape for placement in reservation.placements)
+        for shape, count in shapes.items():
+            for name, amount in shape.requests:
+                asked[name] += amount * count
 
     kinds = {name: amount for name, amount in asked.items() if ledger.policy.is_accelerator(name)}
     # The first head may have any share: a gang of more than half of the cluster would else never
     # get its room.
-    if standing.reservations:
+    if earlier.reservations:
         for name, amount in kinds.items():
-            if standing.share[name] + amount > limits.share * int(
-                ledger.allocatable[ledger.resources[name]].sum()
-            ):
+            total = int(ledger.allocatable[ledger.resources[name]].sum())
+            if earlier.share[name] + amount > limits.share * total:
                 return False
 
-        standing.share.update(kinds)
+        earlier.share.update(kinds)
 
     return True
 
@@ -366,12 +370,11 @@ def _reserve(placements: Sequence[Placement], ledger: Ledger) -> None:
     for placement in placements:
         by_shape[placement.pod.shape].append(placement)
 
+    index = ledger.table.index
     for alike in by_shape.values():
-        alike.sort(key=lambda each: ledger.table.index[each.node])
-        nodes, counts = np.unique(
-            [ledger.table.index[placement.node] for placement in alike],
-            return_counts=True,
-        )
+        alike.sort(key=lambda placement: index[placement.node])
+        on_nodes = [index[placement.node] for placement in alike]
+        nodes, counts = np.unique(on_nodes, return_counts=True)
         ledger.reserve([placement.pod for placement in alike], nodes, counts)
 
 
@@ -386,7 +389,8 @@ def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Res
     if round_.outcome is not RoundOutcome.PERMITTED:
         return None
 
-    return Reservation(head, at_s, _nodes_of(trial.placements, ledger), trial.placements)
+    nodes = _nodes_of(trial.placements, ledger)
+    return Reservation(head, at_s, nodes, trial.placements)
 
 
 def find_fence(
@@ -408,15 +412,18 @@ def find_fence(
     # A node without pods has no start, so its longest-running pod started at infinity.
     is_empty = np.isinf(started_s)
     was_kept = ledger.table.having(kept)
-    rank = np.where(is_empty, np.where(was_kept, 0, 1), np.where(was_kept, 2, 3))
+    # Kept nodes come first, among empty ones and among those in use.
+    rank = np.where(is_empty, 0, 2) + np.where(was_kept, 0, 1)
     in_use = np.zeros(len(ledger.table), dtype=np.int64)
 
     for name, row in ledger.resources.items():
         if ledger.policy.is_accelerator(name):
             in_use += ledger.allocatable[row] - ledger.free[row]
 
+    # Of nodes that are in use and were not kept, the longest-running come first.
+    by_start = np.where(rank == 3, -started_s, 0)
     # lexsort takes the last key first.
-    order = np.lexsort((in_use, np.where(rank == 3, -started_s, 0), rank))
+    order = np.lexsort((in_use, by_start, rank))
     suitable = _suitable(head, empty)
     order = order[suitable[order]]
     names = empty.table.names
@@ -430,22 +437,26 @@ def find_fence(
 
     with suppress(OutOfWork), empty.work.at_most(empty.work.left / 4):
         # The sums are seldom wrong, and a round begins with what `fits_on` asks.
-        if (found := _fenced(head, empty, order[:least])) is not None or least >= high:
-            return found
+        if (fence := _fenced(head, empty, order[:least])) is not None or least >= high:
+            return fence
 
     low = min(high, _first_fitting(least + 1, high + 1, fits_on, empty.work))
-    found = _fenced(head, empty, order[:low])
-    if found is not None or low == high:
-        return found
+    fence = _fenced(head, empty, order[:low])
+    if fence is not None or low == high:
+        return fence
 
     # All nodes: does any fence of the head exist at all? Only then is a shorter one worth rounds.
-    found = _fenced(head, empty, order)
+    fence = _fenced(head, empty, order)
     for _ in range(ROUNDS - 2):
         middle = (low + high) // 2
-        fewer = None if found is None else _fenced(head, empty, order[:middle])
-        low, high, found = (low, middle, fewer) if fewer is not None else (middle + 1, high, found)
+        fewer = None if fence is None else _fenced(head, empty, order[:middle])
+        if fewer is None:
+            low = middle + 1
+        else:
+            high = middle
+            fence = fewer
 
-    return found
+    return fence
 
 
 def _least_prefix(head: Head, order: Ints, empty: Ledger) -> int:
@@ -453,11 +464,10 @@ def _least_prefix(head: Head, order: Ints, empty: Ledger) -> int:
     if it needs that.
     """
     required = Domains.required(head.group, empty.table)
-    codes = (
-        np.zeros(len(order), dtype=np.int64)
-        if required is None
-        else required.level.codes[order].astype(np.int64)
-    )
+    codes = np.zeros(len(order), dtype=np.int64)
+    if required is not None:
+        codes = required.level.codes[order].astype(np.int64)
+
     by_domain = np.argsort(codes, kind="stable")
 
     # -1 stands for nodes without the label, so the value before the first must be another one.
@@ -471,7 +481,8 @@ def _least_prefix(head: Head, order: Ints, empty: Ledger) -> int:
             room = usable(shape, head.group, empty)[order]
             if required is None or required.outer is not None or empty.accelerated(shape):
                 sums = np.cumsum(room[by_domain])
-                room = sums - np.repeat(np.concatenate(([0], sums))[starts], sizes)
+                before_each = np.concatenate(([0], sums))[starts]
+                room = sums - np.repeat(before_each, sizes)
             else:  # a GPU product is required: pods without an accelerator are kept nowhere
                 room = np.cumsum(room)[by_domain]
 

@@ -89,7 +89,11 @@ class _Binding:
         devices or not.
         """
         nothing: Ints = np.zeros((resources, 0), dtype=np.int64)
-        timed = [kept[number] for number in numbers if not kept[number].fence]
+        timed = []
+        for number in numbers:
+            if not kept[number].fence:
+                timed.append(kept[number])
+
         return cls(
             numbers,
             np.concatenate([nothing[0], *(each.nodes for each in timed)]),
@@ -118,12 +122,13 @@ class Backfill:
         self._kept = kept
         self._ledger = ledger
         self._wall_s = wall_s
-        self._place = {each.group: number for number, each in enumerate(kept)}
-        self._has_devices = any(each.devices.size for each in kept)
+        self._place: dict[str, int] = {}
+        self._has_devices = any(reservation.devices.size for reservation in kept)
         self._reserved: Bools = np.zeros(len(ledger.table), dtype=np.bool_)
 
-        for each in kept:
-            self._reserved[each.nodes] = True
+        for number, reservation in enumerate(kept):
+            self._place[reservation.group] = number
+            self._reserved[reservation.nodes] = True
 
         self._caps: dict[tuple[_Binding, Shape], _Cap] = {}
         self._binds: dict[Hashable, _Binding] = {}
@@ -173,7 +178,11 @@ class Backfill:
         if not self._reserved[placed].any():
             return How.BESIDE
 
-        there = [kept for kept in before if np.isin(kept.nodes, placed).any()]
+        there = []
+        for kept in before:
+            if np.isin(kept.nodes, placed).any():
+                there.append(kept)
+
         if not there:
             return How.BESIDE
         # SHORT has consequences: such a group may be evicted if it overruns (H11).
@@ -187,7 +196,11 @@ class Backfill:
         room as free.
         """
         ends_s = self._ends_s(group)
-        over_by_then = [kept for kept in self._kept if not kept.outlived_by(ends_s)]
+        over_by_then = []
+        for kept in self._kept:
+            if not kept.outlived_by(ends_s):
+                over_by_then.append(kept)
+
         if not over_by_then:
             return
 
@@ -214,7 +227,12 @@ class Backfill:
 
         first = self._place.get(group.id, len(self._kept))
         # A head is bound by those before it only, or two heads could block each other.
-        return [number for number in range(first) if self._kept[number].priority >= group.priority]
+        result: list[int] = []
+        for number in range(first):
+            if self._kept[number].priority >= group.priority:
+                result.append(number)
+
+        return result
 
     def _binding(self, group: Group) -> _Binding:
         """The reservations that keep the group off; asked many times a turn, and the same for many
@@ -292,8 +310,10 @@ def add(kept: Kept, pods: Iterable[tuple[int, Shape, int]], ledger: Ledger) -> N
     place = {node: number for number, node in enumerate(kept.nodes.tolist())}
     for node, shape, sign in pods:
         number = place.get(node)
-        if number is not None:
-            for name, amount in shape.requests:
-                row = ledger.resources.get(name)
-                if row is not None:
-                    kept.change[row, number] += sign * amount
+        if number is None:
+            continue
+
+        for name, amount in shape.requests:
+            row = ledger.resources.get(name)
+            if row is not None:
+                kept.change[row, number] += sign * amount

@@ -8,6 +8,7 @@ stored about groups without a reservation. The ledger is only read.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -87,17 +88,17 @@ class Records:
 
     def _read(self, reserved: Reserved, head: Head) -> tuple[Reservation, bool]:
         index = self._ledger.table.index
-        nodes = np.array([index[name] for name in reserved.nodes if name in index], dtype=np.int64)
+        names = reserved.nodes
+        nodes = np.array([index[name] for name in names if name in index], dtype=np.int64)
         placements = reserved.placements
 
         # A node is gone: what was to run there has to be placed anew, and the rest stays reserved
         # until then.
-        if len(nodes) < len(reserved.nodes):
+        is_complete = len(nodes) == len(names)
+        if not is_complete:
             placements = tuple(placement for placement in placements if placement.node in index)
 
-        return Reservation(head, reserved.at_s, np.sort(nodes), placements), len(nodes) == len(
-            reserved.nodes
-        )
+        return Reservation(head, reserved.at_s, np.sort(nodes), placements), is_complete
 
     def kept(self, each: Reservation, before: Iterable[Reservation]) -> tuple[Kept, Ints]:
         """Room of a reservation, given the reservations `before` it, and the rows of the resources
@@ -129,37 +130,41 @@ class Records:
         )
 
         # A copy: the plan counts in it what it places, and the cached one is for the next plan.
-        return (
-            Kept(group.id, group.priority, each.at_s, each.nodes, change.copy(), devices=devices),
-            rows,
-        )
+        change = change.copy()
+        kept = Kept(group.id, group.priority, each.at_s, each.nodes, change, devices=devices)
+        return kept, rows
 
-    def _change(self, each: Reservation, beside: Sequence[Reservation]) -> tuple[Ints, Ints, Ints]:
+    def _change(
+        self, reservation: Reservation, beside: Sequence[Reservation]
+    ) -> tuple[Ints, Ints, Ints]:
         """Room that becomes free on its nodes until its time, beside it and others; the rows of its
         resources; and the nodes on which claims of it will have devices.
         """
         ledger = self._ledger
         index = self._ledger.table.index
-        kept = Kept("", 0, each.at_s, each.nodes, _no_change(each, ledger))
-        over_by_then = (
-            on for there in self._on_nodes(each) for on in there if on.ends_s <= each.at_s
-        )
-        add(kept, ((index[on.node], on.pod.shape, 1) for on in over_by_then), ledger)
+        kept = Kept("", 0, reservation.at_s, reservation.nodes, _no_change(reservation, ledger))
+        over_by_then = []
+        for occupants in self._on_nodes(reservation):
+            for occupant in occupants:
+                if occupant.ends_s <= reservation.at_s:
+                    over_by_then.append((index[occupant.node], occupant.pod.shape, 1))
 
-        for reservation in (*beside, each):
-            add(
-                kept,
-                ((index[place.node], place.pod.shape, -1) for place in reservation.placements),
-                ledger,
-            )
+        add(kept, over_by_then, ledger)
+
+        for other in (*beside, reservation):
+            placed = []
+            for place in other.placements:
+                placed.append((index[place.node], place.pod.shape, -1))
+
+            add(kept, placed, ledger)
 
         rows = []
-        for name in _asked(each.placements):
+        for name in _asked(reservation.placements):
             if name in ledger.resources:
                 rows.append(ledger.resources[name])
 
         devices = set()
-        for placement in each.placements:
+        for placement in reservation.placements:
             if placement.pod.claims_devices:
                 devices.add(index[placement.node])
 
@@ -227,32 +232,38 @@ class Records:
         # The old object, so that the state, which compares reservations, sees no change.
         return old if old == made else made
 
-    def forget(self, standing: Container[str]) -> None:
+    def forget(self, reserved: Container[str]) -> None:
         """Drop the records of groups that are not in `standing`."""
-        for key in [key for key in self._results if key[1] not in standing]:
+        gone = [key for key in self._results if key[1] not in reserved]
+        for key in gone:
             del self._results[key]
 
-    def _facts(self, each: Reservation) -> tuple[Any, ...]:
+    def _facts(self, reservation: Reservation) -> tuple[Any, ...]:
         """Facts on which a reservation's room depends; mostly the same objects as before, so
         comparing is quick.
         """
-        return self._ledger.table, self._ledger.resources, each, self._on_nodes(each)
+        return self._ledger.table, self._ledger.resources, reservation, self._on_nodes(reservation)
 
-    def _on_nodes(self, each: Reservation) -> There:
+    def _on_nodes(self, reservation: Reservation) -> There:
         """Read anew only when the occupants of any node are others than before."""
         occupants = self._given.occupants()
         table = self._ledger.table
-        key = "there", each.head.group.id
+        key = "there", reservation.head.group.id
 
         known = self._results.get(key)
         # By identity, which is enough: all three are immutable and kept as the same object while
         # nothing changes.
-        if known is None or not (known[0] is occupants and known[1] is each and known[2] is table):
-            there = tuple([occupants.get(table.names[node], ()) for node in each.nodes.tolist()])
-            known = self._results[key] = occupants, each, table, there
+        if known is None or not (
+            known[0] is occupants and known[1] is reservation and known[2] is table
+        ):
+            there = []
+            for node in reservation.nodes.tolist():
+                there.append(occupants.get(table.names[node], ()))
 
-        found: There = known[-1]
-        return found
+            known = self._results[key] = occupants, reservation, table, tuple(there)
+
+        on_nodes: There = known[-1]
+        return on_nodes
 
     def _recall(self, what: str, group: str, facts: tuple[Any, ...], make: Callable[[], T]) -> T:
         """The result of `make` for these facts, cached from plan to plan for each group."""
@@ -260,63 +271,70 @@ class Records:
         if known is None or known[0] != facts:
             known = self._results[what, group] = facts, make()
 
-        made: T = known[1]
-        return made
+        result: T = known[1]
+        return result
 
 
 def _waits_for(
-    each: Reservation,
+    reservation: Reservation,
     there: Mapping[str, Sequence[Occupant]],
     ledger: Ledger,
 ) -> tuple[Blocker, ...]:
     """Who must end on its nodes before it starts, the last to end first."""
     # Nodes with enough room wait for nobody, although pods run on them.
-    short = set(there) if each.is_fence else _short(each, ledger)
-    own = each.head.group.id
-    occupants = []
+    short = set(there) if reservation.is_fence else _short(reservation, ledger)
+    own = reservation.head.group.id
+    blockers = []
 
     for node in sorted(short):
-        for on in there[node]:
+        for occupant in there[node]:
             # A gang that lost a member: the end of its own pods is no room for that one.
-            if on.group == own:
+            if occupant.group == own:
                 continue
 
-            ends_before = on.ends_s <= each.at_s
-            if each.is_fence or ends_before:
-                occupants.append(on)
+            if reservation.is_fence or occupant.ends_s <= reservation.at_s:
+                blockers.append(occupant)
 
-    occupants.sort(key=lambda on: (-on.ends_s, on.group, on.pod.key))
+    blockers.sort(key=lambda on: (-on.ends_s, on.group, on.pod.key))
 
-    blockers = (Blocker(on.group or on.pod.key, on.pod.namespace) for on in occupants)
+    # As an ordered set: a group is named once, however many of its pods are in the way.
+    names: dict[Blocker, None] = {}
+    for occupant in blockers:
+        name = occupant.group or occupant.pod.key
+        names[Blocker(name, occupant.pod.namespace)] = None
 
-    return tuple(dict.fromkeys(blockers))
+    return tuple(names)
 
 
-def _short(each: Reservation, ledger: Ledger) -> set[str]:
+def _short(reservation: Reservation, ledger: Ledger) -> set[str]:
     """The nodes that do not have the room for its pods now."""
     short = set[str]()
-    asks: dict[str, dict[str, int]] = {}
+    asks: dict[str, Counter[str]] = {}
 
-    for placement in each.placements:
-        asked = asks.setdefault(placement.node, {})
+    for placement in reservation.placements:
+        asked = asks.setdefault(placement.node, Counter())
         for name, amount in placement.pod.shape.requests:
-            asked[name] = asked.get(name, 0) + amount
+            asked[name] += amount
 
     for node, asked in asks.items():
         column = ledger.free[:, ledger.table.index[node]]
-        if any(
-            name in ledger.resources and column[ledger.resources[name]] < n
-            for name, n in asked.items()
-        ):
-            short.add(node)
+        for name, amount in asked.items():
+            row = ledger.resources.get(name)
+            if row is not None and column[row] < amount:
+                short.add(node)
+                break
 
     return short
 
 
-def _no_change(each: Reservation, ledger: Ledger) -> Ints:
-    return np.zeros((len(ledger.resources), len(each.nodes)), dtype=np.int64)
+def _no_change(reservation: Reservation, ledger: Ledger) -> Ints:
+    return np.zeros((len(ledger.resources), len(reservation.nodes)), dtype=np.int64)
 
 
 def _asked(placements: Iterable[Placement]) -> set[str]:
+    names: set[str] = set()
     shapes: set[Shape] = {placement.pod.shape for placement in placements}
-    return {name for shape in shapes for name, _ in shape.requests}
+    for shape in shapes:
+        names.update(name for name, _ in shape.requests)
+
+    return names

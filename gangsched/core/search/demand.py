@@ -16,11 +16,10 @@ import numpy as np
 
 from gangsched.core.filter import narrow
 from gangsched.core.permit import missing
-from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import usable
-from gangsched.core.search.kinds import UNITS_AN_ITEM, Item, Kinds, Slices, layers_of
+from gangsched.core.search.kinds import Item, Kinds, Slices, items_of, layers_of
 from gangsched.core.search.packing import PackingProblem, Piece
 from gangsched.core.search.part_kinds import PackedPart, entries_of, layers_in, signature
 from gangsched.core.search.region import problem
@@ -29,7 +28,7 @@ from gangsched.core.search.terms import terms_of
 from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import SliceLayer
-from gangsched.model.objects import Pod, Shape
+from gangsched.model.objects import Shape
 from gangsched.model.resources import ResourceVector
 from gangsched.model.snapshot import Bools, Ints
 
@@ -70,10 +69,10 @@ class Demand:
         if group.apart or is_sliced(gangs):
             return _sliced(group, gangs, ledger, [missing(gang, 0) for gang in gangs])
 
-        made = cls.of_all(group, gangs, ledger).minimum()
+        minimum = cls.of_all(group, gangs, ledger).minimum()
         # Members whose affinity makes several parts are slices: the packing then keeps the parts
         # apart (decision 0065).
-        return _parted(made) or made
+        return _parted(minimum) or minimum
 
     @classmethod
     def of_all(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
@@ -82,7 +81,7 @@ class Demand:
         if group.apart or is_sliced(gangs):
             return _sliced(group, gangs, ledger, needs)
 
-        return cls(group, gangs, ledger, tuple(_items(gangs, ledger)), needs)
+        return cls(group, gangs, ledger, tuple(items_of(gangs, ledger)), needs)
 
     def minimum(self) -> Demand:
         """The part of the demand that the minimums need; the demand itself if they need all
@@ -133,20 +132,23 @@ class Demand:
         the members.
         """
         firsts = [item.pods[0] for item in self.items]
-        if (
-            is_sliced(self.gangs)
-            or self.ledger.occupancy.pods.label_keys(firsts) is None
-            or self.only_room
-        ):
+        term_labels = self.ledger.occupancy.pods.label_keys(firsts)
+
+        if is_sliced(self.gangs) or term_labels is None or self.only_room:
             # most gangs state no terms where no pod does, so that their members are not compared
             return False
         if self.slices is not None:
             return True
-        if len({item.shape.constraints.affinity for item in self.items} - {()}) > 1:
+
+        affinities = {item.shape.constraints.affinity for item in self.items}
+        if len(affinities - {()}) > 1:
             return False  # of several parts only a demand in slices is packed
 
-        found = terms_of(self.gangs, self.ledger)
-        return found is not None and (found.is_one_part or not found.parts)
+        terms = terms_of(self.gangs, self.ledger)
+        if terms is None:
+            return False
+
+        return terms.is_one_part or not terms.parts
 
     @property
     def most_steps(self) -> float:
@@ -156,54 +158,73 @@ class Demand:
     @property
     def is_searched(self) -> bool:
         """Whether an exact search may decide where totals do not."""
-        return any(self.needs) and (self.slices is not None or len(self.items) > 1)
+        if not any(self.needs):
+            return False
+
+        return self.slices is not None or len(self.items) > 1
 
     @cached_property
     def room(self) -> Ints:
         """`room[item][n]`: number of pods of the item that fit on node `n`, without pods of other
         items.
         """
-        found = np.array([usable(item.shape, self.group, self.ledger) for item in self.items])
+        rooms = np.array([usable(item.shape, self.group, self.ledger) for item in self.items])
         storage = self.ledger.occupancy.storage
 
         for number, item in enumerate(self.items):
+            first = item.pods[0]
+
             for label, code in item.pins:
                 # A mask: members of a slice that runs in part may only join its domain.
-                found[number] *= level((label,), self.ledger.table).codes == code
+                home = level((label,), self.ledger.table).codes == code
+                rooms[number] *= home
 
             if item.devices is not None:
-                found[number] = storage.with_devices(item.pods[0], found[number])
+                rooms[number] = storage.with_devices(first, rooms[number])
 
             if self.by_terms:
-                found[number] = narrow(item.pods[0], found[number], self.ledger.occupancy)
+                rooms[number] = narrow(first, rooms[number], self.ledger.occupancy)
 
-        return found
+        return rooms
 
     @cached_property
     def _names(self) -> list[str]:
-        asked = {name for item in self.items for name, _ in item.shape.requests}
+        asked: set[str] = set()
+        for item in self.items:
+            asked.update(name for name, _ in item.shape.requests)
+
         return sorted(name for name in asked if name in self.ledger.resources)
+
+    @cached_property
+    def _rows_asked(self) -> list[int]:
+        """The rows of `Ledger.free` for the resources that are requested."""
+        return [self.ledger.resources[name] for name in self._names]
 
     @cached_property
     def asks(self) -> list[tuple[int, ...]]:
         """`asks[item][r]` for the resources that are requested."""
-        amounts = [dict(item.shape.requests) for item in self.items]
-        return [tuple(amount.get(name, 0) for name in self._names) for amount in amounts]
+        result = []
+        for item in self.items:
+            amounts = dict(item.shape.requests)
+            result.append(tuple([amounts.get(name, 0) for name in self._names]))
+
+        return result
 
     @cached_property
     def free(self) -> Ints:
         """`free[r][n]` for the resources that are requested, as a copy."""
+        have = self.ledger.free[self._rows_asked]
         # Overcommitted nodes have negative room, which would reduce sums of other nodes.
-        found: Ints = np.maximum(
-            self.ledger.free[[self.ledger.resources[name] for name in self._names]],
-            0,
-        )
-        return found
+        free: Ints = np.maximum(have, 0)
+        return free
 
     @cached_property
     def wanted(self) -> tuple[int, ...]:
         """By need, the number of pods or slices that must be placed."""
-        return tuple(self.needs if self.slices is None else self.slices.wanted)
+        if self.slices is None:
+            return tuple(self.needs)
+
+        return tuple(self.slices.wanted)
 
     @cached_property
     def pieces(self) -> tuple[int, ...]:
@@ -212,52 +233,65 @@ class Demand:
         # their slice.
         counts = []
         for item in self.items:
-            counts.append(min(len(item.pods), self.wanted[item.need]) if item.home < 0 else 0)
+            if item.home < 0:
+                counts.append(min(len(item.pods), self.wanted[item.need]))
+            else:
+                counts.append(0)
 
-        return (*counts, *(map(len, self.slices.at_hand) if self.slices is not None else ()))
+        if self.slices is not None:
+            counts += map(len, self.slices.at_hand)
+
+        return tuple(counts)
 
     def problem(self, nodes: Ints | None = None, scope: Scope | None = None) -> PackingProblem:
         """The packing problem of the minimum on these `nodes`, limited to the `scope`."""
-        work = self.ledger.work
-        room = self.room
+        ledger = self.ledger
+        work = ledger.work
         where = np.flatnonzero(self._anywhere) if nodes is None else nodes
 
         if self.slices is not None:
-            most = MAX_NODES if nodes is None else len(self.ledger.table)
+            most = MAX_NODES if nodes is None else len(ledger.table)
             if self.group.apart:
                 # Building the problem costs nodes times kinds; random hostile trees took 120 ms
                 # before this limit.
-                most = min(most, MAX_CELLS // (len(self.items) + len(self.slices.pieces)))
+                number = len(self.items) + len(self.slices.pieces)
+                most = min(most, MAX_CELLS // number)
 
-            where = where[self._useful(most)[where]]
+            useful = self._useful(most)
+            where = where[useful[where]]
 
-        size = where.size * (12 + len(self.items) + len(self._names)) // 8
-        work.charge(150 + size + len(self.items) * len(self.ledger.table) // 200)
-        room = room[:, where]
+        units_a_node = 12 + len(self.items) + len(self._names)
+        size = where.size * units_a_node // 8
+        work.charge(150 + size + len(self.items) * len(ledger.table) // 200)
+        room = self.room[:, where]
 
         for number, item in enumerate(self.items):
-            inside = (
-                None if scope is None else scope.of(accelerated=self.ledger.accelerated(item.shape))
-            )
+            if scope is None:
+                break
+
+            inside = scope.of(accelerated=ledger.accelerated(item.shape))
             if inside is not None:
                 room[number] *= inside[where]
 
-        kinds = [
-            Piece(item.need, asks, item.home)
-            for item, asks in zip(self.items, self.asks, strict=True)
-        ]
-        blocks = []
+        kinds = []
+        for item, asks in zip(self.items, self.asks, strict=True):
+            kinds.append(Piece(item.need, asks, item.home))
 
+        blocks = []
         if self.slices is not None:
+            layers = self.slices.layers
             number = len(self.items) + len(self.slices.pieces)
             # The square of the kinds: each is compared with all others when the steps are made.
-            work.charge(where.size * len(self.slices.layers) // 8 + number * number // 2)
-            levels = (level((label,), self.ledger.table) for label in self.slices.layers)
-            blocks = [topology_level.codes[where].astype(np.int64) for topology_level in levels]
+            work.charge(where.size * len(layers) // 8 + number * number // 2)
+
+            for label in layers:
+                codes = level((label,), ledger.table).codes
+                blocks.append(codes[where].astype(np.int64))
+
             kinds += self.slices.pieces
 
-        rows = np.array([self.ledger.resources[name] for name in self._names], dtype=np.int64)
-        free = np.maximum(self.ledger.free[rows[:, None], where], 0)
+        rows = np.array(self._rows_asked, dtype=np.int64)
+        free = np.maximum(ledger.free[rows[:, None], where], 0)
         return problem(kinds, self.pieces, self.wanted, where, free, room, blocks)
 
     def problem_on(self, nodes: Ints, free: Ints, is_open: Bools) -> PackingProblem:
@@ -265,14 +299,24 @@ class Demand:
 
         `free[r][n]` and `is_open[item][n]` are for these nodes.
         """
-        self.ledger.work.charge(120 + nodes.size * (12 + len(self.items) + len(self._names)) // 8)
-        free = np.maximum(free[[self.ledger.resources[name] for name in self._names]], 0)
-        fits = [
-            np.minimum.reduce([free[r] // a for r, a in enumerate(asks) if a]) for asks in self.asks
-        ]
+        units_a_node = 12 + len(self.items) + len(self._names)
+        self.ledger.work.charge(120 + nodes.size * units_a_node // 8)
+        free = np.maximum(free[self._rows_asked], 0)
+
+        fits = []
+        counts = []
+        kinds = []
+        for item, asks in zip(self.items, self.asks, strict=True):
+            by_resource = []
+            for r, asked in enumerate(asks):
+                if asked:
+                    by_resource.append(free[r] // asked)
+
+            fits.append(np.minimum.reduce(by_resource))
+            counts.append(min(len(item.pods), self.needs[item.gang]))
+            kinds.append(Piece(item.gang, asks))
+
         room = np.where(is_open, np.array(fits), 0)
-        counts = [min(len(item.pods), self.needs[item.gang]) for item in self.items]
-        kinds = [Piece(item.gang, asks) for item, asks in zip(self.items, self.asks, strict=True)]
 
         return problem(kinds, tuple(counts), self.needs, nodes, free, room)
 
@@ -292,29 +336,33 @@ class Demand:
         free = self.free[:, where]
         room = self.room[:, where]
         anywhere = room.any(axis=0)
-        found = []
+        rows = []
 
         for r in range(len(free)):
             amounts = [asks[r] for asks in self.asks]
-            most = sum(
-                min(len(i.pods), self.needs[i.gang]) * a
-                for i, a in zip(self.items, amounts, strict=True)
-            )
-            if not (free[r][anywhere] < most).any():
+            total = 0
+            for item, amount in zip(self.items, amounts, strict=True):
+                total += min(len(item.pods), self.needs[item.gang]) * amount
+
+            if not (free[r][anywhere] < total).any():
                 continue
 
             # ⌊free/a⌋ for each requested amount: the sum of free room alone misses that 3 and 3 do
             # not hold a pod of 4.
-            for a in sorted({1, *amounts} - {0}):
-                asked = {i: amount // a for i, amount in enumerate(amounts) if amount >= a}
+            for divisor in sorted({1, *amounts} - {0}):
+                asked = {}
+                for number, amount in enumerate(amounts):
+                    if amount >= divisor:
+                        asked[number] = amount // divisor
+
                 if len(asked) == 1:
                     continue
 
                 self.ledger.work.charge(8 + len(asked) + free.shape[1] // 50)
-                fits = np.logical_or.reduce([room[i] > 0 for i in asked])
-                found.append((np.where(fits, free[r] // a, 0), asked))
+                fits = np.logical_or.reduce([room[number] > 0 for number in asked])
+                rows.append((np.where(fits, free[r] // divisor, 0), asked))
 
-        return found
+        return rows
 
     # --- slices ----------------------------------------------------------------------------------
 
@@ -327,28 +375,32 @@ class Demand:
         if there is one. None if there is no choice, or if pods without slices may be placed
         anywhere.
         """
-        if self.slices is None or any(item.home < 0 and not item.pins for item in self.items):
+        if self.slices is None:
+            return None
+        if any(item.home < 0 and not item.pins for item in self.items):
             return None
 
-        mask = np.zeros(len(self.ledger.table), dtype=np.bool_)
-        for number, item in enumerate(self.items):
-            if item.home < 0:
-                mask |= self.room[number] > 0
+        mask = self._outside_slices()
 
         for first, inside, copies, order, count in self._copies:
             # The fewest domains, those with most copies first; `number` is the index of the last of
             # them.
-            number = int(np.searchsorted(np.cumsum(copies[order]), count))
+            sums = np.cumsum(copies[order])
+            number = int(np.searchsorted(sums, count))
             if number >= len(order):
                 return None
 
-            enough = copies[order] >= count - int(copies[order[:number]].sum())
-            room = inside.sums(self.room[self.slices.item_of[first.pods[0].uid]])[order]
+            before_last = int(copies[order[:number]].sum())
+            enough = copies[order] >= count - before_last
+
+            own_item = self.slices.item_of[first.pods[0].uid]
+            room = inside.sums(self.room[own_item])[order]
             for_all = np.flatnonzero(enough & (room >= first.size))
 
             # The last in descending order is the tightest domain that is still large enough.
             last = for_all[-1] if for_all.size else number
-            mask |= np.isin(inside.codes, [*order[:number], order[last]])
+            chosen = [*order[:number], order[last]]
+            mask |= np.isin(inside.codes, chosen)
 
         return np.flatnonzero(mask & self._anywhere)
 
@@ -358,16 +410,24 @@ class Demand:
 
         All others are of no use, but to pods without slices.
         """
-        found: Bools = np.zeros(len(self.ledger.table), dtype=np.bool_)
-        for number, item in enumerate(self.items):
-            if item.home < 0:
-                found |= self.room[number] > 0
+        mask = self._outside_slices()
+        anywhere = self._anywhere.astype(np.int64)
 
         for _, inside, _, order, _ in self._copies:
-            sizes = inside.sums(self._anywhere.astype(np.int64))[order]
-            found |= np.isin(inside.codes, order[np.cumsum(sizes) <= most])
+            sizes = inside.sums(anywhere)[order]
+            first_domains = order[np.cumsum(sizes) <= most]
+            mask |= np.isin(inside.codes, first_domains)
 
-        return found
+        return mask
+
+    def _outside_slices(self) -> Bools:
+        """The nodes that take any pod that is in no slice."""
+        mask: Bools = np.zeros(len(self.ledger.table), dtype=np.bool_)
+        for number, item in enumerate(self.items):
+            if item.home < 0:
+                mask |= self.room[number] > 0
+
+        return mask
 
     @cached_property
     def _copies(self) -> list[tuple[Slice, TopologyLevel, Ints, Ints, int]]:
@@ -379,127 +439,105 @@ class Demand:
         """
         assert self.slices is not None
         self.ledger.work.charge(20 + len(self.items) * len(self.ledger.table) // 60)
-        found = []
+        result = []
 
         for piece, slices in zip(self.slices.pieces, self.slices.at_hand, strict=True):
-            if slices:
-                count = min(len(slices), self.slices.wanted[piece.gang])
-                inside, copies = self._copies_of(slices[0], ())
+            if not slices:
+                continue
 
-                # Stable: domains with equal room keep the order of their names, so that the plan is
-                # deterministic.
-                order = np.argsort(-copies, kind="stable")
-                found.append((slices[0], inside, copies, order[copies[order] > 0], count))
+            first = slices[0]
+            count = min(len(slices), self.slices.wanted[piece.gang])
+            inside, copies = self._copies_of(first, ())
 
-        return found
+            # Stable: domains with equal room keep the order of their names, so that the plan is
+            # deterministic.
+            order = np.argsort(-copies, kind="stable")
+            takes_any = order[copies[order] > 0]
+            result.append((first, inside, copies, takes_any, count))
+
+        return result
 
     def _copies_of(self, slice_: Slice, outer: tuple[str, ...]) -> tuple[TopologyLevel, Ints]:
         """By domain how many copies of a slice it takes by sums; of inner ones by domain inside the
         outer levels.
         """
         assert self.slices is not None
-        inside = level((*outer, slice_.key), self.ledger.table)
+        labels = (*outer, slice_.key)
+        inside = level(labels, self.ledger.table)
 
         # NO_LIMIT and not int64's maximum: these numbers are summed over domains.
         most = np.full(inside.size, NO_LIMIT, dtype=np.int64)
-        for number, count in Counter(self.slices.item_of[pod.uid] for pod in slice_.own).items():
-            most = np.minimum(most, inside.sums(self.room[number]) // count)
+        own_items = Counter(self.slices.item_of[pod.uid] for pod in slice_.own)
+        for number, count in own_items.items():
+            room = inside.sums(self.room[number])
+            most = np.minimum(most, room // count)
 
-        kinds = {self.slices.kind_of[id(part)]: part for part in slice_.parts}
-        for number, count in Counter(
-            self.slices.kind_of[id(part)] for part in slice_.parts
-        ).items():
-            finer, copies = self._copies_of(kinds[number], (*outer, slice_.key))
-            summed = np.bincount(
-                finer.inside(inside),
-                weights=copies,
-                minlength=inside.size,
-            ).astype(np.int64)
-            most = np.minimum(most, summed // count)
+        example_of: dict[int, Slice] = {}
+        part_kinds: Counter[int] = Counter()
+        for part in slice_.parts:
+            kind = self.slices.kind_of[id(part)]
+            example_of[kind] = part
+            part_kinds[kind] += 1
+
+        for kind, count in part_kinds.items():
+            finer, copies = self._copies_of(example_of[kind], labels)
+            outer_domains = finer.inside(inside)
+            summed = np.bincount(outer_domains, weights=copies, minlength=inside.size)
+            most = np.minimum(most, summed.astype(np.int64) // count)
 
         return inside, most
 
     @cached_property
     def _anywhere(self) -> Bools:
-        found: Bools = np.any(self.room, axis=0)
-        return found
-
-
-def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
-    """Members by gang, shape and whether they are pinned, the largest shapes first, and pinned ones
-    before others.
-    """
-    items = []
-    storage = ledger.occupancy.storage
-
-    for index, gang in enumerate(gangs):
-        pods: dict[tuple[Shape, bool, Hashable], list[Pod]] = {}
-        last = None
-        own = list[Pod]()
-
-        for pod in gang.pending:
-            if pod.shape is not last or pod.claims:  # of a thousand alike, one is looked up
-                own = pods.setdefault(
-                    (pod.shape, storage.pinned(pod), storage.device_kind(pod)),
-                    [],
-                )
-                last = None if pod.claims else pod.shape
-
-            own.append(pod)
-
-        ledger.work.charge(
-            len(gang.pending) // (2 if last is None else 8) + UNITS_AN_ITEM * len(pods)
-        )
-        items += [
-            Item(index, shape, tuple(members), pinned, index, devices=devices)
-            for (shape, pinned, devices), members in pods.items()
-        ]
-
-    # Pinned members first among their shape: others would take the only nodes that have their
-    # volumes.
-    return sorted(items, key=lambda item: (size_key(item.shape, ledger.policy), not item.pinned))
+        anywhere: Bools = np.any(self.room, axis=0)
+        return anywhere
 
 
 def _parted(demand: Demand) -> Demand | None:
     """The demand of members that are several parts, or of which some are, as slices; None for any
     other.
     """
-    if not any(item.shape.constraints.affinity for item in demand.items) or sum(demand.needs) < sum(
-        len(item.pods) for item in demand.items
-    ):
+    if not any(item.shape.constraints.affinity for item in demand.items):
         return None
 
-    found = terms_of(demand.gangs, demand.ledger)
+    waiting = sum(len(item.pods) for item in demand.items)
+    if sum(demand.needs) < waiting:
+        return None
+
+    terms = terms_of(demand.gangs, demand.ledger)
     gangs = demand.gangs
     ledger = demand.ledger
 
-    if found is None or found.is_one_part or not found.parts:
+    if terms is None or terms.is_one_part or not terms.parts:
         return None
 
-    keys = dict.fromkeys(part.keys[0] for part in found.parts)
+    keys = dict.fromkeys(part.keys[0] for part in terms.parts)
     layers, is_nested = layers_of([(SliceLayer(1, key),) for key in keys], ledger.table)
 
     # Shapes differ by terms that name one part each: what asks for the same and may go to the same
     # nodes is one kind.
     like: dict[Shape, Shape] = {}
-    kinds: dict[tuple[ResourceVector, bytes], Shape] = {}
+    shapes: dict[tuple[ResourceVector, bytes], Shape] = {}
 
     for item, room in zip(demand.items, demand.room, strict=True):
         # Without this, every permutation of equal jobs would be tried: 12 racks for 12 children in
         # all their orders.
-        name = item.shape.requests, narrow(item.pods[0], room, ledger.occupancy).tobytes()
-        like[item.shape] = kinds.setdefault(name, item.shape)
+        open_nodes = narrow(item.pods[0], room, ledger.occupancy).tobytes()
+        name = item.shape.requests, open_nodes
+        like[item.shape] = shapes.setdefault(name, item.shape)
 
-    made = Kinds(ledger, layers, [len(loose) for loose in found.loose], like=like)
-    for g, loose in enumerate(found.loose):
-        made.add_pods(g, g, loose)
+    wanted = [len(loose) for loose in terms.loose]
+    kinds = Kinds(ledger, layers, wanted, like=like)
+    for number, loose in enumerate(terms.loose):
+        kinds.add_pods(number, number, loose)
 
-    for part in found.parts:
-        made.wanted[part.gang] += 1
-        whole = Slice(part.keys[0], len(part.pods), part.pods, alone=part.alone)
-        made.tops.append((part.gang, part.gang, whole, ()))
+    for part in terms.parts:
+        kinds.wanted[part.gang] += 1
+        slice_ = Slice(part.keys[0], len(part.pods), part.pods, alone=part.alone)
+        kinds.tops.append((part.gang, part.gang, slice_, ()))
 
-    items, slices = made.finished((None,) * len(gangs), is_nested=is_nested)
+    no_units = (None,) * len(gangs)
+    items, slices = kinds.finished(no_units, is_nested=is_nested)
     return Demand(demand.group, gangs, ledger, items, demand.needs, slices)
 
 
@@ -508,12 +546,14 @@ def needed_units(gang: Gang, lack: int, ledger: Ledger) -> NeededUnits:
     per plan; does not depend on free room.
     """
 
-    def found() -> tuple[Gang, NeededUnits]:
+    def with_its_gang() -> tuple[Gang, NeededUnits]:
         ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
-        return gang, needed(units(gang, gang.pending, ledger.table), lack)
+        all_units = units(gang, gang.pending, ledger.table)
+        return gang, needed(all_units, lack)
 
     # The gang is kept beside its units, so that no other has its id.
-    kept: tuple[Gang, NeededUnits] = ledger.recall(("units", id(gang), lack), found, lasting=True)
+    key = ("units", id(gang), lack)
+    kept: tuple[Gang, NeededUnits] = ledger.recall(key, with_its_gang, lasting=True)
     return kept[1]
 
 
@@ -522,8 +562,8 @@ def _sliced(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence
     all scopes.
     """
     key = ("sliced", group.apart, *map(id, gangs), *lacks)  # of gangs that the demand keeps alive
-    made: Demand = ledger.recall(key, lambda: _collected(group, gangs, ledger, lacks))
-    return replace(made, group=group)  # its own room: that is of this scope
+    demand: Demand = ledger.recall(key, lambda: _collected(group, gangs, ledger, lacks))
+    return replace(demand, group=group)  # its own room: that is of this scope
 
 
 def _collected(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:
@@ -534,27 +574,25 @@ def _collected(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Seque
     if group.apart:
         ledger.work.charge(sum(20 + UNITS_A_POD * len(gang.pending) for gang in gangs))
         by_id = {gang.id: gang for gang in gangs}
-        entries = (
-            entries_of(group.apart, by_id, dict(zip(by_id, lacks, strict=True)), table) or entries
-        )
+        lack_of = dict(zip(by_id, lacks, strict=True))
+        entries = entries_of(group.apart, by_id, lack_of, table) or entries
 
     units_of: list[NeededUnits | None] = [NeededUnits() for _ in gangs]
     for entry in entries:
         number = number_of[entry.gangs[0]]
         gang = gangs[number]
-        own = entry.units
-        units_of[number] = (
-            needed_units(gang, lacks[number], ledger)
-            if own is None and gang.constraints.slices
-            else own
-        )
 
-    both = zip(gangs, units_of, strict=True)
-    layers, is_nested = layers_of(
-        [labels for gang, own in both for labels in _labels(gang, own)],
-        table,
-    )
-    made = Kinds(ledger, layers, [0] * len(gangs))
+        if entry.units is None and gang.constraints.slices:
+            units_of[number] = needed_units(gang, lacks[number], ledger)
+        else:
+            units_of[number] = entry.units
+
+    all_labels: list[tuple[SliceLayer, ...]] = []
+    for gang, own in zip(gangs, units_of, strict=True):
+        all_labels += _labels(gang, own)
+
+    layers, is_nested = layers_of(all_labels, table)
+    kinds = Kinds(ledger, layers, [0] * len(gangs))
     firsts: dict[Hashable, int] = {}
     needs = [0] * len(gangs)
 
@@ -562,30 +600,25 @@ def _collected(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Seque
         number = number_of[entry.gangs[0]]
         gang = gangs[number]
         lack = lacks[number]
-        found = units_of[number]
+        wanted = units_of[number]
 
         # Identical parts are one kind with a number, else each order of them would be tried.
-        members = [(gangs[number_of[gang]], lacks[number_of[gang]]) for gang in entry.gangs]
-        g = firsts.setdefault(_alike(members, found), number) if group.apart else number
-        needs[g] += lack if found is None else found.pods
+        g = number
+        if group.apart:
+            numbers = [number_of[gang_id] for gang_id in entry.gangs]
+            members = [(gangs[other], lacks[other]) for other in numbers]
+            g = firsts.setdefault(_alike(members, wanted), number)
 
-        if found is None:
+        if wanted is None:
             ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
-            made.wanted[g] += lack
-            made.add_pods(g, g, gang.pending)
-            continue
+            needs[g] += lack
+            kinds.wanted[g] += lack
+            kinds.add_pods(g, g, gang.pending)
+        else:
+            needs[g] += wanted.pods
+            kinds.add_units(g, wanted)
 
-        made.wanted[g] += found.number
-        made.tops += [(g, g, slice_, ()) for slice_ in found.of]
-
-        for unit, count in found.fixed:
-            made.wanted.append(count if unit.whole is None else 1)
-            if unit.whole is None:
-                made.add_pods(g, len(made.wanted) - 1, unit.alone, pins=unit.pins)
-            else:
-                made.tops.append((g, len(made.wanted) - 1, unit.whole, unit.pins))
-
-    items, slices = made.finished(tuple(units_of), is_nested=is_nested)
+    items, slices = kinds.finished(tuple(units_of), is_nested=is_nested)
     return Demand(group, gangs, ledger, items, tuple(needs), slices)
 
 
@@ -597,24 +630,29 @@ def _labels(gang: Gang, own: NeededUnits | None) -> Iterator[tuple[SliceLayer, .
         yield gang.constraints.slices
         return
 
-    for labels in dict.fromkeys(labels for slice_ in own.of for labels in layers_in(slice_)):
+    distinct: dict[tuple[str, ...], None] = {}
+    for slice_ in own.of:
+        distinct.update(dict.fromkeys(layers_in(slice_)))
+
+    for labels in distinct:
         yield tuple([SliceLayer(1, label) for label in labels])
 
 
-def _alike(members: Sequence[tuple[Gang, int]], found: NeededUnits | None) -> Hashable:
+def _alike(members: Sequence[tuple[Gang, int]], wanted: NeededUnits | None) -> Hashable:
     """Equal for parts of which a packing may take one for the other: all that waits is needed,
     anywhere.
     """
     first = members[0][0]
-    is_one = found is None or (
-        len(found.of) == 1 and not found.fixed and not first.constraints.slices
-    )
-    if not is_one or any(
-        lack < len(gang.pending) or any(pod.claims for pod in gang.pending)
-        for gang, lack in members
-    ):
-        return first.id
-    if found is None:
+    if wanted is not None:
+        is_one_slice = len(wanted.of) == 1 and not wanted.fixed
+        if not is_one_slice or first.constraints.slices:
+            return first.id
+
+    for gang, lack in members:
+        if lack < len(gang.pending) or any(pod.claims for pod in gang.pending):
+            return first.id
+
+    if wanted is None:
         return frozenset(Counter(pod.shape for pod in first.pending).items())
 
-    return signature(found.of[0])
+    return signature(wanted.of[0])

@@ -109,7 +109,11 @@ class Domains:
         if self.outer is self.level:
             return judge(demand, self.level)
 
-        kept = [i for i, item in enumerate(demand.items) if demand.ledger.accelerated(item.shape)]
+        kept = []
+        for i, item in enumerate(demand.items):
+            if demand.ledger.accelerated(item.shape):
+                kept.append(i)
+
         enough, holds = judge(demand, self.level, kept)
 
         if self.outer is not None:
@@ -138,7 +142,8 @@ class Domains:
         for i, item in enumerate(demand.items if len(domains) > 1 else ()):
             if ledger.accelerated(item.shape) or self.outer is self.level:
                 room += self.level.sums(demand.room[i])
-                if (of_nodes := node_penalty(item.shape, ledger.table)) is not None:
+                of_nodes = node_penalty(item.shape, ledger.table)
+                if of_nodes is not None:
                     penalty += self.level.sums(demand.room[i] * of_nodes)
 
         there = self.level.codes[member_nodes(demand.group, ledger.table)]
@@ -265,9 +270,16 @@ def regions(group: Group, ledger: Ledger) -> list[Scope]:
     """
     domains = free_domains(group, ledger)
     if domains is not None:
-        return [domains.scope(n) for n in range(domains.level.size)]
+        result: list[Scope] = []
+        for n in range(domains.level.size):
+            result.append(domains.scope(n))
 
-    slices = pinned_to(group, ledger.table) if is_sliced(group.gangs) else None
+        return result
+
+    slices = None
+    if is_sliced(group.gangs):
+        slices = pinned_to(group, ledger.table)
+
     if slices is not None:
         return [Scope(slices, slices, name="their slices")]
 
@@ -445,7 +457,10 @@ def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
     unknown, or if no domain is required.
     """
     required = Required.of(group, Demand.of_all(group, gangs, ledger))
-    return None if required is None else required.fits()
+    if required is None:
+        return None
+
+    return required.fits()
 
 
 def _lack(
@@ -513,7 +528,10 @@ def takes_at_best(
         return domains.level.value(most), int(holds[most])
 
     found = totals.recall(key, best, lasting=True)
-    return found if found[1] < sum(demand.needs) else None
+    if found[1] < sum(demand.needs):
+        return found
+
+    return None
 
 
 def _lacking(demand: Demand, scope: Scope) -> tuple[Gang, Pod]:
@@ -550,8 +568,15 @@ def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainR
     """The required domains with room for most of the members that a group still needs, at most
     `number`; empty if it requires no domain.
     """
-    gangs = [gang for gang in group.gangs if gang.pending and not gang.free_running]
-    required = Required.of(group, Demand.of_all(group, gangs, ledger)) if gangs else None
+    gangs = []
+    for gang in group.gangs:
+        if gang.pending and not gang.free_running:
+            gangs.append(gang)
+
+    required = None
+    if gangs:
+        required = Required.of(group, Demand.of_all(group, gangs, ledger))
+
     if required is None:
         return []
 

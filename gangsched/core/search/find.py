@@ -212,9 +212,10 @@ def _is_tried(demand: Demand) -> bool:
     """Whether the members are few enough, and have devices."""
     number = sum(len(item.pods) for item in demand.items)
     # All members must be needed: with a choice of members, the trials would multiply.
-    return number <= min(TRIED, sum(demand.needs)) and any(
-        item.devices is not None for item in demand.items
-    )
+    if number > min(TRIED, sum(demand.needs)):
+        return False
+
+    return any(item.devices is not None for item in demand.items)
 
 
 def _by_trial(demand: Demand) -> Found | None:
@@ -299,9 +300,9 @@ def reserved(demand: Demand, packing: Packing | None) -> Found | None:
 
     ledger = demand.ledger
     slices = demand.slices
-    found: Found = {gang.id: [] for gang in demand.gangs}
+    placements: Found = {gang.id: [] for gang in demand.gangs}
     pods = [deque(item.pods if item.home < 0 else ()) for item in demand.items]
-    at_hand = [deque(each) for each in slices.at_hand] if slices is not None else []
+    at_hand = [deque(alike) for alike in slices.at_hand] if slices is not None else []
     places: defaultdict[tuple[int, Shape], list[tuple[Pod, int]]] = defaultdict(list)
 
     # Of identical children one stands for all, so that pods say whose they are.
@@ -318,7 +319,8 @@ def reserved(demand: Demand, packing: Packing | None) -> Found | None:
                 for _ in range(count):
                     opened = at_hand[kind - len(pods)].popleft()
                     for part in opened.parts:
-                        at_hand[slices.kind_of[id(part)] - len(pods)].append(part)
+                        part_kind = slices.kind_of[id(part)]
+                        at_hand[part_kind - len(pods)].append(part)
 
                     for pod in opened.own:
                         pods[slices.item_of[pod.uid]].append(pod)
@@ -330,11 +332,13 @@ def reserved(demand: Demand, packing: Packing | None) -> Found | None:
             if count:
                 # In placing order: identical members are bound oldest first.
                 taken = [pods[index].popleft() for _ in range(count)]
-                first = demand.gangs[demand.items[index].gang].id
+                item = demand.items[index]
+                first = demand.gangs[item.gang].id
 
                 for pod in taken:  # of parts, shapes that differ by terms alone
                     places[index, pod.shape].append((pod, step.node))
-                    found[whose.get(pod.uid, first)].append(Placement(pod, name))
+                    gang_id = whose.get(pod.uid, first)
+                    placements[gang_id].append(Placement(pod, name))
 
     # at once: a reservation for each node took a third of the time of 64 slices
     for own in places.values():
@@ -342,7 +346,7 @@ def reserved(demand: Demand, packing: Packing | None) -> Found | None:
         nodes, counts = np.unique([node for _, node in own], return_counts=True)
         ledger.reserve([pod for pod, _ in own], nodes, counts)
 
-    return found
+    return placements
 
 
 # --- slices -------------------------------------------------------------------------------------
@@ -423,9 +427,11 @@ def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
                 return None
 
         for slice_ in own.of:
-            if number < own.number and (
-                of_slice := _whole(slice_, demand.group, ledger, place_run)
-            ):
+            if number == own.number:
+                break
+
+            of_slice = _whole(slice_, demand.group, ledger, place_run)
+            if of_slice:
                 placed += of_slice
                 number += 1
 
@@ -449,12 +455,13 @@ def _whole(
     scope = ledger.scope
     counts = Counter(pod.shape for pod in slice_.pods)
     rooms = {shape: inside.sums(usable(shape, group, ledger)) for shape in counts}
-    could = np.logical_and.reduce([rooms[shape] >= count for shape, count in counts.items()])
-    domains = np.flatnonzero(could)
+    enough = [rooms[shape] >= count for shape, count in counts.items()]
+    domains = np.flatnonzero(np.logical_and.reduce(enough))
 
     least = sum(rooms.values(), np.zeros(inside.size, dtype=np.int64))
     # Tightest first, so that larger domains stay whole for larger slices.
-    for domain in domains[np.argsort(least[domains], kind="stable")].tolist():
+    tightest = np.argsort(least[domains], kind="stable")
+    for domain in domains[tightest].tolist():
         checkpoint = ledger.checkpoint()
         with ledger.within(scope.narrowed(inside.mask(domain), inside.name(domain))):
             placed = place_run(slice_.own, group, ledger) if slice_.own else []

@@ -137,7 +137,10 @@ def judge(
     holds = known.holds.copy()
 
     if again.any():
-        nodes = None if again.all() else np.flatnonzero(inside & again[level.codes])
+        nodes = None
+        if not again.all():
+            nodes = np.flatnonzero(inside & again[level.codes])
+
         holds[again] = sums(demand, level, kept, nodes)[again]
 
         # Nodes that this plan touched have other room in the next one, so their domains are judged
@@ -248,7 +251,10 @@ def sums(
 
     for gang, own in of_gangs.items():
         # An item cannot contribute more pods than it has, however much room there is.
-        most = [np.minimum(len(demand.items[i].pods), rooms[i]) for i in own]
+        most = []
+        for i in own:
+            most.append(np.minimum(len(demand.items[i].pods), rooms[i]))
+
         total += np.minimum(sum(most[1:], most[0]), needs[gang])
 
     elsewhere = needed - sum(needs)

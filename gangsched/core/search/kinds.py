@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise, permutations
+from itertools import chain, pairwise, permutations
 from typing import TypeAlias
 
 from gangsched.core.queue_sort import size_key
@@ -18,6 +18,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.search.packing import Piece
 from gangsched.core.search.slices import NeededUnits, Slice
 from gangsched.core.topology import lies_within
+from gangsched.model.gang import Gang
 from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import NodeTable
@@ -74,12 +75,15 @@ def layers_of(
     """The labels of all gangs' slices, coarsest first, and whether they are nested: each domain of
     a label is inside one domain of the label before it.
     """
-    different = list(
-        dict.fromkeys(tuple(layer.topology for layer in layers) for layers in stated if layers)
-    )
+    different: dict[tuple[str, ...], None] = {}
+    for layers in stated:
+        if layers:
+            labels = tuple(layer.topology for layer in layers)
+            different[labels] = None
+
     if len(different) == 1:
         # an inner slice is inside an outer one, wherever else its domain reaches
-        return different[0], True
+        return next(iter(different)), True
 
     order: TopologicalSorter[str] = TopologicalSorter()
     for labels in different:
@@ -88,10 +92,13 @@ def layers_of(
         for outer, inner in pairwise(labels):
             order.add(inner, outer)
 
-    every = tuple(dict.fromkeys(label for labels in different for label in labels))
+    every = tuple(dict.fromkeys(chain.from_iterable(different)))
     # Not by refinement: of a zone with nodes outside its only rack, the rack is inside, though
     # neither is finer.
-    within = {(one, other): lies_within(one, other, table) for one, other in permutations(every, 2)}
+    within = {}
+    for one, other in permutations(every, 2):
+        within[(one, other)] = lies_within(one, other, table)
+
     for (one, other), is_within in within.items():
         if is_within and not within[other, one]:
             order.add(one, other)
@@ -101,7 +108,49 @@ def layers_of(
     except CycleError:
         return every, False
 
-    return ordered, all(within[fine, coarse] for coarse, fine in pairwise(ordered))
+    is_nested = all(within[fine, coarse] for coarse, fine in pairwise(ordered))
+    return ordered, is_nested
+
+
+def items_of(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
+    """Members by gang, shape and whether they are pinned, the largest shapes first, and pinned ones
+    before others.
+    """
+    items = []
+    storage = ledger.occupancy.storage
+
+    for index, gang in enumerate(gangs):
+        pods: dict[tuple[Shape, bool, Hashable], list[Pod]] = {}
+        last = None
+        own = list[Pod]()
+
+        for pod in gang.pending:
+            if pod.shape is not last or pod.claims:  # of a thousand alike, one is looked up
+                name = (pod.shape, storage.pinned(pod), storage.device_kind(pod))
+                own = pods.setdefault(name, [])
+                last = None if pod.claims else pod.shape
+
+            own.append(pod)
+
+        pods_a_unit = 2 if last is None else 8
+        looked_up = len(gang.pending) // pods_a_unit
+        ledger.work.charge(looked_up + UNITS_AN_ITEM * len(pods))
+
+        for (shape, pinned, devices), members in pods.items():
+            items.append(Item(index, shape, tuple(members), pinned, index, devices=devices))
+
+    return _in_order(items, ledger)
+
+
+def _in_order(items: Iterable[Item], ledger: Ledger) -> list[Item]:
+    """The items, the largest shapes first."""
+
+    # Pinned members first among their shape: others would take the only nodes that have their
+    # volumes.
+    def key(item: Item) -> tuple[tuple[int, int, int], bool]:
+        return size_key(item.shape, ledger.policy), not item.pinned
+
+    return sorted(items, key=key)
 
 
 @dataclass(slots=True)
@@ -134,7 +183,25 @@ class Kinds:
             pinned = storage.pinned(pod)
             devices = storage.device_kind(pod)
             shape = self.like.get(pod.shape, pod.shape)
-            self.pods.setdefault((gang, need, shape, pinned, devices, home, pins), []).append(pod)
+            key = (gang, need, shape, pinned, devices, home, pins)
+            self.pods.setdefault(key, []).append(pod)
+
+    def add_units(self, gang: int, needed: NeededUnits) -> None:
+        """Add the units that a gang, or several alike, needs."""
+        self.wanted[gang] += needed.number
+        for slice_ in needed.of:
+            self.tops.append((gang, gang, slice_, ()))
+
+        for unit, count in needed.fixed:
+            # A need of its own: no other unit can stand in for one that is fixed.
+            need = len(self.wanted)
+
+            if unit.whole is None:
+                self.wanted.append(count)
+                self.add_pods(gang, need, unit.alone, pins=unit.pins)
+            else:
+                self.wanted.append(1)
+                self.tops.append((gang, need, unit.whole, unit.pins))
 
     def finished(
         self,
@@ -147,21 +214,34 @@ class Kinds:
         for gang, _, top, pins in self.tops:
             open_slices = [top]
             while open_slices:
-                each = open_slices.pop()
+                slice_ = open_slices.pop()
                 work.charge(UNITS_A_SLICE)
-                open_slices += each.parts
-                self.add_pods(gang, gang, each.own, home=self.layers.index(each.key), pins=pins)
+                open_slices += slice_.parts
+
+                layer = self.layers.index(slice_.key)
+                self.add_pods(gang, gang, slice_.own, home=layer, pins=pins)
 
         work.charge(UNITS_AN_ITEM * len(self.pods))
-        found = (
-            Item(gang, shape, tuple(members), pinned, need, home, pins, devices)
-            for (gang, need, shape, pinned, devices, home, pins), members in self.pods.items()
-        )
-        items = sorted(
-            found,
-            key=lambda item: (size_key(item.shape, self.ledger.policy), not item.pinned),
-        )
-        item_of = {pod.uid: number for number, item in enumerate(items) for pod in item.pods}
+        unordered = []
+        for (gang, need, shape, pinned, devices, home, pins), members in self.pods.items():
+            item = Item(
+                gang,
+                shape,
+                tuple(members),
+                pinned,
+                need,
+                home,
+                pins,
+                devices,
+            )
+            unordered.append(item)
+
+        items = _in_order(unordered, self.ledger)
+        item_of = {}
+        for number, item in enumerate(items):
+            for pod in item.pods:
+                item_of[pod.uid] = number
+
         kinds: dict[tuple[int, int, int, tuple[int, ...], Pins, bool], int] = {}
         kind_of: dict[int, int] = {}
         at_hand: dict[int, list[Slice]] = {}
@@ -169,32 +249,41 @@ class Kinds:
         def kind(slice_: Slice, need: int, home: int, pins: Pins) -> int:
             layer = self.layers.index(slice_.key)
             # Recursion as deep as slices have layers: three for slices, four for trees.
-            holds = [kind(part, need, layer, pins) for part in slice_.parts]
-            holds += [item_of[pod.uid] for pod in slice_.own]
+            holds = []
+            for part in slice_.parts:
+                holds.append(kind(part, need, layer, pins))
+
+            for pod in slice_.own:
+                holds.append(item_of[pod.uid])
 
             # Slices of equal contents are one kind, so that their order is not tried.
-            name = need if home < 0 else 0, home, layer, tuple(sorted(holds)), pins, slice_.alone
+            own_need = need if home < 0 else 0
+            name = own_need, home, layer, tuple(sorted(holds)), pins, slice_.alone
             kind_of[id(slice_)] = number = kinds.setdefault(name, len(items) + len(kinds))
             return number
 
         for _, need, top, pins in self.tops:
-            at_hand.setdefault(kind(top, need, -1, pins), []).append(top)
+            number = kind(top, need, -1, pins)
+            at_hand.setdefault(number, []).append(top)
 
         numbers = range(len(items), len(items) + len(kinds))
+        pieces = []
+        for need, home, layer, holds, _, is_alone in kinds:
+            parts = Counter(holds)
+            piece = Piece(
+                need,
+                home=home,
+                layer=layer,
+                parts=tuple(sorted(parts.items())),
+                alone=is_alone,
+            )
+            pieces.append(piece)
+
         slices = Slices(
             tuple(self.layers),
             is_nested,
             units_of,
-            tuple(
-                Piece(
-                    need,
-                    home=home,
-                    layer=layer,
-                    parts=tuple(sorted(Counter(holds).items())),
-                    alone=alone,
-                )
-                for need, home, layer, holds, _, alone in kinds
-            ),
+            tuple(pieces),
             tuple(tuple(at_hand.get(number, ())) for number in numbers),
             tuple(self.wanted),
             kind_of,

@@ -13,7 +13,7 @@ import numpy as np
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.core.search.demand import Demand
-from gangsched.core.search.slices import Slice, Unit, units
+from gangsched.core.search.slices import NeededUnits, Slice, Unit, units
 from gangsched.core.topology import level, shown_label
 from gangsched.model.gang import Gang, Group
 from gangsched.model.snapshot import Ints
@@ -31,51 +31,67 @@ def slices_lack(
     group: Group, gangs: Sequence[Gang], ledger: Ledger
 ) -> tuple[Gang, SliceLack | None]:
     """The first gang whose slices cannot be placed, and the amounts that they lack."""
-    sliced = [
-        (index, gang)
-        for index, gang in enumerate(gangs)
-        if gang.constraints.slices and gang.pending
-    ]
+    sliced = []
+    for index, gang in enumerate(gangs):
+        if gang.constraints.slices and gang.pending:
+            sliced.append((index, gang))
+
     slices = Demand.of(group, gangs, ledger).slices
     if not sliced or slices is None:
         return next(gang for gang in gangs if gang.pending), None
 
     for index, gang in sliced:
-        found = slices.units[index]
-        assert found is not None
-        whole = [unit.whole for unit, _ in found.fixed if unit.whole is not None]
-        lacks: list[SliceLack | None] = [
-            _of_unit(unit, number, group, ledger)
-            for unit, number in found.fixed
-            if unit.whole is None
-        ]
-        lacks += [_of_slices(found.of, found.number, group, ledger)] if found.of else []
+        needed = slices.units[index]
+        assert needed is not None
 
-        lacks += [_of_slices([slice_], 1, group, ledger) for slice_ in whole]
-        for lack in lacks:
-            if lack is not None:
-                return gang, lack
+        lack = _first_lack(needed, group, ledger)
+        if lack is not None:
+            return gang, lack
 
-    first = sliced[0][1]
+    _, first = sliced[0]
     layers = first.constraints.slices
-    return first, SlicesScattered(tuple(dict.fromkeys(layer.topology for layer in layers)))
+    levels = dict.fromkeys(layer.topology for layer in layers)
+    return first, SlicesScattered(tuple(levels))
+
+
+def _first_lack(needed: NeededUnits, group: Group, ledger: Ledger) -> SliceLack | None:
+    """What the needed units of a gang lack: begun slices first, then those of which any will do."""
+    for unit, number in needed.fixed:
+        if unit.whole is None:
+            lack = _of_unit(unit, number, group, ledger)
+            if lack is not None:
+                return lack
+
+    if needed.of:
+        lack = _of_slices(needed.of, needed.number, group, ledger)
+        if lack is not None:
+            return lack
+
+    for unit, _ in needed.fixed:
+        if unit.whole is not None:
+            lack = _of_slices([unit.whole], 1, group, ledger)
+            if lack is not None:
+                return lack
+
+    return None
 
 
 def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str] | None:
     """Number of pods of a slice that the largest domain would hold if it were empty, and the
     domain's name; None if it would hold a whole slice.
     """
-    found = []
     for unit in units(gang, gang.pending, totals.table):
-        if unit.whole is not None:
-            found.append(unit.whole)
+        if unit.whole is None:
+            continue
 
-    # One is enough: on the empty cluster, whole slices of one size fit everywhere or nowhere.
-    for slice_ in found[:1]:
-        holds, whole = _by_domain(slice_, group, totals)
-        if whole.size and not whole.any():
-            best = int(np.argmax(holds))
-            return int(holds[best]), level((slice_.key,), totals.table).name(best)
+        # One is enough: on the empty cluster, whole slices of one size fit everywhere or nowhere.
+        holds, copies = _by_domain(unit.whole, group, totals)
+        if copies.any() or not copies.size:
+            return None
+
+        best = int(np.argmax(holds))
+        domains = level((unit.whole.key,), totals.table)
+        return int(holds[best]), domains.name(best)
 
     return None
 
@@ -85,8 +101,10 @@ def _of_unit(unit: Unit, number: int, group: Group, ledger: Ledger) -> SliceLack
     mask = unit.mask(ledger.table)
     room = 0
 
-    for shape, count in Counter(pod.shape for pod in unit.alone).items():
-        room += min(count, int(usable(shape, group, ledger)[mask].sum()))
+    shapes = Counter(pod.shape for pod in unit.alone)
+    for shape, count in shapes.items():
+        fits = usable(shape, group, ledger)[mask]
+        room += min(count, int(fits.sum()))
 
     key, code = unit.pins[-1]
     if room >= number:
@@ -109,8 +127,8 @@ def _of_slices(
     if not inside.size:
         return NoNodeHas(shown_label(first.key))
 
-    holds, whole = _by_domain(first, group, ledger)
-    if not whole.any():
+    holds, copies = _by_domain(first, group, ledger)
+    if not copies.any():
         best = int(np.argmax(holds))
         return NoDomainForSlice(
             level=shown_label(first.key),
@@ -119,18 +137,24 @@ def _of_slices(
             takes=int(holds[best]),
         )
 
-    kinds = {frozenset(Counter(pod.shape for pod in slice_.pods).items()) for slice_ in slices}
-    if len(kinds) == 1 and whole.sum() < number:
+    kinds = set()
+    for slice_ in slices:
+        counts = Counter(pod.shape for pod in slice_.pods)
+        kinds.add(frozenset(counts.items()))
+
+    total = int(copies.sum())
+    if len(kinds) == 1 and total < number:
         return FewSlices(
             level=shown_label(first.key),
             size=size,
-            room=int(whole.sum()),
+            room=total,
             needed=number,
         )
-    if first.parts:
-        return _of_slices(first.parts, number * len(first.parts), group, ledger)
+    if not first.parts:
+        return None
 
-    return None
+    number_of_parts = number * len(first.parts)
+    return _of_slices(first.parts, number_of_parts, group, ledger)
 
 
 def _by_domain(slice_: Slice, group: Group, ledger: Ledger) -> tuple[Ints, Ints]:
@@ -141,10 +165,11 @@ def _by_domain(slice_: Slice, group: Group, ledger: Ledger) -> tuple[Ints, Ints]
     holds = np.zeros(inside.size, dtype=np.int64)
 
     # A quarter of the maximum, since these are summed over domains.
-    whole = np.full(inside.size, np.iinfo(np.int64).max // 4, dtype=np.int64)
-    for shape, count in Counter(pod.shape for pod in slice_.pods).items():
+    copies = np.full(inside.size, np.iinfo(np.int64).max // 4, dtype=np.int64)
+    shapes = Counter(pod.shape for pod in slice_.pods)
+    for shape, count in shapes.items():
         room = inside.sums(usable(shape, group, ledger))
         holds += np.minimum(room, count)
-        whole = np.minimum(whole, room // count)
+        copies = np.minimum(copies, room // count)
 
-    return holds, whole
+    return holds, copies

@@ -39,7 +39,8 @@ def next_opening(counts: Counts, limits: OpeningLimits) -> Counts | None:
     """The largest counts below these; None after the last."""
     for index in range(len(counts) - 1, -1, -1):
         if counts[index]:
-            return _completed((*counts[:index], counts[index] - 1), limits)
+            begun = (*counts[:index], counts[index] - 1)
+            return _completed(begun, limits)
 
     return None
 
@@ -84,15 +85,18 @@ def ways(sizes: Sequence[int], total: int) -> Iterator[Counts]:
     """All ways to take `total` pieces, at most `sizes[kind]` of each kind; ways with more pieces of
     the first kinds come first.
     """
-    behind = [0]  # pieces of all later kinds, by the number of kinds that are left
+    of_later = [0]  # pieces of all later kinds, by the number of kinds that are left
     for size in reversed(sizes):
-        behind.append(behind[-1] + size)
+        of_later.append(of_later[-1] + size)
 
     counts: list[int] = []
 
     def choices(left: int) -> Iterator[int]:
         at = len(counts)
-        return iter(range(min(sizes[at], left), max(0, left - behind[len(sizes) - at - 1]) - 1, -1))
+        most = min(sizes[at], left)
+        # Fewer than that, and all later kinds together could not make up for it.
+        least = max(0, left - of_later[len(sizes) - at - 1])
+        return iter(range(most, least - 1, -1))
 
     if not sizes:
         yield from () if total else ((),)

@@ -94,7 +94,10 @@ class PackingProblem:
         """A digest of the problem without node names: equal for equal problems only."""
         # Without the nodes: equal racks have the same name, so that one refutation serves all of
         # them.
-        numbers = [(step.layer, step.like, *step.room, *step.free) for step in self.steps]
+        numbers = []
+        for step in self.steps:
+            numbers.append((step.layer, step.like, *step.room, *step.free))
+
         return blake2b(
             repr((self.kinds, self.start, self.needs, numbers)).encode(),
             digest_size=16,
@@ -116,13 +119,24 @@ class PackingProblem:
     @cached_property
     def opening_alone(self) -> tuple[tuple[bool, ...], ...]:
         """By layer: which of the kinds that start there are `alone`."""
-        return tuple(tuple(self.kinds[t].alone for t in kinds) for kinds in self.opening)
+        result = []
+        for kinds in self.opening:
+            result.append(tuple(self.kinds[t].alone for t in kinds))
+
+        return tuple(result)
 
     @cached_property
     def opening_needs(self) -> tuple[tuple[int, ...], ...]:
         """By layer: the gang towards whose need each kind that starts there counts, -1 for none."""
-        needs = [kind.gang if kind.home < 0 else -1 for kind in self.kinds]
-        return tuple(tuple(needs[t] for t in kinds) for kinds in self.opening)
+        needs = []
+        for kind in self.kinds:
+            needs.append(kind.gang if kind.home < 0 else -1)
+
+        result = []
+        for kinds in self.opening:
+            result.append(tuple(needs[t] for t in kinds))
+
+        return tuple(result)
 
     @cached_property
     def layers(self) -> int:
@@ -148,14 +162,22 @@ class PackingProblem:
     @cached_property
     def alone(self) -> tuple[int, ...]:
         """The kinds that are `alone`: a block can contain one piece of them in total."""
-        return tuple(t for t, kind in enumerate(self.kinds) if kind.alone)
+        result = []
+        for t, kind in enumerate(self.kinds):
+            if kind.alone:
+                result.append(t)
+
+        return tuple(result)
 
     @cached_property
     def blocks_after(self) -> list[list[int]]:
         """`blocks_after[step][0]`: number of blocks from that step on in which an `alone` piece
         fits.
         """
-        takes = [[int(any(step.room[t] for t in self.alone))] for step in self.steps]
+        takes = []
+        for step in self.steps:
+            takes.append([int(any(step.room[t] for t in self.alone))])
+
         return _sums_after(np.array(takes, dtype=np.int64).reshape(len(self.steps), 1))
 
     @cached_property
@@ -177,13 +199,22 @@ class PackingProblem:
         """Resources and amounts used to refute by totals: at most ⌊free/amount⌋ pieces fit per
         node.
         """
-        asked = {(r, a) for t in self.pods for r, a in enumerate(self.kinds[t].asks) if a}
+        asked = set()
+        for t in self.pods:
+            for r, a in enumerate(self.kinds[t].asks):
+                if a:
+                    asked.add((r, a))
+
         return tuple(sorted({*asked, *((r, 1) for r, _ in asked)}))
 
     @cached_property
     def weights(self) -> tuple[Amounts, ...]:
         """`weights[row][kind]`: the amount of a row that one piece uses."""
-        return tuple(self._weights(r, a) for r, a in self.rows)
+        weights = []
+        for r, a in self.rows:
+            weights.append(self._weights(r, a))
+
+        return tuple(weights)
 
     def _weights(self, r: int, a: int) -> Amounts:
         known: dict[int, int] = {}
@@ -218,7 +249,9 @@ class PackingProblem:
             len(self.steps),
             width,
         )
-        have = [free[:, r] // a for r, a in self.rows]
+        have = []
+        for r, a in self.rows:
+            have.append(free[:, r] // a)
 
         return _sums_after(
             np.array(have, dtype=np.int64).reshape(len(self.rows), len(self.steps)).T
@@ -241,7 +274,10 @@ class PackingProblem:
             need == sum(self.start[t] for t in kinds)
             for need, kinds in zip(self.needs, self.free_kinds, strict=True)
         )
-        return is_all and all(kind.layer < 0 and kind.home < 0 for kind in self.kinds)
+        if not is_all:
+            return False
+
+        return all(kind.layer < 0 and kind.home < 0 for kind in self.kinds)
 
     @cached_property
     def whole_weights(self) -> tuple[int, ...]:
@@ -252,7 +288,11 @@ class PackingProblem:
             *self.weights,
             *([int(t == own) for t in range(len(self.kinds))] for own in range(len(self.kinds))),
         ]
-        return tuple(_side_by_side(row[t] for row in rows) for t in range(len(self.kinds)))
+        weights = []
+        for t in range(len(self.kinds)):
+            weights.append(_side_by_side(row[t] for row in rows))
+
+        return tuple(weights)
 
     @cached_property
     def signs(self) -> int:
@@ -339,7 +379,9 @@ class PackingProblem:
         for row, weight in enumerate(self.weights):
             asked = 0
             for layer in range(self.layers - 1, -1, -1):
-                asked += sum(weight[t] * left[t] for t in self.bound_kinds[layer])
+                for t in self.bound_kinds[layer]:
+                    asked += weight[t] * left[t]
+
                 if asked > have[row] - after_block[layer][row]:
                     return True
 
@@ -501,7 +543,10 @@ class Packing:
             before = self.problem.steps[frame.step]
             if before.layer >= 0 and before.layer <= step.layer:
                 is_equal = (before.layer, before.like) == (step.layer, step.like)
-                return frame.choice or () if is_equal else ()
+                if not is_equal:
+                    return ()
+
+                return frame.choice or ()
 
         return ()
 

@@ -75,53 +75,69 @@ def entries_of(
     """The gangs of these parts as packed, each with as many members as it `lacks`. None if levels
     are not nested, or if there are too many ways to choose members.
     """
-    found: list[PackedPart] = []
-    open_parts: list[tuple[Part, tuple[str, ...], Pins]] = [
-        (part, (), ()) for part in reversed(parts)
-    ]
+    entries: list[PackedPart] = []
+    open_parts: list[tuple[Part, tuple[str, ...], Pins]] = []
+    for part in reversed(parts):
+        open_parts.append((part, (), ()))
+
     while open_parts:
         part, around, pins = open_parts.pop()
         own = gangs_of(part)
         if not own:  # none of its children is needed
             continue
 
-        if stated := _stated(part, gangs):
+        stated = _stated(part, gangs)
+        if stated:
             keys = (*around, *stated)
             label = _label(keys, table)
             if label is None:
                 return None
 
-            names = (node for each in own for node in gangs[each].nodes)
-            there = np.array(
-                [table.index[node] for node in names if node in table.index],
-                dtype=np.int64,
-            )
-
             # Members that run determine the domain; only without them the search chooses one.
-            home = level((label,), table).common(there)
+            home = _home(label, own, gangs, table)
             if home is None:
                 fillings = _fillings(part, around, "", gangs, lacks, table)
                 if fillings is None:
                     return None
 
-                slices = [each for (each,), _ in fillings if each.pods]
-                found.append(PackedPart(own, NeededUnits(of=slices, number=min(1, len(slices)))))
+                slices = [slice_ for (slice_,), _ in fillings if slice_.pods]
+                number = min(1, len(slices))
+                entries.append(PackedPart(own, NeededUnits(of=slices, number=number)))
                 continue
 
             around = keys
             pins = (*pins, (label, home))
 
         if not isinstance(part, str):
-            open_parts += [(child, around, pins) for child in reversed(part.children)]
+            for child in reversed(part.children):
+                open_parts.append((child, around, pins))
+
         elif not pins:
-            found.append(PackedPart(own))
+            entries.append(PackedPart(own))
         elif not _is_simple(gangs[part]):
             return None
         else:
             unit = Unit(pins, alone=tuple(gangs[part].pending))
-            found.append(PackedPart(own, NeededUnits(fixed=[(unit, lacks[part])])))
+            needed = NeededUnits(fixed=[(unit, lacks[part])])
+            entries.append(PackedPart(own, needed))
 
-    return found
+    return entries
+
+
+def _home(
+    label: str,
+    own: Sequence[str],
+    gangs: Mapping[str, Gang],
+    table: NodeTable,
+) -> int | None:
+    """The domain of `label` that has most members of these gangs; None if none runs."""
+    nodes: list[int] = []
+    for gang_id in own:
+        for node in gangs[gang_id].nodes:
+            if node in table.index:
+                nodes.append(table.index[node])
+
+    return level((label,), table).common(np.array(nodes, dtype=np.int64))
 
 
 def layers_in(slice_: Slice) -> Iterator[tuple[str, ...]]:
@@ -130,18 +146,20 @@ def layers_in(slice_: Slice) -> Iterator[tuple[str, ...]]:
     """
     open_slices: list[tuple[Slice, tuple[str, ...]]] = [(slice_, ())]
     while open_slices:
-        each, outer = open_slices.pop()
-        labels = (*outer, each.key)
-        open_slices += [(part, labels) for part in each.parts]
+        inner, outer = open_slices.pop()
+        labels = (*outer, inner.key)
+        for part in inner.parts:
+            open_slices.append((part, labels))
 
-        if not each.parts:
+        if not inner.parts:
             yield labels
 
 
 def signature(slice_: Slice) -> Hashable:
     """A key that is equal for slices that are interchangeable in a packing."""
-    parts = frozenset(Counter(map(signature, slice_.parts)).items())
-    return slice_.key, parts, frozenset(Counter(pod.shape for pod in slice_.own).items())
+    parts = Counter(map(signature, slice_.parts))
+    shapes = Counter(pod.shape for pod in slice_.own)
+    return slice_.key, frozenset(parts.items()), frozenset(shapes.items())
 
 
 def _fillings(
@@ -164,16 +182,20 @@ def _fillings(
 
     found: list[Filling]
     if isinstance(part, str):
-        if (
-            not _is_simple(gangs[part])
-            or (ways_of := _selections(gangs[part], lacks[part])) is None
-        ):
+        if not _is_simple(gangs[part]):
             return None
 
-        found = [((), pods) for pods in ways_of]
+        selections = _selections(gangs[part], lacks[part])
+        if selections is None:
+            return None
+
+        found = [((), pods) for pods in selections]
     else:
-        inside = [_fillings(child, keys, own, gangs, lacks, table) for child in part.children]
-        known = [each for each in inside if each is not None]
+        inside = []
+        for child in part.children:
+            inside.append(_fillings(child, keys, own, gangs, lacks, table))
+
+        known = [fillings for fillings in inside if fillings is not None]
         if len(known) < len(inside):
             return None
 
@@ -184,17 +206,22 @@ def _fillings(
 
         found = []
         for chosen in choices:
-            found.append(
-                (
-                    tuple([slice_ for parts, _ in chosen for slice_ in parts]),
-                    tuple([pod for _, own in chosen for pod in own]),
-                )
-            )
+            slices: list[Slice] = []
+            pods_of_all: list[Pod] = []
+            for parts, loose in chosen:
+                slices += parts
+                pods_of_all += loose
+
+            found.append((tuple(slices), tuple(pods_of_all)))
 
     if own == label:
         return found
 
-    return [((_slice(own, parts, loose),), ()) for parts, loose in found]
+    fillings: list[Filling] = []
+    for parts, loose in found:
+        fillings.append(((_slice(own, parts, loose),), ()))
+
+    return fillings
 
 
 def _slice(key: str, parts: tuple[Slice, ...], loose: tuple[Pod, ...]) -> Slice:
@@ -255,9 +282,17 @@ def _selections(gang: Gang, lack: int) -> list[tuple[Pod, ...]] | None:
         pools.setdefault(id(pod.shape), []).append(pod)
 
     number = min(len(gang.pending), lack)
-    counts = list(islice(ways([len(pool) for pool in pools.values()], number), MAX_SELECTIONS + 1))
-    if len(counts) > MAX_SELECTIONS or len(pools) > MAX_SELECTIONS:
+    sizes = [len(pool) for pool in pools.values()]
+    by_shape = list(islice(ways(sizes, number), MAX_SELECTIONS + 1))
+    if len(by_shape) > MAX_SELECTIONS or len(pools) > MAX_SELECTIONS:
         return None
 
-    found = (zip(pools.values(), count, strict=True) for count in counts)
-    return [tuple([pod for pool, count in each for pod in pool[:count]]) for each in found]
+    selections: list[tuple[Pod, ...]] = []
+    for counts in by_shape:
+        pods: list[Pod] = []
+        for pool, count in zip(pools.values(), counts, strict=True):
+            pods += pool[:count]
+
+        selections.append(tuple(pods))
+
+    return selections

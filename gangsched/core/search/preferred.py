@@ -73,7 +73,8 @@ def _preferred(
             if not present.is_searched and present.is_exact:
                 break  # sums are exact then: what did not do is more than room
 
-    if (union := _fewest(group, present)) is not None:
+    union = _fewest(group, present)
+    if union is not None:
         yield union
 
 
@@ -86,7 +87,10 @@ def _stated(group: Group) -> str:
 
 def _may_prefer(group: Group, ledger: Ledger) -> bool:
     labels = (*ledger.policy.topology_keys, PRODUCT_LABEL)
-    return bool(_stated(group)) or any(ledger.table.label_column(key).values for key in labels)
+    if _stated(group):
+        return True
+
+    return any(ledger.table.label_column(key).values for key in labels)
 
 
 def _levels(group: Group, present: Demand) -> Iterator[Domains]:
@@ -103,12 +107,23 @@ def _levels(group: Group, present: Demand) -> Iterator[Domains]:
     product = (PRODUCT_LABEL,) if table.label_column(PRODUCT_LABEL).values else ()
 
     if stated:
-        known = [_apart(key, ledger) for key in climb(stated, ledger.policy.topology_keys, table)]
+        known = []
+        for key in climb(stated, ledger.policy.topology_keys, table):
+            known.append(_apart(key, ledger))
+
         product = product if any(map(ledger.accelerated, shapes)) else ()
-        sets = [(*keys, *more) for keys in known for more in dict.fromkeys((product, ()))]
+        sets = []
+        for keys in known:
+            for more in dict.fromkeys((product, ())):
+                sets.append((*keys, *more))
+
     else:
         wanted = () if any(map(prefers_spreading, shapes)) else ledger.policy.topology_keys
-        known = [_apart(key, ledger) for key in wanted if table.label_column(key).values]
+        known = []
+        for key in wanted:
+            if table.label_column(key).values:
+                known.append(_apart(key, ledger))
+
         sets = [*((*keys, *product) for keys in known), product, *known]
 
     outer = level(topology, table) if topology else None
@@ -155,7 +170,11 @@ def _fewest(group: Group, present: Demand) -> ScopeCandidate | None:
 
     chosen = order[:number].tolist()
     rest = needed - (int(sums[number - 1]) if number else 0)
-    tight = [n for n in order[number:].tolist() if holds[n] >= rest]
+    tight = []
+    for n in order[number:].tolist():
+        if holds[n] >= rest:
+            tight.append(n)
+
     chosen.append(tight[-1])
     mask = np.isin(inner.codes, chosen)
 

@@ -89,7 +89,8 @@ def pods_of(kinds: Sequence[Piece], t: int) -> Iterator[tuple[int, int]]:
         if kinds[part].layer < 0:
             yield part, count
 
-        open_parts += [(each, number * count) for each, number in kinds[part].parts]
+        for each, number in kinds[part].parts:
+            open_parts.append((each, number * count))
 
 
 @dataclass(slots=True)
@@ -162,7 +163,8 @@ class _Builder:
             free = column[self.pods :]
 
             # Of equal nodes no more than there are pods can be used.
-            found += [Step(-1, self.number, room, free, node) for node in alike[: self.needed]]
+            for node in alike[: self.needed]:
+                found.append(Step(-1, self.number, room, free, node))
 
         return found
 
@@ -174,11 +176,17 @@ class _Builder:
                 room.append(0)
                 continue
 
-            limits = [sum(step.room[part] for step in steps) // count for part, count in kind.parts]
+            limits = []
+            for part, count in kind.parts:
+                limits.append(sum(step.room[part] for step in steps) // count)
+
             asked = list(pods_of(self.kinds, t))
 
             for r, _ in enumerate(self.kinds[0].asks):
-                amount = sum(self.kinds[pod].asks[r] * count for pod, count in asked)
+                amount = 0
+                for pod, count in asked:
+                    amount += self.kinds[pod].asks[r] * count
+
                 if amount:
                     limits.append(sum(step.free[r] for step in steps if step.layer < 0) // amount)
 

@@ -48,7 +48,10 @@ class Slice:
     @property
     def own(self) -> tuple[Pod, ...]:
         """Pods of the slice that are in none of its parts."""
-        return self.loose if self.parts else self.pods
+        if self.parts:
+            return self.loose
+
+        return self.pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,10 @@ class Unit:
     @property
     def pods(self) -> tuple[Pod, ...]:
         """The unit's waiting members."""
-        return self.alone if self.whole is None else self.whole.pods
+        if self.whole is None:
+            return self.alone
+
+        return self.whole.pods
 
     def mask(self, table: NodeTable) -> Bools:
         """`mask[n]`: node `n` is in the domains of the unit's running members."""
@@ -95,7 +101,10 @@ def units(gang: Gang, pods: Sequence[Pod], table: NodeTable) -> list[Unit]:
     index.
     """
     layers = gang.constraints.slices
-    there = [(index, table.index[node]) for index, node in gang.standing if node in table.index]
+    there = []
+    for index, node in gang.standing:
+        if node in table.index:
+            there.append((index, table.index[node]))
 
     if gang.indexed:
         numbered = sorted(((pod.index, pod) for pod in pods), key=lambda each: each[0])
@@ -146,13 +155,19 @@ class NeededUnits:
     @property
     def pods(self) -> int:
         """The smallest number of members that meets the need."""
-        size = len(self.of[0].pods) if self.of else 0
+        size = 0
+        if self.of:
+            size = len(self.of[0].pods)
+
         return sum(number for _, number in self.fixed) + self.number * size
 
     @property
     def waiting(self) -> list[Pod]:
         """The first waiting members that meet the need."""
-        fixed = [pod for unit, number in self.fixed for pod in unit.pods[:number]]
+        fixed: list[Pod] = []
+        for unit, number in self.fixed:
+            fixed += unit.pods[:number]
+
         return fixed + [pod for slice_ in self.of[: self.number] for pod in slice_.pods]
 
 
@@ -170,9 +185,16 @@ def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
             )
             lack -= len(unit.pods)
 
-    new = [unit for unit in found if not unit.pins and unit.whole is not None]
+    new = []
+    for unit in found:
+        if not unit.pins and unit.whole is not None:
+            new.append(unit)
+
     size = max((len(unit.pods) for unit in new), default=1)
-    full = [unit.whole for unit in new if unit.whole is not None and len(unit.pods) == size]
+    full = []
+    for unit in new:
+        if unit.whole is not None and len(unit.pods) == size:
+            full.append(unit.whole)
 
     # Rounded up: a slice starts whole or not at all.
     number = max(0, -(-lack // size))

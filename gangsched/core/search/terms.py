@@ -59,7 +59,10 @@ class Terms:
     @property
     def is_one_part(self) -> bool:
         """Whether one part contains all members."""
-        return len(self.parts) == 1 and not any(self.loose)
+        if len(self.parts) != 1:
+            return False
+
+        return not any(self.loose)
 
 
 def terms_of(gangs: Sequence[Gang], ledger: Ledger) -> Terms | None:
@@ -89,7 +92,11 @@ def required_by_terms(group: Group, ledger: Ledger) -> tuple[str, ...]:
     """The node labels for which the waiting members' own affinity requires them all in
     one domain.
     """
-    gangs = [gang for gang in group.gangs if gang.pending and not gang.free_running]
+    gangs = []
+    for gang in group.gangs:
+        if gang.pending and not gang.free_running:
+            gangs.append(gang)
+
     if not gangs or not all(gang.pending[0].shape.constraints.affinity for gang in gangs):
         return ()
 
@@ -130,7 +137,11 @@ def _compared(gangs: Sequence[Gang], ledger: Ledger) -> _Compared | None:
     """The members' affinity terms about each other; None if they require more than a common
     topology.
     """
-    members = [(g, pod) for g, gang in enumerate(gangs) for pod in gang.pending]
+    members = []
+    for g, gang in enumerate(gangs):
+        for pod in gang.pending:
+            members.append((g, pod))
+
     ledger.work.charge(len(members))
     alike = ledger.occupancy.equivalence([pod for _, pod in members])
     classes: dict[Hashable, list[tuple[int, Pod]]] = {}
@@ -152,7 +163,10 @@ def _compared(gangs: Sequence[Gang], ledger: Ledger) -> _Compared | None:
 
     for each, family in numbers.items():
         ledger.work.charge(len(firsts) * each[0].cost)
-        selected = {of for of, other in zip(families, firsts, strict=True) if each[0].counts(other)}
+        selected = set()
+        for of, other in zip(families, firsts, strict=True):
+            if each[0].counts(other):
+                selected.add(of)
 
         left_out = any(
             of == family and not each[0].counts(other)
@@ -208,7 +222,10 @@ def _terms(gangs: int, compared: _Compared | None, ledger: Ledger) -> Terms | No
 
     parts = []
     for family, members in of.items():
-        gang = members[0][0] if len({g for g, _ in members}) == 1 else -1
+        gang = -1
+        if len({g for g, _ in members}) == 1:
+            gang = members[0][0]
+
         alone = any(family in pair for pair in compared.apart)
         keys = []
         for key in _keys(members[0][1]):

@@ -303,7 +303,10 @@ class ClaimDevices:
             pods = self._sharers.get(key := use.key(pod.namespace), [])
             number = next((number for number, (uid, _) in enumerate(pods) if uid == pod.uid), None)
 
-            item = self._devices.placed(key) if number is not None else None
+            item = None
+            if number is not None:
+                item = self._devices.placed(key)
+
             if number is None or item is None:
                 continue
 
@@ -322,7 +325,10 @@ class ClaimDevices:
         found = []
 
         for use in pod.claims:
-            claim = self._storage.devices.get(use.key(pod.namespace)) if use.device else None
+            claim = None
+            if use.device:
+                claim = self._storage.devices.get(use.key(pod.namespace))
+
             # Devices become free only when the last consumer has left.
             if claim is not None and self._gone.issuperset(self._consumers(claim)):
                 found.append(claim.key)
@@ -398,7 +404,10 @@ class ClaimDevices:
 
         claims = tuple(claim for claim in needs.unallocated if claim.key not in chosen)
         # Devices of two different nodes: no node can have both, so -1 closes all.
-        at = None if not nodes else nodes.pop() if len(nodes) == 1 else -1
+        at = None
+        if nodes:
+            at = nodes.pop() if len(nodes) == 1 else -1
+
         return WantedDevices(self._on_nodes(needs, claims), at, tuple(required), tuple(other))
 
     def _on_nodes(
@@ -421,10 +430,17 @@ class ClaimDevices:
     def _own(self, needs: ClaimNeeds, node: int) -> list[ResourceClaim]:
         """The claims of a pod alone that get devices on the node."""
         sharing = {claim.key for claim, _ in needs.sharing}
-        own = [claim for claim in needs.unallocated if claim.key not in sharing]
+        own = []
+        for claim in needs.unallocated:
+            if claim.key not in sharing:
+                own.append(claim)
+
         opened = _open(self._extended_on(needs, node))
 
-        return own if opened is None else [*own, opened]
+        if opened is None:
+            return own
+
+        return [*own, opened]
 
     def _kind(self, claims: Iterable[ResourceClaim]) -> DeviceKind:
         kind: DeviceKind = self._storage.allocator.kind(claim.asks for claim in claims)
@@ -507,7 +523,8 @@ class ClaimDevices:
             found[-1] = replace(found[-1], makes=extended.made)
 
         for claim in sharing:
-            if (decided := self._allocating(claim.key)) is not None:
+            decided = self._allocating(claim.key)
+            if decided is not None:
                 found.append(following(claim, decided.required, needs.consumers.get(claim.key)))
                 continue
 

@@ -118,11 +118,13 @@ class DynamicResources(ClaimFilter):
         devices = occupancy.storage.devices
 
         # The pod is not counted itself, so one more such pod must fit where it is.
-        kind = next((each.kind for each in wanted.on if each.includes(node)), None)
+        kind = next((asked.kind for asked in wanted.on if asked.includes(node)), None)
+        if not super().stays(pod, node, occupancy):
+            return False
         if kind is None or devices is None:
-            return super().stays(pod, node, occupancy)
+            return True
 
-        return super().stays(pod, node, occupancy) and devices.fits(kind, node)
+        return devices.fits(kind, node)
 
 
 def _lacking(wanted: WantedDevices, occupancy: Occupancy) -> Bools | None:
@@ -180,7 +182,8 @@ def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> 
         if devices is not None and each.kind is not None:
             together = np.maximum(together, devices.room_together(each.kind, room))
 
-    return np.where(together >= min(sharers, int(together.max(initial=0))), room, 0)
+    most = int(together.max(initial=0))
+    return np.where(together >= min(sharers, most), room, 0)
 
 
 def _only(node: int, nodes: int) -> Bools:

@@ -17,6 +17,8 @@ from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Ints, RefusedNodes
 
 REFUSED = "node(s) exceed max volume count"
+NO_LIMIT = np.iinfo(np.int64).max
+"""Room on nodes to which all disks of a driver are attached already."""
 
 
 class NodeVolumeLimits(ClaimFilter):
@@ -34,10 +36,14 @@ class NodeVolumeLimits(ClaimFilter):
         Exact for one pod; for several pods only if they share no volume.
         """
         storage = occupancy.storage
-        disks = storage.needs(pod).disks if pod.claims else ()
+        if not pod.claims:
+            return None
+
+        disks = storage.needs(pod).disks
         least: Ints | None = None
 
-        for driver, count in Counter(driver for driver, _ in disks).items():
+        by_driver = Counter(driver for driver, _ in disks)
+        for driver, count in by_driver.items():
             limits = storage.limits(driver)
             if limits is None:
                 continue
@@ -51,7 +57,11 @@ class NodeVolumeLimits(ClaimFilter):
             left = limits - storage.attached(driver)
             # The divisor is at least 1 even where the result is not used: numpy evaluates both
             # branches.
-            fits = np.where(new > 0, left // np.maximum(new, 1), np.iinfo(np.int64).max)
+            divisor = np.maximum(new, 1)
+            fits = np.where(new > 0, left // divisor, NO_LIMIT)
             least = fits if least is None else np.minimum(least, fits)
 
-        return None if least is None else np.maximum(least, 0)
+        if least is None:
+            return None
+
+        return np.maximum(least, 0)

@@ -168,7 +168,10 @@ class StorageUse:
 
     def selected(self, pod: Pod) -> tuple[Selection, ...]:
         """Volumes picked for a pod that this plan placed; empty for any other pod."""
-        return self._selected.get(pod.uid, ()) if pod.claims else ()
+        if not pod.claims:
+            return ()
+
+        return self._selected.get(pod.uid, ())
 
     def places_left(self, pod: Pod) -> dict[str, int]:
         """By key of each ResourceClaim that the pod may share with others: how many further pods
@@ -235,7 +238,10 @@ class StorageUse:
             taken.users[key] += sign
             claim = self.storage.claims.get(key)
 
-            disk = disk_of(claim, self.storage) if claim is not None and node >= 0 else None
+            disk = None
+            if claim is not None and node >= 0:
+                disk = disk_of(claim, self.storage)
+
             if disk is not None:
                 taken.attach(disk, node, sign, len(self.table))
 
@@ -268,7 +274,12 @@ class StorageUse:
         """Nodes on which a disk is attached."""
         known = self._taken.attached.get(disk)
         if known:
-            return [node for node, count in known.items() if count > 0]
+            result: list[int] = []
+            for node, count in known.items():
+                if count > 0:
+                    result.append(node)
+
+            return result
 
         return []
 
@@ -278,7 +289,10 @@ class StorageUse:
         """The decisions about the claims of a pod that the plan placed on this node; None if the
         plan found no devices within its work.
         """
-        decided = None if self.claim_devices is None else self.claim_devices.decided(pod, node)
+        decided = None
+        if self.claim_devices is not None:
+            decided = self.claim_devices.decided(pod, node)
+
         if decided is None:
             return None
 
@@ -303,8 +317,13 @@ class StorageUse:
             if devices is None or (each.kind is None and not wanted.other):
                 continue
 
-            here = room if each.nodes is None else np.where(each.nodes, room, 0)
-            found = here if each.kind is None else devices.room(each.kind, here)
+            here = room
+            if each.nodes is not None:
+                here = np.where(each.nodes, room, 0)
+
+            found = here
+            if each.kind is not None:
+                found = devices.room(each.kind, here)
 
             if wanted.other:  # what other pods of the plan use already must be usable here, too
                 found = np.where(
@@ -358,7 +377,10 @@ class StorageUse:
         limited = any(self.limits(driver) is not None for driver, _ in needs.disks)
         is_shared = (shared and limited) or bool(needs.sharing)
 
-        return bool(needs.exclusive) or is_shared or any(map(self._own, needs.unbound))
+        if needs.exclusive:
+            return True
+
+        return is_shared or any(map(self._own, needs.unbound))
 
     def pinned(self, pod: Pod) -> bool:
         """Whether existing volumes, or volumes being provisioned, determine where a pod can run."""
@@ -366,7 +388,10 @@ class StorageUse:
             return False
 
         needs = self.needs(pod)
-        return bool(needs.bound) or any(claim.selected_node is not None for claim in needs.unbound)
+        if needs.bound:
+            return True
+
+        return any(claim.selected_node is not None for claim in needs.unbound)
 
     def device_kind(self, pod: Pod) -> Hashable:
         """Requests of the pod's unallocated claims; None if it has none."""
@@ -409,7 +434,11 @@ class StorageUse:
         """Volumes that an unbound claim of a class might get: free ones, and those that are kept
         for some claim.
         """
-        bound = {claim.volume_name for claim in self.storage.claims.values() if claim.bound}
+        bound = set()
+        for claim in self.storage.claims.values():
+            if claim.bound:
+                bound.add(claim.volume_name)
+
         found: dict[str, list[Volume]] = {}
 
         for volume in self.storage.volumes.values():
@@ -446,7 +475,10 @@ class StorageUse:
 
     def _decided(self, claim: Claim) -> bool:
         """Whether another pod of this plan, or of one before, has what becomes of the claim."""
-        return claim.key in self._taken.provisioned_on or claim.key in self._taken.volume_of
+        if claim.key in self._taken.provisioned_on:
+            return True
+
+        return claim.key in self._taken.volume_of
 
     def _pick(self, claim: Claim, others: Iterable[PickedByNode]) -> PickedByNode:
         """The smallest volume for the claim on each node, without those picked there
@@ -476,9 +508,8 @@ class StorageUse:
         """`obtainable[node]`: the claim has a volume picked there, or one can be made for that
         node.
         """
-        if (
-            given := self.storage.volumes.get(self._taken.volume_of.get(claim.key, ""))
-        ) is not None:
+        given = self.storage.volumes.get(self._taken.volume_of.get(claim.key, ""))
+        if given is not None:
             return self.reachable(given.required)  # another member's node has decided it
 
         made = provisionable(self.storage.classes.get(claim.storage_class), self.table)

@@ -24,11 +24,16 @@ def reachable(required: tuple[NodeSelectorTerm, ...] | None, table: NodeTable) -
         return table.everywhere()
 
     # kube-scheduler compares volumes with the labels of a node object that has no name.
-    terms = [term for term in required if all(field.operator == "NotIn" for field in term.fields)]
-    if any(term.fields and not term.labels for term in terms):
-        return table.everywhere()
+    by_label = []
+    for term in required:
+        if any(field.operator != "NotIn" for field in term.fields):
+            continue
+        if term.fields and not term.labels:
+            return table.everywhere()
 
-    return any_term((NodeSelectorTerm(labels=term.labels) for term in terms), table)
+        by_label.append(NodeSelectorTerm(labels=term.labels))
+
+    return any_term(by_label, table)
 
 
 def provisionable(known: StorageClass | None, table: NodeTable) -> Bools:
@@ -39,7 +44,8 @@ def provisionable(known: StorageClass | None, table: NodeTable) -> Bools:
     if not known.topologies:
         return table.everywhere()
 
-    return any_term((NodeSelectorTerm(labels=term) for term in known.topologies), table)
+    allowed = [NodeSelectorTerm(labels=topology) for topology in known.topologies]
+    return any_term(allowed, table)
 
 
 def candidates(claim: Claim, volumes: Iterable[Volume], taken: Mapping[str, str]) -> list[Volume]:
@@ -49,20 +55,21 @@ def candidates(claim: Claim, volumes: Iterable[Volume], taken: Mapping[str, str]
     `volumes` are the volumes of the claim's class; `taken` maps each volume picked in this plan to
     its claim's key.
     """
-    suitable = [
-        volume
-        for volume in volumes
-        if taken.get(volume.name, claim.key) == claim.key and _suits(claim, volume)
-    ]
-    kept = next(
-        (volume for volume in suitable if volume.claim is not None and volume.claim.means(claim)),
-        None,
-    )
-    # A volume with a claimRef to this claim was bound by hand or by a bind that is under way.
-    if kept is not None:
-        return [kept]
+    free = []
+    for volume in volumes:
+        user = taken.get(volume.name, claim.key)
+        if user != claim.key:
+            continue
+        if not _suits(claim, volume):
+            continue
 
-    free = (volume for volume in suitable if volume.claim is None and _may_be_given(claim, volume))
+        # A volume with a claimRef to this claim was bound by hand or by a bind that is under way.
+        if volume.claim is not None and volume.claim.means(claim):
+            return [volume]
+
+        if volume.claim is None and _may_be_given(claim, volume):
+            free.append(volume)
+
     # The name breaks ties, so that a plan is deterministic.
     return sorted(free, key=lambda volume: (volume.capacity_bytes, volume.name))
 

@@ -31,20 +31,29 @@ class VolumeZone(ClaimFilter):
     """Nodes in the zones and regions of the pod's bound volumes."""
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
-        zoned = occupancy.storage.needs(pod).zoned if pod.claims else ()
+        if not pod.claims:
+            return
+
+        zoned = occupancy.storage.needs(pod).zoned
         if zoned:
-            yield RefusedNodes(REFUSED, ~_allowed(zoned, occupancy.table))
+            allowed = _allowed(zoned, occupancy.table)
+            yield RefusedNodes(REFUSED, ~allowed)
 
 
 def _allowed(volumes: Iterable[Volume], table: NodeTable) -> Bools:
     """`allowed[node]`: the node is in a zone and region of each volume, or in none at all."""
+    zones: dict[tuple[str, tuple[str, ...]], None] = {}
+    for volume in volumes:
+        zones.update(dict.fromkeys(volume.zones))
+
     mask = table.everywhere()
-    for key, values in {zone: None for volume in volumes for zone in volume.zones}:
+    for key, values in zones:
         inside = requirement_met(Requirement(key, "In", values), table)
         if key in NEW_LABEL:
-            by_new = requirement_met(Requirement(NEW_LABEL[key], "In", values), table)
+            new = Requirement(NEW_LABEL[key], "In", values)
+            lacks_old = Requirement(key, "DoesNotExist")
             # The new label counts only where the node lacks the old one.
-            inside |= by_new & requirement_met(Requirement(key, "DoesNotExist"), table)
+            inside |= requirement_met(new, table) & requirement_met(lacks_old, table)
 
         mask &= inside
 
