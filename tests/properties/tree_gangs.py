@@ -22,11 +22,14 @@ from typing import TypeAlias
 from gangsched.api import keys
 from gangsched.model.objects import Pod
 from gangsched.state.parents import MINIMUM_WAIT_S
+from gangsched.state.rule_set import Rules
 from tests.builders import gang_metadata, node, pod, pod_group, running
 from tests.world import World
 
 RACK = "example.com/rack"
 SETTLED_S = MINIMUM_WAIT_S + 15
+STARTS_WITHIN_S = 10.0
+"""In this time everybody starts who fits since something went: no sweep has come by then."""
 DEEPEST = 3
 SIZES = ((1, 1, 2), (1, 1, 2), (3, 1), (1, 2), (2, 2), (3, 1, 1))
 """GPUs of the members of a gang whose minimum of two can be reached in several ways."""
@@ -121,6 +124,13 @@ class TreeCase:
             self.tree.children.append(TreePart("svc-z", 0, dice.random() < 0.7, [leaf]))
             self.tree.least += dice.randint(0, 1)
 
+        # Below one rack the parts are packed together: each way to choose the minimum of one is an
+        # alternative, of which only one may be used.
+        self.tree.in_one_rack = dice.random() < 0.4
+        for number, gpus in enumerate(self.gpus):
+            if dice.random() < 0.4:
+                self.taken[f"other-{number}"] = (number, dice.randint(1, gpus))
+
     def _composite(self, name: str, depth: int) -> TreePart:
         made = TreePart(name, 0, self.dice.random() < 0.3)
         for number in range(self.dice.randint(1, 3)):
@@ -203,7 +213,8 @@ class TreePlay:
             *(
                 node(f"n{at}", gpus, labels={RACK: case.racks[at]})
                 for at, gpus in enumerate(case.gpus)
-            )
+            ),
+            rules=Rules(unattended=True),
         )
         self.others: dict[str, Pod] = {}
         self.created: set[str] = set()
@@ -227,10 +238,10 @@ class TreePlay:
         if late:
             self._create(case.tree, "", but=set())
             yield from self._wrong("after late members")
-        if self.others:
+        while self.others:
             gone = dice.choice(sorted(self.others))
             self.world.delete(self.others.pop(gone))
-            yield from self._wrong(f"after {gone} went")
+            yield from self._wrong(f"after {gone} went", STARTS_WITHIN_S)
 
     def _declare(self, part: TreePart, parent: str) -> None:
         if not part.children:
@@ -258,8 +269,8 @@ class TreePlay:
 
     # --- what is wrong ---------------------------------------------------------------------------
 
-    def _wrong(self, when: str) -> Iterator[str]:
-        self.world.advance(SETTLED_S)
+    def _wrong(self, when: str, within_s: float = SETTLED_S) -> Iterator[str]:
+        self.world.advance(within_s)
         bound = {name: at for name, at in self.world.bound().items() if name in self.created}
         for what in (*self._broken(bound), *self._waiting(bound)):
             yield f"{when}: {what}"
