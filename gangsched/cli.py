@@ -136,6 +136,18 @@ def simulate(
             help="Image file (.svg, .png) for a plot of the waiting times; requires matplotlib."
         ),
     ] = None,
+    spans: Annotated[
+        Path | None,
+        typer.Option(help="File of JSON lines for the time and the nodes of each attempt."),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Chrome trace file for Perfetto, with a row per node."),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Page that shows the simulation in a browser; needs kubectl-gangsched."),
+    ] = None,
 ) -> None:
     """Simulate how long jobs would wait on a given set of nodes. Needs no cluster."""
 
@@ -151,6 +163,9 @@ def simulate(
             stated=parse_stated(stated),
             out=out,
             plot=plot,
+            spans=spans,
+            trace=trace,
+            html=html,
         )
 
     raise typer.Exit(guarded(work))

@@ -14,6 +14,7 @@ from gangsched.model.text import counted
 from gangsched.settings import Settings
 from gangsched.simulate import figures, report
 from gangsched.simulate.simulator import Run, Simulator
+from gangsched.simulate.spans import spans_of, write_page, write_spans, write_trace
 from gangsched.simulate.statements import Stated, stating
 from gangsched.simulate.traces import read_jobs, read_nodes
 from gangsched.simulate.workload import gpus_of
@@ -27,9 +28,12 @@ def simulate(
     stated: Stated = Stated.FILE,
     out: Path | None = None,
     plot: Path | None = None,
+    spans: Path | None = None,
+    trace: Path | None = None,
+    html: Path | None = None,
 ) -> int:
-    """Simulate the jobs on the nodes and print the tables; return the exit code.
-    Raises InputError.
+    """Simulate the jobs on the nodes, print the tables and write the files that are given; return
+    the exit code. Raises InputError.
     """
     console = Console()
     cluster = read_nodes(nodes)
@@ -72,6 +76,15 @@ def simulate(
 
     if plot is not None:
         report.plot(plot, {"gangsched": runs})
+
+    if spans is not None:
+        write_spans(spans, spans_of(runs, simulator.promises))
+
+    if trace is not None:
+        write_trace(trace, cluster, spans_of(runs, simulator.promises))
+
+    if html is not None:
+        write_page(html, cluster, list(spans_of(runs, simulator.promises)), jobs.name)
 
     return 0
 

@@ -37,7 +37,7 @@ from gangsched.model.protocol import (
 from gangsched.model.reservation import Reserved
 from gangsched.model.snapshot import Snapshot
 from gangsched.settings import Settings
-from gangsched.simulate.workload import Job
+from gangsched.simulate.workload import Job, gpus_of
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.reservations import idle
 from gangsched.turn import plan_and_commit, prepare
@@ -53,10 +53,12 @@ class Promises:
     times by group id, `math.inf` for a fence; `idle_gpu_s` are the GPU-seconds that were idle until
     `seen_s`.
 
-    `standing` are the current reservations, in which `idle_gpus` GPUs are idle.
+    `told_at_s` has when a promise was told. `standing` are the current reservations, in which
+    `idle_gpus` GPUs are idle.
     """
 
     told_s: dict[str, float] = field(default_factory=dict)
+    told_at_s: dict[str, float] = field(default_factory=dict)
     idle_gpu_s: float = 0.0
     seen_s: float = 0.0
     idle_gpus: float = 0
@@ -74,6 +76,7 @@ class Promises:
             if reservation.is_promised or (reservation.first and reservation.is_fence):
                 # Only the first report: later ones move with what happens meanwhile.
                 self.told_s.setdefault(reservation.group, reservation.promised_s)
+                self.told_at_s.setdefault(reservation.group, self.seen_s)
 
         self.idle_gpus = (
             idle(self.standing, snapshot, policy)["accelerators"] if self.standing else 0
@@ -89,8 +92,8 @@ class Run:
     """The course of a job. `started_s` is the first time at which all its pods were bound, None if
     they never were.
 
-    `spans` are the run times of all its attempts; `preempted` is the number of attempts that ended
-    by an eviction.
+    `spans` are the run times of all its attempts, and `places` their GPUs by node; `preempted` is
+    the number of attempts that ended by an eviction.
     """
 
     job: Job
@@ -98,6 +101,7 @@ class Run:
     unbound: int = 0
     preempted: int = 0
     spans: list[tuple[float, float]] = field(default_factory=list)
+    places: list[dict[str, int]] = field(default_factory=list)
 
     @property
     def wait_s(self) -> float:
@@ -219,10 +223,13 @@ class Simulator:
         self._see(structs.replace(pod, **changes), run)
 
     def _end(self, run: Run) -> None:
+        places: dict[str, int] = {}
         for pod in self._pods_of(run):
-            del self._pods[pod.uid]
+            bound, _ = self._pods.pop(pod.uid)
+            places[bound.node_name] = places.get(bound.node_name, 0) + gpus_of(bound.shape)
             self._state.apply(Gone(Pod, pod.uid), now_s=self._now_s)
 
+        run.places.append(places)
         run.spans.append((self._began_s.pop(run.job.key), self._now_s))
 
     def _leave(self, uid: str) -> None:

@@ -161,7 +161,7 @@ class Moments:
         """The gangs that wait, in order."""
         gangs = self._cluster.gangs
         if gangs is None:
-            return _by_age(self._gangs), "age"
+            return by_age(self._gangs), "age"
 
         positions = {}
         for key, row in self._gangs.items():
@@ -183,7 +183,8 @@ def places(positions: Mapping[str, int]) -> list[Place]:
     return queue
 
 
-def _by_age(gangs: Mapping[str, PageGang]) -> list[Place]:
+def by_age(gangs: Mapping[str, PageGang]) -> list[Place]:
+    """The gangs that wait, oldest first."""
     waiting = []
     for row in gangs.values():
         if row.waits:
