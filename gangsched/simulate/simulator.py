@@ -151,12 +151,12 @@ class Simulator:
         """
         arrived = 0
         while True:
-            arrival_s = (
-                self.runs[arrived].job.submit_s if arrived < len(self.runs) else float("inf")
-            )
-            end_s, leaves_s = (
-                heap[0][0] if heap else float("inf") for heap in (self._ends, self._leaving)
-            )
+            arrival_s = float("inf")
+            if arrived < len(self.runs):
+                arrival_s = self.runs[arrived].job.submit_s
+
+            end_s = self._ends[0][0] if self._ends else float("inf")
+            leaves_s = self._leaving[0][0] if self._leaving else float("inf")
             event_s = min(arrival_s, end_s, leaves_s)
             due_s = self._state.next_deadline_s(self._now_s, reporting=False)
 
@@ -226,11 +226,13 @@ class Simulator:
         places: dict[str, int] = {}
         for pod in self._pods_of(run):
             bound, _ = self._pods.pop(pod.uid)
-            places[bound.node_name] = places.get(bound.node_name, 0) + gpus_of(bound.shape)
+            node = bound.node_name
+            places[node] = places.get(node, 0) + gpus_of(bound.shape)
             self._state.apply(Gone(Pod, pod.uid), now_s=self._now_s)
 
         run.places.append(places)
-        run.spans.append((self._began_s.pop(run.job.key), self._now_s))
+        began_s = self._began_s.pop(run.job.key)
+        run.spans.append((began_s, self._now_s))
 
     def _leave(self, uid: str) -> None:
         """An evicted pod is gone, and so is the work of its job: members of a Strict gang are
@@ -259,7 +261,11 @@ class Simulator:
                 break
 
         if stands is not None:
-            self.promises.look(stands.standing, self._state.snapshot(), self._state.registry.policy)
+            self.promises.look(
+                stands.standing,
+                self._state.snapshot(),
+                self._state.registry.policy,
+            )
 
     def _carry_out(self, actions: Iterable[Action]) -> bool:
         """Carry out these actions as the API server does; return whether it has answered any."""
@@ -295,9 +301,11 @@ class Simulator:
         if not pod.deleting:
             gone_s = self._now_s + pod.grace_s
             self._change(pod.uid, deleting=True, deletion_s=int(gone_s))
-            heapq.heappush(self._leaving, (gone_s, next(self._ticket), pod.uid))
+            leaves = gone_s, next(self._ticket), pod.uid
+            heapq.heappush(self._leaving, leaves)
 
-        self._state.apply(Evicted(order.id, order.uid, EvictionResult.DONE), now_s=self._now_s)
+        done = Evicted(order.id, order.uid, EvictionResult.DONE)
+        self._state.apply(done, now_s=self._now_s)
 
     def _bind(self, bind: Bind) -> None:
         _, run = self._pods[bind.uid]

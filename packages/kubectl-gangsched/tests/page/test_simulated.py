@@ -88,6 +88,8 @@ def test_the_use_of_nodes_is_that_of_the_spans() -> None:
     for moment in moments(document(nodes(400), spans, "x")):
         used: dict[str, dict[str, int]] = {}
         for one in spans:
+            assert one.begin is not None
+            assert one.end is not None
             if one.begin <= moment.at_s < one.end:
                 for name, gpus in one.nodes.items():
                     used.setdefault(name, {})[one.job] = gpus
