@@ -220,7 +220,7 @@ docs-messages: install control-plane ## Write what is said in each case of docs/
 docs-pictures: install ## Draw the README's pictures of terminals from examples of the manual
 	@$(RUN)python -m tests.docs_pictures
 
-.PHONY: page page-long page-vendor page-types chromium
+.PHONY: page page-long docs-page page-vendor page-types chromium
 chromium: ## Install Debian's chromium where there is none (as root)
 	@hack/ensure-chromium.sh
 
@@ -229,6 +229,9 @@ page: install chromium ## Open the page of kubectl gangsched in chromium: conten
 
 page-long: install chromium ## The same with every planted bug, and the figures that the issue of speed is about
 	@PAGE_LONG=1 $(RUN)pytest -q -s -m page tests/page
+
+docs-page: install chromium ## Draw the pictures of the page, of the demo and of 5,000 nodes, into docs/pictures
+	@$(RUN)python -m tests.docs_page
 
 page-vendor: ## Bundle preact, htm and signals of hack/page's lock file into the page's vendor.js (needs Node)
 	@hack/page/vendor.sh

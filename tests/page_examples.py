@@ -275,8 +275,24 @@ def _big_moment(chance: random.Random, nodes: int, waiting: int) -> Moment:
     for number in range(waiting):
         _wait(chance, moment, number)
 
+    _promise(chance, moment)
     _sum(moment)
     return moment
+
+
+def _promise(chance: random.Random, moment: Moment) -> None:
+    """Reserve room for three gangs of the queue."""
+    for number, (gang, _) in enumerate(moment.queue[50:53]):
+        start_s = NOW_S + (25 + 20 * number) * 60
+        waiting = moment.gangs[gang]
+        waiting.promised_s = start_s
+        waiting.reserved = Reservation(gang=gang, start_s=start_s, kind="timed")
+        moment.bars[gang].append(
+            Bar(kind="promised", from_s=start_s, to_s=start_s + int(waiting.run_time_s or 0))
+        )
+        used = [name for name, node in moment.nodes.items() if node.devices[0].users]
+        for name in chance.sample(used, min(waiting.pods, len(used))):
+            moment.nodes[name].reserved = [waiting.reserved]
 
 
 def _run(chance: random.Random, moment: Moment, own: list[str]) -> None:

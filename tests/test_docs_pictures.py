@@ -29,3 +29,13 @@ def test_the_readme_shows_the_dashboard(name: str) -> None:
     """`make docs-dashboard` draws it, which takes minutes; the README links to what is there."""
     assert (FOLDER / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert f"](docs/pictures/{name}.png)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_first_picture_is_the_page() -> None:
+    """`make docs-page` draws it and the others of the page, each of which the manual shows."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.index("](docs/pictures/page.png)") == readme.index("](docs/pictures/")
+    guide = (ROOT / "docs" / "guides" / "page.md").read_text(encoding="utf-8")
+    for path in FOLDER.glob("page*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert f"](../pictures/{path.name})" in guide

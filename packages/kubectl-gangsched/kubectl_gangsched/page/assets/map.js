@@ -30,7 +30,7 @@ export function MapCard() {
     ? `${counted(now.nodes, 'node')} · every cell is one ${unit}; zoom in for names`
     : `by ${levelsText(now.moment.levels ?? [])} · one square is one ${unit}`;
 
-  return html`<${Card} id="map" title="Map" note=${note} class="map-card">
+  return html`<${Card} id="map" title="Map" note=${note} class="map-card" tools=${html`<${Signs} />`}>
     <${Missing} of=${['map', 'reservations']} />
     ${!kinds.length && html`<p class="empty">No node offers accelerators.</p>`}
     ${big
@@ -78,13 +78,16 @@ function Legend() {
       ${focus && html`<button type="button" class="plain" onClick=${() => choose({ focus: '' })}>
         Show everything</button>`}
     </div>
-    <p class="signs">
-      <span><i class="sample free"></i>free</span>
-      <span><i class="sample reserved"></i>reserved</span>
-      <span><i class="sample closed"></i>cordoned</span>
-      <span><i class="sample bad"></i>not ready</span>
-    </p>
   </div>`;
+}
+
+function Signs() {
+  return html`<p class="signs">
+    <span><i class="sample free"></i>free</span>
+    <span><i class="sample reserved"></i>reserved</span>
+    <span><i class="sample closed"></i>cordoned</span>
+    <span><i class="sample bad"></i>not ready</span>
+  </p>`;
 }
 
 /** @param {string} id */

@@ -50,7 +50,7 @@ export function WaitingGang({ waiting, helps = false }) {
   return html`<li class=${`waiting ${mark ? `c${mark.colour} marked` : ''}`}>
     <${Head} waiting=${waiting} />
     <${Facts} parts=${[...factsOf(waiting), aheadText(position)]} />
-    ${gang.sentence && html`<p>${gang.sentence}</p>`}
+    ${gang.sentence && html`<p title=${gang.sentence}>${gang.sentence}</p>`}
     ${gang.promise && html`<p>${gang.promise}</p>`}
     ${helps && isLive.value && html`<${Helps} id=${id} />`}
   </li>`;

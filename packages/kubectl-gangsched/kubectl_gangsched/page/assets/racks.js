@@ -24,17 +24,27 @@ const NATURAL = new Intl.Collator('en', { numeric: true });
 /** @param {string} a @param {string} b */
 const inOrder = (a, b) => NATURAL.compare(a, b);
 
+/** @type {{ keys: string[], sorted: string[] }} */
+let known = { keys: [], sorted: [] };
+
+/** The names of the nodes in order, sorted again only if others are there. @param {Moment} moment */
+function namesOf(moment) {
+  const keys = Object.keys(moment.nodes ?? {});
+  const isKnown = keys.length === known.keys.length && keys.every((key, n) => key === known.keys[n]);
+  if (!isKnown) known = { keys, sorted: [...keys].sort(inOrder) };
+  return known.sorted;
+}
+
 /**
  * @param {Moment} moment
  * @returns {Kind[]}
  */
 export function kindsOf(moment) {
   const levels = (moment.levels ?? []).map(levelName);
-  const names = Object.keys(moment.nodes ?? {}).sort(inOrder);
   /** @type {Map<string, Map<string, Map<string, Rack>>>} */
   const kinds = new Map((moment.totals ?? []).map(({ resource }) => [resource, new Map()]));
 
-  for (const name of names) {
+  for (const name of namesOf(moment)) {
     const row = /** @type {Record<string, PageNode>} */ (moment.nodes)[name];
     const [zone, rack] = placeOf(row.path ?? [], levels);
     for (const devices of row.devices ?? []) {
@@ -74,6 +84,9 @@ function kindOf(resource, byName) {
   };
 }
 
+/** Of each path, which most nodes keep from moment to moment. */
+const places = /** @type {WeakMap<string[], { levels: string, place: string[] }>} */ (new WeakMap());
+
 /**
  * The smallest level is the rack, those above it together are the zone.
  * @param {string[]} path
@@ -83,9 +96,14 @@ function placeOf(path, levels) {
   const last = levels.length - 1;
   if (last < 0) return ['', ''];
 
+  const before = places.get(path);
+  if (before?.levels === levels.join()) return before.place;
+
   const above = [];
   for (let level = 0; level < last; level++) above.push(levelText(levels[level], path[level] ?? ''));
-  return [above.join(' · '), path[last] ?? ''];
+  const place = [above.join(' · '), path[last] ?? ''];
+  places.set(path, { levels: levels.join(), place });
+  return place;
 }
 
 /** @param {string} key @param {string} name @param {string[]} levels @returns {Rack} */

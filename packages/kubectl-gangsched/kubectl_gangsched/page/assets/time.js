@@ -72,15 +72,16 @@ function rackRows() {
 
 /** A few bars, for the overview. */
 export function TimeStrip() {
-  const rows = gangRows();
   const now = view.value;
-  const first = rows.filter(({ id }) => !now?.waiting.some((waiting) => waiting.id === id));
-  const promises = rows.filter(({ bars }) => bars.some(({ bar }) => bar.kind === 'promised'));
+  const bars = moment.value?.bars ?? {};
   const most = (now?.nodes ?? 0) > MANY_NODES ? SHORT_STRIP : STRIP;
-  const promised = promises.slice(0, most / 2);
-  const shown = [...new Set([...first.slice(0, most - promised.length), ...promised])];
-  const more = rows.length - shown.length;
-  const tools = more > 0 && html`<a href=${link({ view: 'time' })}>All ${counted(rows.length, 'gang')}</a>`;
+  const promised = (now?.waiting ?? []).filter(({ gang }) => gang.promisedS != null).slice(0, most / 2);
+  const running = (now?.runs ?? []).slice(0, most - promised.length);
+  const shown = [...running, ...promised]
+    .filter(({ id }) => bars[id]?.length).map(({ id }) => rowOf(id, bars[id]));
+  const all = Object.keys(bars).length;
+  const tools = all > shown.length
+    && html`<a href=${link({ view: 'time' })}>All ${counted(all, 'gang')}</a>`;
   return html`<${Card} id="strip" title="Time" note=${LEGEND} tools=${tools} class="strip">
     ${shown.length ? html`<${Chart} rows=${shown} />` : html`<p class="empty">Nothing runs or is promised.</p>`}
   </${Card}>`;

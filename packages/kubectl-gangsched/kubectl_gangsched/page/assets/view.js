@@ -105,8 +105,11 @@ function runsOf(moment, users) {
   /** @type {Run[]} */
   const runs = users.map((use) => runOf(moment, use.id, use));
   const seen = new Set(users.map((use) => use.id));
-  for (const [id, gang] of Object.entries(moment.gangs ?? {})) {
-    if (!seen.has(id) && gang.bound && gang.startedS != null) runs.push(runOf(moment, id, null));
+  // Most of thousands wait: no array of all of them is made.
+  const gangs = moment.gangs ?? {};
+  for (const id in gangs) {
+    const { bound, startedS } = gangs[id];
+    if (bound && startedS != null && !seen.has(id)) runs.push(runOf(moment, id, null));
   }
 
   const late = Number.MAX_SAFE_INTEGER;
