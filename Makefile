@@ -174,7 +174,7 @@ rests: install ## Histories with rests, SEEDS=10000 from SEED=0 on: nobody sleep
 
 .PHONY: sentences
 sentences: install ## Check each fact of refusals by brute force, SEEDS=20000 from SEED=0 on
-	@$(RUN)python -m tests.properties.sentence_oracle --seeds $(or $(SEEDS),20000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
+	@$(RUN)python -m tests.properties.facts_of --seeds $(or $(SEEDS),20000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
 .PHONY: starts
 starts: install ## Histories of trees and gangs: nothing starts in part or sleeps; OF=claims,kills SEEDS=10000 from SEED=0 on

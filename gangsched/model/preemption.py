@@ -260,13 +260,14 @@ class NotHelpful:
     """Why a preemption that is allowed did not help, with the amounts for the message (V21).
 
     The fields by obstacle. NOTHING_LOWER: the member `name`, with priority `amount`, limits the
-    group's preemption priority (V2). TOO_LITTLE: `pods` pods have a lower priority; without them
-    there would be `room` for that many of the `needed` pods. BUDGET: the budget allows `allowed` of
-    `needed` evictions. TOO_YOUNG: `pods` counts gangs and plain pods; `seconds` is the setting.
-    OTHER_SCHEDULERS: `amount` of `name` is in use. BACK_OFF: `seconds` are left. DELAYED: `seconds`
-    are left of the delay `delay_s`, which ends at epoch second `amount` (V28). TOO_MANY: `pods`
-    would have to be evicted; `needed` are allowed. TOO_MUCH_WORK: `needed` pods wait. LATER: `name`
-    identifies the search if a round has yet to confirm its choice.
+    group's preemption priority (V2). TOO_LITTLE: `pods` pods of lower priority could be evicted;
+    by totals there would then be `room` for at most that many of the `needed` pods. If that is all
+    of them, no choice of those pods was found with which all are placed. BUDGET: the budget allows
+    `allowed` of `needed` evictions. TOO_YOUNG: `pods` counts gangs and plain pods; `seconds` is the
+    setting. OTHER_SCHEDULERS: `amount` of `name` is in use. BACK_OFF: `seconds` are left. DELAYED:
+    `seconds` are left of the delay `delay_s`, which ends at epoch second `amount` (V28). TOO_MANY:
+    `pods` would have to be evicted; `needed` are allowed. TOO_MUCH_WORK: `needed` pods wait. LATER:
+    `name` identifies the search if a round has yet to confirm its choice.
     """
 
     why: Obstacle

@@ -271,22 +271,28 @@ class ResourcesShort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoDomainForSlice:
-    """No domain of `level` takes one slice of `size` pods; the best takes `takes` of them."""
+    """No domain of `level` takes one slice of `size` pods; the best takes `takes` of them, at most
+    that many if `at_most`.
+    """
 
     level: str
     size: int
     best: str
     takes: int
+    at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FewSlices:
-    """By totals, the domains of `level` take `room` of the `needed` slices of `size` pods."""
+    """By totals, the domains of `level` take `room` of the `needed` slices of `size` pods, at most
+    that many if `at_most`.
+    """
 
     level: str
     size: int
     room: int
     needed: int
+    at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,8 +323,8 @@ SliceLack: TypeAlias = NoDomainForSlice | FewSlices | SlicesScattered | SliceHom
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlicesFail:
-    """A gang's slices have no place. `takes`: pods of a slice that the largest domain would hold if
-    it were empty, and its name; None if it would hold a slice.
+    """A gang's slices have no place. `takes`: pods of a slice that the largest domain would hold at
+    most if it were empty, and its name; None if it would hold a slice.
     """
 
     need: GangNeed

@@ -244,7 +244,7 @@ def _member(fact: facts.MemberFails) -> Json:
     values: Json = {
         "gang": fact.need.gang,
         "needs": _needs(fact.need),
-        "pod": fact.tried,
+        "pod": fact.pod,
         "requests": _amounts(fact.requests),
         "nodes": _nodes(fact.nodes),
         "scarcest": _scarcest(fact.short),
@@ -359,6 +359,7 @@ def _slice_lack(lack: facts.SliceLack) -> Json:
                 "size": lack.size,
                 "best": lack.best,
                 "takes": lack.takes,
+                "atMost": lack.at_most,
             }
         case facts.FewSlices():
             return {
@@ -366,6 +367,7 @@ def _slice_lack(lack: facts.SliceLack) -> Json:
                 "size": lack.size,
                 "needed": lack.needed,
                 "fits": lack.room,
+                "atMost": lack.at_most,
             }
         case facts.SlicesScattered():
             return {"levels": list(lack.levels)}

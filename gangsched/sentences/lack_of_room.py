@@ -6,7 +6,6 @@ start" only where the facts prove it.
 
 from __future__ import annotations
 
-from gangsched.api.slice_layers import format_slices
 from gangsched.api.timestamps import format_timestamp
 from gangsched.model.resources import ResourceVector, format_quantity
 from gangsched.model.text import counted
@@ -199,10 +198,18 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
 
     return Sentences(
         first,
-        f"{fit}, then no node takes pod {fact.tried}",
+        f"{fit}, then no node takes {_which_pod(fact)}",
         details=tuple(details),
         joint="; ",
     )
+
+
+def _which_pod(fact: MemberFails) -> str:
+    """The pod that found no node; the headline may have named one that is equal to it before."""
+    if fact.need.requests is not None:
+        return f"pod {fact.tried}"
+
+    return "it" if fact.tried == fact.pod else "another pod like it"
 
 
 def _devices_short(fact: MemberFails, devices: DevicesShort) -> Sentences:
@@ -281,7 +288,8 @@ def needs(need: GangNeed) -> str:
     """`gang ml/llm needs 3 pods of 4 cpu in one example.com/rack`."""
     place = f" in one {' and one '.join(need.levels)}" if need.levels else ""
     if need.slices:
-        place += f" in slices of {format_slices(need.slices)}"
+        layers = (f"{layer.size}, each in one {layer.topology}" for layer in need.slices)
+        place += f" in slices of {', and of '.join(layers)}"
 
     return f"gang {need.gang} needs {_pods(need)}{place}"
 

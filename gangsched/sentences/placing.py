@@ -7,11 +7,12 @@ appended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gangsched.model import verdict_facts as facts
 from gangsched.model.gang import Refusal
+from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.text import counted, named
 from gangsched.model.verdict_facts import Fact
 from gangsched.sentences.failing import internal_error
@@ -60,6 +61,77 @@ def _worded(fact: Fact, *, never: bool, say: SayCause) -> Sentences:
             return _slices_fail(fact)
         case facts.NoChoice():
             return _no_choice(fact, never=never, say=say)
+        case _:
+            return _of_group(fact, say)
+
+
+def _of_group(fact: Fact, say: SayCause) -> Sentences:
+    """Of facts about other gangs of the group, and about room that is held."""
+    match fact:
+        case facts.WaitsForSibling():
+            return _waits_for_sibling(fact, say)
+        case facts.ChildrenMissing():
+            return Sentences(*_children_missing(fact, say))
+        case facts.GroupHolds():
+            return Sentences(*_group_holds(fact, say))
+        case facts.HoldsNode():
+            holds = f"pod {fact.pod} holds room on node {fact.node}"
+            return Sentences(f"{holds} and waits for the rest of gang {fact.gang}")
+        case facts.HoldsLost():
+            nodes = named(fact.nodes)
+            return Sentences(f"the room held on {nodes} was lost; the members are placed again")
+        case facts.HoldsReleased():
+            return Sentences(_holds_released(fact.number))
+        case facts.Yielded():
+            name = fact.beneficiary or "a group of another namespace"
+            return Sentences(f"the group released its holds so that {name} can start")
+        case facts.OfAnotherNamespace():
+            return Sentences("waiting for a gang of another namespace in the same group")
+        case _:
+            return _of_members(fact)
+
+
+def _of_members(fact: Fact) -> Sentences:
+    """Of facts about members and their claims."""
+    match fact:
+        case facts.MembersMissing():
+            return Sentences(*_members_missing(fact))
+        case facts.UncountedMembers():
+            return Sentences(*_uncounted(fact))
+        case facts.ClaimFull():
+            return Sentences(*_claim_full(fact))
+        case facts.ClaimOfOnePod():
+            return _claim_of_one_pod(fact)
+        case facts.UnsupportedPod():
+            return Sentences(f"pod {fact.pod} {'; '.join(fact.features)}")
+        case facts.TimedOutEarlier():
+            return Sentences(*_timed_out(fact))
+        case facts.WaitTimeOver():
+            return Sentences(*_wait_time_over(fact))
+        case facts.Placed():
+            return Sentences(_placed(fact.pods))
+        case _:
+            return _of_orders(fact)
+
+
+def _of_orders(fact: Fact) -> Sentences:
+    """Of facts about preemption, about the scheduler itself, and parts of others."""
+    match fact:
+        case facts.Nominated():
+            return nominated(fact)
+        case facts.BeingPreempted():
+            return Sentences(being_preempted())
+        case facts.Evicting():
+            return Sentences(evicting())
+        case facts.SetAsideByOrder():
+            return Sentences(f"gang {fact.gang} is set aside by an administrator")
+        case facts.NotPlanned():
+            return Sentences(internal_error(fact.reference))
+        case facts.TooMuchWork():
+            return Sentences(_too_much_work(fact))
+        case facts.DeviceSearchEnded():
+            again = "the gang is tried again when something changes"
+            return Sentences(f"the search for devices was ended early; {again}")
         case (
             facts.NoDomainForSlice()
             | facts.FewSlices()
@@ -68,8 +140,8 @@ def _worded(fact: Fact, *, never: bool, say: SayCause) -> Sentences:
             | facts.NoNodeHas()
         ):
             return Sentences("", _slices_lack(fact))
-        case _:
-            return _waiting(fact, say)
+
+    raise AssertionError(fact)
 
 
 def _no_choice(fact: facts.NoChoice, *, never: bool, say: SayCause) -> Sentences:
@@ -79,85 +151,30 @@ def _no_choice(fact: facts.NoChoice, *, never: bool, say: SayCause) -> Sentences
     return replace(first, first=subject, best="", more=(first.headline, *first.more))
 
 
-def _waiting(fact: Fact, say: SayCause) -> Sentences:
-    """Of facts that are not about room on nodes."""
-    match fact:
-        case facts.MembersMissing():
-            return Sentences(*_members_missing(fact))
-        case facts.UncountedMembers():
-            return Sentences(*_uncounted(fact))
-        case facts.ClaimFull():
-            return Sentences(*_claim_full(fact))
-        case facts.ClaimOfOnePod():
-            claim = f"claim {fact.claim}" if fact.claim else "one claim"
-            return Sentences(
-                f"gang {fact.gang} can never start: {fact.needed} of its pods need {claim}, which"
-                " only one pod may use (ReadWriteOncePod)",
-                more=("give each pod a claim of its own, or use the access mode ReadWriteOnce",),
-            )
-        case facts.UnsupportedPod():
-            return Sentences(f"pod {fact.pod} {'; '.join(fact.features)}")
-        case facts.TimedOutEarlier():
-            return Sentences(*_timed_out(fact))
-        case facts.WaitTimeOver():
-            return Sentences(*_wait_time_over(fact))
-        case facts.WaitsForSibling():
-            cause = say(fact.cause)
-            return replace(
-                cause,
-                first=f"waits for its sibling {fact.gang}: {cause.first or cause.headline}",
-                best=cause.best if cause.first else "",
-            )
-        case facts.ChildrenMissing():
-            return Sentences(*_children_missing(fact, say))
-        case facts.GroupHolds():
-            return Sentences(*_group_holds(fact, say))
-        case facts.Nominated():
-            return nominated(fact)
-        case _:
-            return Sentences(_short(fact))
+def _waits_for_sibling(fact: facts.WaitsForSibling, say: SayCause) -> Sentences:
+    cause = say(fact.cause)
+    return replace(
+        cause,
+        first=f"waits for its sibling {fact.gang}: {cause.first or cause.headline}",
+        best=cause.best if cause.first else "",
+    )
 
 
-def _short(fact: Fact) -> str:
-    """Of facts without counts that change."""
-    match fact:
-        case facts.SetAsideByOrder():
-            return f"gang {fact.gang} is set aside by an administrator"
-        case facts.NotPlanned():
-            return internal_error(fact.reference)
-        case facts.TooMuchWork():
-            return _too_much_work(fact)
-        case facts.DeviceSearchEnded():
-            return (
-                "the search for devices was ended early; the gang is tried again when something"
-                " changes"
-            )
-        case facts.HoldsNode():
-            return (
-                f"pod {fact.pod} holds room on node {fact.node} and waits for the rest of gang"
-                f" {fact.gang}"
-            )
-        case facts.HoldsLost():
-            return f"the room held on {named(fact.nodes)} was lost; the members are placed again"
-        case facts.HoldsReleased():
-            were = "was" if fact.number == 1 else "were"
-            return (
-                "the group is now Strict and may not hold room while it waits;"
-                f" {counted(fact.number, 'hold')} {were} released"
-            )
-        case facts.Yielded():
-            name = fact.beneficiary or "a group of another namespace"
-            return f"the group released its holds so that {name} can start"
-        case facts.OfAnotherNamespace():
-            return "waiting for a gang of another namespace in the same group"
-        case facts.Placed():
-            return _placed(fact.pods)
-        case facts.BeingPreempted():
-            return being_preempted()
-        case facts.Evicting():
-            return evicting()
+def _claim_of_one_pod(fact: facts.ClaimOfOnePod) -> Sentences:
+    claim = f"claim {fact.claim}" if fact.claim else "one claim"
+    return Sentences(
+        f"gang {fact.gang} can never start: {fact.needed} of its pods need {claim}, which only one"
+        " pod may use (ReadWriteOncePod)",
+        more=("give each pod a claim of its own, or use the access mode ReadWriteOnce",),
+    )
 
-    raise AssertionError(fact)
+
+def _holds_released(number: int) -> str:
+    were = "was" if number == 1 else "were"
+    return (
+        "the group is now Strict and may not hold room while it waits;"
+        f" {counted(number, 'hold')} {were} released"
+    )
 
 
 def _placed(pods: int) -> str:
@@ -201,42 +218,59 @@ def _resources_short(fact: facts.ResourcesShort, *, never: bool) -> Sentences:
 
 def _slices_fail(fact: facts.SlicesFail) -> Sentences:
     text = needs(fact.need)
-    lacks = _slices_lack(fact.lack) if fact.lack is not None else ""
+    lacks = _slices_best(fact.lack, fact.need.slices) if fact.lack is not None else ""
     domains = fact.domains
     details = (in_domains(domains),) if domains is not None and domains.number else ()
 
     if fact.takes is not None:
         number, name = fact.takes
+        at_most = "at most " if fact.need.requests is None else ""
         never = (
             f"gang {fact.need.gang} can never start: the largest domain for a slice, {name}, holds"
-            f" {number} of its pods even when empty"
+            f" {at_most}{number} of its pods even when empty"
         )
-        return Sentences(never, more=(text,), details=(lacks, *details))
+        return Sentences(never, more=(text,), details=details)
 
     return Sentences(text, lacks, details=details, joint="; ")
+
+
+def _slices_best(lack: facts.SliceLack, layers: Sequence[SliceLayer]) -> str:
+    """What is there for slices that the sentence has named before."""
+    match lack:
+        case facts.NoDomainForSlice():
+            size = lack.size if len(layers) == 1 else counted(lack.size, "pod")
+            return f"the best, {lack.best}, takes {_at_most(lack)}{lack.takes} of {size}"
+        case facts.FewSlices():
+            of_size = "" if len(layers) == 1 else f" of {counted(lack.size, 'pod')}"
+            fits = "fits" if lack.room == 1 else "fit"
+            return f"{_at_most(lack)}{lack.room} of {lack.needed} slices{of_size} {fits}"
+        case _:
+            return _slices_lack(lack)
 
 
 def _slices_lack(lack: facts.SliceLack) -> str:
     match lack:
         case facts.NoDomainForSlice():
-            return (
-                f"no domain of {lack.level} has room for a slice of {counted(lack.size, 'pod')}:"
-                f" the best, {lack.best}, has room for {lack.takes}"
-            )
+            slice_ = f"a slice of {counted(lack.size, 'pod')}"
+            best = f"the best, {lack.best}, takes {_at_most(lack)}{lack.takes}"
+            return f"no {lack.level} takes {slice_}; {best}"
         case facts.FewSlices():
-            return (
-                f"domains of {lack.level} have room for {lack.room} of {lack.needed} slices of"
-                f" {counted(lack.size, 'pod')}"
-            )
+            slices = f"{lack.needed} slices of {counted(lack.size, 'pod')}"
+            fits = "fits" if lack.room == 1 else "fit"
+            return f"{_at_most(lack)}{lack.room} of {slices}, each in one {lack.level}, {fits}"
         case facts.SlicesScattered():
-            return f"domains of {', '.join(lack.levels)} are too fragmented for its slices"
+            return f"room is too scattered over the domains of {' and '.join(lack.levels)}"
         case facts.SliceHomeFull():
             return (
-                f"{lack.domain}, where the other members of its slice are, has room for"
-                f" {lack.room} of {counted(lack.needed, 'pod')}"
+                f"{lack.domain}, where the other pods of its slice are, takes {lack.room} of"
+                f" {counted(lack.needed, 'pod')}"
             )
         case facts.NoNodeHas():
             return f"no node has the label {lack.level}"
+
+
+def _at_most(lack: facts.NoDomainForSlice | facts.FewSlices) -> str:
+    return "at most " if lack.at_most else ""
 
 
 # --- members ------------------------------------------------------------------------------------

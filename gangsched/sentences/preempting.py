@@ -8,11 +8,10 @@ namespace only by uid.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, assert_never
+from typing import Final
 
-from gangsched.model.preemption import NotHelpful, Obstacle, UnitKind, Victim
+from gangsched.model.preemption import UnitKind, Victim
 from gangsched.model.protocol import ObjectRef
-from gangsched.model.resources import format_quantity
 from gangsched.model.text import counted
 from gangsched.model.verdict_facts import Nominated
 from gangsched.sentences.times import by
@@ -64,12 +63,6 @@ def _ending(fact: Nominated) -> str:
         parts.append(counted(left, "more pod"))
 
     return " and ".join(parts) if len(parts) < 3 else f"{parts[0]}, {parts[1]} and {parts[2]}"
-
-
-def obstacle(why: NotHelpful) -> str:
-    """Why preemption does not help."""
-    sentence = _sentence(why)
-    return f"{sentence}." if why.why is Obstacle.DELAYED else f"Preemption: {sentence}."
 
 
 def delayed(victim: Victim, regarding: ObjectRef, message: str) -> str:
@@ -149,89 +142,6 @@ def preempted_gang(
         what = f"all {counted(evicted, 'member')}"
 
     return f"Preempted by {_named(by, namespace)}: {what}"
-
-
-def _sentence(why: NotHelpful) -> str:
-    match why.why:
-        case Obstacle.NOTHING_LOWER:
-            weakest = (
-                f" than {why.amount}, the priority of its member {why.name}," if why.name else ""
-            )
-            return f"no pods of lower priority{weakest} run on eligible nodes"
-        case Obstacle.TOO_LITTLE:
-            room = f"room for only {why.room} of {why.needed}"
-            if why.pods:
-                return f"evicting {_all(why.pods)} of lower priority would make {room}"
-
-            return f"there is {room}"
-        case Obstacle.BUDGET:
-            budget = (
-                f"PodDisruptionBudget {why.name}"
-                if why.name
-                else "a PodDisruptionBudget of another namespace"
-            )
-            return f"{budget} allows {why.allowed} of {counted(why.needed, 'eviction')}"
-        case Obstacle.POLICY_NEVER:
-            return "not allowed by preemptionPolicy Never"
-        case Obstacle.TOO_YOUNG:
-            they = "it has" if why.pods == 1 else "they have"
-            ran = f"{they} run for less than {_duration(why.seconds)} (preempt_min_run_s)"
-            return f"{counted(why.pods, 'gang')} cannot be preempted yet: {ran}"
-        case Obstacle.OTHER_SCHEDULERS:
-            amount = f"{format_quantity(why.name, why.amount)} {why.name}"
-            return (
-                f"{amount} are used by lower-priority pods of other schedulers, which are not"
-                " preempted"
-            )
-        case Obstacle.BACK_OFF:
-            return f"next attempt in {_duration(why.seconds)}"
-        case Obstacle.DELAYED:
-            return (
-                f"The group preempts no pods before {by(why.amount)} (preemption-delay"
-                f" {short_duration(why.delay_s)})"
-            )
-        case Obstacle.FORBIDDEN:
-            return f"off, since {why.name.rstrip('.')}"
-        case Obstacle.TOO_MANY:
-            return (
-                f"{counted(why.pods, 'pod')} would have to be evicted, but at most {why.needed} "
-                "may be evicted for one gang"
-            )
-        case Obstacle.TOO_MUCH_WORK:
-            cure = "use fewer different requests, affinity terms and spread constraints"
-            return f"choosing pods to evict for {counted(why.needed, 'pod')} takes too long: {cure}"
-        case Obstacle.LATER:
-            return "still being evaluated"
-
-    assert_never(why.why)
-
-
-def _all(pods: int) -> str:
-    return "the 1 pod" if pods == 1 else f"all {pods} pods"
-
-
-def _duration(seconds: int) -> str:
-    """As Go writes it: `30s`, `10m0s`, `1h0m0s`."""
-    hours, rest = divmod(seconds, 3600)
-    if hours:
-        return f"{hours}h{rest // 60}m{rest % 60}s"
-    if rest >= 60:
-        return f"{rest // 60}m{rest % 60}s"
-
-    return f"{rest}s"
-
-
-def short_duration(seconds: float) -> str:
-    """Duration without parts that are 0: `30s`, `5m`, `1h30m`; fractions of a second are kept."""
-    whole, rest = divmod(seconds, 60)
-    hours, minutes = divmod(int(whole), 60)
-    parts = []
-
-    for amount, unit in ((hours, "h"), (minutes, "m"), (round(rest, 3), "s")):
-        if amount:
-            parts.append(f"{amount:g}{unit}")
-
-    return "".join(parts) or "0s"
 
 
 def _named(by: ObjectRef, namespace: str) -> str:

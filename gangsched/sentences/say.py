@@ -13,8 +13,8 @@ from gangsched.model.preemption import NotHelpful
 from gangsched.model.verdict_facts import Detail, Worded
 from gangsched.model.wait_facts import WaitFact
 from gangsched.sentences.capacity import capacity
+from gangsched.sentences.obstacles import obstacle
 from gangsched.sentences.placing import worded
-from gangsched.sentences.preempting import obstacle
 from gangsched.sentences.waits import worded_wait
 from gangsched.sentences.wording import Sentences
 

@@ -97,6 +97,7 @@ SLICES: Final = record(
     best=text("The domain with most room for a slice, or the one where its other members are."),
     takes=number("Pods of a slice that `best` takes."),
     missing=number("Pods that wait for room there."),
+    atMost=flag("Whether `fits` and `takes` are upper limits."),
     whenEmpty=WHEN_EMPTY,
 )
 CHILDREN: Final = record(

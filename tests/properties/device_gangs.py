@@ -128,7 +128,7 @@ class Cluster:
         for number, name in held:  # what would overdraw a counter is not held
             self.held |= (
                 {(f"n{number}", name)}
-                if self._has_memory({*self.held, (f"n{number}", name)})
+                if self.has_memory({*self.held, (f"n{number}", name)})
                 else set()
             )
         self.claims: list[DeviceClaim] = []
@@ -303,7 +303,7 @@ class Cluster:
                 assert selection.name not in allocated
                 allocated.add(selection.name)
         assert followed <= allocated
-        assert self._has_memory(had)
+        assert self.has_memory(had)
 
     # What follows knows nothing of the search.
 
@@ -360,13 +360,14 @@ class Cluster:
             return True
         claim, alternatives, seen = requests[0]
         return any(
-            self._has_memory(now := used.union(chosen)) and self._together(requests[1:], now)
+            self.has_memory(now := used.union(chosen)) and self._together(requests[1:], now)
             for alternative in alternatives
             for chosen in combinations(sorted(seen - used), alternative.count)
             if _matches(alternative, self.claims[claim], [self.devices[each] for each in chosen])
         )
 
-    def _has_memory(self, used: frozenset[DeviceName] | set[DeviceName]) -> bool:
+    def has_memory(self, used: frozenset[DeviceName] | set[DeviceName]) -> bool:
+        """Whether the counters of all pools allow these devices together."""
         taken = Counter[str]()
         for name in used:
             taken[name[0]] += sum(amount for _, amount in self.devices[name].counters)

@@ -221,6 +221,20 @@ class TreePlay:
 
     def play(self) -> Iterator[str]:
         """Yield what is wrong."""
+        dice = self.case.dice
+        late = self.begin()
+        yield from self._wrong("at first")
+
+        if late:
+            self._create(case.tree, "", but=set())
+            yield from self._wrong("after late members")
+        while self.others:
+            gone = dice.choice(sorted(self.others))
+            self.world.delete(self.others.pop(gone))
+            yield from self._wrong(f"after {gone} went", STARTS_WITHIN_S)
+
+    def begin(self) -> set[str]:
+        """Create the tree, without members that come later; their names are returned."""
         case, dice = self.case, self.case.dice
         for name, (at, gpus) in case.taken.items():
             other = running(pod(name, gpus=gpus, scheduler_name="default-scheduler"), f"n{at}")
@@ -233,15 +247,7 @@ class TreePlay:
             name for name in case.tree.pods() if not name.endswith(".0") and dice.random() < 0.2
         }
         self._create(case.tree, "", but=late)
-        yield from self._wrong("at first")
-
-        if late:
-            self._create(case.tree, "", but=set())
-            yield from self._wrong("after late members")
-        while self.others:
-            gone = dice.choice(sorted(self.others))
-            self.world.delete(self.others.pop(gone))
-            yield from self._wrong(f"after {gone} went", STARTS_WITHIN_S)
+        return late
 
     def _declare(self, part: TreePart, parent: str) -> None:
         if not part.children:

@@ -371,14 +371,13 @@ def obstacle(regions: Regions, settings: PreemptionSettings) -> NotHelpful:
         return NotHelpful(why=Obstacle.NOTHING_LOWER)
 
     needed = len(regions.preemptor.pods)
-    room = int(lower.domains.room(lower.everywhere.without(could_go)).max(initial=0))
+    without = lower.everywhere.without(could_go)
+    room = int(lower.domains.room(without).max(initial=0))
 
-    # There may be room for all by totals, in which they cannot be placed.
-    room = min(room, needed - 1)
     return NotHelpful(
         why=Obstacle.TOO_LITTLE,
         pods=int(np.count_nonzero(could_go)),
-        room=room,
+        room=min(room, needed),
         needed=needed,
     )
 

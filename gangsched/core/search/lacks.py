@@ -128,6 +128,8 @@ def _of_slices(
         return NoNodeHas(shown_label(first.key))
 
     holds, copies = _by_domain(first, group, ledger)
+    # Sums of room by shape: pods of different shapes may need the same room.
+    is_mixed = len({pod.shape for pod in first.pods}) > 1
     if not copies.any():
         best = int(np.argmax(holds))
         return NoDomainForSlice(
@@ -135,6 +137,7 @@ def _of_slices(
             size=size,
             best=inside.name(best),
             takes=int(holds[best]),
+            at_most=is_mixed,
         )
 
     kinds = set()
@@ -149,6 +152,7 @@ def _of_slices(
             size=size,
             room=total,
             needed=number,
+            at_most=is_mixed,
         )
     if not first.parts:
         return None

@@ -175,7 +175,7 @@ def test_what_was_found_in_vain_is_not_looked_for_again() -> None:
     told = obstacle(cluster, high(number=2, gpus=8), known={"ns/high": found})
     assert told == (
         Obstacle.TOO_LITTLE,
-        "evicting the 1 pod of lower priority would make room for only 1 of 2.",
+        "evicting the 1 pod of lower priority would make room for at most 1 of 2.",
     )
     assert cluster.asked == 0
 
@@ -190,7 +190,7 @@ def test_nobody_is_evicted_in_vain() -> None:
     told = obstacle(full_of_low(), high(number=3, gpus=8))
     assert told == (
         Obstacle.TOO_LITTLE,
-        "evicting all 2 pods of lower priority would make room for only 2 of 3.",
+        "evicting all 2 pods of lower priority would make room for at most 2 of 3.",
     )
 
 

@@ -259,10 +259,7 @@ def test_members_above_the_minimum_join_by_whole_slices() -> None:
     verdict = decided(nodes, gang(pods, FOUR, min_member=6))
     assert {placement.pod.index for placement in verdict.binds} == set(range(8))
     assert {refusal.reason for _, refusal in verdict.notes} == {Reason.UNSCHEDULABLE}
-    text = (
-        "no domain of example.com/rack has room for a slice of 4 pods: the best,"
-        " example.com/rack=r3, has room for 3"
-    )
+    text = "no example.com/rack takes a slice of 4 pods; the best, example.com/rack=r3, takes 3"
     assert {uid: say(refusal).text for uid, refusal in verdict.notes} == {
         pod.uid: text for pod in pods[8:]
     }
@@ -273,15 +270,11 @@ def test_what_slices_lack_is_told() -> None:
     enough.
     """
     wanted = (
-        "gang ns/g needs 4 pods of 1 nvidia.com/gpu in slices of 2, each in one domain of"
-        " example.com/rack"
+        "gang ns/g needs 4 pods of 1 nvidia.com/gpu in slices of 2, each in one example.com/rack"
     )
     four = members(*[one()] * 4)
     few = decided([node("a", "r1", gpus=3), node("b", "r2", gpus=1)], gang(four, TWO))
-    assert (
-        say(few.told).text
-        == f"{wanted}; domains of example.com/rack have room for 1 of 2 slices of 2 pods"
-    )
+    assert say(few.told).text == f"{wanted}; 1 of 2 slices fits"
     nodes = [node("a", "r1", gpus=1), node("b", "r2", gpus=1), node("c", gpus=8)]
     never = decided(nodes, gang(four, TWO))
     assert never.told.never
@@ -294,7 +287,7 @@ def test_what_slices_lack_is_told() -> None:
     assert say(nowhere.told).text == f"{wanted}; no node has the label example.com/rack"
     torn = [builders.node(f"n{i}", gpus=6, labels={RACK: "r"}) for i in range(2)]
     broken = decided(torn, gang(members(one(4), one(4), one(3), one(1)), FOUR))
-    assert say(broken.told).now == "domains of example.com/rack are too fragmented for its slices"
+    assert say(broken.told).now == "room is too scattered over the domains of example.com/rack"
 
 
 def test_slices_in_a_required_domain() -> None:

@@ -312,7 +312,7 @@ async def test_slices_of_a_template() -> None:
     )
     assert (several["fits"], several["problems"]) == (True, [])
     refused = await asked.review(body({**of_two, "count": 6}))
-    assert "have room for 2 of 3 slices of 2 pods" in refused["message"]
+    assert "2 of 3 slices fit" in refused["message"]
 
 
 async def test_the_best_domains_of_a_required_level() -> None:
