@@ -188,10 +188,9 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
     if fact.nodes.lacks_room:
         details.insert(0, _free(fact.short, fact.nodes))
     if excluded and all(count.reason == is_short_of for count in excluded):
-        asked = amount(amounts.resource, amounts.asked)
         return Sentences(
             first,
-            f"{fit}, then no eligible node has {asked} free",
+            f"{fit}, then no eligible node has {_short_amount(fact)} free",
             details=tuple(details),
             joint="; ",
         )
@@ -355,7 +354,7 @@ def _free(short: Shortage, nodes: NodeCounts) -> str:
     return text
 
 
-def _short_amount(fact: RoomShort) -> str:
+def _short_amount(fact: RoomShort | MemberFails) -> str:
     """The amount that is scarce, without its unit where the need has just named it."""
     amounts = fact.short.scarcest
     if _is_plain(fact.requests, amounts.resource):

@@ -226,7 +226,7 @@ class TreePlay:
         yield from self._wrong("at first")
 
         if late:
-            self._create(case.tree, "", but=set())
+            self._create(self.case.tree, "", but=set())
             yield from self._wrong("after late members")
         while self.others:
             gone = dice.choice(sorted(self.others))

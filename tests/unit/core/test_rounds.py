@@ -53,8 +53,7 @@ def test_strict_gang_stops_at_the_first_member_it_cannot_spare() -> None:
         say(verdict.told).stable == "gang ns/g needs 5 pods; pod ns/g1 asks for 2 nvidia.com/gpu"
     ), "the same pod whoever's turn it was"
     assert (
-        say(verdict.told).now
-        == "4 of 5 could be placed, then no eligible node has 2 nvidia.com/gpu free. 9 of 9"
+        say(verdict.told).now == "4 of 5 could be placed, then no eligible node has 2 free. 9 of 9"
         " nvidia.com/gpu are free on the 2 nodes, at most 6 on one. Pod ns/g4: 0/2 nodes are"
         " available: 2 Insufficient nvidia.com/gpu."
     )
