@@ -242,16 +242,24 @@ def _facts(
     }
     # A PodGroup with the policy `basic` has no minimum.
     if pod_group.api_group == keys.NATIVE and gang.min_member:
-        facts[NATIVE_SATISFIED] = _satisfied(life)
+        facts[NATIVE_SATISFIED] = _satisfied(gang, verdict, life)
 
     return facts
 
 
-def _satisfied(life: Life) -> Fact:
-    """Whether a native PodGroup has its minimum now, in the words of KEP-6413 (semantics E8)."""
-    reason = "MinCountSatisfied" if life.is_scheduled else "BelowMinCount"
+def _satisfied(gang: Gang, verdict: Verdict | None, life: Life) -> Fact:
+    """Whether a native PodGroup has its minimum now, in the words of KEP-6413, and which room it
+    waits for (semantics E8, L6).
+    """
     text = f"{life.count.done} of {life.needed} members scheduled"
-    return life.is_scheduled, reason, text
+    if life.is_scheduled:
+        return True, "MinCountSatisfied", text
+
+    waits = _waits_at_home(gang, verdict) if verdict is not None else None
+    if waits is not None:
+        text = f"{text}; {say(waits).text}"
+
+    return False, "BelowMinCount", text
 
 
 def as_conditions(facts: Mapping[str, Fact], pod_group: PodGroup, wall: str) -> list[Condition]:

@@ -373,6 +373,28 @@ def test_a_native_podgroup_is_not_satisfied_before_it_was() -> None:
     assert satisfied(world) is None
 
 
+def test_a_native_podgroup_says_which_room_at_home_it_waits_for() -> None:
+    """E8, L6: in `PodGroupSatisfied` as in `Degraded`."""
+    rack = "topology.kubernetes.io/rack"
+    world = World(*(node(name, 1, labels={rack: "r"}) for name in ("a", "b")))
+    stated = ((keys.TOPOLOGY[0], rack),)
+    world.declare(pod_group("g", 2, api_group=keys.NATIVE, version="v1beta1", gang_metadata=stated))
+    pods = world.create(builders.pod(f"g-{index}", native_group="g", **JOB) for index in range(2))
+    world.advance(10)
+    world.store_statuses()
+    where = world.pods[pods[0].uid].node_name
+    world.delete(world.pods[pods[0].uid])
+    world.add_nodes(node(where, 1, labels={rack: "r"}, unschedulable=True), node("c", 1))
+    world.create([builders.pod("g-2", native_group="g", **JOB)])
+    world.advance(20)
+
+    found = satisfied(world)
+    assert found is not None
+    assert found[:2] == ("False", "BelowMinCount")
+    assert found[2].startswith("1 of 2 members scheduled; ns/g-2 waits for room in ")
+    assert "0 of 2 nodes there are free" in found[2]
+
+
 def test_counts_of_a_native_podgroup_cause_no_write() -> None:
     """E8: a member above the minimum that goes changes a number, which is not news in itself."""
     world, pods = native(2)
