@@ -13,19 +13,30 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from gangsched.core import diagnosis, findings, pre_filter, rounds, trees
-from gangsched.core.homes import home_full, required_home
+from gangsched.core.homes import (
+    Beside,
+    home_full,
+    homes_beside,
+    marked_outside,
+    nearer,
+    required_home,
+)
 from gangsched.core.permit import missing, needs_its_rest
 from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.domains import in_domains, pinned, required_keys, takes_at_best
 from gangsched.core.search.lacks import takes_when_empty
+from gangsched.core.work import OutOfWork
 from gangsched.model.fault import AtWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Need, Round, RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.verdict_facts import HomeFull, NoNode
+
+NEAR_WORK = 5_000
+"""Units for one attempt near the rest of a group, which may not take the work of the last one."""
 
 Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
 """Refusals of single pods, by uid."""
@@ -176,7 +187,7 @@ def decide(
         verdict = of_rest
         free_running = [gang for gang in free_running if not gang.lacks]
     elif verdict is None and any(gang.pending or gang.held for gang in needing):
-        verdict = _round(attempt, needing, totals)
+        verdict = _near_round(attempt, needing, totals)
 
     # Most groups that wait have no member that may start alone.
     if verdict is not None and not any(
@@ -301,6 +312,43 @@ def _refuse(group: Group) -> Verdict | None:
     causes = (refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG)
     cause = next(causes, refused[0][1])
     return _verdict(group, cause, gangs=refused)
+
+
+def _near_round(attempt: PlacementAttempt, gangs: list[Gang], totals: Ledger) -> Verdict:
+    """A round for gangs that need their minimum: of those that lost all of their members where the
+    rest of their group is, then wider and wider (L3).
+    """
+    group = attempt.group
+    ledger = attempt.ledger
+    near = group.near
+    if not near and len(gangs) < len(group.gangs) and not group.rest:
+        running = [gang for gang in group.gangs if gang.satisfied]
+        near = homes_beside(running, gangs, ledger)
+
+    if not near or not group.strict:
+        return _round(attempt, gangs, totals)
+
+    for home in near:
+        checkpoint = ledger.checkpoint()
+        try:
+            # Without progress: what earlier plans found out is about all nodes. The last round must
+            # have its work.
+            with ledger.work.at_most(min(NEAR_WORK, ledger.work.left / 2)):
+                closer = PlacementAttempt(nearer(group, home), ledger)
+                verdict = _round(closer, gangs, totals)
+        except OutOfWork:
+            ledger.rollback(checkpoint)
+            continue
+
+        if verdict.binds:
+            return _outside(verdict, near[0], ledger)
+
+    return _outside(_round(attempt, gangs, totals), near[0], ledger)
+
+
+def _outside(verdict: Verdict, home: Beside, ledger: Ledger) -> Verdict:
+    binds = marked_outside(verdict.binds, home, ledger)
+    return replace(verdict, binds=tuple(binds))
 
 
 def _round(attempt: PlacementAttempt, gangs: list[Gang], totals: Ledger) -> Verdict:

@@ -8,8 +8,9 @@ one domain share what a plan finds out about it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,11 +20,14 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.preferred import prefers_spreading
 from gangsched.core.topology import TopologyLevel, climb, level, told_apart
-from gangsched.model.gang import Gang, Group
+from gangsched.model.gang import Gang, Group, Placement
 from gangsched.model.gpu_policy import HealPreference
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import Bools, Ints
 from gangsched.model.verdict_facts import HomeFull
+
+Beside: TypeAlias = tuple[tuple[str, ...], frozenset[str]]
+"""The labels of a level, and the nodes of which one of its domains has most."""
 
 
 def scopes_from_home(
@@ -60,6 +64,63 @@ def scopes_from_home(
 
     scopes.append(outermost)
     return scopes
+
+
+def homes_beside(
+    others: Iterable[Gang],
+    gangs: Sequence[Gang],
+    ledger: Ledger,
+) -> tuple[Beside, ...]:
+    """The homes of gangs of which no member is left, beside the other gangs of their group: the
+    domains that all bound members of those share, the closest first, with the nodes of these.
+    """
+    for gang in gangs:
+        if gang.nodes or _is_spread(gang, (*gang.retry, *gang.pending)):
+            return ()
+
+    names: set[str] = set()
+    for gang in others:
+        names.update(gang.nodes)
+
+    index = ledger.table.index
+    nodes = np.array([index[name] for name in sorted(names) if name in index], dtype=np.int64)
+    homes: list[Beside] = []
+    for known_level in _levels(gangs[0], ledger):
+        if _shared(known_level, nodes) is not None:
+            homes.append((known_level.keys, frozenset(names)))
+
+    return tuple(homes)
+
+
+def nearer(group: Group, home: Beside) -> Group:
+    """The group limited to a home."""
+    keys, _ = home
+    return replace(
+        group,
+        topology=(*group.topology, *keys),
+        beside=(*group.beside, home),
+        near=(),
+    )
+
+
+def marked_outside(
+    placements: Iterable[Placement], home: Beside, ledger: Ledger
+) -> list[Placement]:
+    """The placements, of which those outside of a home say so."""
+    keys, names = home
+    inside = level(keys, ledger.table)
+    index = ledger.table.index
+    domain = inside.common(np.array([index[name] for name in names if name in index]))
+    if domain is None:
+        return [*placements]
+
+    marked: list[Placement] = []
+    for placement in placements:
+        is_inside = inside.codes[index[placement.node]] == domain
+        outside = "" if is_inside else inside.name(domain)
+        marked.append(replace(placement, outside=outside))
+
+    return marked
 
 
 def at_home(group: Group, ledger: Ledger) -> Group:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
+from gangsched.core.homes import homes_beside
 from gangsched.core.permit import permitted
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
@@ -49,6 +50,8 @@ class TreePlacing:
     kept: list[Made] = field(default_factory=list)
     #: The names of the units that were decided for the present choice of children.
     of_choice: list[str] = field(default_factory=list)
+    #: The gangs beside which those are placed that a part lost as a whole; none for other parts.
+    running: Sequence[Gang] = ()
     #: A refusal is proven: no search was left out.
     is_proven: bool = True
     _packed: dict[object, int | None] = field(default_factory=dict)
@@ -232,6 +235,7 @@ class TreePlacing:
                         ),
                         apart=tuple(parts) if apart else (),
                         beside=self._beside(around, gangs, beside),
+                        near=homes_beside(self.running, gangs, self.ledger) if self.running else (),
                     )
                 )
         except OutOfWork:

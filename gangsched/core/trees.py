@@ -338,6 +338,7 @@ class TreeDecision:
                 break
 
             self.placing.of_choice.clear()
+            self.placing.running = self._running(composite)
             found = self.placing.fit(f"{composite.id} choice {number}", chosen)
             if not isinstance(found, Verdict):
                 self._keep_all(found)
@@ -376,6 +377,21 @@ class TreeDecision:
 
         self.told.update(first.gangs)
         return first.told
+
+    def _running(self, composite: Composite) -> list[Gang]:
+        """The gangs that run in a composite that lost some of its parts; none if it has not started
+        in an earlier plan (L3).
+        """
+        if self.group.rest:
+            return []
+
+        running: list[Gang] = []
+        for gang_id in gangs_of(composite):
+            gang = self.children.declared[gang_id]
+            if gang.satisfied:
+                running.append(gang)
+
+        return running
 
     def _any_room(self, parts: Sequence[Part]) -> tuple[Need, ...]:
         """The needs of all gangs of these parts, of which room for any one may help."""

@@ -163,6 +163,8 @@ class Gang:
     #: Number of members that its last start needs and that were never bound, as far as is known
     #: (B3).
     unsent: int = 0
+    #: The start of several members of which it lacked nobody, though some may be lost since.
+    sent_with: JointStart | None = None
     #: The waiting members replace lost ones (Q2).
     replaces: bool = False
     #: It is a single pod without a gang.
@@ -295,6 +297,9 @@ class Group:
     #: For a part of a tree, by composite around it: the labels for which one domain must hold the
     #: composite, and the nodes of its other members.
     beside: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
+    #: For gangs of which no member is left: in the same form the homes of what is left of their
+    #: group, the closest first. They are tried there before anywhere else (L3).
+    near: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
     #: For a tree: the group of the gangs that its minimum needs, if it is known already.
     minimum: Group | None = None
     # Derived from the gangs once, since a plan asks about five times for each.

@@ -5,7 +5,8 @@ Invariant: pure functions of the views of a group's gangs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 
 from gangsched.model.gang import Gang
 from gangsched.model.objects import JointStart
@@ -45,15 +46,29 @@ def heals(gangs: Sequence[Gang], tree: Composite | None = None) -> bool:
     return _is_broken(gangs, tree)
 
 
-def rest_of_start(gangs: Sequence[Gang], tree: Composite | None) -> frozenset[str]:
+def complete_starts(gangs: Sequence[Gang]) -> frozenset[JointStart]:
+    """The starts of which all needed members were bound, whatever was lost since."""
+    sent: Counter[JointStart] = Counter()
+    for gang in gangs:
+        if gang.sent_with is not None:
+            sent[gang.sent_with] += max(1, gang.permitted_min)
+
+    return frozenset([start for start, number in sent.items() if number >= start.members])
+
+
+def rest_of_start(
+    gangs: Sequence[Gang],
+    tree: Composite | None,
+    complete: Set[JointStart] = frozenset(),
+) -> frozenset[str]:
     """The gangs that a start was sent without: it was interrupted, or their binds were refused
-    (semantics B3).
+    (semantics B3). A start that is known as `complete` was sent without nobody.
 
     Only proven stamps count, and only pods that existed when the start was decided: no edit and no
     new pod makes a gang the rest of another's start.
     """
-    starts = {gang.together for gang in gangs}
-    if starts == {None}:
+    starts = {gang.together for gang in gangs} - complete
+    if starts <= {None}:
         return frozenset()
     if not _is_broken(gangs, tree):
         return frozenset()

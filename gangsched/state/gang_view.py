@@ -112,6 +112,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         permitted_min=permit.min_member if permit else 0,
         together=_together(started, permit),
         unsent=record.unsent,
+        sent_with=record.roster.sent_with,
         replaces=record.roster.replaces(record.members.values()),
         run_time_s=record.counted_s,
         preemption_delay_s=record.delay_s,

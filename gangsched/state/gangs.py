@@ -15,7 +15,15 @@ from gangsched.api.owner_declarations import OwnerDeclaration
 from gangsched.api.problem import Problem
 from gangsched.api.run_time import UNKNOWN, RunTime, enforced, longest, run_time
 from gangsched.model.gang import MatchPolicy, namespace_of
-from gangsched.model.objects import TERMINAL, PermitStamp, Pod, PodGroup, PromisedRoom, Shape
+from gangsched.model.objects import (
+    TERMINAL,
+    JointStart,
+    PermitStamp,
+    Pod,
+    PodGroup,
+    PromisedRoom,
+    Shape,
+)
 from gangsched.state.members import STARTED, Member, State
 from gangsched.state.reporting.authorship import is_reported
 from gangsched.state.reporting.reported import Reported
@@ -51,6 +59,8 @@ class GangRecord:
     roster: Roster = field(default_factory=Roster)
     #: What is remembered of its last start (I6).
     start: StartMemory = field(default_factory=StartMemory)
+    #: The last start with other gangs of which all needed members were bound (B3).
+    complete_start: JointStart | None = None
     #: Only pods of another run wait, for a start of their own, beside the last start (I6).
     begins_beside: bool = False
     pod_groups: dict[str, PodGroup] = field(default_factory=dict)

@@ -7,7 +7,7 @@ of a tree form one group (I9). Only `refresh` rebuilds what changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from math import inf
@@ -19,13 +19,14 @@ from gangsched.core import tree_choices
 from gangsched.core.stand_ins import with_all
 from gangsched.model.fault import UNKNOWN_REFERENCE, not_planned
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of, room_key
+from gangsched.model.objects import JointStart, Pod
 from gangsched.model.parts import Root, whole_of
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import Composite, composites_of, gangs_of
 from gangsched.model.verdict_facts import SetAsideByOrder, Worded
 from gangsched.state.avoided import AvoidedNode, not_over, struck
-from gangsched.state.broken_groups import heals, is_pinned, rest_of_start
+from gangsched.state.broken_groups import complete_starts, heals, is_pinned, rest_of_start
 from gangsched.state.changed_gangs import ChangedGangs
 from gangsched.state.definitions import Definitions
 from gangsched.state.gang_view import gang_view, stand_in_view
@@ -276,12 +277,17 @@ class Registry:
             gangs = tuple(replace(gang, never_preempts=True) for gang in gangs)
 
         # Without members to come, which have the priority of one that is present.
-        present = [self._views[gang_id] for gang_id in record.gangs]
-        pods = [pod for gang in present for pod in (*gang.pending, *gang.retry)]
+        pods: list[Pod] = []
+        for gang_id in record.gangs:
+            present = self._views[gang_id]
+            pods += present.pending
+            pods += present.retry
+
         pods += [
             placement.pod for gang in gangs for placement in (*gang.kept, *gang.held, *gang.unbound)
         ]
-        rest = rest_of_start(gangs, record.tree)
+        complete = self._complete_starts(gangs)
+        rest = rest_of_start(gangs, record.tree, complete)
 
         view = Group(
             id=record.id,
@@ -308,6 +314,24 @@ class Registry:
             return replace(view, minimum=tree_choices.needed(view))
 
         return view
+
+    def _complete_starts(self, gangs: Sequence[Gang]) -> frozenset[JointStart]:
+        """The starts of which all needed members were bound, now or at an earlier look.
+
+        Whoever lost all of its pods is not known any more; the others of its group remember it. By
+        the creation of pods alone, one of the same second would be taken for what was not sent.
+        """
+        complete = complete_starts(gangs)
+        known: set[JointStart] = set()
+        for gang in gangs:
+            record = self.gangs[gang.id]
+            if gang.together in complete:
+                record.complete_start = gang.together
+
+            if record.complete_start is not None:
+                known.add(record.complete_start)
+
+        return frozenset(known)
 
     def _stand_in(self, record: GroupRecord) -> Group:
         """The view of a group that cannot be built: it has its pods, and is refused."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gangsched.model.objects import Phase, Pod, Shape
+from gangsched.model.objects import JointStart, Phase, Pod, Shape
 from gangsched.state.members import Member, State
 
 RETRIED = frozenset({State.KEPT, State.RETRY})
@@ -47,11 +47,12 @@ class Roster:
     uid of the current or last pod.
     """
 
-    __slots__ = ("_epoch", "_least", "_lost", "_places")
+    __slots__ = ("_epoch", "_least", "_lost", "_places", "_together")
 
     def __init__(self) -> None:
         self._epoch = 0
         self._least = 0  # the minimum of the start, as its stamps have it
+        self._together: JointStart | None = None  # what started with it
         self._places: dict[str, Place] = {}
         self._lost: dict[str, Place] = {}  # those whose member is gone, the oldest first
 
@@ -75,6 +76,7 @@ class Roster:
             self._places = {}
 
         self._least = stamp.min_member
+        self._together = stamp.together
         here = {pod.uid: pod for permit, pod in proven if permit.epoch == self._epoch}
         self._lost = {uid: place for uid, place in self._places.items() if uid not in here}
 
@@ -108,6 +110,16 @@ class Roster:
     def places(self) -> int:
         """Number of members that the last start had at a time, as far as is known."""
         return len(self._places)
+
+    @property
+    def sent_with(self) -> JointStart | None:
+        """The start of which all that the gang needed were bound, some of which may be lost since;
+        None if none is known.
+        """
+        if self._places and not self.unsent:
+            return self._together
+
+        return None
 
     @property
     def unsent(self) -> int:

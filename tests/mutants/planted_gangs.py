@@ -87,16 +87,21 @@ def claims_are_awaited_gang_by_gang(startable: Any) -> Any:
 
 @bug("B3", "state.broken_groups:rest_of_start", "properties/test_half_starts.py")
 def what_a_kill_left_of_a_start_waits_behind_older_gangs(_: Any) -> Any:
-    return lambda gangs, tree: frozenset()
+    return lambda gangs, tree, complete: frozenset()
 
 
 @bug("B3", "state.broken_groups:rest_of_start", "properties/test_half_starts.py")
 def new_pods_are_the_rest_of_an_old_start(rest: Any) -> Any:
-    def any_age(gangs: Any, tree: Any) -> Any:
+    def any_age(gangs: Any, tree: Any, complete: Any) -> Any:
         old = [replace(each, pending=tuple(_aged(pod) for pod in each.pending)) for each in gangs]
-        return rest(old, tree)
+        return rest(old, tree, complete)
 
     return any_age
+
+
+@bug("B3", "state.broken_groups:complete_starts", "properties/test_homes_of_groups.py")
+def a_gang_that_lost_all_of_its_members_was_never_sent(_: Any) -> Any:
+    return lambda gangs: frozenset()
 
 
 def _aged(pod: Any) -> Any:

@@ -225,3 +225,13 @@ def children_with_a_minimum_of_zero_are_chosen_for_the_minimum(_: Any) -> Any:
 @bug("Q3", "core.trees:TreeDecision._any_room", "properties/test_tree_alternatives.py")
 def no_room_wakes_a_tree_whose_children_require_domains(_: Any) -> Any:
     return lambda self, parts: ()
+
+
+@bug("L3", "core.decision:homes_beside", "properties/test_homes_of_groups.py")
+def a_gang_that_lost_all_of_its_members_has_no_home(_: Any) -> Any:
+    return lambda others, gangs, ledger: ()
+
+
+@bug("L3", "core.trees:TreeDecision._running", "properties/test_homes_of_groups.py")
+def a_child_that_lost_all_of_its_members_has_no_home(_: Any) -> Any:
+    return lambda self, composite: []
