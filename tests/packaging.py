@@ -137,9 +137,16 @@ def _either(schema: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def values_schema() -> str:
-    """values.schema.json with the schema of the settings as it is now."""
+    """values.schema.json with the settings and the permissions as they are now."""
     schema = json.loads(SCHEMA.read_text())
     schema["properties"]["settings"] = settings_schema()
+
+    # Each switch of values.yaml turns the role of that name on: one that the schema lacks could not
+    # be turned off either, since the schema takes no other names.
+    permissions = yaml.safe_load(VALUES.read_text())["rbac"]
+    schema["properties"]["rbac"]["properties"] = {
+        permission: {"type": "boolean"} for permission in permissions
+    }
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
