@@ -92,7 +92,11 @@ def _look_for_deadlock(state: SchedulingState, now_s: float) -> None:
         return
 
     # Nobody preempts here, and nothing is reserved: what counts is the room that the other holds.
-    given = PlanInput(snapshot=question.snapshot, queue=(question.group,))
+    given = PlanInput(
+        snapshot=question.snapshot,
+        queue=(question.group,),
+        without=question.gone,
+    )
     proposal = plan_of(given, now_s, limits=None, policy=state.registry.policy)
     fits = all_fit(question.group, proposal.verdicts)
     state.deadlocks.answer(question, fits=fits, now_s=now_s)
@@ -293,6 +297,7 @@ def plan_of(
         preempting=given.preempting,
         looked_at=given.looked_at,
         unfinished=given.unfinished,
+        without=given.without,
         cache=cache,
         at_work=at_work,
     )

@@ -37,6 +37,7 @@ from gangsched.core.work import Work
 from gangsched.model.fault import AtWork
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.objects import Pod
 from gangsched.model.plan import Plan, Unfinished
 from gangsched.model.preemption import PreemptionInput
 from gangsched.model.reservation import Reserving
@@ -56,6 +57,7 @@ def plan(
     preempting: PreemptionInput | None = None,
     looked_at: Set[str] = frozenset(),
     unfinished: Unfinished | None = None,
+    without: Sequence[tuple[Pod, str]] = (),
     cache: PlanCache | None = None,
     at_work: AtWork | None = None,
 ) -> Plan:
@@ -68,7 +70,8 @@ def plan(
     decided within n / `limits.groups` plans (decision 8). Namespaces alternate (Q4). A group that
     needs more work than one plan may do is returned as `unfinished`. The next plan receives it and
     continues with it, but spends half of its work on other groups. Without `reserving` no
-    reservations are made, and without `preempting` no pod is preempted. `cache` comes from earlier
+    reservations are made, and without `preempting` no pod is preempted. Pods in `without`, each on
+    its node, count as gone. `cache` comes from earlier
     plans on the same cluster; it saves work and does not affect decisions. `at_work` says at any
     time which group is being decided, "" between groups: whatever is raised then is its fault, and
     the plan is void (I10).
@@ -76,6 +79,8 @@ def plan(
     limits = limits or Limits()
     cache = cache or PlanCache()
     ledger, totals = _ledgers(snapshot, policy, cache, unfinished)
+    if without:
+        ledger.move(without, -1)
 
     ordered = sorted(queue, key=group_key)
     whole = {group.id: group for group in ordered if group.tree is not None}

@@ -6,14 +6,14 @@ refuse any verdict whose group or nodes have changed since the snapshot (semanti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from gangsched.model.capacity_facts import NotAsking
 from gangsched.model.gang import Group, Placement, Refusal, namespace_of
-from gangsched.model.objects import Shape
+from gangsched.model.objects import Pod, Shape
 from gangsched.model.preemption import NotHelpful, Preemption, PreemptionInput
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import How, KeptFor, Reservations, Reserving
@@ -207,3 +207,5 @@ class PlanInput:
     preempting: PreemptionInput | None = None
     looked_at: Set[str] = frozenset()
     unfinished: Unfinished | None = None
+    #: Pods, each with its node, that the plan counts as gone with everything that they use.
+    without: Sequence[tuple[Pod, str]] = ()

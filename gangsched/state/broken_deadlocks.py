@@ -40,12 +40,13 @@ Key: TypeAlias = tuple[frozenset[str], frozenset[str]]
 @dataclass(frozen=True, slots=True)
 class Question:
     """Whether `group` would get all that it lacks if the members of the group `without` were gone,
-    as they are in `snapshot`.
+    which are the pods `gone` with their nodes.
     """
 
     group: Group
     without: str
     snapshot: Snapshot
+    gone: tuple[tuple[Pod, str], ...]
     keys: tuple[Key, Key]
 
 
@@ -115,8 +116,9 @@ class BrokenDeadlocks:
             for group, other in ((first, second), (second, first)):
                 if self._is_open(group.id, other.id, keys, now_s):
                     asked = (keys[group.id], keys[other.id])
-                    snapshot = self._without(other.id)
-                    return Question(group, other.id, snapshot, asked)
+                    gone = tuple(self._placed(other.id))
+                    snapshot = self._cluster.snapshot()
+                    return Question(group, other.id, snapshot, gone, asked)
 
                 if not self._answers[group.id, other.id].fits:
                     break  # the other way round it does not matter
@@ -164,9 +166,17 @@ class BrokenDeadlocks:
         members = self._members(group_id)
         return [member for member in members if member.state is State.BOUND]
 
+    def _placed(self, group_id: str) -> Iterator[tuple[Pod, str]]:
+        """The bound members of a group, each with its node."""
+        for member in self._bound(group_id):
+            yield member.pod, member.node
+
     def _bound_uids(self, group_id: str) -> frozenset[str]:
-        bound = self._bound(group_id)
-        return frozenset(member.pod.uid for member in bound)
+        uids = set()
+        for member in self._bound(group_id):
+            uids.add(member.pod.uid)
+
+        return frozenset(uids)
 
     def _key(self, group_id: str) -> Key:
         waiting = set()
@@ -186,12 +196,6 @@ class BrokenDeadlocks:
             return True
 
         return known.keys != (keys[group], keys[other])
-
-    def _without(self, group_id: str) -> Snapshot:
-        bound = self._bound(group_id)
-        placed = [(member.pod, member.node) for member in bound]
-        snapshot = self._cluster.snapshot()
-        return snapshot.with_room_of(placed)
 
     def _conclude(self, groups: list[Group], now_s: float) -> None:
         """Record who is in a deadlock, tell it, and let the lower rank yield once it has lasted."""

@@ -8,11 +8,15 @@ import msgspec
 import pytest
 
 from gangsched.model.gang import namespace_of
-from gangsched.model.objects import Pod
+from gangsched.model.objects import PermitStamp, Pod
 from gangsched.model.preemption import BrokenDeadlock
+from gangsched.model.protocol import Replaced
+from gangsched.model.storage import ResourceClaim
 from gangsched.state.broken_deadlocks import deadlock_text
 from gangsched.state.rule_set import Rules
-from tests.builders import members, node, pod_group
+from tests.builders import gang_metadata, members, node, pod, pod_group
+from tests.unit.core.filter.volumes.test_extended_claims import holding
+from tests.unit.state.test_served import devices_of, wanting, world_of
 from tests.world import World
 
 YIELDS = Rules(broken_deadlock=BrokenDeadlock.YIELD, broken_deadlock_after_s=600)
@@ -111,8 +115,7 @@ def test_it_is_over_once_there_is_room() -> None:
 def test_a_third_one_in_the_way_is_no_deadlock_of_two() -> None:
     """D2: even without the other one, neither would get its room."""
     world = deadlocked(room=2)
-    for pod in [each for each in world.pods.values() if not each.node_name]:
-        world.delete(pod)
+    world.delete(*(waits for waits in [*world.pods.values()] if not waits.node_name))
     for place, name in enumerate(("a", "b")):
         world.create(members(name, 1, first=3, gpus=2, pod_group=True, creation_s=100 + place))
     world.advance(1_000)
@@ -140,3 +143,23 @@ def test_no_name_of_another_namespace_is_told(
     """I4."""
     assert deadlock_text(*pair, namespace) == text
     assert namespace_of(pair[0]) == namespace or "of/" not in text
+
+
+def test_devices_are_room_that_the_other_holds() -> None:
+    """D2: two devices of one node serve one member of each gang, and each waits for another one."""
+    world = world_of([node("n0", gpus=0)], [devices_of("n0", "aa")])
+    claims = []
+    for place, (name, device) in enumerate((("a", "a0"), ("b", "a1"))):
+        world.declare(pod_group(name, 2))
+        stated = gang_metadata(name, pod_group=True)
+        fields: dict[str, Any] = {"gang_metadata": stated, "creation_s": 100 + place}
+        runs, claim = holding(f"{name}-0", device, permitted=PermitStamp(2, 1), **fields)
+        claims.append(claim)
+        world.say(Replaced(ResourceClaim, tuple(claims)))
+        world.create([runs, pod(f"{name}-1", of=wanting(1), **fields)])
+
+    world.settle()
+    world.advance(30)
+    told = {about: text for about, _, text in world.told().events("Degraded")}
+    assert TEXT in told["PodGroup ns/a"]
+    assert TEXT in told["PodGroup ns/b"]
