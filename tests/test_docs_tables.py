@@ -28,6 +28,7 @@ from tests.packaging import (
     described_values,
     values_schema,
 )
+from tests.test_docs_length import documents
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -120,6 +121,15 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
     identities = tuple(identity.key for identity in keys.IDENTITIES)
     named = [key for key in re.findall(r"`([^`]+)`", marks) if key in identities]
     assert tuple(dict.fromkeys(named)) == identities
+
+
+def test_every_row_is_in_a_table() -> None:
+    """A blank line in a table would end it, and its last rows would be shown as they are."""
+    for name in documents():
+        lines = ["", *(ROOT / name).read_text(encoding="utf-8").splitlines()]
+        rows = [n for n, line in enumerate(lines) if line.lstrip().startswith("|")]
+        heads = [n for n in rows if n - 1 not in rows]
+        assert [lines[n] for n in heads if not re.fullmatch(r" *\|[-:| ]+\|", lines[n + 1])] == []
 
 
 @pytest.mark.parametrize("copy", COPIES)
