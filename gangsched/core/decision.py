@@ -20,11 +20,13 @@ from gangsched.core.homes import (
     marked_outside,
     nearer,
     required_home,
+    slice_homes,
 )
 from gangsched.core.permit import missing, needs_its_rest
 from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
+from gangsched.core.scope import Scope
 from gangsched.core.search.domains import in_domains, pinned, required_keys, takes_at_best
 from gangsched.core.search.lacks import takes_when_empty
 from gangsched.core.work import OutOfWork
@@ -502,19 +504,23 @@ def _full_homes(attempt: PlacementAttempt, trial: rounds.Trial) -> dict[str, Hom
 
     required = pinned(group, ledger)
     for gang in group.gangs:
-        # One for each shape, since hundreds of members may wait.
-        of_shape: dict[Shape, HomeFull | None] = {}
+        of_slices: dict[str, Scope] = {}
+        if gang.constraints.slices:
+            of_slices = slice_homes(gang, required, ledger)
+
+        # One for each shape and slice, since hundreds of members may wait.
+        known: dict[tuple[Shape, str], HomeFull | None] = {}
         for pod in (*gang.retry, *gang.pending):
             if pod.uid not in failed:
                 continue
 
-            if pod.shape not in of_shape:
-                home = required_home(gang, pod, required, ledger)
-                of_shape[pod.shape] = (
-                    home_full(gang, pod, home, ledger) if home is not None else None
-                )
+            home = of_slices.get(pod.uid)
+            key = (pod.shape, home.name if home is not None else "")
+            if key not in known:
+                home = home or required_home(gang, pod, required, ledger)
+                known[key] = home_full(gang, pod, home, ledger) if home is not None else None
 
-            full = of_shape[pod.shape]
+            full = known[key]
             if full is not None:
                 by_uid[pod.uid] = replace(full, pod=pod.key)
 

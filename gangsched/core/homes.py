@@ -19,6 +19,7 @@ from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.preferred import prefers_spreading
+from gangsched.core.search.slices import units
 from gangsched.core.topology import TopologyLevel, climb, level, told_apart
 from gangsched.model.gang import Gang, Group, Placement
 from gangsched.model.gpu_policy import HealPreference
@@ -40,11 +41,10 @@ def scopes_from_home(
     in `outermost`, the required domain or everywhere.
 
     A level at which bound members are in several domains is skipped, and so is one that is no finer
-    than `outermost`. Slices are not asked: each has its home in the domain that it requires.
+    than `outermost`. Of a gang with slices, `pods` are a slice of which no member is left: any
+    other has its home in the domain that it requires.
     """
-    if not gang.nodes or gang.constraints.slices:
-        return [outermost]
-    if _is_spread(gang, pods):
+    if not gang.nodes or _is_spread(gang, pods):
         return [outermost]
 
     scopes: list[Scope] = []
@@ -169,6 +169,24 @@ def required_home(
     outermost = EVERYWHERE if required is None else required
     last = scopes_from_home(gang, [pod], outermost, ledger)[-1]
     return None if last is EVERYWHERE else last
+
+
+def slice_homes(gang: Gang, required: Scope | None, ledger: Ledger) -> dict[str, Scope]:
+    """By uid the homes of waiting members of a gang with slices: the domains in which the other
+    members of their slices run.
+    """
+    table = ledger.table
+    outermost = EVERYWHERE if required is None else required
+    homes: dict[str, Scope] = {}
+    for unit in units(gang, (*gang.retry, *gang.pending), table):
+        if not unit.pins:
+            continue
+
+        home = unit.within(outermost, table)
+        for pod in unit.alone:
+            homes[pod.uid] = home
+
+    return homes
 
 
 def home_full(

@@ -632,13 +632,37 @@ def _join(
                 continue
 
             own = alone(gang, unit.whole)
-            solution = find_slices(group, (own,), ledger, place_run)
+            scopes = [ledger.scope]
+            if gang.satisfied and not unit.pins:
+                scopes = scopes_from_home(gang, unit.pods, ledger.scope, ledger)
 
+            solution = _first_place(own, scopes, group, ledger)
             trial.attempted += len(unit.pods)
             if solution is not None:
                 trial.placed.setdefault(name, []).extend(solution[gang.id])
+                if len(scopes) > 1:
+                    trial.tell_outside(scopes[0], {pod.uid for pod in unit.pods}, ledger)
             else:
                 trial.failed += _slice_refused(own, unit.whole, group, ledger)
+
+
+def _first_place(
+    own: Gang,
+    scopes: Sequence[Scope],
+    group: Group,
+    ledger: Ledger,
+) -> Found | None:
+    """The places of a slice of which no member runs: near the others of its gang, then wider and
+    wider (L3).
+    """
+    for scope in scopes:
+        with ledger.within(scope):
+            solution = find_slices(group, (own,), ledger, place_run)
+
+        if solution is not None:
+            return solution
+
+    return None
 
 
 def _slice_refused(

@@ -235,3 +235,13 @@ def a_gang_that_lost_all_of_its_members_has_no_home(_: Any) -> Any:
 @bug("L3", "core.trees:TreeDecision._running", "properties/test_homes_of_groups.py")
 def a_child_that_lost_all_of_its_members_has_no_home(_: Any) -> Any:
     return lambda self, composite: []
+
+
+@bug("L3", "core.rounds:scopes_from_home", "properties/test_homes_of_slices.py")
+def a_slice_that_lost_all_of_its_members_has_no_home(_: Any) -> Any:
+    return lambda gang, pods, outermost, ledger: [outermost]
+
+
+@bug("L6", "core.decision:slice_homes", "properties/test_homes_of_slices.py")
+def a_member_of_a_slice_is_unschedulable_though_room_elsewhere_is_no_use(_: Any) -> Any:
+    return lambda gang, required, ledger: {}

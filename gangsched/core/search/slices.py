@@ -88,7 +88,8 @@ class Unit:
             return scope
 
         key, code = self.pins[-1]
-        return scope.narrowed(self.mask(table), level((key,), table).name(code))
+        name = level((key,), table).name(code)
+        return replace(scope.narrowed(self.mask(table), name), name=name)
 
 
 def is_sliced(gangs: Sequence[Gang]) -> bool:

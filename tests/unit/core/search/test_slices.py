@@ -395,7 +395,7 @@ def test_a_late_member_joins_the_domain_of_its_slice() -> None:
     assert builders.where(decided(nodes, of, placed)) == {"m-3": "b"}
     refused = decided([nodes[0], node("b", "r2", gpus=1), nodes[2]], of, placed)
     assert not refused.binds
-    assert "2 node(s) are outside example.com/rack=r2" in say(refused.told).text
+    assert "m-3 waits for room in example.com/rack=r2 since" in say(refused.told).text
 
 
 def test_a_whole_slice_that_comes_later_starts_whole() -> None:
