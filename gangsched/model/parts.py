@@ -116,7 +116,9 @@ def in_gangs(part: Part, whole: Callable[[str], bool]) -> tuple[Root, dict[str, 
     not of how many.
     """
     gangs = gangs_of(part)
-    return Root(part, dict.fromkeys(gangs, 1)), {gang: int(whole(gang)) for gang in gangs}
+    root = Root(part, dict.fromkeys(gangs, 1))
+    counts = {gang: int(whole(gang)) for gang in gangs}
+    return root, counts
 
 
 def whole_children(root: Root, composite: Composite, counts: Mapping[str, int]) -> list[Part]:
@@ -154,4 +156,5 @@ def _is_whole(root: Root, part: Part, counts: Mapping[str, int]) -> bool:
     if isinstance(part, str):
         return counts.get(part, 0) >= root.least[part]
 
-    return sum(_is_whole(root, child, counts) for child in part.children) >= part.min_children
+    number = sum(_is_whole(root, child, counts) for child in part.children)
+    return number >= part.min_children

@@ -66,7 +66,10 @@ class Selected:
 
     def counts(self, pod: Pod) -> bool:
         """Whether the question counts `pod`."""
-        return not (self.staying and pod.deleting) and all(term.matches(pod) for term in self.terms)
+        if self.staying and pod.deleting:
+            return False
+
+        return all(term.matches(pod) for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,10 @@ class OwnedBy:
     def counts(self, pod: Pod) -> bool:
         """Whether the question counts `pod`."""
         # By identity: shapes are interned by the decoder.
-        return pod.shape is self.owner[0] and pod.namespace == self.owner[1]
+        if pod.shape is not self.owner[0]:
+            return False
+
+        return pod.namespace == self.owner[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,10 @@ class UsingPort:
     def counts(self, pod: Pod) -> bool:
         """Whether the question counts `pod`."""
         inter_pod = pod.shape.inter_pod
-        return inter_pod is not None and any(map(self.port.conflicts, inter_pod.ports))
+        if inter_pod is None:
+            return False
+
+        return any(map(self.port.conflicts, inter_pod.ports))
 
 
 Question: TypeAlias = Selected | OwnedBy | UsingPort

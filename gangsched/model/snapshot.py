@@ -202,8 +202,9 @@ class Snapshot:
                 continue
 
             for resource, amount in pod.shape.requests:
-                if resource in self.resources:
-                    free[self.resources[resource], node] += amount
+                row = self.resources.get(resource)
+                if row is not None:
+                    free[row, node] += amount
 
         return replace(self, free=free)
 

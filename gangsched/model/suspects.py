@@ -44,11 +44,14 @@ class Suspects:
 
     def text(self) -> str:
         """The suspects that are still wanted, for `merge`; "" for none."""
-        self.counts = {name: number for name, number in self.counts.items() if self.is_wanted(name)}
-        if self.counts:
-            return msgspec.json.encode(self.counts).decode()
+        gone = [name for name in self.counts if not self.is_wanted(name)]
+        for name in gone:
+            del self.counts[name]
 
-        return ""
+        if not self.counts:
+            return ""
+
+        return msgspec.json.encode(self.counts).decode()
 
     def _limit(self) -> None:
         for name in [*self.counts][:-MOST_SUSPECTS]:

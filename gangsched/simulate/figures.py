@@ -32,14 +32,20 @@ class Waits:
     def of(cls, name: str, runs: Sequence[Run]) -> Waits:
         """Summarize these jobs as a class."""
         waits = sorted(run.wait_s for run in runs if run.started_s is not None)
+        mean_s = 0.0
+        max_s = 0.0
+        if waits:
+            mean_s = math.fsum(waits) / len(waits)
+            max_s = waits[-1]
+
         return cls(
             name=name,
             jobs=len(runs),
             started=len(waits),
-            mean_s=math.fsum(waits) / len(waits) if waits else 0.0,
+            mean_s=mean_s,
             median_s=percentile(waits, 0.5),
             p95_s=percentile(waits, 0.95),
-            max_s=waits[-1] if waits else 0.0,
+            max_s=max_s,
         )
 
 
@@ -48,10 +54,11 @@ def percentile(values: Sequence[float], part: float) -> float:
     rank); 0 without values.
     """
     ordered = sorted(values)
-    if ordered:
-        return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
+    if not ordered:
+        return 0.0
 
-    return 0.0
+    rank = math.ceil(part * len(ordered))
+    return ordered[max(0, rank - 1)]
 
 
 def size_of(run: Run) -> str:
@@ -61,11 +68,13 @@ def size_of(run: Run) -> str:
 
 def by_size(runs: Sequence[Run]) -> list[Waits]:
     """All jobs, then each non-empty size class."""
-    classes = []
+    classes = [Waits.of("all", runs)]
     for name, _, _ in SIZES:
-        classes.append(Waits.of(name, [run for run in runs if size_of(run) == name]))
+        of_size = [run for run in runs if size_of(run) == name]
+        if of_size:
+            classes.append(Waits.of(name, of_size))
 
-    return [Waits.of("all", runs), *(waits for waits in classes if waits.jobs)]
+    return classes
 
 
 def by_priority(runs: Sequence[Run]) -> list[Waits]:
@@ -74,9 +83,8 @@ def by_priority(runs: Sequence[Run]) -> list[Waits]:
     result: list[Waits] = []
 
     for priority in priorities:
-        result.append(
-            Waits.of(f"priority {priority}", [run for run in runs if run.job.priority == priority])
-        )
+        alike = [run for run in runs if run.job.priority == priority]
+        result.append(Waits.of(f"priority {priority}", alike))
 
     return result
 
@@ -119,12 +127,12 @@ def promise_errors_s(told_s: Mapping[str, float], runs: Iterable[Run]) -> list[f
     """How much later than promised each job started, in seconds, negative if earlier; only for jobs
     with a promised time.
     """
-    promises = ((run.started_s, told_s.get(run.job.group, math.inf)) for run in runs)
     result: list[float] = []
 
-    for started_s, at_s in promises:
-        if started_s is not None and at_s < math.inf:
-            result.append(started_s - at_s)
+    for run in runs:
+        at_s = told_s.get(run.job.group, math.inf)
+        if run.started_s is not None and at_s < math.inf:
+            result.append(run.started_s - at_s)
 
     return result
 

@@ -107,9 +107,10 @@ def _write(directory: Path, reference: str, packed: bytes) -> Path:
 
 def messages(taken: file.SnapshotFile) -> Iterator[Message]:
     """The messages that a file was made of. Raises msgspec.MsgspecError."""
-    kinds = {resource.kind.__name__: resource.kind for resource in all_resources().values()} | {
-        "PodGroup": PodGroup
-    }
+    kinds: dict[str, type[Any]] = {"PodGroup": PodGroup}
+    for resource in all_resources().values():
+        kinds[resource.kind.__name__] = resource.kind
+
     shapes: dict[tuple[Any, ...], Shape] = {}
 
     for decoded_list in taken.decoded:
@@ -155,13 +156,16 @@ def _named(
             shapes.update(pod.shape for pod in items or ())
             stated.update(pod.gang_metadata for pod in items or ())
         elif kind not in {Node, Namespace}:
-            texts.update(_texts(msgspec.to_builtins([_unlabelled(item) for item in items or ()])))
+            unlabelled = [_unlabelled(item) for item in items or ()]
+            texts.update(_texts(msgspec.to_builtins(unlabelled)))
 
     texts.update(_texts([msgspec.to_builtins(shape) for shape in shapes]))
     # A value may list several labels.
-    texts.update(
-        word for pairs in stated for _, value in pairs for word in value.replace(",", " ").split()
-    )
+    for pairs in stated:
+        for _, value in pairs:
+            words = value.replace(",", " ").split()
+            texts.update(words)
+
     return texts
 
 

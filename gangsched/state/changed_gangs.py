@@ -9,7 +9,7 @@ like a known one: preemption and reservations count such members.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import accumulate, chain
+from itertools import chain
 from math import inf
 
 from gangsched.api.keys import PARENT
@@ -73,10 +73,17 @@ class ChangedGangs:
         """Whether reading all changed gangs takes more than `units`, each about the time for one
         member; without `with_new`, gangs for which plans do not wait are left out.
         """
-        of_new = self._new.values() if with_new or not self._is_caught_up else ()
-        return any(
-            sum_ > units for sum_ in accumulate(map(self._cost, chain(self._known, *of_new)))
-        )
+        gang_ids: Iterable[str] = self._known
+        if with_new or not self._is_caught_up:
+            gang_ids = chain(self._known, *self._new.values())
+
+        total = 0
+        for gang_id in gang_ids:
+            total += self._cost(gang_id)
+            if total > units:
+                return True
+
+        return False
 
     def take(self, most: float = inf, most_new: float = inf) -> Iterator[str]:
         """Remove and return ids that together cost less than `most` units; among them, new gangs
@@ -120,7 +127,11 @@ class ChangedGangs:
 
     def _cost(self, gang_id: str) -> int:
         record = self._gangs[gang_id]
-        return UNITS_A_GANG + (UNITS_IN_A_TREE if _is_in_tree(record) else 0) + len(record.members)
+        units = UNITS_A_GANG + len(record.members)
+        if _is_in_tree(record):
+            units += UNITS_IN_A_TREE
+
+        return units
 
 
 def _is_in_tree(record: GangRecord) -> bool:
@@ -130,10 +141,15 @@ def _is_in_tree(record: GangRecord) -> bool:
     if record.spec is not None:
         return bool(record.spec.parent)
 
-    first = next(iter(record.members.values()), None)
-    groups = record.pod_groups.values()
-    stated = (group.gang_metadata for group in (*groups, *(() if first is None else (first.pod,))))
+    stated: list[tuple[str, str]] = []
+    for pod_group in record.pod_groups.values():
+        if pod_group.parent:
+            return True
 
-    return any(pod_group.parent for pod_group in groups) or any(
-        key in PARENT for key, _ in chain.from_iterable(stated)
-    )
+        stated += pod_group.gang_metadata
+
+    first = next(iter(record.members.values()), None)
+    if first is not None:
+        stated += first.pod.gang_metadata
+
+    return any(key in PARENT for key, _ in stated)

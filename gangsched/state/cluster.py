@@ -100,7 +100,8 @@ class Cluster:
 
     def apply_node(self, node: Node) -> None:
         """Add or update a node; an irrelevant change is ignored."""
-        if (old := self._nodes.get(node.name)) == node:
+        old = self._nodes.get(node.name)
+        if old == node:
             return
 
         self._nodes[node.name] = node
@@ -151,7 +152,11 @@ class Cluster:
         offered = self.served.offered(node)
         self._narrowed |= any(offered.get(name, 0) < amount for name, amount in before.items())
 
-        more = {name for name, amount in offered.items() if amount > before.get(name, 0)}
+        more = set()
+        for name, amount in offered.items():
+            if amount > before.get(name, 0):
+                more.add(name)
+
         if more:
             self._offers_more.setdefault(node.name, set()).update(more)
 
@@ -449,7 +454,10 @@ class Cluster:
         self._touch(node)
         self._count_terms(pod, sign)
 
-        index = None if self._stale_columns else self._table.index.get(node)
+        index = None
+        if not self._stale_columns:
+            index = self._table.index.get(node)
+
         if index is None:
             return
 
@@ -478,7 +486,10 @@ class Cluster:
         if not any(amounts.values()):
             del self._overhead[node]
 
-        index = None if self._stale_columns else self._table.index.get(node)
+        index = None
+        if not self._stale_columns:
+            index = self._table.index.get(node)
+
         if index is None:
             return  # counted with all others once the node's columns are made
 

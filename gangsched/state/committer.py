@@ -118,7 +118,8 @@ class Committer:
             record.id: record.stamp() for record in records if verdict.binds and not record.plain
         }
 
-        if (joint := _joint_start(records, verdict)) is not None:
+        joint = _joint_start(records, verdict)
+        if joint is not None:
             stamps |= {
                 record.id: stamps[record.id]._replace(together=joint)
                 for record in records
@@ -234,7 +235,10 @@ class Committer:
         B7).
         """
         starting = frozenset(record.id for record in records if record.minimum_binds)
-        members = [self.members[placement.pod.uid] for placement in verdict.binds]
+        members = []
+        for placement in verdict.binds:
+            members.append(self.members[placement.pod.uid])
+
         selections = (
             each.claims or member.selections
             for each, member in zip(verdict.binds, members, strict=True)
@@ -337,7 +341,11 @@ def _sought(verdict: Verdict) -> tuple[Need, ...]:
     if verdict.reason is not Reason.PREEMPTING:
         return verdict.needs
 
-    return tuple(replace(need, count=1 if len(verdict.needs) == 1 else 0) for need in verdict.needs)
+    result = []
+    for need in verdict.needs:
+        result.append(replace(need, count=1 if len(verdict.needs) == 1 else 0))
+
+    return tuple(result)
 
 
 def _stay(group: Group) -> Stay:

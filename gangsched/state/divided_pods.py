@@ -41,7 +41,8 @@ class SubGroupGangs:
 
     def __len__(self) -> int:
         """Number of stored gangs and pods."""
-        return sum(map(len, self._gangs.values())) + len(self._moving)
+        declared = sum(map(len, self._gangs.values()))
+        return declared + len(self._moving)
 
     @property
     def is_behind(self) -> bool:
@@ -56,10 +57,11 @@ class SubGroupGangs:
         if record is None or not record.pod_groups:
             return named.id
 
-        root = None
+        root: PodGroup | None = None
         # a loop, because this is asked for every version of every pod
         for group in named.api_groups:
-            if (root := record.pod_groups.get(group)) is not None:
+            root = record.pod_groups.get(group)
+            if root is not None:
                 break
 
         if root is None or not root.sub_groups:
@@ -70,14 +72,18 @@ class SubGroupGangs:
             return named.id
 
         gangs = self._gangs.setdefault(named.id, {})
-        if gangs.get(part.id) is not root or part.id not in self._registry.gangs:
-            gangs[part.id] = root
-            self._registry.gang(part.id).pod_groups[part.api_group] = part
+        is_declared = gangs.get(part.id) is root
+        if is_declared and part.id in self._registry.gangs:
+            return part.id
 
-            # At powers of two only: gangs of pods that come and go are found at a constant cost for
-            # each new one.
-            if len(gangs) >= REMEMBERED and len(gangs).bit_count() == 1:
-                self._forget_those_without_pods(named.id, besides=part.id)
+        gangs[part.id] = root
+        self._registry.gang(part.id).pod_groups[part.api_group] = part
+
+        # At powers of two only: gangs of pods that come and go are found at a constant cost for
+        # each new one.
+        number = len(gangs)
+        if number >= REMEMBERED and number.bit_count() == 1:
+            self._forget_those_without_pods(named.id, besides=part.id)
 
         return part.id
 
@@ -88,19 +94,20 @@ class SubGroupGangs:
         known = self._registry.gangs.get(gang_id)
         stated = known.pod_groups.values() if known is not None else ()
         # Objects without sub groups, which are nearly all, cost nothing.
-        if not any(each is not None and each.sub_groups for each in (old, *stated)):
+        versions = (old, *stated)
+        if not any(version is not None and version.sub_groups for version in versions):
             return
 
         gangs = self._gangs.pop(gang_id, {})
-        for each in (gang_id, *gangs):
-            record = self._registry.gangs.get(each)
+        for part_id in (gang_id, *gangs):
+            record = self._registry.gangs.get(part_id)
             if record is None:
                 continue
 
             self._moving |= dict.fromkeys(record.members)
-            if new is None and old is not None and each != gang_id:
+            if new is None and old is not None and part_id != gang_id:
                 record.pod_groups.pop(old.api_group, None)
-                self._registry.touch(each)
+                self._registry.touch(part_id)
 
         if new is not None and old is not None:  # whose pods have not moved yet
             self._gangs[gang_id] = dict.fromkeys(gangs, old)
@@ -115,8 +122,10 @@ class SubGroupGangs:
 
     def _forget_those_without_pods(self, gang_id: str, besides: str) -> None:
         known = self._registry.gangs
-        with_pods = {each for each in self._gangs[gang_id] if each in known and known[each].members}
-        with_pods.add(besides)
-        self._gangs[gang_id] = {
-            each: of for each, of in self._gangs[gang_id].items() if each in with_pods
-        }
+        with_pods = {}
+        for part_id, declared_by in self._gangs[gang_id].items():
+            has_pods = part_id in known and bool(known[part_id].members)
+            if has_pods or part_id == besides:
+                with_pods[part_id] = declared_by
+
+        self._gangs[gang_id] = with_pods

@@ -22,11 +22,18 @@ class GroupClaims:
     def declare(self, group_id: str, group: PodGroup | None) -> bool:
         """Record a PodGroup, None for one that is gone; return whether its claims changed."""
         before = self._groups.get(group_id)
-        group = group if group is not None and group.claims else None
+        if group is not None and not group.claims:
+            group = None
+
+        if before is None and group is None:
+            return False
+
         # By uid, too: a PodGroup that was created again is another consumer, and reservations of
         # the old one are void.
-        if (before and (before.uid, before.claims)) == (group and (group.uid, group.claims)):
-            return False
+        if before is not None and group is not None:
+            is_same_object = before.uid == group.uid
+            if is_same_object and before.claims == group.claims:
+                return False
 
         if self._is_shown:  # a snapshot has the mapping
             self._groups = dict(self._groups)

@@ -208,7 +208,10 @@ class Registry:
         """The parts of a group, as its gangs are now; of a gang without a group, the gang."""
         group = self.groups.get(group_id)
         gangs = group.gangs if group is not None else (group_id,)
-        least = {gang: self.gangs[gang].least for gang in gangs if gang in self.gangs}
+        least = {}
+        for gang in gangs:
+            if gang in self.gangs:
+                least[gang] = self.gangs[gang].least
 
         return whole_of(
             least,
@@ -221,7 +224,12 @@ class Registry:
         """
         group = self.groups.get(group_id)
         gangs = group.gangs if group is not None else (group_id,)
-        return {gang: self.gangs[gang].started for gang in gangs if gang in self.gangs}
+        result: dict[str, int] = {}
+        for gang in gangs:
+            if gang in self.gangs:
+                result[gang] = self.gangs[gang].started
+
+        return result
 
     def parents_changed(self) -> None:
         """Rebuild the trees whose parents must have objects, because the kind of these objects
@@ -480,7 +488,11 @@ class Registry:
         faults = self._faults
         self._faults = {}
         # A gang that could not be read is in a group by now, if only in one of its own.
-        return {self.group_of.get(each, each): error for each, error in faults.items()}
+        result: dict[str, Exception] = {}
+        for each, error in faults.items():
+            result[self.group_of.get(each, each)] = error
+
+        return result
 
     def _view(self, record: GangRecord, now_s: float) -> Gang:
         record.note_whose(self._names)
@@ -527,7 +539,10 @@ class Registry:
             return None
 
         whole = self.gangs.get(f"{oldest.namespace}/{oldest.labels.get(keys.GROVE_GANG, '')}")
-        pod_group = whole.pod_groups.get(keys.GROVE) if whole is not None else None
+        pod_group = None
+        if whole is not None:
+            pod_group = whole.pod_groups.get(keys.GROVE)
+
         if pod_group is None or not pod_group.invalid:
             return None
 
@@ -599,7 +614,11 @@ class Registry:
         """Form the groups of these gangs anew; returns the groups that no longer exist. Gangs that
         are no longer decided with one whose group cannot be formed are added to `gang_ids`.
         """
-        left = {self.group_of[gang_id] for gang_id in gang_ids if gang_id in self.group_of}
+        left = set()
+        for gang_id in gang_ids:
+            if gang_id in self.group_of:
+                left.add(self.group_of[gang_id])
+
         groups = {
             gang_id: self.groups[self.group_of[gang_id]]
             for gang_id in gang_ids
@@ -608,7 +627,10 @@ class Registry:
 
         # An edit of the list must not begin the wait time anew, or it could be prolonged without
         # end (T1).
-        former = {gang_id: _Former(group.clock_s, group.avoid) for gang_id, group in groups.items()}
+        former = {}
+        for gang_id, group in groups.items():
+            former[gang_id] = _Former(group.clock_s, group.avoid)
+
         trees: dict[str, str] = {}
         failed: dict[str, Exception] = {}
         made: dict[str, GroupRecord] = {}
@@ -737,7 +759,11 @@ class Registry:
         # revealed (I4).
         near = tuple(other for other in without if namespace_of(other) == namespace_of(record.id))
 
-        absent = [other for other in near if not self._declared(other)]
+        absent = []
+        for other in near:
+            if not self._declared(other):
+                absent.append(other)
+
         if absent:
             text = f"gang {named(absent)} of the group that {record.id} lists does not exist yet"
             return alone, Refusal(Reason.WAITING_FOR_GANG, Worded(text)), (), None
@@ -772,7 +798,10 @@ class Registry:
         there).
         """
         record = self.gangs.get(gang_id)
-        return record is not None and record.spec is not None and not record.spec.pod_group_missing
+        if record is None:
+            return False
+
+        return record.spec is not None and not record.spec.pod_group_missing
 
 
 def _drop(index: dict[str, dict[str, None]], gang_id: str, by: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 
 from gangsched.core.reserve import Ledger
-from gangsched.model.gang import Group
+from gangsched.model.gang import Group, Placement
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord, QueueCause
@@ -43,8 +43,14 @@ class Holds:
             group.clock_s = now_s if holds else None
             group.view = None
 
-        (self._holding.add if holds else self._holding.discard)(group)
-        (self._unbound.add if self._has_unbound(group) else self._unbound.discard)(group)
+        self._holding.discard(group)
+        if holds:
+            self._holding.add(group)
+
+        self._unbound.discard(group)
+        if self._has_unbound(group):
+            self._unbound.add(group)
+
         if not group.yielded_to:
             self._yielded.discard(group)  # it was formed anew
 
@@ -78,14 +84,11 @@ class Holds:
 
         # Thousands of pods may wait for claims, of which a plan of their equals needs none.
         others = self._unbound - self._holding
-        highest = (
-            max(
-                (self._registry.group(each, now_s).priority for each in planned),
-                default=0,
-            )
-            if others
-            else 0
-        )
+        if not others:
+            return
+
+        priorities = [self._registry.group(group_id, now_s).priority for group_id in planned]
+        highest = max(priorities, default=0)
 
         for group in others:
             view = self._registry.group(group.id, now_s)
@@ -99,9 +102,12 @@ class Holds:
         if not self._holding:
             return snapshot
 
-        gangs = (gang for group in self._holding for gang in group.gangs)
-        held = (placed for gang in gangs for placed in self._registry.view(gang).held)
-        return snapshot.with_room_of((placed.pod, placed.node) for placed in held)
+        held: list[Placement] = []
+        for group in self._holding:
+            for gang in group.gangs:
+                held += self._registry.view(gang).held
+
+        return snapshot.with_room_of((placement.pod, placement.node) for placement in held)
 
     def look(self, freed: set[str], moved: set[str], now_s: float) -> None:
         """Plan groups again that hold room on `freed` nodes, or whose held room other pods have
@@ -113,9 +119,15 @@ class Holds:
         ledger = Ledger(self._cluster.snapshot(), counts=self._cluster.counts)
         for record in self._holding:
             group = self._registry.group(record.id, now_s)
-            held = [placed for gang in group.gangs for placed in gang.held]
+            held: list[Placement] = []
+            for gang in group.gangs:
+                held += gang.held
+
             ledger.respect_nominations(group.lowest_priority, but=group.id)
-            there = [placement for placement in held if placement.node in moved]
+            there = []
+            for placement in held:
+                if placement.node in moved:
+                    there.append(placement)
 
             lost = (
                 placement
@@ -146,7 +158,8 @@ class Holds:
         """Let groups that yielded to one of `beneficiaries` try again, since this group was
         permitted or is gone.
         """
-        for group in [group for group in self._yielded if group.yielded_to in beneficiaries]:
+        ended = [group for group in self._yielded if group.yielded_to in beneficiaries]
+        for group in ended:
             group.yielded_to = ""
             self._yielded.remove(group)
             self._registry.changed(group.id)
@@ -156,15 +169,19 @@ class Holds:
         """For validation: each index with its groups, and a predicate for the groups that should be
         in it.
         """
-        yield (
-            "holding",
-            {group.id for group in self._holding},
-            lambda group: group.clock_s is not None,
-        )
-        yield "unbound", {group.id for group in self._unbound}, self._has_unbound
-        yield "yielded", {group.id for group in self._yielded}, lambda group: bool(group.yielded_to)
+        holding = {group.id for group in self._holding}
+        unbound = {group.id for group in self._unbound}
+        yielded = {group.id for group in self._yielded}
+
+        yield "holding", holding, lambda group: group.clock_s is not None
+        yield "unbound", unbound, self._has_unbound
+        yield "yielded", yielded, lambda group: bool(group.yielded_to)
 
     def _has_unbound(self, group: GroupRecord) -> bool:
         """Whether the group has members with room that are neither bound nor held."""
-        views = [self._registry.view(gang) for gang in group.gangs]
-        return any(view.unbound or view.kept for view in views)
+        for gang in group.gangs:
+            view = self._registry.view(gang)
+            if view.unbound or view.kept:
+                return True
+
+        return False

@@ -33,14 +33,20 @@ def with_members_to_come(gang: Gang, record: GangRecord, policy: GpuPolicy) -> G
     # After the start nothing more is planned for them: only what the stamp promises counts.
     if gang.bound < gang.total and record.passed is not None:  # also while it waits for claims (B7)
         promised = _promised(gang, record)
-        return replace(gang, promised=promised) if promised else gang
+        if not promised:
+            return gang
+
+        return replace(gang, promised=promised)
 
     # It is found anew with each view, since a PodGroup may state minResources meanwhile.
     record.room_problem = None
     if not first or not gang.pending or not first <= gang.quorum < gang.total:
         return gang
 
-    present = [member.pod for member in record.of(State.PENDING, State.RETRY, *PLACED)]
+    present = []
+    for member in record.of(State.PENDING, State.RETRY, *PLACED):
+        present.append(member.pod)
+
     number = gang.total - gang.quorum
 
     shape = _shape_to_come(gang, record, present, number, policy)
@@ -177,10 +183,16 @@ def _shape_to_come(
         asked.update(dict(pod.shape.requests))
 
     # Rounded up, so that the shares together are never less than what minResources leaves.
-    shares = {name: -(-(amount - asked[name]) // number) for name, amount in gang.min_resources}
+    shares = {}
+    for name, amount in gang.min_resources:
+        shares[name] = -(-(amount - asked[name]) // number)
+
     # What minResources does not name is not known to be zero: LeaderWorkerSet adds up requests
     # before the API server has copied limits into them, as it does for the GPUs of most manifests.
-    unnamed = {name: amount for name, amount in first.requests if name not in shares}
+    unnamed = {}
+    for name, amount in first.requests:
+        if name not in shares:
+            unnamed[name] = amount
 
     requests = from_dict({**unnamed, **shares, PODS: 1})
     # Only the slot of a pod: nothing is known that room could be kept for.

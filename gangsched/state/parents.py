@@ -99,7 +99,11 @@ class Parents:
         return any(self._lacks_minimum(composite) for composite in new)
 
     def _lacks_minimum(self, composite: Composite) -> bool:
-        gangs = [child for child in composite.children if isinstance(child, str)]
+        gangs = []
+        for child in composite.children:
+            if isinstance(child, str):
+                gangs.append(child)
+
         records = (self.gangs[each] for each in (composite.id, *gangs) if each in self.gangs)
         objects = (record.pod_group for record in records if record.pod_group is not None)
         declares_all = any(pod_group.is_composite or pod_group.of_object for pod_group in objects)
@@ -216,7 +220,12 @@ class Parents:
         parents = (
             each for each in self.named_by if each.partition("/")[2].startswith(COMPOSITE_PREFIX)
         )
-        return {child: None for parent in parents for child in self.below(parent)}
+        objects: dict[str, None] = {}
+        for parent in parents:
+            for child in self.below(parent):
+                objects[child] = None
+
+        return objects
 
     def _top(self, gang_id: str) -> tuple[str, Refusal | None]:
         """The root of a gang's tree, and why there is none."""
@@ -229,7 +238,8 @@ class Parents:
             # Not the gang itself: its own declaration is judged as that of any gang.
             if len(path) > 1:
                 child = f"gang {path[-2]}" if path[-2] == gang_id else path[-2]
-                if (why := self._fault(part, record, child)) is not None:
+                why = self._fault(part, record, child)
+                if why is not None:
                     return part, why
 
             if spec is None or not spec.parent:
@@ -281,7 +291,8 @@ class Parents:
         pod_group = record.pod_group
         of = f"the PodGroup of {part}, the parent of {child}"
 
-        if (why := spec.group_problem or spec.misplaced) is not None:
+        why = spec.group_problem or spec.misplaced
+        if why is not None:
             return _invalid(f"{of}: {why}")
 
         # Of a tree they would have to be searched for all gangs at once; ignored, they would be so
@@ -290,7 +301,8 @@ class Parents:
             "slices": spec.constraints.slices,
             "preferred topology": spec.constraints.preferred,
         }
-        if stated := [name for name, value in only_of_gangs.items() if value]:
+        stated = [name for name, value in only_of_gangs.items() if value]
+        if stated:
             text = (
                 f"{of}, sets {' and '.join(stated)}, which only gangs with pods may set: move or"
                 " remove it"
@@ -312,8 +324,12 @@ class Parents:
         # Else the gangs below such a composite would be refused, and start with the others of the
         # tree all the same.
         for composite in composites_of(tree):
-            child = part_id(composite.children[0]) if composite.children else top
-            if (why := self._fault(composite.id, self.gangs.get(composite.id), child)) is not None:
+            child = top
+            if composite.children:
+                child = part_id(composite.children[0])
+
+            why = self._fault(composite.id, self.gangs.get(composite.id), child)
+            if why is not None:
                 return why
 
         # Composites of the last level were taken for gangs above, so that a chain without end is
@@ -334,7 +350,7 @@ class Parents:
             is_inner = level + 1 < MAX_LEVELS and self.is_composite(child)
             children.append(self._composite(child, level + 1) if is_inner else child)
 
-        gangs = [child for child in children if isinstance(child, str)]
+        gangs = [part for part in children if isinstance(part, str)]
         least = self._min_children(parent, gangs)
         record = self.gangs.get(parent)
         pod_group = record.pod_group if record is not None else None
@@ -368,7 +384,10 @@ class Parents:
         """Node labels of which one domain holds the whole part: those that its PodGroup or that of
         a child says.
         """
-        of_parent = self.gangs[parent].spec if parent in self.gangs else None
+        of_parent = None
+        if parent in self.gangs:
+            of_parent = self.gangs[parent].spec
+
         stated = set(of_parent.constraints.topology if of_parent is not None else ())
 
         for spec in (self.gangs[child].spec for child in children):

@@ -30,7 +30,10 @@ class _Names:
 
     def __contains__(self, gang_id: str) -> bool:
         namespace, _, name = gang_id.partition("/")
-        names = self._sorted[namespace][0] if namespace in self._sorted else []
+        names = []
+        if namespace in self._sorted:
+            names = self._sorted[namespace][0]
+
         place = bisect_left(names, name)
 
         return names[place : place + 1] == [name]
@@ -71,7 +74,10 @@ class _Names:
 
     def of(self, namespace: str) -> list[str]:
         """The gang ids of a namespace."""
-        names = self._sorted[namespace][0] if namespace in self._sorted else []
+        names = []
+        if namespace in self._sorted:
+            names = self._sorted[namespace][0]
+
         return [f"{namespace}/{name}" for name in names]
 
     def __iter__(self) -> Iterator[str]:
@@ -150,7 +156,11 @@ class PodGroupNames:
                 self._missing[api_group].add(gang_id)
 
         kinds = f"{DIALECTS[api_groups[0]].kind}s" if api_groups else ""
-        forbidden = [api_group for api_group in api_groups if api_group in self.forbidden]
+        forbidden = []
+        for api_group in api_groups:
+            if api_group in self.forbidden:
+                forbidden.append(api_group)
+
         if forbidden:
             text = f"gangsched has no permission to read {kinds} of {' or '.join(forbidden)}"
             return Refusal(Reason.UNSUPPORTED, Worded(text))
@@ -162,7 +172,11 @@ class PodGroupNames:
             )
             return Refusal(Reason.POD_GROUP_MISSING, Worded(absent))
 
-        unfollowed = [api_group for api_group in api_groups if api_group in self.unfollowed]
+        unfollowed = []
+        for api_group in api_groups:
+            if api_group in self.unfollowed:
+                unfollowed.append(api_group)
+
         if unfollowed:
             unknown = (
                 f"gangsched cannot read {kinds} of {' or '.join(unfollowed)} at the moment, so it"
@@ -183,7 +197,11 @@ class PodGroupNames:
         return self._missing[api_group].of(namespace)
 
     def _waiting_for(self, gang_id: str, api_group: str) -> list[str]:
-        return [other for _, other in self._missing[api_group].alike(gang_id)]
+        result: list[str] = []
+        for _, other in self._missing[api_group].alike(gang_id):
+            result.append(other)
+
+        return result
 
 
 def edits(one: str, other: str) -> int:

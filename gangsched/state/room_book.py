@@ -33,13 +33,15 @@ class RoomBook:
         """Add or replace a nomination; None removes it."""
         old = self._by_key.pop(key, None)
         if old is not None:
-            del self._by_node[old.node][key]
-            if not self._by_node[old.node]:
+            there = self._by_node[old.node]
+            del there[key]
+            if not there:
                 del self._by_node[old.node]
 
         # A new nomination may be on another node, so the old one is taken out in any case.
         if promise is not None:
-            self._by_key[key] = self._by_node.setdefault(promise.node, {})[key] = promise
+            self._by_key[key] = promise
+            self._by_node.setdefault(promise.node, {})[key] = promise
 
         self._changed[key] = promise
 
@@ -52,9 +54,11 @@ class RoomBook:
         before = self._layout
         self._layout = layout
 
-        if before is None or layout.nodes is not before.nodes or layout.shape != before.shape:
-            # rows are only ever added to resources
-            self._shown = NominatedRoom().changed(self._by_key, layout)
+        is_same = before is not None and layout.nodes is before.nodes
+        # rows are only ever added to resources
+        if before is None or not is_same or layout.shape != before.shape:
+            nothing = NominatedRoom()
+            self._shown = nothing.changed(self._by_key, layout)
         elif self._changed:
             self._shown = self._shown.changed(self._changed, layout)
 
@@ -65,7 +69,11 @@ class RoomBook:
         """The snapshot without the room that is nominated to pods of at least that priority; the
         last result is cached.
         """
-        respected = [level for level in snapshot.nominated.levels if level.priority >= priority]
+        respected = []
+        for level in snapshot.nominated.levels:
+            if level.priority >= priority:
+                respected.append(level)
+
         if not respected:
             return snapshot
 

@@ -79,7 +79,10 @@ class RoomToCome:
         pods changed.
         """
         for node in sorted(nodes & self._of_node.keys()):
-            groups = [self._registry.group_of.get(gang_id, "") for gang_id in self._of_node[node]]
+            groups = []
+            for gang_id in self._of_node[node]:
+                groups.append(self._registry.group_of.get(gang_id, ""))
+
             if any(map(self._registry.is_touched, filter(None, groups))):
                 # a member may have arrived, for which less is promised after the next refresh
                 continue
@@ -191,17 +194,18 @@ class RoomToCome:
         if record is None:
             return None, None
 
-        return record, promised_room(record.of(*STARTED), is_trusted=record.trusts_stamps)
+        started = record.of(*STARTED)
+        return record, promised_room(started, is_trusted=record.trusts_stamps)
 
     def _show(self, gang_id: str, record: GangRecord | None, places: tuple[Placement, ...]) -> None:
         before = self._shown.get(gang_id, ())
         # All pods of the start are gone: the room was kept for nothing, as if its time had passed.
-        if before and not places and not (record is not None and record.of(*STARTED)):
+        has_started = record is not None and bool(record.of(*STARTED))
+        if before and not places and not has_started:
             self._registry.room_unused(namespace_of(gang_id), self._wall_s)
 
-        for uid in {placement.pod.uid for placement in before} - {
-            placement.pod.uid for placement in places
-        }:
+        kept = {placement.pod.uid for placement in places}
+        for uid in {placement.pod.uid for placement in before} - kept:
             self._cluster.nominate(uid, None)
 
         self._set(gang_id, places if record is not None else ())
@@ -227,7 +231,8 @@ class RoomToCome:
             self._tell(record, EventReason.ROOM_KEPT, text)
 
     def _set(self, gang_id: str, places: tuple[Placement, ...]) -> None:
-        for node in {placement.node for placement in self._shown.pop(gang_id, ())}:
+        before = self._shown.pop(gang_id, ())
+        for node in {placement.node for placement in before}:
             self._of_node[node].discard(gang_id)
             if not self._of_node[node]:
                 del self._of_node[node]
@@ -239,8 +244,12 @@ class RoomToCome:
             self._of_node.setdefault(node, set()).add(gang_id)
 
     def _set_end(self, gang_id: str) -> PromisedRoom | None:
-        room = self._of(gang_id)[1]
-        self._ends.set(gang_id, room.until_s - self._offset_s if room is not None else inf)
+        _, room = self._of(gang_id)
+        end_s = inf
+        if room is not None:
+            end_s = room.until_s - self._offset_s
+
+        self._ends.set(gang_id, end_s)
         return room
 
     def _lose(self, gang_id: str, node: str) -> None:

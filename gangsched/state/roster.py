@@ -68,7 +68,8 @@ class Roster:
         if not proven:
             return
 
-        stamp = max((permit for permit, _ in proven), key=lambda permit: permit.epoch)
+        permits = [permit for permit, _ in proven]
+        stamp = max(permits, key=lambda permit: permit.epoch)
         if stamp.epoch != self._epoch:
             # Another start of the gang has other members; whoever was lost before it is none of its
             # concern.
@@ -77,7 +78,11 @@ class Roster:
 
         self._least = stamp.min_member
         self._together = stamp.together
-        here = {pod.uid: pod for permit, pod in proven if permit.epoch == self._epoch}
+        here = {}
+        for permit, pod in proven:
+            if permit.epoch == self._epoch:
+                here[pod.uid] = pod
+
         self._lost = {uid: place for uid, place in self._places.items() if uid not in here}
 
         for uid, pod in here.items():
@@ -140,7 +145,11 @@ class Roster:
         After a restart it is not known which members were lost. Then a member counts if it could
         replace any remaining member, up to the minimum of the start.
         """
-        waiting = [member for member in members if member.state in WAITING]
+        waiting = []
+        for member in members:
+            if member.state in WAITING:
+                waiting.append(member)
+
         unknown = self.unsent
         if not self._places or len(waiting) > len(self._lost) + unknown:
             return False
@@ -163,6 +172,7 @@ class Roster:
 
 def _has_place(member: Member) -> bool:
     """Whether a member is bound, or has done its work and needs no replacement."""
-    return member.state is State.BOUND or (
-        member.state is State.ENDED and member.pod.phase is Phase.SUCCEEDED
-    )
+    if member.state is State.BOUND:
+        return True
+
+    return member.state is State.ENDED and member.pod.phase is Phase.SUCCEEDED

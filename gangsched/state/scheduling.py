@@ -240,7 +240,10 @@ class SchedulingState:
             self.claims.failed(answer.uid)
 
         member = self.members.get(answer.uid)
-        gang = self.registry.gangs.get(member.gang) if member is not None else None
+        gang = None
+        if member is not None:
+            gang = self.registry.gangs.get(member.gang)
+
         if member is not None and gang is not None and not gang.plain:
             self.reports.answered(gang, member, answer)
             if isinstance(answer, Bound) and gang.id in self.registry.group_of:
@@ -441,7 +444,10 @@ class SchedulingState:
         """Groups to plan now, and all other groups with holds as unchanged; empty if there is
         nothing to decide.
         """
-        expired = {group_id for group_id, at_s in self.holds.expiries(now_s) if now_s >= at_s}
+        expired = set()
+        for group_id, at_s in self.holds.expiries(now_s):
+            if now_s >= at_s:
+                expired.add(group_id)
 
         def always() -> set[str]:  # asked only where thousands are ready
             nominated = (
@@ -468,7 +474,10 @@ class SchedulingState:
 
         if not groups:
             # none of them waits, and others may
-            return self.ready(now_s) if batch - expired else ()
+            if not batch - expired:
+                return ()
+
+            return self.ready(now_s)
 
         return (*groups, *self.holds.beside({group.id for group in groups}, now_s))
 
@@ -528,7 +537,10 @@ class SchedulingState:
         self.start_check.forget()
         actions: list[Action] = []
         told: dict[str, int] = {}
-        newest = self._newest() if self.cluster.snapshot() is not snapshot else None
+        newest = None
+        if self.cluster.snapshot() is not snapshot:
+            newest = self._newest()
+
         told_on = self._open_room(snapshot)
         self.verifier.begin(plan, snapshot)
 
@@ -575,7 +587,8 @@ class SchedulingState:
         """
         looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
         self._looked_at = self._looked_at | looked_at if plan.left else set()
-        if (missed := self._unfinished.goes_on(plan.unfinished, told)) is not None:
+        missed = self._unfinished.goes_on(plan.unfinished, told)
+        if missed is not None:
             # It was not parked meanwhile.
             self.queue.wake(
                 self.holds.without(self._open_room()),
@@ -635,7 +648,11 @@ class SchedulingState:
         """
         placements = (*verdict.binds, *verdict.holds)
         found = (self.members.get(placement.pod.uid) for placement in placements)
-        placed = [each for each in found if each is not None and each.state in PLACED]
+        placed = []
+        for each in found:
+            if each is not None and each.state in PLACED:
+                placed.append(each)
+
         self.members.restart(placed, *(placement.node for placement in placements))
 
     def _tells_anew(self, group: GroupRecord, now_s: float) -> None:

@@ -68,7 +68,10 @@ class ServedResources:
         """Whether the served resources, or the classes that serve them, have changed since the last
         call.
         """
-        classes = self._devices_of.extended if self._devices_of is not None else {}
+        classes: Mapping[str, str] = {}
+        if self._devices_of is not None:
+            classes = self._devices_of.extended
+
         if classes == self._classes:
             return False
 
@@ -82,7 +85,11 @@ class ServedResources:
         """Whether the number of devices in slices that name no node has changed since the last
         call; if so, all nodes are recounted on their next use.
         """
-        anywhere = self._devices_of.slices.offered_anywhere if self._devices_of is not None else 0
+        anywhere = 0
+        devices_of = self._devices_of
+        if devices_of is not None:
+            anywhere = devices_of.slices.offered_anywhere
+
         if anywhere == self._anywhere:
             return False
 
@@ -100,7 +107,11 @@ class ServedResources:
         """
         offered = dict(node.allocatable)
         # Where a device plugin offers it, kube-scheduler takes that and no device, too.
-        through = [name for name in self.names if not offered.get(name)]
+        through = []
+        for name in self.names:
+            if not offered.get(name):
+                through.append(name)
+
         if through and self._devices_of is not None:
             if node.name not in self._devices:
                 self._devices[node.name] = self._devices_of.slices.offered(node.name)

@@ -67,7 +67,9 @@ class StartCheck:
         """Answer for all gangs of the group at once: it may have hundreds."""
         group_id = self._registry.group_of.get(record.id, record.id)
         root = self._registry.parts(group_id)
-        records = [self._registry.gangs[gang] for gang in gangs_of(root.part)]
+        records = []
+        for gang in gangs_of(root.part):
+            records.append(self._registry.gangs[gang])
 
         # Once a part runs, each of its further members goes wherever it fits.
         begun = {each.id: int(_has_begun(each)) for each in records}

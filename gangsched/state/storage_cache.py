@@ -197,7 +197,10 @@ class StorageCache:
         """The subset of `nodes` whose devices changed since the last call."""
         freed = self._freed
         self._freed = set()
-        return {*nodes} if EVERY_NODE in freed else freed & nodes
+        if EVERY_NODE in freed:
+            return {*nodes}
+
+        return freed & nodes
 
     def take_sliced(self) -> set[str]:
         """Nodes whose slices changed since the last call."""
@@ -246,7 +249,8 @@ class StorageCache:
 
     def releasing(self, keys: Iterable[str]) -> None:
         """Record that ResourceClaims are being deallocated; no pod may use them before `wrote`."""
-        if new := set(keys) - self._releasing:
+        new = set(keys) - self._releasing
+        if new:
             self._releasing |= new
             self._photo = None
 
@@ -301,7 +305,10 @@ class StorageCache:
             return
 
         claim = self.resource_claim(key)
-        results = claim.asks.results if claim is not None and claim.asks is not None else None
+        results = None
+        if claim is not None and claim.asks is not None:
+            results = claim.asks.results
+
         if results is None:
             # A shared claim is allocated for one of its pods, and the others follow (decision 90).
             results = next((chosen[key] for chosen in self._chosen_for.get(key, {}).values()), ())
@@ -356,7 +363,12 @@ class StorageCache:
         # A claim concerns those that name it. Slices and taint rules are of nodes, and have no
         # users by key.
         if kind in {Claim, ResourceClaim, ResourceSlice, DeviceTaintRule}:
-            return [member for member in self._users.get(key, {}).values() if not member.node]
+            result: list[Member] = []
+            for member in self._users.get(key, {}).values():
+                if not member.node:
+                    result.append(member)
+
+            return result
 
         return list(self._unplaced.values())
 

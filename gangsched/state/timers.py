@@ -51,8 +51,9 @@ class Timers:
             # A key that is set again leaves its old entry in the heap: groups that change each
             # second would grow it without end.
             if len(self._heap) > 2 * len(self._at_s) + SPARE:
-                self._heap = [(at_s, key) for key, at_s in self._at_s.items()]
-                heapify(self._heap)
+                entries = [(time_s, name) for name, time_s in self._at_s.items()]
+                heapify(entries)
+                self._heap = entries
 
     def set_sooner(self, key: str, at_s: float) -> None:
         """Make the key due at this time at the latest."""
@@ -65,10 +66,11 @@ class Timers:
     def take_due(self, now_s: float) -> list[str]:
         """Keys whose time has come, the earliest first; their times are removed."""
         # A turn asks a dozen of these, of which most are empty.
-        if self._heap:
-            return list(iter(partial(self.take_next, now_s), None))
+        if not self._heap:
+            return []
 
-        return []
+        take_next = partial(self.take_next, now_s)
+        return list(iter(take_next, None))
 
     def take_next(self, now_s: float) -> str | None:
         """Remove and return the key whose time came first; None if none is due."""
@@ -82,7 +84,11 @@ class Timers:
 
     def next_s(self) -> float | None:
         """The earliest time."""
-        while self._heap and self._at_s.get(self._heap[0][1]) != self._heap[0][0]:
-            heappop(self._heap)
+        while self._heap:
+            at_s, key = self._heap[0]
+            if self._at_s.get(key) == at_s:
+                return at_s
 
-        return self._heap[0][0] if self._heap else None
+            heappop(self._heap)  # an entry that was replaced
+
+        return None

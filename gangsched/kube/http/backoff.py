@@ -26,7 +26,8 @@ class Backoff:
 
     def next_s(self, fault: Fault | None = None) -> float:
         """Delay before the next try; at least as long as the server's Retry-After."""
-        delay_s = self._next_s * (1.0 - 0.25 * self._rng.random())
+        jitter = 0.25 * self._rng.random()
+        delay_s = self._next_s * (1.0 - jitter)
         self._next_s = min(self._next_s * 2.0, self._limit_s)
 
         if isinstance(fault, ApiFault) and fault.retry_after_s is not None:
@@ -58,9 +59,11 @@ class RequestPace:
         """Wait until a request of `kind` may start."""
         now_s = self._now()
         # Unused turns are lost: after a pause only `at_once` requests may start together.
-        free_s = max(now_s, self._free_s.get(kind, now_s))
+        booked_s = self._free_s.get(kind, now_s)
+        free_s = max(now_s, booked_s)
         self._free_s[kind] = free_s + self._every_s
 
-        wait_s = free_s - self._ahead_s - now_s
+        starts_s = free_s - self._ahead_s
+        wait_s = starts_s - now_s
         if wait_s > 0:
             await self._sleep(wait_s)

@@ -41,7 +41,9 @@ class PodGroupStore:
             return []
 
         replaced = Replaced(PodGroup, tuple(self._known.values()), self.api_group)
-        last = replaced if self._served else Unread(PodGroup, self.api_group, self._forbidden)
+        last: Message = replaced
+        if not self._served:
+            last = Unread(PodGroup, self.api_group, self._forbidden)
 
         if not self.live:
             return [last, Followed(self.api_group, live=False)]
@@ -56,9 +58,7 @@ class PodGroupStore:
 
     def applied(self, body: Mapping[str, Any], version: str) -> None:
         """Apply an object from the stream: new, changed, or listed again."""
-        metadata = body.get("metadata") or {}
-        uid = str(metadata.get("uid", ""))
-        at = revision(str(metadata.get("resourceVersion", "")))
+        uid, at = _identity(body)
 
         known = self._known.get(uid)
         # Two streams bring each version: the later one is done before anything is parsed.
@@ -81,9 +81,8 @@ class PodGroupStore:
 
     def gone(self, body: Mapping[str, Any]) -> None:
         """Apply a deletion from the stream."""
-        metadata = body.get("metadata") or {}
-        uid = str(metadata.get("uid", ""))
-        self._deleted[uid] = revision(str(metadata.get("resourceVersion", "")))
+        uid, at = _identity(body)
+        self._deleted[uid] = at
 
         known = self._known.pop(uid, None)
         if known is not None:
@@ -92,9 +91,13 @@ class PodGroupStore:
     def read(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
         """One object of a list, for `replace`; None if it is not a PodGroup, which is reported."""
         metadata = body.get("metadata") or {}
-        known = self._known.get(str(metadata.get("uid", "")))
+        uid = str(metadata.get("uid", ""))
+        known = self._known.get(uid)
+        if known is None:
+            return self.parse(body, version)
+
         # Most of a periodic list is known; parsing costs a hundred times the comparison.
-        if known is not None and known.resource_version == metadata.get("resourceVersion"):
+        if known.resource_version == metadata.get("resourceVersion"):
             return known
 
         return self.parse(body, version)
@@ -108,19 +111,24 @@ class PodGroupStore:
             known = self._known.get(pod_group.uid, pod_group)
             at = revision(pod_group.resource_version)
             # The list may be older than a deletion in the stream.
-            if self._deleted.get(pod_group.uid, -1) < at:
-                listed[pod_group.uid] = (
-                    known if revision(known.resource_version) >= at else pod_group
-                )
+            if self._deleted.get(pod_group.uid, -1) >= at:
+                continue
+
+            is_newer = revision(known.resource_version) >= at
+            listed[pod_group.uid] = known if is_newer else pod_group
 
         at = revision(resource_version)
         for uid, known in self._known.items():
-            if uid not in listed and revision(known.resource_version) > at:
+            is_later = revision(known.resource_version) > at
+            if is_later and uid not in listed:
                 listed[uid] = known
 
         self._as_of = at
         # What the list is newer than cannot come back; so the dict stays small.
-        self._deleted = {uid: when for uid, when in self._deleted.items() if when > at}
+        outdated = [uid for uid, deleted_at in self._deleted.items() if deleted_at <= at]
+        for uid in outdated:
+            del self._deleted[uid]
+
         self._tell(listed)
 
     def replace_with_none(self, *, forbidden: bool = False) -> None:
@@ -143,9 +151,10 @@ class PodGroupStore:
 
     def _tell(self, listed: dict[str, PodGroup]) -> None:
         # Equal revisions are the same object here, so identity is enough.
-        changed = listed.keys() != self._known.keys() or any(
-            self._known[uid] is not pg for uid, pg in listed.items()
-        )
+        before = self._known
+        changed = listed.keys() != before.keys()
+        changed = changed or any(before[uid] is not read for uid, read in listed.items())
+
         self._known = listed
         if changed or not self._served:
             self._served = True
@@ -160,3 +169,11 @@ def revision(resource_version: str) -> int:
         return int(resource_version)
 
     return -1
+
+
+def _identity(body: Mapping[str, Any]) -> tuple[str, int]:
+    """The uid of an object, and its revision."""
+    metadata = body.get("metadata") or {}
+    uid = str(metadata.get("uid", ""))
+    version = str(metadata.get("resourceVersion", ""))
+    return uid, revision(version)

@@ -51,8 +51,11 @@ class WriteLimits:
         the others.
         """
         burst = max(1, round(12.5 * writes_per_s))
-        namespace = Rate(max(1, round(5 * writes_per_s)), 2 / writes_per_s)
-        return cls(total=Rate(burst, 1 / writes_per_s), namespace=namespace)
+        own_burst = max(1, round(5 * writes_per_s))
+        return cls(
+            total=Rate(burst, 1 / writes_per_s),
+            namespace=Rate(own_burst, 2 / writes_per_s),
+        )
 
 
 class TokenBuckets(Generic[K]):
@@ -80,21 +83,28 @@ class TokenBuckets(Generic[K]):
             return 0.0
 
         # The bucket holds a token as long as it is not more than burst - 1 tokens from being full.
-        left_s = full_s - self._now() - (self._rate.burst - 1) * self._rate.every_s
-        return left_s if left_s > INSTANT_S else 0.0
+        rate = self._rate
+        left_s = full_s - self._now() - (rate.burst - 1) * rate.every_s
+        if left_s <= INSTANT_S:
+            return 0.0
+
+        return left_s
 
     def take(self, key: K) -> None:
         """Take a token; if none is available, the next one is delayed accordingly."""
-        if not self._rate.every_s:
+        every_s = self._rate.every_s
+        if not every_s:
             return
 
         now_s = self._now()
         full_s = self._full_s.get(key, now_s)
 
-        self._full_s[key] = (full_s if full_s > now_s else now_s) + self._rate.every_s
+        self._full_s[key] = max(full_s, now_s) + every_s
         if len(self._full_s) > self._forget_at:
-            soon_s = now_s + self._rate.every_s
-            self._full_s = {key: full_s for key, full_s in self._full_s.items() if full_s > soon_s}
+            soon_s = now_s + every_s
+            full = [name for name, at_s in self._full_s.items() if at_s <= soon_s]
+            for name in full:
+                del self._full_s[name]
 
             # Amortised: each sweep is paid by as many writes as buckets remain.
             self._forget_at = max(BUCKETS, 2 * len(self._full_s))
@@ -122,7 +132,9 @@ class WriteBudget:
 
     def wait_s(self, namespace: str) -> float:
         """Seconds until a write in the namespace is allowed."""
-        return max(self._total.wait_s(None), self._namespaces.wait_s(namespace))
+        in_all_s = self._total.wait_s(None)
+        own_s = self._namespaces.wait_s(namespace)
+        return max(in_all_s, own_s)
 
     def take(self, namespace: str) -> None:
         """Count a write in the namespace."""

@@ -35,7 +35,10 @@ class Recent(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """Last value of a key."""
         entry = self._entries.get(key)
-        return entry[1] if entry is not None else None
+        if entry is None:
+            return None
+
+        return entry[1]
 
     def forget(self, key: K) -> None:
         """Drop a key."""

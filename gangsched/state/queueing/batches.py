@@ -84,7 +84,11 @@ class Batches:
     def _in_order(self, ids: Iterable[str], looked_at: Set[str], now_s: float) -> list[str]:
         groups = [self._registry.group(group_id, now_s) for group_id in ids]
         self.units += UNITS_A_GROUP * len(groups)
-        return [group.id for group in in_turns(sorted(groups, key=self._rank), looked_at)]
+        result: list[str] = []
+        for group in in_turns(sorted(groups, key=self._rank), looked_at):
+            result.append(group.id)
+
+        return result
 
     def _follow(self, order: Sequence[str]) -> None:
         self._rest = deque(order)

@@ -149,7 +149,10 @@ class _Waiting:
         """
         heap = []
         for number, (kind, entries) in enumerate(self.by_kind.items()):
-            place = bisect_left(entries, self.tried) if self.tried is not None else 0
+            place = 0
+            if self.tried is not None:
+                place = bisect_left(entries, self.tried)
+
             # Behind the one that was tried; before the place where it would be if it is gone.
             place += entries[place : place + 1] == [self.tried]
 
@@ -349,12 +352,19 @@ class Parked:
         self._at_once = FIRST_AT_ONCE
 
         # Beside the order: room is kept from all others for them.
-        woken = {group for group in heads if self._fits(group, helped, snapshot)}
+        woken = set()
+        for group in heads:
+            if self._fits(group, helped, snapshot):
+                woken.add(group)
+
         return woken | self._wake_pending(snapshot)
 
     def _is_helped(self, shape: Shape, snapshot: Snapshot, nodes: Ints, pods_changed: bool) -> bool:
         """Whether a shape may be helped for which there need not be room for a pod of it."""
-        return self._may_use(shape, snapshot, nodes) or (pods_changed and minds_pods(shape))
+        if self._may_use(shape, snapshot, nodes):
+            return True
+
+        return pods_changed and minds_pods(shape)
 
     def next_to_wake(self, snapshot: Snapshot) -> set[str]:
         """The next groups to wake up of shapes with freed room, if that room is still free."""
@@ -409,7 +419,10 @@ class Parked:
         )
         may_be = bool(helped[self._rows.rows_of(rooms)].any())
 
-        return may_be and (not kind.required or self._copies(kind, snapshot) > 0)
+        if not may_be:
+            return False
+
+        return not kind.required or self._copies(kind, snapshot) > 0
 
     def tried(
         self,
@@ -470,18 +483,20 @@ class Parked:
         if not self._unreviewed:
             self._unreviewed = list(self._by_room)
 
-        for _ in range(min(len(self._unreviewed), _looks_at_once(snapshot))):
-            if (waiting := self._by_room.get(self._unreviewed.pop())) is None:
+        number = min(len(self._unreviewed), _looks_at_once(snapshot))
+        for _ in range(number):
+            waiting = self._by_room.get(self._unreviewed.pop())
+            if waiting is None:
                 continue
 
             self.looks += 1
             facts = self._room_facts(waiting.room.shape, snapshot)
 
             # Mostly the same object, since groups that were parked on one snapshot share it.
-            stale = (
-                group for group, told in waiting.told.items() if told is not facts and told != facts
-            )
-            for group in stale:
+            for group, told_facts in waiting.told.items():
+                if told_facts is facts or told_facts == facts:
+                    continue
+
                 found.append(group)
                 if len(found) == most:
                     return found
@@ -498,7 +513,9 @@ class Parked:
         rooms = self._room_facts(shape, snapshot)[0]
 
         # A pod that moved may help on nodes where no room was freed.
-        freed = None if minds_pods(shape) else _indices(snapshot, waiting.freed)
+        freed = None
+        if not minds_pods(shape):
+            freed = _indices(snapshot, waiting.freed)
 
         def most(kind: _Kind) -> int:
             if kind.required:

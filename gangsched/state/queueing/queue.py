@@ -80,7 +80,8 @@ class Queue:
 
     def activate(self, group: str, cause: QueueCause) -> None:
         """Make a group ready, unless it backs off; no effect if it is gone."""
-        if (record := self._groups.get(group)) is not None:
+        record = self._groups.get(group)
+        if record is not None:
             self._become(record, cause)
             self.parked.remove(record)
             self.preemptors.remove(record)
@@ -118,13 +119,14 @@ class Queue:
         Failures during the back-off belong to the same fault and change nothing.
         """
         record = self._groups[group]
-        if delay_s := self._longer(
+        delay_s = self._longer(
             record,
             QueueCause.BIND_FAILED,
             now_s,
             FIRST_BACK_OFF_S,
             LONGEST_BACK_OFF_S,
-        ):
+        )
+        if delay_s:
             # Two schedulers that took each other's devices fail together, and otherwise would at
             # every retry.
             part = (
@@ -138,7 +140,8 @@ class Queue:
         `succeeded`.
         """
         record = self._groups[group]
-        if delay_s := self._longer(record, QueueCause.CLAIMS_LATE, now_s, first_s, longest_s):
+        delay_s = self._longer(record, QueueCause.CLAIMS_LATE, now_s, first_s, longest_s)
+        if delay_s:
             self._back_off_until(record, now_s + delay_s)
 
     def set_aside(self, group: str, until_s: float) -> None:
@@ -200,7 +203,8 @@ class Queue:
 
     def succeeded(self, group: str) -> None:
         """A bind of the group succeeded: reset its back-off."""
-        if (record := self._groups.get(group)) is not None:
+        record = self._groups.get(group)
+        if record is not None:
             record.back_off_s = 0.0
 
     def drop(self, group: GroupRecord) -> None:
@@ -322,7 +326,8 @@ class Queue:
         if self._review_s is not None:
             deadlines.append(self._review_s)
 
-        if (look_s := self.preemptors.next_deadline_s()) is not None:
+        look_s = self.preemptors.next_deadline_s()
+        if look_s is not None:
             deadlines.append(look_s)
 
         if len(self.parked) and not self._unattended:
@@ -333,7 +338,10 @@ class Queue:
     def part(self, group: str) -> str:
         """The part of the queue that contains the group; "" for an unknown group."""
         record = self._groups.get(group)
-        return record.queue.value if record is not None else ""
+        if record is None:
+            return ""
+
+        return record.queue.value
 
     def sizes(self) -> dict[str, int]:
         """Number of groups in each part, for metrics."""

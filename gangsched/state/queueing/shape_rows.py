@@ -70,7 +70,8 @@ class ShapeRows:
         row = self._rows.pop(room, None)
         if row is not None:
             self._rooms[row] = None
-            if within := room.within:
+            within = room.within
+            if within:
                 self._within[within].discard(row)
                 if not self._within[within]:
                     del self._within[within]
@@ -112,7 +113,12 @@ class ShapeRows:
 
         pending = self._pending.tobytes()
         found = (self._rooms[row] for _, row in self._order if pending[row])
-        return [room for room in islice(found, number) if room is not None]
+        result: list[NeededRoom] = []
+        for room in islice(found, number):
+            if room is not None:
+                result.append(room)
+
+        return result
 
     def rows_of(self, rooms: Iterable[NeededRoom]) -> Ints:
         """The row numbers of these rooms, which must be known."""

@@ -31,7 +31,9 @@ def watched(needs: tuple[Need, ...], room_of: Callable[[Shape], int]) -> tuple[N
     if room_of(needs[0].shape) < needs[0].count:
         return needs[:1]
 
-    return (Need(_included([need.shape for need in needs]), 0),)
+    shapes = [need.shape for need in needs]
+    included = _included(shapes)
+    return (Need(included, 0),)
 
 
 def _included(shapes: list[Shape]) -> Shape:

@@ -94,7 +94,8 @@ class Ineligible:
         if self._waits and self._ineligible:
             yield self._compared_s + COMPARED_EVERY_S
 
-        if (until_s := self._due.next_s()) is not None:
+        until_s = self._due.next_s()
+        if until_s is not None:
             yield until_s - behind_s
 
     def _compare(self, snapshot: Snapshot, now_s: float) -> set[GroupRecord]:
@@ -107,19 +108,27 @@ class Ineligible:
         before = self._compared
         self._compared = snapshot.table
         offers = self._cluster.take_offers()
-        known = ((record, record.ineligible) for record in self._ineligible)
         asked = {}
 
-        for each, of in known:
-            if of is not None and of.why.why in UNTIL_A_NODE_CHANGES:
-                asked[each] = of.shapes
+        for record in self._ineligible:
+            known = record.ineligible
+            if known is None:
+                continue
+            if known.why.why in UNTIL_A_NODE_CHANGES:
+                asked[record] = known.shapes
 
         if not asked:
             return set()
 
         self._compared_s = now_s
-        helped = _helped(frozenset[Shape]().union(*asked.values()), before, offers, snapshot)
-        return {group for group, shapes in asked.items() if not helped.isdisjoint(shapes)}
+        shapes_asked = frozenset[Shape]().union(*asked.values())
+        helped = _helped(shapes_asked, before, offers, snapshot)
+        result: set[GroupRecord] = set()
+        for group, shapes in asked.items():
+            if not helped.isdisjoint(shapes):
+                result.add(group)
+
+        return result
 
 
 def _helped(
@@ -135,7 +144,10 @@ def _helped(
     old = dict(zip(before.names, before.nodes, strict=True)) if before is not None else {}
 
     # By identity: `Cluster` keeps the object of a node for as long as nothing about it changes.
-    changed = {n for n, node in enumerate(table.nodes) if old.get(node.name) is not node}
+    changed = set()
+    for n, node in enumerate(table.nodes):
+        if old.get(node.name) is not node:
+            changed.add(n)
 
     @cache
     def may_help(resources: frozenset[str]) -> Ints:

@@ -120,4 +120,9 @@ class Overdue:
             return {member.pod.uid}
 
         gangs = (self._registry.gangs[gang_id] for gang_id in group.gangs)
-        return {each.pod.uid for gang in gangs for each in gang.of(*STARTED)}
+        result: set[str] = set()
+        for gang in gangs:
+            for each in gang.of(*STARTED):
+                result.add(each.pod.uid)
+
+        return result

@@ -81,7 +81,8 @@ class Overruns:
         self._now_to_wall_s = wall_s - now_s
         # What was over before was reported by the process before (an Event, which is not read
         # back).
-        since_s = self._since_s = wall_s if self._since_s is None else self._since_s
+        since_s = wall_s if self._since_s is None else self._since_s
+        self._since_s = since_s
         events = []
 
         while self._ends and self._ends[0][0] <= wall_s:
@@ -96,15 +97,20 @@ class Overruns:
                 self._watch(member, stated, end_s)
 
             # Its gang may be another one by now, or state nothing any more.
-            is_late = member.state is State.BOUND and since_s < end_s and stated.seconds < math.inf
-            if is_late and self._is_news(member):
+            if member.state is not State.BOUND or stated.seconds == math.inf:
+                continue
+            if since_s < end_s and self._is_news(member):
                 events.append(self._event(member, stated, wall_s))
 
         return [*events, *self._ignore(wall_s)]
 
     def next_deadline_s(self) -> float | None:
         """Time at which the next pod exceeds its run time."""
-        due = [of[0][0] for of in (self._ends, self._much_later) if of]
+        due = []
+        for heap in (self._ends, self._much_later):
+            if heap:
+                due.append(heap[0][0])
+
         due += self._ignored_until_s.values()
         if due and self._since_s is not None:
             return min(due) - self._now_to_wall_s
@@ -181,7 +187,10 @@ class Overruns:
 
     def _ref(self, member: Member) -> ObjectRef:
         gang = self._registry.gangs.get(member.gang)
-        return (gang_ref(gang) if gang is not None else None) or pod_ref(member.pod)
+        if gang is None:
+            return pod_ref(member.pod)
+
+        return gang_ref(gang) or pod_ref(member.pod)
 
     def _is_news(self, member: Member) -> bool:
         """Whether nobody has told of this run of its gang; each Permit begins a new one (semantics
@@ -234,7 +243,10 @@ def _slack_s(pod: Pod) -> float:
     """How late a pod may end and be on time; at its deadline the kubelet gives it its
     grace period.
     """
-    return LATE_S + (pod.grace_s if DEADLINE in dict(pod.run_time_metadata) else 0)
+    if DEADLINE not in dict(pod.run_time_metadata):
+        return LATE_S
+
+    return LATE_S + pod.grace_s
 
 
 def _stated_by(gang: GangRecord | None) -> str | None:

@@ -136,7 +136,11 @@ class StandingReservations:
         changed = self._unreserved ^ gang_ids
         self._unreserved = gang_ids
         group_of = self._registry.group_of
-        ids = {group_of[gang_id] for gang_id in changed if gang_id in group_of}
+        ids = set()
+        for gang_id in changed:
+            if gang_id in group_of:
+                ids.add(group_of[gang_id])
+
         groups = [self._registry.groups[group_id] for group_id in sorted(ids)]
         allowed = [
             record
@@ -150,7 +154,10 @@ class StandingReservations:
             self._queue.activate(group.id, QueueCause.ORDERED)
 
     def _is_forbidden(self, group: GroupRecord) -> bool:
-        return bool(self._unreserved) and not self._unreserved.isdisjoint(group.gangs)
+        if not self._unreserved:
+            return False
+
+        return not self._unreserved.isdisjoint(group.gangs)
 
     def changed(self, groups: Mapping[str, GroupRecord]) -> None:
         """Drop results about groups that changed and are queued again."""
@@ -216,7 +223,10 @@ class StandingReservations:
         if head.group not in self._registry.groups:
             return False
 
-        there = {name: self._cluster.residents(name).values() for name in nodes}
+        there = {}
+        for name in nodes:
+            there[name] = self._cluster.residents(name).values()
+
         lower = {
             name: [pod for pod in pods if pod.priority < head.priority]
             for name, pods in there.items()
@@ -284,19 +294,27 @@ class StandingReservations:
             self._made_s = now_s
 
         # no plan decides about the others
-        in_turn = {group.id for group in ready if not group.unchanged}
+        in_turn = set()
+        for group in ready:
+            if not group.unchanged:
+                in_turn.add(group.id)
+
         heads = set()
 
         for reservation in self.standing:
             if self._awaits_room(reservation.group):
                 heads.add(reservation.group)
 
-        new = [group.id for group in self._candidates() if group.not_reserved is None]
+        new = [record.id for record in self._candidates() if record.not_reserved is None]
+
         if not (ready or self._gone or self._now or new or passed or ended or self._is_outdated):
             return None
 
         ids = (heads | set(new)) - in_turn
-        about = [self._registry.groups[group_id] for group_id in (*ids, *in_turn)]
+        about = []
+        for group_id in (*ids, *in_turn):
+            about.append(self._registry.groups[group_id])
+
         return Reserving(
             limits=self._limits,
             wall_s=wall_s,
@@ -317,7 +335,12 @@ class StandingReservations:
     def _forbidden(self) -> list[str]:
         """Groups with a reservation that an administrator forbade."""
         groups = (self._registry.groups.get(reservation.group) for reservation in self.standing)
-        return [group.id for group in groups if group is not None and self._is_forbidden(group)]
+        result: list[str] = []
+        for group in groups:
+            if group is not None and self._is_forbidden(group):
+                result.append(group.id)
+
+        return result
 
     def _why_not(self, group: GroupRecord) -> NotReserved | None:
         if self._is_forbidden(group):
@@ -382,7 +405,11 @@ class StandingReservations:
         """See whom it helps that pods go earlier than was expected, or leave nodes empty."""
         news = self._ends.take_news()
         self._wake_beside(news.sooner)
-        tried = [record for record in self._candidates() if record.not_reserved is not None]
+        tried = []
+        for record in self._candidates():
+            if record.not_reserved is not None:
+                tried.append(record)
+
         standing = (
             reservation.group
             for reservation in self.standing
@@ -427,7 +454,12 @@ class StandingReservations:
     def _shapes(self, group_id: str, now_s: float) -> set[Shape]:
         """Those of the pods that wait."""
         gangs = self._registry.group(group_id, now_s).gangs
-        return {pod.shape for gang in gangs for pod in (*gang.pending, *gang.retry)}
+        shapes: set[Shape] = set()
+        for gang in gangs:
+            for pod in (*gang.pending, *gang.retry):
+                shapes.add(pod.shape)
+
+        return shapes
 
     def _forget(self, group: GroupRecord) -> None:
         """Drop why nothing was reserved for the group."""
@@ -599,7 +631,9 @@ class StandingReservations:
         due += self._ineligible.next_s(self._behind_s)
         due += self._fences.next_s()
         times_s = [self._over.next_s(), self._ends.passes_s if self.standing else None]
-        due += [at_s - self._behind_s for at_s in times_s if at_s is not None and at_s < math.inf]
+        for at_s in times_s:
+            if at_s is not None and at_s < math.inf:
+                due.append(at_s - self._behind_s)
 
         return min(due, default=None)
 
@@ -616,7 +650,11 @@ _BESIDE_OTHERS: Final = frozenset({NotEntitled.NO_TIME, NotEntitled.SHARE})
 
 
 def _rooms(standing: Iterable[Reserved]) -> list[tuple[Any, ...]]:
-    return [(reservation.group, reservation.at_s, reservation.nodes) for reservation in standing]
+    rooms: list[tuple[Any, ...]] = []
+    for reservation in standing:
+        rooms.append((reservation.group, reservation.at_s, reservation.nodes))
+
+    return rooms
 
 
 def _rank_of(each: Reserved) -> HeadRank:

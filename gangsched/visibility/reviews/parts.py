@@ -60,11 +60,18 @@ class _Parts:
 
     def below(self, part: Part, parent: str) -> Iterator[Json]:
         """The part itself, and all below it."""
-        found: Json = {"name": _name(part_id(part)), **({"parent": parent} if parent else {})}
-        yield found | (self._gang(part) if isinstance(part, str) else self._composite(part))
+        name = _name(part_id(part))
+        row: Json = {"name": name}
+        if parent:
+            row["parent"] = parent
 
-        for child in () if isinstance(part, str) else part.children:
-            yield from self.below(child, _name(part_id(part)))
+        if isinstance(part, str):
+            yield row | self._gang(part)
+            return
+
+        yield row | self._composite(part)
+        for child in part.children:
+            yield from self.below(child, name)
 
     def _gang(self, gang_id: str) -> Json:
         gang = self._gangs[gang_id]
@@ -84,7 +91,10 @@ class _Parts:
         }
 
     def _composite(self, part: Composite) -> Json:
-        ready = sum(self._tree.unready(child) is None for child in part.children)
+        ready = 0
+        for child in part.children:
+            ready += self._tree.unready(child) is None
+
         root, counts = in_gangs(part, self._fits)
         placed = len(whole_children(root, part, counts))
         found: Json = {"minChildren": part.min_children, "ready": ready, "placed": placed}
@@ -92,7 +102,10 @@ class _Parts:
         if placed < part.min_children or not placed:
             return found | {"fits": False}
 
-        nodes = [node for gang in gangs_of(part) for node in self._nodes[gang]]
+        nodes = []
+        for gang in gangs_of(part):
+            nodes += self._nodes[gang]
+
         return found | {"fits": True, **self._domain(part.topology, nodes)}
 
     def _fits(self, gang_id: str) -> bool:
@@ -104,7 +117,10 @@ class _Parts:
             return {}
 
         table = self._snapshot.table
-        labels = [table.nodes[table.index[node]].labels for node in nodes]
+        labels = []
+        for node in nodes:
+            labels.append(table.nodes[table.index[node]].labels)
+
         return {
             "domain": ", ".join(
                 f"{key}={Counter(label.get(key, '') for label in labels).most_common(1)[0][0]}"
