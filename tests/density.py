@@ -83,7 +83,7 @@ def density_of(paths: Iterable[Path]) -> Density:
 
 def _of_source(source: str) -> tuple[int, ...]:
     tree = ast.parse(source)
-    by_line = _tokens_by_line(source)
+    by_line = tokens_by_line(source)
     inside = _function_lines(tree)
     lines = source.splitlines()
 
@@ -103,7 +103,8 @@ def _of_source(source: str) -> tuple[int, ...]:
     )
 
 
-def _tokens_by_line(source: str) -> dict[int, int]:
+def tokens_by_line(source: str) -> dict[int, int]:
+    """The number of tokens of each line that has any; lines count from 1."""
     by_line: dict[int, int] = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in COUNTED:

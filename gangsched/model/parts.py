@@ -111,13 +111,13 @@ def without_broken(
     return left
 
 
-def in_gangs(part: Part, whole: Callable[[str], bool]) -> tuple[Root, dict[str, int]]:
-    """The parts and counts of a group of which it is only known which of its gangs are `whole`, and
+def in_gangs(part: Part, is_started: Callable[[str], bool]) -> tuple[Root, dict[str, int]]:
+    """The parts and counts of a group of which it is only known of which of its gangs `is_started` is true, and
     not of how many.
     """
     gangs = gangs_of(part)
     root = Root(part, dict.fromkeys(gangs, 1))
-    counts = {gang: int(whole(gang)) for gang in gangs}
+    counts = {gang: int(is_started(gang)) for gang in gangs}
     return root, counts
 
 

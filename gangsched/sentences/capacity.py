@@ -12,12 +12,12 @@ def capacity(fact: CapacityFact) -> str:
 
 
 def _insufficient(fact: NodesInsufficient) -> str:
-    again = f"nodes are requested again by {by(fact.until_s)}"
+    next_request = f"nodes are requested again by {by(fact.until_s)}"
     if not fact.nodes:
-        return f"New nodes do not help at present: {again}."
+        return f"New nodes do not help at present: {next_request}."
 
     began = since(fact.since_s)
     if fact.nodes == 1:
-        return f"1 node was added since {began} and does not suffice: {again}."
+        return f"1 node was added since {began} and does not suffice: {next_request}."
 
-    return f"{fact.nodes} nodes were added since {began} and do not suffice: {again}."
+    return f"{fact.nodes} nodes were added since {began} and do not suffice: {next_request}."
