@@ -34,6 +34,8 @@ from tests.sizes import of_size
 NODES = 5
 GROUPS = 12
 CASES = of_size(60, 3_000)
+#: A scope is one value of the ledger, whichever group is tried in it.
+SAME_FOR_ALL = {"OutsideOfScope"}
 SHAPES = (builders.shape(0, 100), builders.shape(2, 0), Shape(requests=((SHARED_RESOURCE, 1),)))
 
 
@@ -117,6 +119,46 @@ def test_groups_with_different_answers_are_tried() -> None:
     assert answers >= {group_rules.AVOIDED, group_rules.HELD_BACK, group_rules.SHARED, "reserved"}
 
 
+def silent_rules() -> set[str]:
+    """Rules that answer all groups of a shape alike in every case, so that their key is not
+    tried.
+    """
+    heard = set()
+    for seed in range(60):
+        dice = random.Random(seed)
+        ledger = ledger_of(dice)
+        groups = [group_of(dice, number) for number in range(GROUPS)]
+
+        for rule in rules_of(ledger):
+            answers: dict[int, set[object]] = {}
+            for group, pod in groups:
+                room = rule.narrow(group, pod.shape, ledger.room(pod.shape), ledger)
+                shut = [nodes.tolist() for _, nodes in rule.closed(group, pod.shape, ledger)]
+                answers.setdefault(id(pod.shape), set()).add(str((shut, room.tolist())))
+
+            if any(len(different) > 1 for different in answers.values()):
+                heard.add(type(rule).__name__)
+
+    return {type(rule).__name__ for rule in group_rules.GROUP_RULES} - heard - SAME_FOR_ALL
+
+
+@pytest.mark.long
+def test_every_rule_is_seen_at_work() -> None:
+    """The property holds for any key of a rule that reads what no case has, such as a label of its
+    own.
+    """
+    assert silent_rules() == set(), (
+        "These rules tell no two groups apart here: let `ledger_of` draw the labels that they read,"
+        " and `group_of` the values of groups, so that a key that is too coarse is found."
+    )
+
+
+def test_a_rule_about_a_label_that_no_node_has_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The maintainer's trap: its key says nothing, and the property passed."""
+    monkeypatch.setattr(group_rules, "GROUP_RULES", (*group_rules.GROUP_RULES, OfTeam()))
+    assert silent_rules() == {"OfTeam"}
+
+
 @pytest.mark.long
 def test_a_rule_that_does_not_apply_does_nothing() -> None:
     """It is not asked, so no group may depend on it."""
@@ -158,6 +200,19 @@ def test_rules_apply_as_soon_as_there_is_what_they_are_about() -> None:
     assert added() == ["HeldBackForOthers", "LeftByReservations"]
     with ledger.promises.none():
         assert rules_of(ledger) == plain
+
+
+class OfTeam(ClosingRule):
+    """Nodes with a label take only groups of that namespace."""
+
+    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+        return None
+
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
+        column = ledger.table.label_column("example.com/team")
+        own = [code for code, team in enumerate(column.values) if team in group.namespaces]
+        is_other = (column.codes >= 0) & ~np.isin(column.codes, own)
+        return (RefusedNodes("node(s) are of another team", is_other),)
 
 
 class OddGroupsOnly(ClosingRule):
