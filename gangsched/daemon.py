@@ -592,14 +592,14 @@ class Daemon:
             for writer in (self.binder, self.status, self.recorder):
                 writer.forget(uid)
 
-    def _tell(self, told: Report) -> None:
+    def _tell(self, report: Report) -> None:
         if not self._leads():
             return
 
-        if isinstance(told, RecordEvent):
-            self.recorder.record(told)
+        if isinstance(report, RecordEvent):
+            self.recorder.record(report)
         else:
-            self.status.put(told)
+            self.status.put(report)
 
     def _publish(self) -> None:
         publish = self.metrics.publish

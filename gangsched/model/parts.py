@@ -112,8 +112,8 @@ def without_broken(
 
 
 def in_gangs(part: Part, is_started: Callable[[str], bool]) -> tuple[Root, dict[str, int]]:
-    """The parts and counts of a group of which it is only known of which of its gangs `is_started` is true, and
-    not of how many.
+    """The parts and counts of a group of which it is only known which of its gangs have started
+    (`is_started`), and not with how many members.
     """
     gangs = gangs_of(part)
     root = Root(part, dict.fromkeys(gangs, 1))

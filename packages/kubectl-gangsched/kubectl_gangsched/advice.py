@@ -61,10 +61,10 @@ def _next(gang: GangStory) -> str:
     return next_step(Reason(gang.reason))
 
 
-def _review(session: Session, gang: GangStory, found: Advice) -> None:
+def _review(session: Session, gang: GangStory, advice: Advice) -> None:
     """Ask what would help the gang that exists."""
     try:
-        found.helps, found.holders = helps(session, gang.namespace, gang.name)
+        advice.helps, advice.holders = helps(session, gang.namespace, gang.name)
     except Fault:
         return  # an older scheduler, or no right to ask
 

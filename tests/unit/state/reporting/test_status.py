@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from gangsched.api import keys
+from gangsched.api.dialects.spec import Count
+from gangsched.api.podgroup import PodGroupStatus
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.objects import Phase, Pod, PodGroup
+from gangsched.state.reporting.stored import unchanged
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
 
@@ -281,3 +284,15 @@ def test_only_waiting_gangs_start_whole() -> None:
         world.update(world.pods[each.uid], phase=Phase.SUCCEEDED)
     world.create(members("g", 1, first=4, **policy, **JOB))
     assert "g-4" not in world.settle().bound()
+
+
+def test_a_count_of_none_is_not_written_to_objects_without_it() -> None:
+    """E3: an upgrade that adds a count writes no status of the gangs that have none to count."""
+    fields = PodGroupStatus.model_fields.items()
+    counts = [name for name, field in fields if field.annotation == Count | None]
+    assert {"scheduled", "running", "succeeded", "failed"} <= {*counts}
+
+    for name in counts:
+        none = PodGroupStatus().model_copy(update={name: 0})
+        status = none.to_dict()
+        assert unchanged(status, {}), f"{name}: what is absent is 0, see stored.py"
