@@ -25,7 +25,11 @@ SIZES = (DESKTOP, PHONE, ZOOMED)
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 Scheme: TypeAlias = Literal["light", "dark"]
 READY_MS = 60_000
-_REPORTS = """
+SEES_MS = 30_000
+"""How long a change may take to be seen, on a machine that does much else."""
+REBOUND = "rebound.test"
+"""A name that resolves to 127.0.0.1."""
+REPORTS = """
 window.violations = [];
 addEventListener('securitypolicyviolation', (event) => violations.push(
   `${event.effectiveDirective} ${event.blockedURI} ${event.sample}`));
@@ -38,7 +42,12 @@ def launched(playwright: Playwright) -> Browser:
     assert path is not None, "chromium is not in PATH: make chromium installs it"
     # Root, as which CI runs, has no sandbox.
     return playwright.chromium.launch(
-        executable_path=path, args=["--no-sandbox", "--force-color-profile=srgb"]
+        executable_path=path,
+        args=[
+            "--no-sandbox",
+            "--force-color-profile=srgb",
+            f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1",
+        ],
     )
 
 
@@ -99,7 +108,7 @@ def opened(
     )
     page = context.new_page()
     there = Opened(page)
-    page.add_init_script(_REPORTS)
+    page.add_init_script(REPORTS)
     page.on("pageerror", lambda error: there.complaints.append(str(error)))
     page.on("request", lambda request: _note(there, path, request.url))
     page.goto(f"{path.as_uri()}#{view}", timeout=READY_MS)
