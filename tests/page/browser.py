@@ -108,6 +108,7 @@ def opened(
     )
     page = context.new_page()
     there = Opened(page)
+    page.set_default_timeout(SEES_MS / 2)
     page.add_init_script(REPORTS)
     page.on("pageerror", lambda error: there.complaints.append(str(error)))
     page.on("request", lambda request: _note(there, path, request.url))

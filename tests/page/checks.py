@@ -13,7 +13,7 @@ from urllib.parse import quote
 from playwright.sync_api import Browser
 
 from tests.page import hostile
-from tests.page.browser import DESKTOP, PHONE, SIZES, VIEWS, Opened, Scheme, opened
+from tests.page.browser import PHONE, SIZES, VIEWS, Opened, Scheme, opened
 
 Check: TypeAlias = Callable[[Browser, Path], None]
 MOST_ELEMENTS = 1_500
@@ -210,7 +210,14 @@ def bars(browser: Browser, path: Path) -> None:
         assert "promised: 14:56 at the latest" in there.page.text_content("main")  # type: ignore[operator]
 
 
-def sized(there: Opened, width: int = DESKTOP[0]) -> None:
-    """Set the width of the window."""
-    there.page.set_viewport_size({"width": width, "height": DESKTOP[1]})
-    there.settle()
+def overview_is_accessible(browser: Browser, path: Path) -> None:
+    """The first view breaks no rule."""
+    with opened(browser, path) as there:
+        found = violations(there)
+        assert not found, found
+
+
+def fits_a_phone(browser: Browser, path: Path) -> None:
+    """The first view is as wide as a phone."""
+    with opened(browser, path, size=PHONE) as there:
+        assert there.ask("document.documentElement.scrollWidth") <= PHONE[0]
