@@ -116,16 +116,12 @@ def is_short(
 
 
 def chosen_gangs(group: GroupRecord, have: Container[str], registry: Registry) -> tuple[str, ...]:
-    """The gangs that a nomination is for: in a tree, the gangs in `have` and the gangs that have
-    started.
+    """The gangs that a nomination is for: those in `have` and those that have started.
 
-    Empty if these gangs do not reach the minimum of the tree.
+    Empty if these do not reach the minimum of the group.
     """
-    if group.tree is None:
-        return group.gangs
-
     found = tuple(gang for gang in group.gangs if gang in have or registry.view(gang).satisfied)
-    has = {each: registry.view(each).min_member for each in found}
+    has = {gang: registry.gangs[gang].least for gang in found}
     if parts.is_whole(registry.parts(group.id), has):
         return found
 
