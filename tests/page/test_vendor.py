@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kubectl_gangsched.page import bundle
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "hack" / "page"
 
 
