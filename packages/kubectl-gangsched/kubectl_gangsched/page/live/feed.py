@@ -15,7 +15,7 @@ import msgspec
 
 from gangsched import __version__
 from gangsched.kube.http.blocking import BlockingClient
-from gangsched.kube.http.faults import SERVER_ERROR, ApiFault, Fault
+from gangsched.kube.http.faults import SERVER_ERROR, UNAUTHORIZED, ApiFault, Fault
 from kubectl_gangsched.page.changes import between, is_nothing
 from kubectl_gangsched.page.cluster import Cluster
 from kubectl_gangsched.page.document import Document, Moment, Unknown
@@ -199,7 +199,8 @@ class Feed:
             try:
                 self._pinger.get("/version")
             except ApiFault as fault:
-                away = told(fault) if fault.status >= SERVER_ERROR else ""
+                is_away = fault.status >= SERVER_ERROR or fault.status == UNAUTHORIZED
+                away = told(fault) if is_away else ""
             except Fault as fault:
                 away = str(fault)
             else:

@@ -109,9 +109,13 @@ class Watch(threading.Thread):
                 self._version = ""
 
             self.is_current = self.is_current and not wait_s
-            # Only what fails at once, again and again, is tried less often.
-            long = time.monotonic() - began_s > LONGEST_RETRY_S
-            retry_s = RETRY_S if long else min(LONGEST_RETRY_S, retry_s * 2)
+            # What ends at once, again and again, is tried less often, also if it is no failure.
+            if time.monotonic() - began_s > LONGEST_RETRY_S:
+                retry_s = RETRY_S
+            else:
+                wait_s = max(wait_s, retry_s)
+                retry_s = min(LONGEST_RETRY_S, retry_s * 2)
+
             self._over.wait(wait_s)
 
     def end(self) -> None:

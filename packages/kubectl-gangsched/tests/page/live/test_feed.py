@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from kubectl_gangsched.main import cli
 from kubectl_gangsched.page.live import places
 from kubectl_gangsched.session import GANGS
-from tests.fake_api import forbidden, listed, node, pod
+from tests.fake_api import forbidden, listed, node, pod, status
 from tests.live_page import GANG_LISTS, NODES, PODS, WITHIN_S, Stream, cluster, live, tenant
 
 
@@ -146,8 +146,12 @@ def test_a_right_that_is_taken_away_takes_the_view_away(tmp_path: Path) -> None:
         page.fake.answers[PODS[0]] = forbidden("list", "pods")
         page.fake.answers[PODS[1]] = forbidden("list", "pods", 'in the namespace "team"')
         stream.until(lambda stream: not stream.moment.nodes and not stream.moment.gangs)
-        (unknown,) = {each.sentence for each in stream.moment.unknown if each.is_right}
-        assert unknown == "You (user alice) may not list pods in namespace team."
+        wanted = {"You (user alice) may not list pods in namespace team."}
+        stream.until(
+            lambda stream: (
+                {each.sentence for each in stream.moment.unknown if each.is_right} == wanted
+            )
+        )
         page.fake.answers[PODS[0]] = pods
         stream.until(lambda stream: set(stream.moment.nodes) == {"n0", "n1"})
         page.fake.answers[NODES[0]] = forbidden("list", "nodes")
@@ -305,4 +309,14 @@ def test_places_are_asked_for_and_so_are_reserved_nodes(
         assert stream.moment.nodes["n1"].reserved
         page.fake.change("MODIFIED", GANG_LISTS, gang("b", 2))
         stream.until(lambda stream: not stream.moment.nodes["n1"].reserved)
+        stream.close()
+
+
+def test_credentials_that_have_expired_are_said_to_be(tmp_path: Path) -> None:
+    """The page is not live then, though the server answers."""
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        page.fake.answers["/version"] = status(401, "Unauthorized", "Unauthorized")
+        stream.until(lambda stream: stream.events and stream.events[-1][0] == "behind")
+        assert "log in again" in stream.events[-1][1]["sentence"]
         stream.close()
