@@ -63,6 +63,12 @@ def sentences(browser: Browser, path: Path) -> None:
         row = there.page.inner_text(".runs tr:has-text('demo/resnet')").split()
         assert row == ["A", "demo/resnet", "48", "1", "h", "40", "min", "14:55"]
 
+        # Nothing of the queue is cut off.
+        there.view("queue")
+        box = there.page.locator(".waitings")
+        assert box.evaluate("list => list.scrollHeight <= list.clientHeight")
+        assert "when demo/resnet has ended" in there.page.inner_text(".waitings")
+
 
 def squares(browser: Browser, path: Path) -> None:
     """Each square has the letter of its user; what is closed or reserved says so."""

@@ -111,7 +111,7 @@ export function Queue() {
     ${some.length > MOST_WHOLE
       ? html`<${LongList} rows=${some} />`
       : html`<div class="scroll" tabIndex="0" role="group" aria-label="Waiting gangs">
-          <ol class="waitings wide">${some.map((one) => html`<${WaitingGang} key=${one.id}
+          <ol class="waitings whole">${some.map((one) => html`<${WaitingGang} key=${one.id}
             waiting=${one} />`)}</ol>
         </div>`}
   </${Card}>`;
