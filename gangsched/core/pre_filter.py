@@ -207,7 +207,8 @@ def _claims_full(
         if is_of_one:
             continue
 
-        left = storage.places_left(next(iter(pods.values()))).get(key)
+        first = next(iter(pods.values()))
+        left = storage.places_left(first, pods.keys()).get(key)
         # Of a single member, its node refusals say the same.
         if left is not None and must > max(left, 1):
             return findings.claim_full(name, must, left, most=RESERVATIONS_MAX)

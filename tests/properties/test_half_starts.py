@@ -426,6 +426,14 @@ def test_a_further_child_that_shares_a_claim_holds_up_nobody(consumers: int, sta
     assert counts(world) == ({"a": 2, "g": started} if started else {"a": 2})
 
 
+@pytest.mark.parametrize("reserved", [1, 2, 3])
+def test_members_that_a_claim_is_reserved_for_need_no_further_place(reserved: int) -> None:
+    """B7: a start failed after the claim was written for some of its members."""
+    own = tuple(f"g-{index}" for index in range(reserved))
+    assert len(sharing(3, *others(253), *own).bound()) == 3
+    assert not sharing(4, *others(253), *own).bound()
+
+
 def test_members_above_the_minimum_take_the_places_that_are_left() -> None:
     """B7: two of four are needed, and two find a place."""
     world = sharing(4, *others(254), least=2)

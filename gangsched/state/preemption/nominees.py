@@ -120,10 +120,13 @@ def chosen_gangs(group: GroupRecord, have: Container[str], registry: Registry) -
 
     Empty if these do not reach the minimum of the group.
     """
-    found = tuple(gang for gang in group.gangs if gang in have or registry.view(gang).satisfied)
-    has = {gang: registry.gangs[gang].least for gang in found}
+    has: dict[str, int] = {}
+    for gang in group.gangs:
+        if gang in have or registry.view(gang).satisfied:
+            has[gang] = registry.gangs[gang].least
+
     if parts.is_whole(registry.parts(group.id), has):
-        return found
+        return tuple(has)
 
     return ()
 

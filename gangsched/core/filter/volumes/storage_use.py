@@ -8,7 +8,7 @@ before the first pod with claims.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from types import MappingProxyType
@@ -173,9 +173,9 @@ class StorageUse:
 
         return self._selected.get(pod.uid, ())
 
-    def places_left(self, pod: Pod) -> dict[str, int]:
+    def places_left(self, pod: Pod, beside: Set[str] = frozenset()) -> dict[str, int]:
         """By key of each ResourceClaim that the pod may share with others: how many further pods
-        can be consumers.
+        can be consumers, the pod and those with the uids `beside` among them.
 
         The API server refuses more than `RESERVATIONS_MAX` of them, and the bind of a pod that is
         none.
@@ -196,8 +196,12 @@ class StorageUse:
             key = use.key(pod.namespace)
             claim = self.storage.devices.get(key)
             if claim is not None and self.storage.consumer(pod, use) is None:
-                there = {*claim.reserved, *self._consumers.get(key, ())} - {pod.uid}
-                found[key] = max(0, RESERVATIONS_MAX - len(there))
+                # A claim that was written for a start which then failed has its members already.
+                there = {*claim.reserved, *self._consumers.get(key, ())}
+                there -= beside
+                there.discard(pod.uid)
+                left = RESERVATIONS_MAX - len(there)
+                found[key] = max(0, left)
 
         return found
 
