@@ -122,6 +122,6 @@ def a_pod_that_must_stay_at_home_asks_for_nodes(_: Any) -> Any:
     return lambda refusal: refusal.reason
 
 
-@bug("E7", "sentences.times:minute_by", "unit/sentences")
+@bug("E7", "sentences.times:minute_by", "unit/sentences/test_times.py")
 def a_promise_is_rounded_down(_: Any) -> Any:
     return lambda at_s: int(at_s // 60 * 60)
