@@ -11,6 +11,7 @@ from tests.mutants import (  # noqa: F401
     planted_healing,
     planted_histories,
     planted_members_to_come,
+    planted_owners,
     planted_page,
     planted_phases,
     planted_plans,

@@ -17,6 +17,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, Pod, PodGroup, Service
+from gangsched.model.owners import JobOwner, StatefulSetOwner
 from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
 from tests.unit.kube.fakes import (
@@ -325,3 +326,32 @@ async def test_nobody_waits_to_hear_of_what_is_refused() -> None:
     assert getattr(reflector, "heard_s") is None  # noqa: B009  (mypy takes it for 900.0)
     task.cancel()
     await asyncio.wait({task})
+
+
+async def test_owners_are_read_once_a_pod_asks(tmp_path: Path) -> None:
+    """O7: no request for Jobs is sent before; then they are, and StatefulSets are not."""
+    said: list[Message] = []
+    async with serving(tmp_path) as (server, client):
+        for path in (*REQUIRED, resources.JOBS.path):
+            server.will("GET", path, says(page(rv="5")))
+        asking = pod("a", rv="6")
+        asking["metadata"] |= {
+            "labels": {"gangsched.dev/gang": "owner"},
+            "ownerReferences": [{"kind": "Job", "name": "j", "uid": "u", "controller": True}],
+        }
+        server.will("WATCH", "/api/v1/pods", streams(line("ADDED", asking), hold=True))
+        informers = Informers(
+            client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0
+        )
+        informers.deliver_to(said.append)
+        assert not {"jobs", "statefulsets"} & set(informers.waiting_for())
+        running = asyncio.create_task(informers.run())
+        async with asyncio.timeout(10):
+            await informers.synced()
+            await informers.reflectors["jobs"].synced.wait()
+        running.cancel()
+        await asyncio.wait({running})
+    kinds = [message.kind for message in said if isinstance(message, Replaced)]
+    assert JobOwner in kinds
+    assert StatefulSetOwner not in kinds
+    assert not informers.reflectors["statefulsets"].synced.is_set()

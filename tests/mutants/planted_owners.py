@@ -1,0 +1,97 @@
+"""Planted bugs in gangs of owners: their minimum, their identity, and who asks (semantics O1 to
+O8).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gangsched.model.owners import OwnerGangs
+from tests.mutants.mutant import bug
+
+OWNERS = "unit/state/test_owner_gangs.py"
+KINDS = "unit/kube/read/test_owner_kinds.py"
+REGISTER = "state.owner_gangs:OwnerGangRegister"
+
+
+@bug("O3", "kube.read.owner_kinds:decode_job", KINDS)
+def the_parallelism_of_a_job_is_its_minimum_for_ever(decode: Any) -> Any:
+    def always(wire: Any) -> Any:
+        parallelism = wire.spec.parallelism
+        return msgspec.structs.replace(
+            decode(wire), minimum=1 if parallelism is None else parallelism
+        )
+
+    return always
+
+
+@bug("O4", f"{REGISTER}._update", OWNERS)
+def the_first_minimum_of_an_owner_is_kept(update: Any) -> Any:
+    def once(self: Any, owner: Any, now_s: float) -> None:
+        asked = self._asked.get(owner.uid)
+        if asked is None or asked.owner is None:
+            update(self, owner, now_s)
+
+    return once
+
+
+@bug("O2", f"{REGISTER}._ask", OWNERS)
+def an_owner_is_known_by_its_name_instead_of_its_uid(ask: Any) -> Any:
+    def by_name(self: Any, pod: Any, now_s: float) -> Any:
+        gang = f"{pod.namespace}/{pod.controller_kind}.{pod.owner}"
+        uid = self._uid_of.get(gang)
+        return ask(self, pod, now_s) if uid is None else self._asked[uid]
+
+    return by_name
+
+
+@bug("O4", "state.gangs:GangRecord.succeeded", OWNERS)
+def members_that_have_succeeded_count_twice(_: Any) -> Any:
+    return property(lambda self: self.start.succeeded)
+
+
+@bug("O8", f"{REGISTER}.drop", OWNERS)
+def an_owner_that_is_deleted_is_forgotten_with_its_minimum(drop: Any) -> Any:
+    def forget(self: Any, kind: Any, uid: str) -> None:
+        drop(self, kind, uid)
+        if (asked := self._asked.get(uid)) is not None:
+            asked.owner = None
+            self._judge(asked, 0.0)
+
+    return forget
+
+
+@bug("O7", f"{REGISTER}.miss", OWNERS)
+def a_right_that_is_taken_away_ends_all_gangs_of_owners(miss: Any) -> Any:
+    def forget(self: Any, kind: Any, now_s: float) -> None:
+        for asked in self._of_kind(kind):
+            asked.owner = None
+        miss(self, kind, now_s)
+
+    return forget
+
+
+@bug("O8", f"{REGISTER}._plain_because", OWNERS)
+def pods_start_alone_while_their_owners_are_listed(because: Any) -> Any:
+    def at_once(self: Any, asked: Any, now_s: float) -> str:
+        return "nobody knows" if asked.owner is None else str(because(self, asked, now_s))
+
+    return at_once
+
+
+@bug("O1", "api.keys:asks_for_owner", OWNERS)
+def every_owner_is_a_gang_unasked(asks: Any) -> Any:
+    return lambda stated, owner_gangs: (
+        asks(stated, owner_gangs) or (owner_gangs is OwnerGangs.ASKED)
+    )
+
+
+@bug("O6", f"{REGISTER}._report_plain", OWNERS)
+def an_owner_is_told_with_each_of_its_pods(report: Any) -> Any:
+    def again(self: Any, asked: Any, pod: Any) -> None:
+        asked.is_reported = False
+        report(self, asked, pod)
+
+    return again

@@ -1,0 +1,64 @@
+"""Which owners are read: none where nobody asks (semantics O1, O7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from gangsched.api import keys
+from gangsched.kube.read.owner_asks import OwnerAsks
+from gangsched.model.objects import Namespace
+from gangsched.model.owners import OWNER_KINDS, JobOwner, OwnerGangs, StatefulSetOwner
+from gangsched.model.protocol import Applied, Gone, Replaced
+from tests.builders import pod
+
+ASKS = ((keys.OWNER_GANG, keys.OWNER),)
+
+
+def asked(asks: OwnerAsks) -> set[type]:
+    """The kinds that must be read."""
+    return {kind for kind, event in asks.asked.items() if event.is_set()}
+
+
+def test_nothing_is_read_where_nobody_asks() -> None:
+    """O7: pods of Jobs, marked pods and pods without a controller ask for nothing."""
+    asks = OwnerAsks(OwnerGangs.ASKED)
+    asks.take(Applied(pod("p", owner="j", controller_kind="Job")))
+    asks.take(Applied(pod("q", gang_metadata=ASKS)))
+    out = ((keys.OWNER_GANG, keys.NO_OWNER),)
+    asks.take(Applied(pod("r", owner="j", controller_kind="Job", gang_metadata=out)))
+    asks.take(Applied(pod("s", owner="r", controller_kind="ReplicaSet", gang_metadata=ASKS)))
+    asks.take(Applied(Namespace("ns", {"team": "a"})))
+    assert asked(asks) == set()
+
+
+@pytest.mark.parametrize(("kind", "owner"), [("Job", JobOwner), ("StatefulSet", StatefulSetOwner)])
+def test_a_pod_asks_for_its_kind_of_owner(kind: str, owner: type) -> None:
+    """O7: and for no other."""
+    asks = OwnerAsks(OwnerGangs.ASKED)
+    asking = pod("p", owner="j", controller_kind=kind, gang_metadata=ASKS)
+    asks.take(Replaced(type(asking), (asking,)))
+    assert asked(asks) == {owner}
+
+
+def test_a_namespace_asks_for_all_kinds() -> None:
+    """O1: as long as it has the label, its pods ask; what is read once is read further."""
+    asks = OwnerAsks(OwnerGangs.ASKED)
+    asks.take(Applied(Namespace("ml", {keys.OWNER_GANG: keys.OWNER})))
+    assert asked(asks) == set(OWNER_KINDS.values())
+    assert (asks.of("ml"), asks.of("web")) == (OwnerGangs.ALL, OwnerGangs.ASKED)
+    asks.take(Applied(Namespace("ml", {})))
+    assert asks.of("ml") is OwnerGangs.ASKED
+    asks.take(Replaced(Namespace, (Namespace("web", {keys.OWNER_GANG: keys.OWNER}),)))
+    assert asks.of("web") is OwnerGangs.ALL
+    asks.take(Gone(Namespace, "web"))
+    assert asks.of("web") is OwnerGangs.ASKED
+
+
+def test_the_setting_asks_for_all_or_for_nothing() -> None:
+    """O1: whatever pods and namespaces say."""
+    everything = OwnerAsks(OwnerGangs.ALL)
+    assert asked(everything) == set(OWNER_KINDS.values())
+    assert everything.of("any") is OwnerGangs.ALL
+    nothing = OwnerAsks(OwnerGangs.OFF)
+    nothing.take(Applied(Namespace("ml", {keys.OWNER_GANG: keys.OWNER})))
+    assert (asked(nothing), nothing.of("ml")) == (set(), OwnerGangs.OFF)
