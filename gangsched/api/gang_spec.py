@@ -196,6 +196,7 @@ _GPU_PRODUCT: Final = Value("GPU product", keys.GPU_PRODUCT, parse_gpu_product)
 _TOPOLOGY: Final = Value("topology", keys.TOPOLOGY, parse_topology, show=",".join)
 _KUEUE_TOPOLOGY: Final = Value("topology for Kueue", keys.KUEUE_TOPOLOGY, parse_level)
 _LWS_TOPOLOGY: Final = Value("topology for LeaderWorkerSet", keys.LWS_EXCLUSIVE, parse_level)
+_JOBSET_TOPOLOGY: Final = Value("topology for JobSet", (keys.JOBSET_EXCLUSIVE,), parse_level)
 _PREFERRED_TOPOLOGY: Final = Value("preferred topology", keys.PREFERRED_TOPOLOGY, parse_level)
 _SLICES: Final = Value("slices", keys.SLICES, parse_slices, show=format_slices)
 _PREEMPTION_DELAY: Final = Value(
@@ -253,7 +254,9 @@ def gang_spec(
         ),
         tree_topology=pod_group.tree_topology if pod_group else (),
     )
-    reader.problems += exclusive_jobs(reader.stated(), min_member)
+    if not reader.has_exclusive_job:
+        reader.problems += exclusive_jobs(reader.stated(), min_member)
+
     coming = reader.members_to_come(spec, pod_group)
     missing = missing or coming.lacks_pod_group
     spec = replace(
@@ -299,7 +302,8 @@ def _constraints(reader: _SpecReader, pod_group: PodGroup | None) -> PlacementCo
     own = reader.value(_TOPOLOGY, spec=native or None) or ()
     kueue = reader.value(_KUEUE_TOPOLOGY)
     lws = reader.optional(_LWS_TOPOLOGY)
-    topology = tuple(sorted({*own, *native, *filter(None, (kueue, lws))}))
+    jobset = reader.optional(_JOBSET_TOPOLOGY) if reader.has_exclusive_job else None
+    topology = tuple(sorted({*own, *native, *filter(None, (kueue, lws, jobset))}))
     preferred = reader.value(_PREFERRED_TOPOLOGY) or ""
     slices = reader.value(_SLICES) or ()
     stated = PlacementConstraints(bool(shared), bool(product), topology, preferred, slices)
@@ -395,6 +399,17 @@ class _SpecReader:
         # the first text of each value, by its name, that is outside its grammar
         self._bad: dict[str, BadText] = {}
 
+    @property
+    def has_exclusive_job(self) -> bool:
+        """Whether the gang is one Job of a JobSet with a domain of its own, which creates its other
+        pods once the first has a node.
+        """
+        return (
+            self._owner is not None
+            and keys.JOBSET_EXCLUSIVE in self._stated
+            and keys.JOBSET_NODE_SELECTOR not in self._stated
+        )
+
     def value(
         self,
         asked: Value[T],
@@ -483,7 +498,15 @@ class _SpecReader:
         A default in place of a typo could start the gang in two racks, which is worse than letting
         it wait.
         """
-        for value in (_TOPOLOGY, _KUEUE_TOPOLOGY, _LWS_TOPOLOGY, _SLICES, _PARENT, _MIN_CHILDREN):
+        for value in (
+            _TOPOLOGY,
+            _KUEUE_TOPOLOGY,
+            _LWS_TOPOLOGY,
+            _JOBSET_TOPOLOGY,
+            _SLICES,
+            _PARENT,
+            _MIN_CHILDREN,
+        ):
             if (bad := self._bad.get(value.name)) is not None:
                 return (
                     f"{bad.key} {quoted(bad.text)} of {bad.origin.where} {bad.why}: correct or"
@@ -531,6 +554,7 @@ class _SpecReader:
             min_resources=spec.min_resources,
             leader_first=leader_first,
             exclusive=_LWS_TOPOLOGY.name in self.sources,
+            exclusive_job=self.has_exclusive_job,
             keeps_room=self.optional(_KEEP_ROOM) is True,
         )
 

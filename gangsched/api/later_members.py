@@ -46,13 +46,14 @@ def members_to_come(
     min_resources: ResourceVector,
     leader_first: bool,
     exclusive: bool,
+    exclusive_job: bool,
     keeps_room: bool,
 ) -> ToCome:
     """Return whether, and how, members come later. `stated` are the keys of the gang's pods.
 
     Workers of a LeaderWorkerSet come later with `leader_first`, with `exclusive` placement, or with
-    a PodGroup whose minimum is below the size of the group (`startupPolicy: LeaderReady`). Other
-    gangs declare it with `keeps_room`.
+    a PodGroup whose minimum is below the size of the group (`startupPolicy: LeaderReady`). Pods of
+    an `exclusive_job` come after its first one. Other gangs declare it with `keeps_room`.
     """
     if min_member is None:
         return NOBODY
@@ -78,6 +79,8 @@ def members_to_come(
                     " exclusive-topology"
                 )
             )
+    elif exclusive_job and min_member > 1:
+        return ToCome(1) if min_member <= MOST_TO_COME else _too_many(gang, min_member - 1)
     elif keeps_room:
         # A minimum of 0 would start with nobody, and there would be no stamp to hold the promise.
         first = max(1, min_member)
@@ -92,13 +95,13 @@ def members_to_come(
             )
 
     if first and total - first > MOST_TO_COME:
-        return ToCome(
-            unsupported=(
-                f"gang {gang} has {total - first} members to come: gangsched keeps room for at most"
-                f" {MOST_TO_COME}"
-            )
-        )
+        return _too_many(gang, total - first)
 
     opts_in = any(keys.LWS_NAME in of_pod for of_pod in stated)
     # A group that opts in by labels has no PodGroup to wait for.
     return ToCome(first, first > 0 and pod_group is None and not opts_in)
+
+
+def _too_many(gang: str, number: int) -> ToCome:
+    text = f"gang {gang} has {number} members to come: gangsched keeps room for at most"
+    return ToCome(unsupported=f"{text} {MOST_TO_COME}")

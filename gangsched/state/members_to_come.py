@@ -173,12 +173,15 @@ def _shape_to_come(
         own = frozenset(gang.constraints.topology)
         return record.shape_to_come(("like", worker, own), lambda: _free(worker, own))
 
+    first = present[0].shape
+    if record.owner is not None and record.spec is not None and record.spec.is_minimum_of_owner:
+        # The pods of one owner have one template.
+        return record.shape_to_come(("template", first), lambda: _free(first, frozenset()))
+
     if not gang.min_resources:
         return None
 
     asked = Counter[str]()
-    first = present[0].shape
-
     for pod in present:
         asked.update(dict(pod.shape.requests))
 

@@ -277,8 +277,8 @@ def test_what_can_be_left_out_and_added() -> None:
         assert gone
         assert whole - rendered("--set", word).keys() == gone, word
     for role in ("dialects", "owners"):
-        added = rendered("--set", f"rbac.{role}=true").keys() - whole
-        assert added == {
+        of_role = rendered("--set", f"rbac.{role}=true").keys() - whole
+        assert of_role == {
             (kind, f"gangsched-{role}") for kind in ("ClusterRole", "ClusterRoleBinding")
         }
     monitoring = ("serviceMonitor", "rules", "dashboard")

@@ -4,6 +4,7 @@ O8).
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import msgspec
@@ -16,15 +17,17 @@ KINDS = "unit/kube/read/test_owner_kinds.py"
 REGISTER = "state.owner_gangs:OwnerGangRegister"
 
 
-@bug("O3", "kube.read.owner_kinds:decode_job", KINDS)
-def the_parallelism_of_a_job_is_its_minimum_for_ever(decode: Any) -> Any:
+@bug("O3", "kube.read.resources:JOBS", KINDS)
+def the_parallelism_of_a_job_is_its_minimum_for_ever(jobs: Any) -> Any:
     def always(wire: Any) -> Any:
         parallelism = wire.spec.parallelism
         return msgspec.structs.replace(
-            decode(wire), minimum=1 if parallelism is None else parallelism
+            jobs.convert(wire), minimum=1 if parallelism is None else parallelism
         )
 
-    return always
+    planted = copy.copy(jobs)
+    planted.convert = always
+    return planted
 
 
 @bug("O4", f"{REGISTER}._update", OWNERS)

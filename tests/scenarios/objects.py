@@ -331,7 +331,7 @@ class Maker:
         api_version, kind = OWNERS[kind]
         labels = {"owner": bare(name)}
         template = make.pod("unused", labels=labels)
-        spec = {"template": {"metadata": {"labels": labels}, "spec": template["spec"]}}
+        spec: Object = {"template": {"metadata": {"labels": labels}, "spec": template["spec"]}}
         if kind == "Job":
             spec["template"]["spec"]["restartPolicy"] = "Never"
         else:

@@ -472,3 +472,42 @@ def test_an_owner_of_another_namespace_is_not_taken_by_its_name() -> None:
     world = world_of(elsewhere, job(3))
     world.create(pods_of(1))
     assert world.settle().bound() == {}
+
+
+def exclusive(index: int, **fields: Any) -> Pod:
+    """A pod of a Job of a JobSet that has a rack of its own."""
+    stated = tuple(sorted((*ASKS, (keys.JOBSET_EXCLUSIVE, "rack"))))
+    return owned(f"train-{index}", gang_metadata=stated, index=index, **fields)
+
+
+def test_the_first_pod_of_an_exclusive_job_starts_where_all_have_room() -> None:
+    """O5: JobSet creates the others once it has a node; their room is kept from others."""
+    world = world_of(job(3), gpus=0)
+    world.add_nodes(node("small", 2, labels={"rack": "a"}))
+    world.create(exclusive(0))
+    assert world.settle().told().bound() == {}
+    world.add_nodes(
+        node("b1", 2, labels={"rack": "b"}),
+        node("b2", 1, labels={"rack": "b"}),
+    )
+    started = world.settle().bound()
+    assert set(started) == {"train-0"}
+    assert started["train-0"] in {"b1", "b2"}
+    world.create(pod(f"filler-{number}") for number in range(5))
+    found = world.settle().bound()
+    fillers = [where for name, where in found.items() if name.startswith("filler")]
+    assert set(fillers) == {"small"}
+    world.create(exclusive(1), exclusive(2))
+    found = world.settle().bound()
+    assert {found[f"train-{index}"] for index in range(3)} == {"b1", "b2"}
+
+
+def test_an_exclusive_topology_that_is_no_label_is_refused() -> None:
+    """A5, O5: a typing error starts nothing, and is named."""
+    world = world_of(job(3))
+    stated = tuple(sorted((*ASKS, (keys.JOBSET_EXCLUSIVE, "no label"))))
+    (first,) = world.create(owned("train-0", gang_metadata=stated))
+    world.settle().advance(2).told()
+    reason, text = world.condition(first)
+    assert (reason, world.bound()) == ("InvalidGang", {})
+    assert text.startswith(f'{keys.JOBSET_EXCLUSIVE} "no label" of pod ns/train-0 is not a label')
