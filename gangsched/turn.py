@@ -79,7 +79,7 @@ def prepare(
     nominations = run(lambda: state.preemptions.due(now_s, wall_s), none, now_s)
     run(lambda: _look_for_deadlock(state, now_s), None, now_s)
     run(lambda: state.patience.due(now_s, wall_s), None, now_s)
-    events = (*state.coming.take_events(), *state.owners.take_events())
+    events = (*state.coming.take_events(), *state.pod_gangs.owners.take_events())
     actions = [*overruns, *struck, *events, *state.bulkhead.take_actions()]
 
     return Prepared([*claims, *nominations, *actions], overruns)

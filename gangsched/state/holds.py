@@ -154,6 +154,15 @@ class Holds:
         group.yields += 1
         self._yielded.add(group)
 
+    def idle(self, groups: Set[str], now_s: float) -> set[str]:
+        """The groups without waiting members, of those given."""
+        idle = set()
+        for group_id in groups:
+            if not self._registry.group(group_id, now_s).waits:
+                idle.add(group_id)
+
+        return idle
+
     def end_yields(self, beneficiaries: Set[str]) -> None:
         """Let groups that yielded to one of `beneficiaries` try again, since this group was
         permitted or is gone.

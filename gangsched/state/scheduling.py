@@ -108,7 +108,6 @@ class SchedulingState:
         )
         self.bad_nodes = self._event_handlers.bad_nodes
         self.pod_gangs = self._event_handlers.pod_gangs
-        self.owners = self.pod_gangs.owners
         self.claims = ClaimBinding(self.members, self.cluster, self.registry)
         self.expected_ends = ExpectedEnds(self.cluster, self.members, self.registry, rules)
         self.reservations = StandingReservations(
@@ -290,7 +289,7 @@ class SchedulingState:
         # First: the room that it gives back is freed room for all that follows.
         self._kept_rooms.release(now_s)
 
-        self.owners.look(now_s)
+        self.pod_gangs.owners.look(now_s)
         if in_turn and self.pod_gangs.is_behind:
             self._event_handlers.assign(now_s)
 
@@ -328,7 +327,7 @@ class SchedulingState:
         self.pending.catch_up()
         of_groups = (group.gangs for group in changed)
         self.coming.changed(refreshed.forgotten.union(*of_groups))
-        idle = self._idle(refreshed.changed, now_s) if self.holds.any_yielded else set()
+        idle = self.holds.idle(refreshed.changed, now_s) if self.holds.any_yielded else set()
         self.holds.end_yields(refreshed.gone.keys() | idle)
 
         for group in changed:
@@ -419,15 +418,6 @@ class SchedulingState:
 
         for group_id in preemptors.look(self.cluster.snapshot, self.members.lowest_priority, now_s):
             self.queue.activate(group_id, QueueCause.PREEMPTION_MAY_HELP)
-
-    def _idle(self, groups: set[str], now_s: float) -> set[str]:
-        """The groups without waiting members."""
-        idle = set()
-        for group_id in groups:
-            if not self.registry.group(group_id, now_s).waits:
-                idle.add(group_id)
-
-        return idle
 
     def _open_room(self, of: Snapshot | None = None) -> Snapshot:
         """The cluster, the newest unless given, less the room that is promised to the highest that
@@ -690,7 +680,7 @@ class SchedulingState:
             self.reservations,
             self.overruns,
             self.bad_nodes,
-            self.owners,
+            self.pod_gangs.owners,
             self.overdue,
             self.deadlocks,
             self.patience,

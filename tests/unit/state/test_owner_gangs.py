@@ -82,7 +82,7 @@ def test_pods_that_do_not_ask_are_plain() -> None:
     world = world_of(job(3))
     world.create(owned("train-0", gang_metadata=()))
     assert set(world.settle().bound()) == {"train-0"}
-    assert len(world.state.owners) == 1  # the Job that was read
+    assert len(world.state.pod_gangs.owners) == 1  # the Job that was read
 
 
 @pytest.mark.parametrize("at_first", [True, False])
@@ -331,7 +331,7 @@ def test_an_owner_that_is_deleted_while_pods_live_keeps_its_minimum() -> None:
     assert world.advance(60).bound() == {}
     world.delete(*pods)
     world.settle()
-    assert len(world.state.owners) == 0
+    assert len(world.state.pod_gangs.owners) == 0
 
 
 def test_a_suspended_job_starts_nothing() -> None:
@@ -451,7 +451,7 @@ def test_nothing_is_remembered_of_pods_that_are_gone() -> None:
     for number in range(200):
         world.say(Gone(JobOwner, f"Job-j{number}"))
     world.settle()
-    owners = world.state.owners
+    owners = world.state.pod_gangs.owners
     assert (len(owners), owners.next_deadline_s()) == (0, None)
 
 
