@@ -176,6 +176,10 @@ rests: install ## Histories with rests, SEEDS=10000 from SEED=0 on: nobody sleep
 sentences: install ## Check each fact of refusals by brute force, SEEDS=20000 from SEED=0 on
 	@$(RUN)python -m tests.properties.facts_of --seeds $(or $(SEEDS),20000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
+.PHONY: headlines
+headlines: install ## Print 100 first sentences of conditions and Events, drawn from the scenarios with SEED=51
+	@$(RUN)python -m tests.headlines --seed $(if $(filter command line,$(origin SEED)),$(SEED),51)
+
 .PHONY: starts
 starts: install ## Histories of trees and gangs: nothing starts in part or sleeps; OF=claims,kills SEEDS=10000 from SEED=0 on
 	@for of in $(subst $(comma), ,$(or $(OF),$(START_HISTORIES))); do \

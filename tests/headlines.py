@@ -62,8 +62,9 @@ def written() -> Mapping[str, str]:
         cluster = Recording(scenario)
         play(scenario, cluster)
         for text, where in cluster.texts.items():
-            # The namespace has the name of the scenario, which is longer than those of users.
-            first = headline(re.sub(rf"{scenario.slug}(-\w+)?/", "ml/", text))
+            # The namespace and nodes begin with the scenario's name, which is a long one.
+            short = re.sub(rf"{scenario.slug}(-\w+)?/", "ml/", text)
+            first = headline(short.replace(f"{scenario.slug}.", ""))
             forms.setdefault(re.sub(r"\d+", "0", first), (first, where))
 
     return {first: where for first, where in forms.values() if first}

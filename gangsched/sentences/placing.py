@@ -73,7 +73,7 @@ def _of_group(fact: Fact, say: SayCause) -> Sentences:
         case facts.ChildrenMissing():
             return Sentences(*_children_missing(fact, say))
         case facts.GroupHolds():
-            return Sentences(*_group_holds(fact, say))
+            return _group_holds(fact, say)
         case facts.HoldsNode():
             holds = f"pod {fact.pod} holds room on node {fact.node}"
             return Sentences(f"{holds} and waits for the rest of gang {fact.gang}")
@@ -84,7 +84,7 @@ def _of_group(fact: Fact, say: SayCause) -> Sentences:
             return Sentences(_holds_released(fact.number))
         case facts.Yielded():
             name = fact.beneficiary or "a group of another namespace"
-            return Sentences(f"the group released its holds so that {name} can start")
+            return Sentences(f"the group released its nodes so that {name} can start")
         case facts.OfAnotherNamespace():
             return Sentences("waiting for a gang of another namespace in the same group")
         case _:
@@ -153,11 +153,16 @@ def _no_choice(fact: facts.NoChoice, *, never: bool, say: SayCause) -> Sentences
 
 def _waits_for_sibling(fact: facts.WaitsForSibling, say: SayCause) -> Sentences:
     cause = say(fact.cause)
-    return replace(
-        cause,
-        first=f"waits for its sibling {fact.gang}: {cause.first or cause.headline}",
-        best=cause.best if cause.first else "",
-    )
+    first = cause.first or cause.headline
+    waits = f"waits for its sibling {fact.gang}"
+    own = f"gang {fact.gang} "
+
+    # The sibling is named once.
+    text = f"{waits}: {first}"
+    if first.startswith(own):
+        text = f"{waits}, which {first.removeprefix(own)}"
+
+    return replace(cause, first=text, best=cause.best if cause.first else "")
 
 
 def _claim_of_one_pod(fact: facts.ClaimOfOnePod) -> Sentences:
@@ -345,17 +350,22 @@ def _wait_time_over(fact: facts.WaitTimeOver) -> tuple[str, str]:
     return text, _lacking(fact.lacking)
 
 
-def _group_holds(fact: facts.GroupHolds, say: SayCause) -> tuple[str, str]:
+def _group_holds(fact: facts.GroupHolds, say: SayCause) -> Sentences:
+    lacking = _lacking(fact.lacking)
+    details: tuple[str, ...] = ()
+    if fact.refused is not None:
+        details = (f"pod {fact.pod}: {say(fact.refused).text}",)
+    if not fact.held:
+        none = f"no node has room for any member of gang {fact.group}"
+        return Sentences(none, lacking, details=details)
+
     members = counted(fact.held, "member")
     hold = "holds" if fact.held == 1 else "hold"
-    now = f"{members} {hold} a node, {_lacking(fact.lacking)}"
-
-    if fact.refused is not None:
-        now += f"; pod {fact.pod}: {say(fact.refused).text}"
-    if not fact.held:
-        return f"no node has room for any member of gang {fact.group}", now
-
-    return f"gang {fact.group} holds nodes for some members and waits for the others", now
+    return Sentences(
+        f"gang {fact.group} holds nodes for some members and waits for the others",
+        f"{members} {hold} a node, {lacking}",
+        details=details,
+    )
 
 
 def _lacking(lacking: tuple[tuple[str, int], ...]) -> str:

@@ -195,7 +195,7 @@ def test_yielded_group_waits_for_its_beneficiary() -> None:
     ours = group(gang("ns/b", [pod("b0")]), yielded_to="ns/a")
     (verdict,) = planned([node("n", 4)], ours).verdicts
     assert verdict.reason is Reason.YIELDED
-    assert say(verdict.told).text == "the group released its holds so that ns/a can start"
+    assert say(verdict.told).text == "the group released its nodes so that ns/a can start"
     assert not verdict.binds
 
 
@@ -205,7 +205,7 @@ def test_beneficiary_of_another_namespace_is_not_named() -> None:
     (verdict,) = planned([node("n", 4)], ours).verdicts
     assert (
         say(verdict.told).text
-        == "the group released its holds so that a group of another namespace can start"
+        == "the group released its nodes so that a group of another namespace can start"
     )
 
 
