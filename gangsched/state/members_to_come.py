@@ -78,9 +78,12 @@ class SiblingWorkers:
 
         groups = self._of_set.get(_set_of(record.id), {})
         # Index 0 is the leader, which may ask for something else.
-        worker = next(
-            (member.pod.shape for member in record.members.values() if member.pod.index > 0), None
-        )
+        worker = None
+        for member in record.members.values():
+            if member.pod.index > 0:
+                worker = member.pod.shape
+                break
+
         if worker is not None:
             groups = self._of_set.setdefault(_set_of(record.id), groups)
             groups[record.id] = worker
@@ -174,9 +177,13 @@ def _shape_to_come(
         return record.shape_to_come(("like", worker, own), lambda: _free(worker, own))
 
     first = present[0].shape
-    if record.owner is not None and record.spec is not None and record.spec.is_minimum_of_owner:
+    spec = record.spec
+    if spec is not None and spec.is_minimum_of_owner:
         # The pods of one owner have one template.
-        return record.shape_to_come(("template", first), lambda: _free(first, frozenset()))
+        return record.shape_to_come(
+            ("template", first),
+            lambda: _free(first, frozenset()),
+        )
 
     if not gang.min_resources:
         return None
