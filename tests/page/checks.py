@@ -227,3 +227,16 @@ def fits_a_phone(browser: Browser, path: Path) -> None:
     """The first view is as wide as a phone."""
     with opened(browser, path, size=PHONE) as there:
         assert there.ask("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def all_bars_can_be_reached(browser: Browser, path: Path) -> None:
+    """However many rows there are, the last one can be scrolled to."""
+    with opened(browser, path, "time") as there:
+        box = there.page.locator(".chart-scroll")
+        box.evaluate("area => { area.scrollTop = 1e6; }")
+        there.settle()
+        last = there.page.locator(".chart-label").last.bounding_box()
+        area = box.bounding_box()
+        assert last is not None
+        assert area is not None
+        assert last["y"] + last["height"] <= area["y"] + area["height"] + 1

@@ -41,6 +41,7 @@ def test_nothing_scrolls_sideways(browser: Browser, files: dict[str, Path]) -> N
         checks.isolates,
         checks.moments,
         checks.bars,
+        checks.all_bars_can_be_reached,
     ],
 )
 def test_the_demo(browser: Browser, files: dict[str, Path], check: checks.Check) -> None:
@@ -57,6 +58,7 @@ def test_a_large_cluster_has_few_elements(browser: Browser, files: dict[str, Pat
 def test_hostile_names_are_text(browser: Browser, files: dict[str, Path]) -> None:
     """And the browser reports no violation of the policy, which `opened` checks."""
     checks.shows_as_text(browser, files["hostile"])
+    checks.all_bars_can_be_reached(browser, files["hostile"])
 
 
 def test_a_damaged_file_is_one_sentence(browser: Browser, tmp_path: Path) -> None:

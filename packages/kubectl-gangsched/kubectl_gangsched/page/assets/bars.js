@@ -71,7 +71,8 @@ export function Chart({ rows, fromS, toS, label = 'Time' }) {
     </div>
     ${width > 0 && (number > MOST_SVG
       ? html`<${CanvasRows} rows=${rows} axis=${axis} label=${label} />`
-      : html`<${SvgRows} rows=${rows} axis=${axis} />`)}
+      : html`<div class="chart-scroll whole" tabIndex="0" role="group" aria-label=${label}>
+          <${SvgRows} rows=${rows} axis=${axis} /></div>`)}
   </div>`;
 }
 

@@ -5,6 +5,7 @@ import { computed, html } from './vendor.js';
 import { Boxes } from './boxes.js';
 import { BigMap } from './big_map.js';
 import { Card, FocusButton, Key, Missing } from './pieces.js';
+import { levelsOf } from './racks.js';
 import { choose, link, route, view } from './state.js';
 import { total } from './view.js';
 import { counted, number, ownerName, unitOf } from './words.js';
@@ -28,7 +29,7 @@ export function MapCard() {
   const big = isBig.value;
   const note = big
     ? `${counted(now.nodes, 'node')} · every cell is one ${unit}; zoom in for names`
-    : `by ${levelsText(now.moment.levels ?? [])} · one square is one ${unit}`;
+    : `by ${levelsText(now.moment)} · one square is one ${unit}`;
 
   return html`<${Card} id="map" title="Map" note=${note} class="map-card" tools=${html`<${Signs} />`}>
     <${Missing} of=${['map', 'reservations']} />
@@ -43,9 +44,9 @@ export function MapCard() {
   </${Card}>`;
 }
 
-/** @param {string[]} levels */
-function levelsText(levels) {
-  const names = levels.map((label) => label.slice(label.lastIndexOf('/') + 1));
+/** @param {import('./types.js').Moment} moment */
+function levelsText(moment) {
+  const names = levelsOf(moment).map(({ name }) => name);
   return names.length ? names.join(' and ') : 'name';
 }
 

@@ -20,9 +20,22 @@ import { levelName } from './words.js';
 /** @typedef {{ name: string, racks: Rack[] }} Zone */
 /** @typedef {{ resource: string, zones: Zone[], racks: Rack[], nodes: number, free: number, total: number }} Kind */
 
+/** The path of nodes without one: always the same, so that it is known again.
+ * @type {string[]} */
+const NOWHERE = [];
 const NATURAL = new Intl.Collator('en', { numeric: true });
 /** @param {string} a @param {string} b */
 const inOrder = (a, b) => NATURAL.compare(a, b);
+
+/** @typedef {{ place: number, name: string }} Level */
+
+/** The levels that some node has a label of, the largest first. @param {Moment} moment @returns {Level[]} */
+export function levelsOf(moment) {
+  const rows = Object.values(moment.nodes ?? {});
+  return (moment.levels ?? [])
+    .map((label, place) => ({ place, name: levelName(label) }))
+    .filter(({ place }) => rows.some((row) => row.path?.[place]));
+}
 
 /** @type {{ keys: string[], sorted: string[] }} */
 let known = { keys: [], sorted: [] };
@@ -40,13 +53,14 @@ function namesOf(moment) {
  * @returns {Kind[]}
  */
 export function kindsOf(moment) {
-  const levels = (moment.levels ?? []).map(levelName);
+  const levels = levelsOf(moment);
   /** @type {Map<string, Map<string, Map<string, Rack>>>} */
   const kinds = new Map((moment.totals ?? []).map(({ resource }) => [resource, new Map()]));
 
+  const key = levels.map(({ place, name }) => `${place} ${name}`).join();
   for (const name of namesOf(moment)) {
     const row = /** @type {Record<string, PageNode>} */ (moment.nodes)[name];
-    const [zone, rack] = placeOf(row.path ?? [], levels);
+    const [zone, rack] = placeOf(row.path ?? NOWHERE, levels, key);
     for (const devices of row.devices ?? []) {
       const zones = slot(kinds, devices.resource, () => new Map());
       const racks = slot(zones, zone, () => new Map());
@@ -90,25 +104,26 @@ const places = /** @type {WeakMap<string[], { levels: string, place: string[] }>
 /**
  * The smallest level is the rack, those above it together are the zone.
  * @param {string[]} path
- * @param {string[]} levels
+ * @param {Level[]} levels
+ * @param {string} key of the levels
  */
-function placeOf(path, levels) {
+function placeOf(path, levels, key) {
   const last = levels.length - 1;
   if (last < 0) return ['', ''];
 
   const before = places.get(path);
-  if (before?.levels === levels.join()) return before.place;
+  if (before?.levels === key) return before.place;
 
   const above = [];
-  for (let level = 0; level < last; level++) above.push(levelText(levels[level], path[level] ?? ''));
-  const place = [above.join(' · '), path[last] ?? ''];
-  places.set(path, { levels: levels.join(), place });
+  for (const { place, name } of levels.slice(0, last)) above.push(levelText(name, path[place] ?? ''));
+  const place = [above.join(' · '), path[levels[last].place] ?? ''];
+  places.set(path, { levels: key, place });
   return place;
 }
 
-/** @param {string} key @param {string} name @param {string[]} levels @returns {Rack} */
+/** @param {string} key @param {string} name @param {Level[]} levels @returns {Rack} */
 function emptyRack(key, name, levels) {
-  const level = levels[levels.length - 1] ?? '';
+  const level = levels[levels.length - 1]?.name ?? '';
   return { key, name, level, nodes: [], free: 0, total: 0 };
 }
 
