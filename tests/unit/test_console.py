@@ -11,7 +11,11 @@ IMPORTS_THE_PLUGIN = """
 import importlib, pkgutil, sys
 import kubectl_gangsched
 
-LOCAL = {"kubectl_gangsched.plan.local", "kubectl_gangsched.snapshot.replay"}
+LOCAL = {
+    "kubectl_gangsched.page.simulated",
+    "kubectl_gangsched.plan.local",
+    "kubectl_gangsched.snapshot.replay",
+}
 for module in pkgutil.walk_packages(kubectl_gangsched.__path__, "kubectl_gangsched."):
     if module.name not in LOCAL:
         importlib.import_module(module.name)
@@ -32,7 +36,9 @@ def test_missing_libraries_of_the_scheduler_are_named_by_their_extra() -> None:
 
 
 def test_the_plugin_loads_without_the_libraries_of_the_scheduler() -> None:
-    """All of its commands but those that run the scheduler: it installs without them."""
+    """All of its commands but those that run the scheduler, and what `gangsched simulate` calls: it
+    installs without them.
+    """
     done = subprocess.run(
         [sys.executable, "-c", IMPORTS_THE_PLUGIN, *SCHEDULER_LIBRARIES],
         capture_output=True,
