@@ -222,6 +222,7 @@ async def schedule(
             services=settings.plain_replicas is PlainReplicas.SPREAD,
             devices=settings.devices,
             extends=extends,
+            provisioning=settings.provisioning,
             follow=follow,
         )
         reading = group.create_task(informers.run(), name="informers")

@@ -33,6 +33,7 @@ from gangsched.kube.read.stamp_guard import StampGuard
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binder import Binder, Undecided
 from gangsched.kube.write.preemption import PreemptionWriter
+from gangsched.kube.write.provisioning import ProvisioningWriter
 from gangsched.kube.write.rate_limits import WriteLimits
 from gangsched.kube.write.recorder import Recorder
 from gangsched.kube.write.spelling import rfc3339
@@ -174,6 +175,12 @@ class Daemon:
             is_gone=lambda uid: self.state.members.get(uid) is None,
             runtime=runtime,
         )
+        self.provisioning = ProvisioningWriter(
+            self._connection_pool,
+            self._sink,
+            version=lambda: informers.provisioning_rights.version,
+            runtime=runtime,
+        )
         self.status = StatusWriter(
             self._connection_pool,
             self.binder,
@@ -196,7 +203,13 @@ class Daemon:
         )
         self.loop = Loop(
             self.state,
-            Ports(self.volumes, self._tell, self.preemption.order, LoopClocks(runtime)),
+            Ports(
+                self.volumes,
+                self._tell,
+                self.preemption.order,
+                LoopClocks(runtime),
+                self.provisioning.order,
+            ),
             metrics=self.metrics,
             limits=Limits(),
             # Only proven stamps tell the first plan what an earlier process left of a start (B4).
@@ -230,6 +243,7 @@ class Daemon:
             parts = {
                 "binder": self.binder.run(),
                 "preemption": self.preemption.run(),
+                "provisioning": self.provisioning.run(),
                 "status": self.status.run(),
                 "events": self.recorder.run(),
                 "heartbeat": self.heartbeat.run(),

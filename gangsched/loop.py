@@ -29,6 +29,7 @@ from gangsched.model.protocol import (
     Bound,
     Message,
     PreemptionOrder,
+    ProvisioningOrder,
     Report,
 )
 from gangsched.model.reasons import EventReason
@@ -95,14 +96,15 @@ class Clock(Protocol):
 
 @dataclass(slots=True)
 class Ports:
-    """The loop's outputs. `tell` accepts status writes and Events, `preempt` accepts evictions;
-    neither blocks.
+    """The loop's outputs. `tell` accepts status writes and Events, `preempt` accepts evictions,
+    `provision` requests to autoscalers; none of them blocks.
     """
 
     binds: Binds
     tell: Callable[[Report], None]
     preempt: Callable[[PreemptionOrder], None]
     clock: Clock
+    provision: Callable[[ProvisioningOrder], None] = lambda order: None
 
 
 class Loop:
@@ -354,6 +356,8 @@ class Loop:
         for action in actions:
             if isinstance(action, PreemptionOrder):
                 self._ports.preempt(action)
+            elif isinstance(action, ProvisioningOrder):
+                self._ports.provision(action)
             elif not isinstance(action, BindOrder):
                 self._tell(action)
 

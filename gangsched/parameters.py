@@ -13,7 +13,7 @@ from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.reservation import ReservationLimits
 from gangsched.settings import Settings
-from gangsched.state.rule_set import OVERRUN_EVICTED_AFTER_S, Rules
+from gangsched.state.rule_set import OVERRUN_EVICTED_AFTER_S, ProvisioningRules, Rules
 
 
 def rules(settings: Settings) -> Rules:
@@ -27,10 +27,12 @@ def rules(settings: Settings) -> Rules:
             expected_runtime_s=settings.default_expected_runtime_s,
             preempt_delay_s=settings.preempt_delay_s,
             bad_node_strikes=settings.bad_node_strikes,
+            provisioning_class=settings.provisioning_class,
         ),
         bad_node_window_s=settings.bad_node_window_s,
         bad_node_s=settings.bad_node_s,
         autoscaler_patience_s=settings.autoscaler_patience_s,
+        provisioning=provisioning(settings),
         policy=gpu_policy(settings),
         evict_overrun_after_s=(
             OVERRUN_EVICTED_AFTER_S if settings.backfill_overrun is OnOverrun.EVICT else None
@@ -41,6 +43,17 @@ def rules(settings: Settings) -> Rules:
         broken_deadlock_after_s=settings.broken_deadlock_after_s,
         owner_gangs=settings.owner_gangs,
         allocates=settings.devices is not DeviceScope.ALLOCATED,
+    )
+
+
+def provisioning(settings: Settings) -> ProvisioningRules:
+    """Settings of ProvisioningRequests."""
+    return ProvisioningRules(
+        is_on=settings.provisioning,
+        requested_by=min(settings.scheduler_names),
+        after_s=settings.provisioning_after_s,
+        keep_s=settings.provisioning_keep_s,
+        patience_s=settings.autoscaler_patience_s,
     )
 
 

@@ -30,6 +30,7 @@ LIVE = frozenset({"log_level", "writes_per_s"})
 a restart.
 """
 
+BOOLEANS = frozenset({"leader_elect", "home_can_grow", "provisioning"})
 LEAST_PATIENCE_S = 60
 """The shortest time in which an autoscaler adds a node and takes it back."""
 
@@ -59,6 +60,9 @@ LeaseName = Annotated[
     str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)
 ]
 Identity = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=253)]
+ProvisioningClass = Annotated[
+    str, StringConstraints(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)
+]
 SchedulerName = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=253)]
 
 
@@ -282,6 +286,33 @@ class Settings(BaseSettings):
             " doubling to 8 h. 0: without limit."
         ),
     )
+    provisioning: bool = Field(
+        default=False,
+        description=(
+            "Ask an autoscaler for all nodes of a gang at once, by a ProvisioningRequest, if the"
+            " gang or provisioning_class names a class; needs rbac-provisioning.yaml."
+        ),
+    )
+    provisioning_class: ProvisioningClass = Field(
+        default="",
+        description=(
+            "Class of the ProvisioningRequests of gangs without the annotation"
+            " gangsched.dev/provisioning-class, such as"
+            " best-effort-atomic-scale-up.autoscaling.x-k8s.io. Default: no request."
+        ),
+    )
+    provisioning_after_s: int = Field(
+        default=10,
+        ge=0,
+        le=3_600,
+        description="How long a gang lacks room before its request is made, in seconds.",
+    )
+    provisioning_keep_s: int = Field(
+        default=900,
+        ge=60,
+        le=86_400,
+        description="How long the nodes that are added for a gang are reserved for it, in seconds.",
+    )
     accelerators: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
         default=(),
         description=(
@@ -437,7 +468,7 @@ class Settings(BaseSettings):
         # number 1.
         if value is False and info.field_name == "preemption":
             return VictimScope.OFF
-        if isinstance(value, bool) and info.field_name not in {"leader_elect", "home_can_grow"}:
+        if isinstance(value, bool) and info.field_name not in BOOLEANS:
             raise ValueError("it is a boolean, and this setting is none")
 
         return value

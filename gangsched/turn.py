@@ -78,11 +78,11 @@ def prepare(
     struck = run(lambda: state.bad_nodes.due(now_s, wall_s), none, now_s)
     nominations = run(lambda: state.preemptions.due(now_s, wall_s), none, now_s)
     run(lambda: _look_for_deadlock(state, now_s), None, now_s)
-    run(lambda: state.patience.due(now_s, wall_s), None, now_s)
+    provisioning = run(lambda: state.asks.due(now_s, wall_s), none, now_s)
     events = (*state.coming.take_events(), *state.pod_gangs.owners.take_events())
     actions = [*overruns, *struck, *events, *state.bulkhead.take_actions()]
 
-    return Prepared([*claims, *nominations, *actions], overruns)
+    return Prepared([*claims, *nominations, *provisioning, *actions], overruns)
 
 
 def _look_for_deadlock(state: SchedulingState, now_s: float) -> None:
@@ -298,6 +298,7 @@ def plan_of(
         looked_at=given.looked_at,
         unfinished=given.unfinished,
         without=given.without,
+        fenced=given.fenced,
         cache=cache,
         at_work=at_work,
     )

@@ -41,6 +41,7 @@ COPIES = {
             "rbac-owners.yaml",
             "rbac-devices.yaml",
             "rbac-extended-resources.yaml",
+            "rbac-provisioning.yaml",
             "rbac-users.yaml",
             "service.yaml",
         )

@@ -44,6 +44,9 @@ INDEXES: Mapping[str, str] = {
     "StandingReservations._found": "the candidates, in order",
     "ReservationReports._told": "told of a reservation, which may end",
     "Patience._paused": "looked at when there are other nodes",
+    "Provisioning._group_of": "the group of each ProvisioningRequest",
+    "Provisioning._provisioned": "looked at when there are other nodes",
+    "Provisioning._fenced": "whose nodes are kept from others",
     # In the order of a time.
     "Timers._at_s": "when back-offs and ineligibility end, and groups are woken or reported",
     # In the order of a plan, or as its input.
@@ -66,6 +69,9 @@ SELDOM = {
     "Holds._yielded",
     "Overdue.heads",
     "Patience._paused",
+    "Provisioning._fenced",
+    "Provisioning._group_of",
+    "Provisioning._provisioned",
     "SchedulingState._looked_at",
     "StandingReservations._examined",
     "StandingReservations._found",

@@ -108,6 +108,7 @@ ROLES = {
     "gangsched-preemption": "PREEMPTION",
     "gangsched-devices": "ALLOCATION",
     "gangsched-extended-resources": "EXTENDED_RESOURCES",
+    "gangsched-provisioning": "PROVISIONING",
     "gangsched-dialects": "DIALECT_KINDS",
     "gangsched-owners": "OWNERS",
     "gangsched-preemption-last-resort": "LAST_RESORT",
@@ -154,7 +155,14 @@ def test_the_last_resort_is_bound_to_nobody() -> None:
     bound = {each["roleRef"]["name"] for each in documents if each["kind"] == "ClusterRoleBinding"}
     optional = {
         f"gangsched-{each}"
-        for each in ("preemption", "dialects", "owners", "devices", "extended-resources")
+        for each in (
+            "preemption",
+            "dialects",
+            "owners",
+            "devices",
+            "extended-resources",
+            "provisioning",
+        )
     }
     assert bound == {"gangsched", *optional}
 

@@ -84,6 +84,7 @@ def test_every_write_that_names_fields_has_a_policy() -> None:
         "rbac-owners.yaml",
         "rbac-devices.yaml",
         "rbac-extended-resources.yaml",
+        "rbac-provisioning.yaml",
         "visibility/rbac.yaml",
     )
     rules = [rule for file in files for body in documents(file) for rule in body.get("rules", ())]

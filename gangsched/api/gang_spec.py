@@ -30,6 +30,7 @@ from gangsched.api.stated import (
     statement,
 )
 from gangsched.api.values import (
+    parse_class,
     parse_count,
     parse_delay,
     parse_disruption,
@@ -97,6 +98,8 @@ class GangDefaults:
     preempt_delay_s: float = 0.0
     #: Strikes after which a gang that states nothing avoids a node; 0 for never (L8).
     bad_node_strikes: int = 0
+    #: The class of the ProvisioningRequests of gangs that name none, "" for no request (E10).
+    provisioning_class: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,8 @@ class GangSpec:
     disruption: Disruption | None = None
     #: Strikes after which it avoids a node, 0 for never (L8).
     bad_node_strikes: int = 0
+    #: The class of its ProvisioningRequest, "" or `none` for no request (E10).
+    provisioning_class: str = ""
     #: Why the gang is uninitialised, None if it may be scheduled.
     waiting_for: str | None = None
     pod_group_missing: bool = False
@@ -192,6 +197,7 @@ _SHARED_GPUS: Final = Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_flag)
 _LEADER_FIRST: Final = Value("leader first", keys.LEADER_FIRST, parse_flag)
 _KEEP_ROOM: Final = Value("keep room", keys.KEEP_ROOM, parse_flag)
 _AVOID_BAD_NODES: Final = Value("avoid bad nodes", keys.AVOID_BAD_NODES, parse_strikes, show=str)
+_PROVISIONING_CLASS: Final = Value("provisioning class", keys.PROVISIONING_CLASS, parse_class)
 _GPU_PRODUCT: Final = Value("GPU product", keys.GPU_PRODUCT, parse_gpu_product)
 _TOPOLOGY: Final = Value("topology", keys.TOPOLOGY, parse_topology, show=",".join)
 _KUEUE_TOPOLOGY: Final = Value("topology for Kueue", keys.KUEUE_TOPOLOGY, parse_level)
@@ -242,6 +248,7 @@ def gang_spec(
         preemption_delay_s=reader.preemption_delay(defaults),
         disruption=reader.optional(_DISRUPTION, spec=_disruption_mode(pod_group)),
         bad_node_strikes=reader.optional(_AVOID_BAD_NODES) or defaults.bad_node_strikes,
+        provisioning_class=reader.optional(_PROVISIONING_CLASS) or defaults.provisioning_class,
         group_problem=(
             None
             if gang in group

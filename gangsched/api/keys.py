@@ -162,6 +162,7 @@ DISRUPTION: Final = ("gangsched.dev/disruption",)
 KEEP_ROOM: Final = ("gangsched.dev/keep-room",)
 """Our own: members that come after others run get their room with the others (B8)."""
 AVOID_BAD_NODES: Final = ("gangsched.dev/avoid-bad-nodes",)
+PROVISIONING_CLASS: Final = ("gangsched.dev/provisioning-class",)
 """Our own: after how many deaths of members on a node the gang avoids the node (L8)."""
 MATCH_POLICY: Final = (K + "match-policy", _LEGACY + "/match-policy")
 
@@ -235,6 +236,7 @@ VALUE_KEYS: Final = frozenset(
         *DISRUPTION,
         *KEEP_ROOM,
         *AVOID_BAD_NODES,
+        *PROVISIONING_CLASS,
         *MATCH_POLICY,
         *ALLOW_SHARED_GPUS,
         *GPU_PRODUCT,

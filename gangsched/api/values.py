@@ -175,6 +175,14 @@ def parse_strikes(text: str) -> int:
     return count
 
 
+def parse_class(text: str) -> str:
+    """Parse the name of a class of ProvisioningRequests, or `none`."""
+    if not _NAME.fullmatch(text):
+        raise BadValue("is not a name of lower-case letters, digits, dots and dashes")
+
+    return text
+
+
 def parse_gpu_product(text: str) -> bool:
     """Parse a policy for GPU products: True for same (all members get the same product), False for
     any.

@@ -40,6 +40,7 @@ from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Plan, Unfinished
 from gangsched.model.preemption import PreemptionInput
+from gangsched.model.provisioning import Fenced
 from gangsched.model.reservation import Reserving
 from gangsched.model.snapshot import Snapshot
 
@@ -60,6 +61,7 @@ def plan(
     without: Sequence[tuple[Pod, str]] = (),
     cache: PlanCache | None = None,
     at_work: AtWork | None = None,
+    fenced: Sequence[Fenced] = (),
 ) -> Plan:
     """Decide, on one ledger at monotonic second `now_s`, every group of `queue` that is not
     `unchanged`.
@@ -81,6 +83,7 @@ def plan(
     ledger, totals = _ledgers(snapshot, policy, cache, unfinished)
     if without:
         ledger.move(without, -1)
+    ledger.promises.fence(fenced, snapshot.table)
 
     ordered = sorted(queue, key=group_key)
     whole = {group.id: group for group in ordered if group.tree is not None}

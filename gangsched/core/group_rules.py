@@ -30,6 +30,7 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes
 STRUCK: Final = "node(s) are avoided by this gang"
 AVOIDED: Final = "node(s) recently rejected a member of this gang"
 HELD_BACK: Final = "node(s) are temporarily reserved for a higher-priority gang"
+ADDED: Final = "node(s) are reserved for a gang that an autoscaler added them for"
 SHARED: Final = "node(s) share GPUs between pods, which this gang does not allow"
 
 
@@ -47,8 +48,8 @@ class GroupRule(Protocol):
     def applies(self, ledger: Ledger) -> bool:
         """Whether the rule may do anything to any group; it is not asked otherwise.
 
-        Depends on the nodes, and on whether there are a limited scope, reservations and a hold-back
-        (`rules_of`), but on nothing else about them.
+        Depends on the nodes, and on whether there are a limited scope, reservations, a hold-back
+        and fences (`rules_of`), but on nothing else about them.
         """
 
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
@@ -153,6 +154,33 @@ class HeldBackForOthers(ClosingRule):
         return (RefusedNodes(HELD_BACK, held_back.nodes),)
 
 
+class AddedForOthers(ClosingRule):
+    """E10: nodes that an autoscaler added for another group, which has not started yet."""
+
+    expires = True
+
+    def applies(self, ledger: Ledger) -> bool:
+        """While nodes are reserved so."""
+        return bool(ledger.promises.fenced)
+
+    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+        """The groups whose nodes are closed to this one."""
+        names: list[str] = []
+        for fence in ledger.promises.fenced_from(group):
+            names.append(fence.group)
+
+        return tuple(names) or None
+
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
+        """The nodes of those groups."""
+        refused: list[RefusedNodes] = []
+        for fence in ledger.promises.fenced_from(group):
+            closed = RefusedNodes(ADDED, fence.nodes)
+            refused.append(closed)
+
+        return refused
+
+
 class OutsideOfScope(ClosingRule):
     """Nodes outside the part of the cluster to which this attempt is limited."""
 
@@ -208,6 +236,7 @@ GROUP_RULES: tuple[GroupRule, ...] = (
     Avoided(),
     SharedGpus(),
     HeldBackForOthers(),
+    AddedForOthers(),
     OutsideOfScope(),
     LeftByReservations(),
 )
@@ -221,6 +250,7 @@ def rules_of(ledger: Ledger) -> tuple[GroupRule, ...]:
         scope.accelerated is None and scope.others is None,
         ledger.promises.reserved is None,
         ledger.promises.held_back is None,
+        not ledger.promises.fenced,
     )
     rules: tuple[GroupRule, ...] | None = ledger.rules.get(situation)
     if rules is None:

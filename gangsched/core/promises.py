@@ -8,13 +8,14 @@ use on a node. Nominations need no question, because the ledger already subtract
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
-from gangsched.model.snapshot import Bools, Ints
+from gangsched.model.provisioning import Fenced
+from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 
 class RoomKept(Protocol):
@@ -43,6 +44,16 @@ class HeldBackNodes(NamedTuple):
     nodes: Bools
 
 
+class FencedNodes(NamedTuple):
+    """`nodes` that an autoscaler added for `group`: others of its `priority` or lower do not start
+    there.
+    """
+
+    group: str
+    priority: int
+    nodes: Bools
+
+
 class RoomPromises:
     """The promises that restrict the groups of one plan; at most one group holds back
     lower-priority groups (V27).
@@ -51,9 +62,28 @@ class RoomPromises:
     def __init__(self) -> None:
         self.reserved: RoomKept | None = None
         self.held_back: HeldBackNodes | None = None
+        self.fenced: tuple[FencedNodes, ...] = ()
 
     def __bool__(self) -> bool:
-        return self.reserved is not None or self.held_back is not None
+        others = self.held_back is not None or bool(self.fenced)
+        return self.reserved is not None or others
+
+    def fence(self, fences: Sequence[Fenced], table: NodeTable) -> None:
+        """Keep the nodes that were added for one group from others (E10)."""
+        self.fenced = tuple(
+            FencedNodes(fence.group, fence.priority, table.having(fence.nodes)) for fence in fences
+        )
+
+    def fenced_from(self, group: Group) -> tuple[FencedNodes, ...]:
+        """The fences that keep the group out."""
+        if not self.fenced or group.broken:
+            return ()
+
+        return tuple(
+            fence
+            for fence in self.fenced
+            if fence.group != group.id and fence.priority >= group.priority
+        )
 
     def held_back_for(self, group: Group) -> HeldBackNodes | None:
         """The nodes on which the group is held back for another group; None if there are none."""
@@ -99,10 +129,13 @@ class RoomPromises:
         reservation that the next plan drops.
         """
         held_back = self.held_back
+        fenced = self.fenced
         self.held_back = None
+        self.fenced = ()
 
         try:
             with self.without_reservations():
                 yield
         finally:
             self.held_back = held_back
+            self.fenced = fenced

@@ -1,4 +1,5 @@
-"""Waits for nodes that an autoscaler adds, and what waiting members say meanwhile (semantics E9).
+"""Waits for nodes that an autoscaler adds, and what waiting members say meanwhile (semantics E9,
+E10).
 
 Invariant: as in `model.verdict_facts`. Times are epoch seconds.
 """
@@ -25,7 +26,39 @@ class NodesInsufficient:
     until_s: int
 
 
-CapacityFact: TypeAlias = NodesInsufficient
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """An autoscaler is asked for nodes by this ProvisioningRequest, soon if it is not made yet;
+    `message` is what the autoscaler says. `request` is "" if there are several.
+    """
+
+    request: str
+    is_made: bool = False
+    is_accepted: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """An autoscaler adds nodes for the request; so many are reserved until `until_s`."""
+
+    request: str
+    nodes: int
+    until_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotProvided:
+    """The request brought no nodes, for this reason; `until_s` is the time of the next one, 0 if
+    none is made. `request` is "" if none was made, or several.
+    """
+
+    request: str
+    why: str
+    until_s: int = 0
+
+
+CapacityFact: TypeAlias = NodesInsufficient | Asked | Provided | NotProvided
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, PermitStamp, Pod, PodGroup, Service
 from gangsched.model.orders import Orders
 from gangsched.model.owners import OwnerObject
+from gangsched.model.provisioning import PodSet, ProvisioningRequest
 from gangsched.model.storage import Selection, StorageObject
 
 
@@ -35,7 +36,15 @@ class PodOnNode(PodRef, frozen=True, gc=False):
 
 
 Object: TypeAlias = (
-    Pod | Node | Namespace | PodGroup | PodDisruptionBudget | Service | OwnerObject | StorageObject
+    Pod
+    | Node
+    | Namespace
+    | PodGroup
+    | PodDisruptionBudget
+    | Service
+    | OwnerObject
+    | ProvisioningRequest
+    | StorageObject
 )
 
 # --- Events: what the API server said ------------------------------------------------------------
@@ -221,9 +230,30 @@ class EvictionsForbidden(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
+class ProvisioningAvailable(msgspec.Struct, frozen=True, gc=False):
+    """Whether ProvisioningRequests can be made: `obstacle` says why not, "" if they can."""
+
+    obstacle: str = ""
+
+
+class NodesRequested(msgspec.Struct, frozen=True, gc=False):
+    """A RequestNodes action has ended; `error` says why it failed, "" if the request exists."""
+
+    key: str
+    error: str = ""
+
+
+ProvisioningAnswer: TypeAlias = ProvisioningAvailable | NodesRequested
 PreemptionAnswer: TypeAlias = PreemptionPrepared | EvictionDelayed | Evicted | EvictionsForbidden
 Message: TypeAlias = (
-    Event | Outcome | BindUndecided | ClaimsWritten | ClaimsReleased | PreemptionAnswer | Ordered
+    Event
+    | Outcome
+    | BindUndecided
+    | ClaimsWritten
+    | ClaimsReleased
+    | PreemptionAnswer
+    | ProvisioningAnswer
+    | Ordered
 )
 
 # --- Actions: what the shell must do -------------------------------------------------------------
@@ -319,6 +349,36 @@ class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
     members: tuple[NominatedMember, ...] = ()
 
 
+class RequestNodes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Create a ProvisioningRequest with a PodTemplate for each pod set; answered by NodesRequested.
+
+    Each template is the spec of the pod that its set names. One that exists under this name and of
+    this owner is as good.
+    """
+
+    namespace: str
+    name: str
+    class_name: str
+    #: The scheduler that makes it.
+    requested_by: str
+    owner: ObjectRef
+    pod_sets: tuple[PodSet, ...]
+
+
+class WithdrawNodes(msgspec.Struct, frozen=True, gc=False):
+    """Delete a ProvisioningRequest and its PodTemplates; repeated until that is certain, and not
+    answered.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    templates: tuple[str, ...]
+
+
+ProvisioningOrder: TypeAlias = RequestNodes | WithdrawNodes
+
+
 class SetPodCondition(PodRef, frozen=True, gc=False):
     """Write PodScheduled=False with this reason and message. A newer action for the same uid
     replaces one that is not yet sent.
@@ -365,4 +425,4 @@ class RecordEvent(msgspec.Struct, frozen=True, gc=False):
 Report: TypeAlias = SetPodCondition | MarkTimedOut | SetPodGroupStatus | RecordEvent
 PreemptionOrder: TypeAlias = PreparePreemption | Evict | CancelPreemption
 BindOrder: TypeAlias = BindClaims | ReleaseClaims | Bind
-Action: TypeAlias = BindOrder | PreemptionOrder | Report
+Action: TypeAlias = BindOrder | PreemptionOrder | ProvisioningOrder | Report

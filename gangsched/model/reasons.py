@@ -17,6 +17,7 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     WAITING_FOR_HOME = "WaitingForHome"
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
+    PROVISIONING = "Provisioning"
     WAITING_FOR_MEMBERS = "WaitingForMembers"
     POD_GROUP_MISSING = "PodGroupMissing"
     POD_GROUPS_UNREADABLE = "PodGroupsUnreadable"
@@ -34,7 +35,9 @@ class Reason(StrEnum):
     PAUSED = "Paused"
 
 
-LACKS_CAPACITY: Final = frozenset({Reason.UNSCHEDULABLE, Reason.WAITING_FOR_CAPACITY})
+LACKS_CAPACITY: Final = frozenset(
+    {Reason.UNSCHEDULABLE, Reason.WAITING_FOR_CAPACITY, Reason.PROVISIONING}
+)
 """Reasons of a group that nodes would help, whether it asks autoscalers for them or not."""
 
 

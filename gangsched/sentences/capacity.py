@@ -1,14 +1,71 @@
-"""Sentences about nodes that an autoscaler adds (semantics E9)."""
+"""Sentences about nodes that an autoscaler adds (semantics E9, E10)."""
 
 from __future__ import annotations
 
-from gangsched.model.capacity_facts import CapacityFact, NodesInsufficient
+from typing import Final, assert_never
+
+from gangsched.model.capacity_facts import (
+    Asked,
+    CapacityFact,
+    NodesInsufficient,
+    NotProvided,
+    Provided,
+)
+from gangsched.model.text import counted
 from gangsched.sentences.times import by, since
+
+MOST_OF_MESSAGE: Final = 200
 
 
 def capacity(fact: CapacityFact) -> str:
     """What the gang waits for instead of asking for nodes."""
-    return _insufficient(fact)
+    match fact:
+        case NodesInsufficient():
+            return _insufficient(fact)
+        case Asked():
+            return _asked(fact)
+        case Provided():
+            return _provided(fact)
+        case NotProvided():
+            return _not_provided(fact)
+
+    assert_never(fact)
+
+
+def _asked(fact: Asked) -> str:
+    name = _name(fact.request)
+    if not fact.is_made:
+        return "An autoscaler is asked for all nodes at once if no room becomes free."
+    if not fact.is_accepted:
+        return f"{name} asks for nodes; no autoscaler has accepted it yet."
+    if not fact.message:
+        return f"{name} is accepted; the autoscaler looks for capacity."
+
+    return f"{name} is accepted and has no capacity yet: {_cut(fact.message)}."
+
+
+def _provided(fact: Provided) -> str:
+    name = _name(fact.request)
+    nodes = counted(fact.nodes, "new node")
+    are = "is" if fact.nodes == 1 else "are"
+    return f"{name} is provisioned: {nodes} {are} reserved until {by(fact.until_s)}."
+
+
+def _not_provided(fact: NotProvided) -> str:
+    why = _cut(fact.why).rstrip(".")
+    if not fact.until_s:
+        return f"No autoscaler is asked for all nodes at once: {why}."
+
+    return f"{_name(fact.request)} ended ({why}); it is made again by {by(fact.until_s)}."
+
+
+def _name(request: str) -> str:
+    return f"ProvisioningRequest {request}" if request else "A ProvisioningRequest"
+
+
+def _cut(message: str) -> str:
+    """Of an autoscaler's message as much as fits beside what else is said."""
+    return message if len(message) <= MOST_OF_MESSAGE else f"{message[:MOST_OF_MESSAGE]}…"
 
 
 def _insufficient(fact: NodesInsufficient) -> str:

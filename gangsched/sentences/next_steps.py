@@ -16,6 +16,8 @@ BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.WAITING_FOR_HOME: "it is placed as soon as room is freed where its gang runs",
     Reason.WAITING_FOR_CAPACITY: "it is placed as soon as room is freed; autoscalers are asked for"
     " nodes again later",
+    Reason.PROVISIONING: "it is placed as soon as there is room, on the nodes that an autoscaler"
+    " adds for it or on others",
     Reason.WAITING_FOR_MEMBERS: "it is tried again as soon as a member is created or changes",
     Reason.POD_GROUP_MISSING: "it is tried again as soon as the PodGroup is created",
     Reason.POD_GROUPS_UNREADABLE: "it is tried again as soon as PodGroups can be read",

@@ -35,6 +35,7 @@ from gangsched.model.protocol import (
     StampsGuarded,
     Unread,
 )
+from gangsched.model.provisioning import ProvisioningRequest
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.state.avoided import AvoidCause, AvoidedNode, avoid
 from gangsched.state.bad_nodes import BadNodes
@@ -210,6 +211,8 @@ class EventHandlers:
                 self._cluster.replicas.apply(item)
             case OwnerObject():
                 self.pod_gangs.owners.apply(item, now_s)
+            case ProvisioningRequest():
+                pass  # `CapacityAsks` has read it
             case _:
                 self._stored(self._cluster.storage_cache.apply(item), now_s)
 
@@ -244,12 +247,8 @@ class EventHandlers:
         elif kind is Node:
             self._drop_node(key)
         elif kind is Namespace:
-            # A new mapping: snapshots have the old one.
-            left = {}
-            for name, labels in self._cluster.namespaces.items():
-                if name != key:
-                    left[name] = labels
-
+            left = {**self._cluster.namespaces}  # snapshots have the old mapping
+            left.pop(key, None)
             self._label_namespaces(left)
         elif kind is PodGroup:
             self._drop_pod_group(message.api_group, key, message.uid)

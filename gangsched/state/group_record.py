@@ -21,9 +21,11 @@ from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.preemption import HeldBack, NotHelpful
+from gangsched.model.reasons import Reason
 from gangsched.model.reservation import NotReserved
 from gangsched.model.tree import Composite
 from gangsched.state.autoscaling.asking import Asking
+from gangsched.state.autoscaling.node_request import NodeRequest
 from gangsched.state.avoided import AvoidedNode
 from gangsched.state.preemption.nomination import NominationRecord
 from gangsched.state.reporting.reserved import Told
@@ -300,6 +302,9 @@ class GroupRecord:
 
     # --- what it asks autoscalers for, which `state.autoscaling` changes ---
     asking: Asking | None = None
+    node_request: NodeRequest | None = None
+    #: What its members say while it asks by a request, or why it does not.
+    provisioning: NotAsking | None = None
     #: While it does not ask, although nodes could help.
     pause: NotAsking | None = None
 
@@ -316,10 +321,18 @@ class GroupRecord:
         """Its last verdict as users read it: while it asks for no nodes, autoscalers must not read
         that nodes could help.
         """
-        if self.verdict is None or self.pause is None:
+        if self.verdict is None or self.not_asking is None:
             return self.verdict
 
-        return self.verdict.while_not_asking(self.pause)
+        return self.verdict.while_not_asking(self.not_asking)
+
+    @property
+    def not_asking(self) -> NotAsking | None:
+        """Why its members do not ask for nodes although nodes could help, None if they do."""
+        if self.provisioning is None or self.provisioning.reason is Reason.UNSCHEDULABLE:
+            return self.pause or self.provisioning
+
+        return self.provisioning
 
     @property
     def awaits_room(self) -> bool:

@@ -17,6 +17,23 @@ last checkpoint.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProvisioningRules:
+    """Whether and when autoscalers are asked by ProvisioningRequests (E10); times are in
+    seconds.
+    """
+
+    is_on: bool = False
+    requested_by: str = "gangsched"
+    """The scheduler in whose name requests are made; requests of others are not touched."""
+    after_s: float = 10.0
+    """How long a gang lacks room before it asks."""
+    keep_s: float = 900.0
+    """How long the nodes that were added for a gang are reserved for it."""
+    patience_s: float = 0.0
+    """How long an autoscaler may look for capacity; 0 for an hour."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """Settings that affect decisions (`gangsched.parameters`), and related constants; times are in
     seconds.
@@ -45,6 +62,7 @@ class Rules:
     """How long a deadlock of running gangs lasts before the lower rank yields (D2)."""
     autoscaler_patience_s: float = 0.0
     """How long a gang asks for nodes while those that come do not suffice, 0 without limit (E9)."""
+    provisioning: ProvisioningRules = field(default_factory=ProvisioningRules)
     policy: GpuPolicy = field(default_factory=GpuPolicy)
     evict_overrun_after_s: float | None = None
     ignore_run_times_s: float = 86_400.0

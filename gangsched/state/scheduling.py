@@ -32,11 +32,12 @@ from gangsched.model.protocol import (
     Ordered,
     Outcome,
     PreemptionAnswer,
+    ProvisioningAnswer,
     RecordEvent,
     Report,
 )
 from gangsched.model.snapshot import Snapshot
-from gangsched.state.autoscaling.patience import Patience
+from gangsched.state.autoscaling.capacity_asks import CapacityAsks
 from gangsched.state.broken_deadlocks import BrokenDeadlocks
 from gangsched.state.bulkhead import Bulkhead
 from gangsched.state.claim_binding import ClaimBinding
@@ -142,12 +143,7 @@ class SchedulingState:
             self.disruption_budgets,
             rules,
         )
-        self.patience = Patience(
-            self.registry,
-            self.cluster,
-            rules.autoscaler_patience_s,
-            self._tells_anew,
-        )
+        self.asks = CapacityAsks(self.registry, self.cluster, rules, self._tells_anew)
         self.bulkhead = Bulkhead(
             self.registry,
             self.queue,
@@ -197,7 +193,10 @@ class SchedulingState:
             return self._answer(message, now_s)
         if isinstance(message, PreemptionAnswer):
             return self.preemptions.answer(message, now_s)
-
+        if isinstance(message, ProvisioningAnswer):
+            return self.asks.answered(message, now_s)
+        if self.asks.read(message):
+            return ()
         if isinstance(message, Ordered):
             self._order(message.orders, now_s)
             return ()
@@ -310,7 +309,7 @@ class SchedulingState:
             self.queue.drop(group)
             self.bulkhead.gone(group)
             self.preemptions.gone(group)
-            self.patience.gone(group)
+            self.asks.gone(group)
             self.holds.gone(group)
             self.reports.reservations.gone(group)
 
@@ -493,6 +492,7 @@ class SchedulingState:
             preempting=preempting,
             looked_at=self._looked_at,
             unfinished=self._unfinished.known,
+            fenced=self.asks.fenced(now_s),
         )
 
     def plan_cache(self) -> PlanCache:
@@ -619,7 +619,7 @@ class SchedulingState:
         actions = [*self._committer.commit(group, verdict, told_on, now_s)]
         actions += self.preemptions.planned(group, verdict, now_s)
         self.deadlocks.committed(group, verdict)
-        self.patience.committed(group, verdict, now_s)
+        self.asks.committed(group, verdict, now_s)
         self.pending.changed((group,))
 
         if plan.reservations is not None:
@@ -683,7 +683,7 @@ class SchedulingState:
             self.pod_gangs.owners,
             self.overdue,
             self.deadlocks,
-            self.patience,
+            self.asks,
             self.coming,
             self._kept_rooms,
             self.bulkhead,

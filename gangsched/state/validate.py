@@ -279,7 +279,7 @@ def _of_groups(state: SchedulingState) -> Iterator[str]:
         state.holds,
         state.preemptions,
         state.reservations,
-        state.patience,
+        state.asks,
         state.reports.reservations,
     )
     for name, kept, belongs in (index for part in parts for index in part.indexes()):

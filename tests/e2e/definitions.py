@@ -139,3 +139,44 @@ def remove(api: Api, body: Object) -> None:
     api.delete(
         f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}"
     )
+
+
+def provisioning(version: str = "v1") -> Object:
+    """ProvisioningRequests of autoscaling.x-k8s.io, with the bounds of their definition."""
+    pod_set = {
+        "type": "object",
+        "required": ["count", "podTemplateRef"],
+        "properties": {
+            "count": {**COUNT, "minimum": 1},
+            "podTemplateRef": {"type": "object", "properties": {"name": TEXT}},
+        },
+    }
+    spec = {
+        "podSets": {"type": "array", "minItems": 1, "maxItems": 32, "items": pod_set},
+        "provisioningClassName": {
+            **TEXT,
+            "maxLength": 253,
+            "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        },
+        "parameters": {
+            "type": "object",
+            "maxProperties": 100,
+            "additionalProperties": {**TEXT, "maxLength": 255},
+        },
+    }
+    status = {
+        "conditions": CONDITIONS,
+        "provisioningClassDetails": {
+            "type": "object",
+            "maxProperties": 64,
+            "additionalProperties": {**TEXT, "maxLength": 32768},
+        },
+    }
+    return definition(
+        "autoscaling.x-k8s.io",
+        version,
+        "ProvisioningRequest",
+        spec,
+        status,
+        subresource=True,
+    )

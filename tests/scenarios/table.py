@@ -26,7 +26,7 @@ RULES: Final = (
     *(f"H{n}" for n in (*range(1, 10), *range(11, 15), 16)),
     *(f"V{n}" for n in (*range(1, 15), *range(16, 23), 24, 27, 28)),
     *(f"L{n}" for n in (3, 4, 5, 6, 8)),
-    *(f"E{n}" for n in (*range(1, 5), 8, 9)),
+    *(f"E{n}" for n in (*range(1, 5), 8, 9, 10)),
     *(f"A{n}" for n in range(2, 6)),
     *(f"O{n}" for n in (*range(1, 5), *range(6, 9))),
 )

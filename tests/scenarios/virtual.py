@@ -47,6 +47,7 @@ from gangsched.model.protocol import (
     Message,
     Outcome,
     PreemptionOrder,
+    ProvisioningAvailable,
     RecordEvent,
     ReleaseClaims,
     Report,
@@ -119,6 +120,7 @@ class VirtualCluster:
 
         pods = resources.pods(ShapeTable(), owner_asks=asks)
         self._pods = store.Store(pods, sink, self._report)
+        sink(ProvisioningAvailable("The API server does not serve ProvisioningRequests."))
         self._nodes = store.Store(resources.nodes(self._report), sink, self._report)
         self._groups = {dialect: PodGroupStore(dialect, sink, self._report) for dialect in DIALECTS}
         self._budgets = store.Store(resources.DISRUPTION_BUDGETS, sink, self._report)

@@ -4,7 +4,8 @@ Invariant: the tables are complete, and `manifests/rbac*.yaml` grant exactly the
 SelfSubjectAccessReview per line, which every authenticated user may create (system:basic-user).
 Without the permissions in `VOLUMES` and `PREEMPTION` the daemon runs with a warning: pods with
 claims wait, or no pod is preempted; likewise without those in `EXTENDED_RESOURCES`, if it allocates
-devices. Those in `ALLOCATION` are asked for while the daemon runs (`kube.read.device_rights`).
+devices. Those in `ALLOCATION` and `PROVISIONING` are asked for while the daemon runs
+(`kube.read.optional_rights`).
 Permissions for native PodGroups, ResourceClaims and `STAMP_POLICY` are not checked, because many
 clusters do not serve these resources; without permission they count as absent.
 """
@@ -114,6 +115,11 @@ ALLOCATION = (
 """Needed beside `DEVICES` to allocate devices."""
 EXTENDED_RESOURCES = _verbs("create delete", "resource.k8s.io", "resourceclaims")
 """Needed beside `ALLOCATION` for extended resources that devices serve."""
+PROVISIONING = (
+    *_verbs("get list watch create delete", "autoscaling.x-k8s.io", "provisioningrequests"),
+    *_verbs("create delete", "", "podtemplates"),
+)
+"""To ask autoscalers for all nodes of a gang at once (semantics E10)."""
 STAMP_POLICY = (
     Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
     Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),

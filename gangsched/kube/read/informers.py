@@ -14,10 +14,13 @@ from typing import Any, Final
 from gangsched.api.dialects import NAMES, read_groups, unread_marks
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.ports import Runtime, Sink
+from gangsched.kube.read import provisioning as requests
 from gangsched.kube.read import resources
 from gangsched.kube.read.device_rights import DeviceRights
+from gangsched.kube.read.optional_rights import OptionalRights
 from gangsched.kube.read.owner_asks import OwnerAsks
 from gangsched.kube.read.podgroup_informer import Follow, PodGroupInformer
+from gangsched.kube.read.provisioning import ProvisioningRights
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
@@ -25,7 +28,7 @@ from gangsched.kube.read.store import Store
 from gangsched.model.devices import CLASS_PREFIX, DeviceClass, DeviceScope
 from gangsched.model.objects import Pod
 from gangsched.model.owners import OwnerGangs, OwnerObject
-from gangsched.model.protocol import Applied, Message, Replaced
+from gangsched.model.protocol import Applied, Message, ProvisioningAvailable, Replaced
 
 PODS: Final = "pods"
 _MOST_NAMES: Final = 10_000
@@ -93,6 +96,7 @@ class Informers:
         services: bool = True,
         devices: DeviceScope = DeviceScope.ALLOCATED,
         extends: bool = True,
+        provisioning: bool = False,
         follow: Follow | None = None,
     ) -> None:
         """For `restore_signals`, `sweep_every_s` and `follow` see `PodGroupInformer`.
@@ -102,9 +106,10 @@ class Informers:
         for the spread of plain pods. Unless `devices` is `allocated`, they are read once a pod has
         ResourceClaims, or extended resources that a class serves, while gangsched may allocate
         them; classes are read once a pod has extended resources. Without `extends` devices serve no
-        extended resources. `dialects` are the enabled ones of the dialects in `api.dialects` that
-        can be disabled. Owners of a kind are read once `owner_gangs`, a namespace or a pod asks for
-        their gangs.
+        extended resources. ProvisioningRequests are read with `provisioning`, while gangsched may
+        make them. `dialects` are the enabled ones of the dialects in `api.dialects` that can be
+        disabled. Owners of a kind are read once `owner_gangs`, a namespace or a pod asks for their
+        gangs.
         """
         warn = runtime.warn
         self.backlog_bound = asyncio.Event()
@@ -129,12 +134,19 @@ class Informers:
         optional += [resources.SERVICES] if services else []
         later: tuple[Any, ...] = resources.ALLOCATED if devices is not DeviceScope.ALLOCATED else ()
         self._claims = ClaimWatch(extends=extends)
+        self._claims_matter = bool(later)
         self._device_rights = DeviceRights(client, runtime, asks=devices is DeviceScope.AUTO)
+        self.provisioning_rights = ProvisioningRights(client, runtime, asks=provisioning)
+        self.provisioning_rights.hears = self._hear_of_provisioning
+        self._provisioning: ProvisioningAvailable | None = None
+        self._requests: tuple[Any, ...] = (
+            (resources.provisioning_requests(),) if provisioning else ()
+        )
         owners: tuple[Any, ...] = ()
         if owner_gangs is not OwnerGangs.OFF:
             owners = resources.OWNERS
 
-        for resource in (*required, *optional, *later, *owners):
+        for resource in (*required, *optional, *later, *owners, *self._requests):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
             # Required resources are retried forever; without them nothing may be planned.
             refused = store.refused if resource.optional else None
@@ -156,7 +168,7 @@ class Informers:
             follow=follow,
         )
         # Not part of `synced`: most clusters have no devices, and must not wait for them.
-        self._later = {resource.name for resource in later}
+        self._later = {resource.name for resource in (*later, *self._requests)}
         self._owners: dict[str, type[OwnerObject]] = {}
         for resource in owners:
             self._owners[resource.name] = resource.kind
@@ -188,7 +200,8 @@ class Informers:
     def known(self) -> list[Message]:
         """Messages that tell a new receiver everything that is known."""
         messages = [message for store in self.stores.values() for message in store.known()]
-        return [*messages, *self.pod_groups.known()]
+        available = [self._provisioning] if self._provisioning is not None else []
+        return [*messages, *available, *self.pod_groups.known()]
 
     def waiting_for(self) -> list[str]:
         """Resources that have not been read yet."""
@@ -205,13 +218,19 @@ class Informers:
             for name, reflector in self.reflectors.items():
                 group.create_task(self._reading(name, reflector), name=name)
 
-            if self._later:
+            if self._claims_matter:
                 group.create_task(self._ask_for_devices(), name="device rights")
+
+            if self._requests:
+                asking = self.provisioning_rights.run()
+                group.create_task(asking, name="provisioning rights")
 
             group.create_task(self.pod_groups.run(), name="podgroups")
 
     async def _reading(self, name: str, reflector: Reflector[Any, Any]) -> None:
         """Read a resource from when it is needed."""
+        if any(resource.name == name for resource in self._requests):
+            await self._read_requests(name, reflector)
         if name in self._later:
             await self._read_devices(name, reflector)
 
@@ -224,6 +243,30 @@ class Informers:
             await namespaces.synced.wait()
 
         await reflector.run()
+
+    def _hear_of_provisioning(self, obstacle: str) -> None:
+        self._provisioning = ProvisioningAvailable(obstacle)
+        self._take(self._provisioning)
+
+    async def _read_requests(self, name: str, reflector: Reflector[Any, Any]) -> None:
+        """Read ProvisioningRequests in the served version, while they may be made."""
+        (resource,) = self._requests
+        rights = self.provisioning_rights
+        while True:
+            await rights.granted.wait()
+            group = requests.GROUP
+            resource.path = f"/apis/{group}/{rights.version}/{resource.name}"
+            await self._read_until_denied(name, reflector, rights)
+
+    async def _read_until_denied(
+        self,
+        name: str,
+        reflector: Reflector[Any, Any],
+        rights: OptionalRights,
+    ) -> None:
+        await _first(reflector.run(), rights.denied.wait())
+        self.stores[name].refused(forbidden=True)
+        reflector.heard_s = None  # a watch that was ended is not stale
 
     async def _ask_for_devices(self) -> None:
         await self._claims.is_named.wait()
@@ -241,15 +284,15 @@ class Informers:
         while True:
             await _first(rights.granted.wait(), rights.denied.wait())
             if rights.granted.is_set():
-                await _first(reflector.run(), rights.denied.wait())
+                await self._read_until_denied(name, reflector, rights)
+            else:
+                self.stores[name].refused(forbidden=True)
 
-            self.stores[name].refused(forbidden=True)
-            reflector.heard_s = None  # a watch that was ended is not stale
             await rights.granted.wait()
 
     def _take(self, message: Message) -> None:
         # Once devices are read there is nothing left to find out, and messages pass untouched.
-        if self._later and not self._claims.is_claimed.is_set():
+        if self._claims_matter and not self._claims.is_claimed.is_set():
             self._claims.take(message)
 
         self.owner_asks.take(message)

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from gangsched.kube.ports import Warn
-from gangsched.kube.read import devices, owner_kinds, storage
+from gangsched.kube.read import devices, owner_kinds, provisioning, storage
 from gangsched.kube.read.decode import (
     decode_disruption_budget,
     decode_namespace,
@@ -23,6 +23,7 @@ from gangsched.kube.read.decode import (
 )
 from gangsched.kube.read.owner_asks import OwnerAsks
 from gangsched.kube.read.owner_kinds import WireJob, WireStatefulSet
+from gangsched.kube.read.provisioning import WireProvisioningRequest
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import (
@@ -50,6 +51,7 @@ from gangsched.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import DEVICES, Namespace, Node, Pod, Service
 from gangsched.model.owners import JobOwner, StatefulSetOwner
+from gangsched.model.provisioning import ProvisioningRequest
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
 
 W = TypeVar(
@@ -67,6 +69,7 @@ W = TypeVar(
     WireDeviceObject,
     WireJob,
     WireStatefulSet,
+    WireProvisioningRequest,
 )
 T = TypeVar(
     "T",
@@ -85,6 +88,7 @@ T = TypeVar(
     DeviceTaintRule,
     JobOwner,
     StatefulSetOwner,
+    ProvisioningRequest,
 )
 Outline: TypeAlias = Identified | PodOutline | ClaimOutline
 Key = Callable[[ObjectIdentity], str]
@@ -201,6 +205,19 @@ def nodes(warn: Warn, label_selector: str = "") -> Resource[WireNode, Node]:
         node_decoder(warn),
         by_name,
         label_selector=label_selector,
+    )
+
+
+def provisioning_requests() -> Resource[WireProvisioningRequest, ProvisioningRequest]:
+    """Read only if the setting asks for it; its reader sets the served version."""
+    return Resource(
+        f"/apis/{provisioning.GROUP}/{provisioning.VERSIONS[0]}/provisioningrequests",
+        WireProvisioningRequest,
+        ProvisioningRequest,
+        provisioning.decode_provisioning_request,
+        by_id,
+        optional=True,
+        meanwhile="until then gangs ask autoscalers as plain pods do",
     )
 
 

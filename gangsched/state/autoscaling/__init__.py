@@ -1,1 +1,1 @@
-"""What groups that lack room ask of autoscalers (semantics E9)."""
+"""What groups that lack room ask of autoscalers (semantics E9, E10)."""

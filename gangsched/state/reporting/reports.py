@@ -269,10 +269,10 @@ class Reports:
             return None
 
         completed = self.reservations.completed(group.verdict, record.namespace)
-        if group.pause is None:
+        if group.not_asking is None:
             return completed
 
-        return completed.while_not_asking(group.pause)
+        return completed.while_not_asking(group.not_asking)
 
     def _tell_composites(
         self,

@@ -14,7 +14,7 @@ from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
 from gangsched.model.text import counted
-from kubectl_gangsched.doctor import leader, rights, services
+from kubectl_gangsched.doctor import autoscalers, leader, rights, services
 from kubectl_gangsched.doctor import pods as of_pods
 from kubectl_gangsched.doctor.finding import Finding
 from kubectl_gangsched.from_pods import pods_at
@@ -128,6 +128,10 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
         report.findings += of_pods.unserved(everything, ours, time.time())
         report.findings += of_pods.shared_nodes(everything, ours, policies[-1])
         report.look("PodGroups of all namespaces", lambda: _missing(client, everything, serving))
+        report.look(
+            "nodes and PodDisruptionBudgets of all namespaces",
+            lambda: autoscalers.breakable(client, everything),
+        )
 
     return report
 

@@ -368,3 +368,68 @@ def test_what_may_not_be_read_is_not_checked(tmp_path: Path) -> None:
         told["notChecked"]["pods of all namespaces"]
         == "You (user alice) may not list pods in the whole cluster"
     )
+
+
+def on_a_pool(**annotations: str) -> dict[str, Any]:
+    """A gang of a Job that has started on nodes of an autoscaler, and what the API says of it."""
+    members = []
+    answers = sound()
+    for number in range(2):
+        stamp = {"gangsched.dev/permitted": f"2/1 uid-a-{number}", **annotations}
+        member = pod(f"a-{number}", gang="train", node=f"n{number}", annotations=stamp)
+        owner = {"kind": "Job", "name": "a", "uid": "j", "controller": True}
+        member["metadata"]["ownerReferences"] = [owner]
+        member["metadata"]["labels"]["app"] = "a"
+        members.append(member)
+        answers[f"/api/v1/namespaces/team/pods/a-{number}"] = member
+
+    pool = {"karpenter.sh/nodepool": "gpu"}
+    nodes = [{"metadata": {"name": f"n{number}", "labels": pool}} for number in range(2)]
+    answers["/api/v1/pods"] = listed(*members)
+    answers["/api/v1/nodes"] = listed(*nodes)
+    answers["/apis/policy/v1/poddisruptionbudgets"] = listed()
+    return answers
+
+
+def of_autoscalers(tmp_path: Path, answers: dict[str, Any]) -> list[str]:
+    """What is found about autoscalers."""
+    _, told, _ = examine(tmp_path, answers)
+    assert told["notChecked"] == {}
+    return [finding["sentence"] for finding in told["findings"] if finding["check"] == "autoscaler"]
+
+
+def test_gangs_that_an_autoscaler_may_break_are_named(tmp_path: Path) -> None:
+    """It empties nodes, and evicts pods one by one, unless they say that they are not to be."""
+    (found,) = of_autoscalers(tmp_path, on_a_pool())
+    assert found == (
+        "1 gang is not protected from an autoscaler that empties nodes, and would be broken:"
+        " team/train."
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+        ("karpenter.sh/do-not-disrupt", "true"),
+    ],
+)
+def test_gangs_that_protect_themselves_are_not_named(tmp_path: Path, key: str, value: str) -> None:
+    """By an annotation that autoscalers obey."""
+    assert of_autoscalers(tmp_path, on_a_pool(**{key: value})) == []
+
+
+def test_gangs_with_a_budget_or_on_other_nodes_are_not_named(tmp_path: Path) -> None:
+    """A PodDisruptionBudget protects them as well; nodes of no autoscaler stay."""
+    answers = on_a_pool()
+    budget = {
+        "metadata": {"name": "b", "namespace": "team"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}, "maxUnavailable": 0},
+    }
+    answers["/apis/policy/v1/poddisruptionbudgets"] = listed(budget)
+    assert of_autoscalers(tmp_path, answers) == []
+
+    answers = on_a_pool()
+    nodes = [{"metadata": {"name": f"n{number}"}} for number in range(2)]
+    answers["/api/v1/nodes"] = listed(*nodes)
+    assert of_autoscalers(tmp_path, answers) == []

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from gangsched.kube.http.faults import ApiFault, Unreachable
-from gangsched.kube.read.device_rights import ASK_EVERY_S, DeviceRights
+from gangsched.kube.read.device_rights import DeviceRights
+from gangsched.kube.read.optional_rights import ASK_EVERY_S
 from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent
 
 NOT_SERVED = ApiFault(404, "NotFound", "the server could not find the requested resource")

@@ -132,6 +132,14 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         State.PENDING,
+        "an autoscaler is asked for all nodes of its gang",
+        scenes.provisioning,
+        reason="Provisioning",
+        says="An autoscaler is asked for all nodes at once",
+        gang="An autoscaler is asked for all nodes at once",
+    ),
+    Case(
+        State.PENDING,
         "its gang can never fit",
         scenes.can_never_fit,
         reason="Unschedulable",

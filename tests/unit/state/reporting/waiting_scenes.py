@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gangsched.api import keys
+from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.objects import ClaimUse, Phase, Pod
 from gangsched.model.orders import Orders
 from gangsched.model.protocol import Applied, Bind, Evict, Followed, Ordered
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import ReservationLimits
 from gangsched.model.storage import READ_WRITE_ONCE_POD, Claim, ClaimRef, StorageClass, Volume
-from gangsched.state.rule_set import Rules
+from gangsched.state.rule_set import ProvisioningRules, Rules
 from tests.builders import members, node, pod, pod_group
 from tests.unit.state.planting import Plant
 from tests.world import World
@@ -70,6 +71,16 @@ def pauses() -> Scene:
     world.add_nodes(node("a", 4, creation_s=world.wall_s()))
     world.advance(700)
     return Scene(world, pods[0])
+
+
+def provisioning() -> Scene:
+    """It asks by a ProvisioningRequest."""
+    rules = Rules(
+        defaults=GangDefaults(provisioning_class="queued"),
+        provisioning=ProvisioningRules(is_on=True),
+    )
+    world = World(rules=rules)
+    return _told(world, *_gang(world, gpus=4))
 
 
 def no_room() -> Scene:

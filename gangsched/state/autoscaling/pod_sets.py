@@ -1,0 +1,98 @@
+"""From the waiting pods of a group to what is asked of an autoscaler (semantics E10).
+
+Invariant: pure and deterministic: another process finds the same request by its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from gangsched.model.gang import Gang, namespace_of
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.protocol import ObjectRef, RequestNodes
+from gangsched.model.provisioning import PodSet
+
+MOST_POD_SETS: Final = 32
+"""The API server admits no more of them."""
+NAME_LENGTH: Final = 200
+PREFIX: Final = "gangsched-"
+_NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9-]+")
+
+
+def orders(
+    gangs: Iterable[Gang],
+    owners: Mapping[str, ObjectRef],
+    class_name: str,
+    requested_by: str,
+) -> dict[str, RequestNodes]:
+    """The requests of a group by key, one for each namespace of its `gangs`; each is owned by the
+    first of the `owners` (by gang) there.
+
+    Empty if one of them would have too many kinds of pods.
+    """
+    lacking: dict[str, list[Pod]] = defaultdict(list)
+    first: dict[str, str] = {}
+    for gang in sorted(gangs, key=_id):
+        lack = max(0, gang.least - gang.bound)
+        namespace = namespace_of(gang.id)
+        lacking[namespace] += gang.pending[:lack]
+        first.setdefault(namespace, gang.id)
+
+    made: dict[str, RequestNodes] = {}
+    for namespace, pods in lacking.items():
+        by_shape: dict[Shape, list[Pod]] = defaultdict(list)
+        for pod in pods:
+            by_shape[pod.shape].append(pod)
+
+        if len(by_shape) > MOST_POD_SETS:
+            return {}
+
+        gang_id = first[namespace]
+        if by_shape and gang_id in owners:
+            name = _name(gang_id, class_name, by_shape)
+            sets = tuple(_pod_set(alike) for alike in by_shape.values())
+            order = RequestNodes(
+                namespace=namespace,
+                name=name,
+                class_name=class_name,
+                requested_by=requested_by,
+                owner=owners[gang_id],
+                pod_sets=sets,
+            )
+            made[f"{namespace}/{name}"] = order
+
+    return made
+
+
+def _pod_set(alike: list[Pod]) -> PodSet:
+    oldest = min(alike, key=_age)
+    return PodSet(oldest.uid, oldest.name, len(alike))
+
+
+def _name(gang_id: str, class_name: str, by_shape: Mapping[Shape, list[Pod]]) -> str:
+    """The name of a request: of the gang, and of what is asked for."""
+    asked = sorted((_encoded(shape), len(pods)) for shape, pods in by_shape.items())
+    content = f"{class_name} {asked}".encode()
+    gang = gang_id.partition("/")[2].lower()
+    readable = _NOT_IN_NAMES.sub("-", gang)[:NAME_LENGTH].strip("-")
+
+    return f"{PREFIX}{readable}-{sha256(content).hexdigest()[:8]}"
+
+
+def _encoded(shape: Shape) -> bytes:
+    # Sets are sorted: their order differs from process to process.
+    return msgspec.json.encode(shape, order="deterministic", enc_hook=repr)
+
+
+def _age(pod: Pod) -> tuple[int, str]:
+    return pod.creation_s, pod.name
+
+
+def _id(gang: Gang) -> str:
+    return gang.id
