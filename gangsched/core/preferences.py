@@ -26,7 +26,8 @@ def node_penalty(shape: Shape, table: NodeTable) -> Ints | None:
     """
     # Kept with the node table, weakly by shape: taints and labels do not change during its life.
     if shape not in table.penalties:
-        penalty = taint_toleration.penalty(shape, table) - node_affinity.preference(shape, table)
+        untolerated = taint_toleration.penalty(shape, table)
+        penalty = untolerated - node_affinity.preference(shape, table)
         table.penalties[shape] = penalty if penalty.any() else None
 
     return table.penalties[shape]
@@ -49,9 +50,12 @@ def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
 
     constraints = pod.shape.constraints
     terms = len(constraints.preferred) + len(constraints.soft_spread)
-    occupancy.work.charge(30 + feasible.size // 100 + terms * (40 + feasible.size // 80))
+    units_a_term = 40 + feasible.size // 80
+    occupancy.work.charge(30 + feasible.size // 100 + terms * units_a_term)
 
-    return _affinity_penalty(pod, feasible, occupancy) + _spread_penalty(pod, feasible, occupancy)
+    by_affinity = _affinity_penalty(pod, feasible, occupancy)
+    by_spread = _spread_penalty(pod, feasible, occupancy)
+    return by_affinity + by_spread
 
 
 def spread_cost(pod: Pod, occupancy: Occupancy) -> Ints | None:
@@ -73,20 +77,22 @@ def _affinity_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
     pods = occupancy.pods
     score = np.zeros(len(occupancy.table), dtype=np.int64)
 
-    for weighted_pod_term in pod.shape.constraints.preferred:
-        score += (
-            pods.by_domain(
-                pods.selected((weighted_pod_term.term,), pod),
-                weighted_pod_term.term.topology_key,
-            ).by_node()
-            * weighted_pod_term.weight
-        )
+    for weighted in pod.shape.constraints.preferred:
+        term = weighted.term
+        selected = pods.selected((term,), pod)
+        counts = pods.by_domain(selected, term.topology_key)
+        score += counts.by_node() * weighted.weight
 
     for owned, topology_key, weight in pods.existing_terms(pod).preferred:
-        score += pods.by_domain(owned, topology_key).by_node() * weight
+        counts = pods.by_domain(owned, topology_key)
+        score += counts.by_node() * weight
 
     among = score[feasible]
-    worst, best = (int(among.min()), int(among.max())) if among.size else (0, 0)
+    if not among.size:
+        return np.zeros_like(score)
+
+    worst = int(among.min())
+    best = int(among.max())
     # Nothing to normalise: all feasible nodes are equal.
     if worst == best:
         return np.zeros_like(score)
@@ -106,13 +112,15 @@ def _spread_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
 
     for constraint in constraints.soft_spread:
         # A node that lacks one of the keys gets the worst score, as in kube-scheduler.
-        complete &= occupancy.pods.domains(constraint.topology_key) >= 0
+        codes = occupancy.pods.domains(constraint.topology_key)
+        complete &= codes >= 0
 
     for index, constraint in enumerate(constraints.soft_spread, start=len(constraints.spread)):
         matching = matching_pods(pod, index, occupancy)
         # The weight log(size + 2) of kube-scheduler, which evens out levels of different sizes.
         size = np.unique(matching.codes[complete]).size
-        score += matching.by_node() * math.log(size + 2) + constraint.max_skew - 1
+        factor = math.log(size + 2)
+        score += matching.by_node() * factor + constraint.max_skew - 1
 
     rounded = np.rint(score).astype(np.int64)
     worst = int(rounded[complete].max(initial=0))
@@ -120,9 +128,10 @@ def _spread_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
     if complete.any():
         best = int(rounded[complete].min())
 
-    normalised = (
-        np.full(rounded.size, 100) if worst == 0 else 100 * (worst + best - rounded) // worst
-    )
-    penalty: Ints = 100 - np.where(complete, normalised, 0)
+    normalised = np.full(rounded.size, 100)
+    if worst != 0:
+        normalised = 100 * (worst + best - rounded) // worst
 
+    # Nodes without one of the keys get all of it.
+    penalty: Ints = 100 - np.where(complete, normalised, 0)
     return penalty

@@ -67,28 +67,32 @@ class StartCheck:
         """Answer for all gangs of the group at once: it may have hundreds."""
         group_id = self._registry.group_of.get(record.id, record.id)
         root = self._registry.parts(group_id)
-        records = []
-        for gang in gangs_of(root.part):
-            records.append(self._registry.gangs[gang])
+        records = [self._registry.gangs[gang_id] for gang_id in gangs_of(root.part)]
+        begun: dict[str, int] = {}
+        able: dict[str, int] = {}
+        counts: dict[str, int] = {}
+        for gang in records:
+            binding = gang.of(State.BINDING)
+            # Once a part runs, each of its further members goes wherever it fits.
+            begun[gang.id] = int(_has_begun(gang))
+            able[gang.id] = sum(map(self._still_fits, binding))
+            counts[gang.id] = able[gang.id] + gang.running
 
-        # Once a part runs, each of its further members goes wherever it fits.
-        begun = {each.id: int(_has_begun(each)) for each in records}
-        able = {each.id: sum(map(self._still_fits, each.of(State.BINDING))) for each in records}
-        counts = {each.id: able[each.id] + each.running for each in records}
         left = without_broken(root, counts, begun)
 
         short: dict[str, str] = {}
-        for each in sorted(records, key=lambda each: each.id):
-            needed = root.least[each.id] - each.running
-            if each.of(State.BINDING) and not begun[each.id] and able[each.id] < needed:
-                short[each.id] = placing.start_not_whole(each.id, able[each.id], needed)
+        for gang in sorted(records, key=lambda gang: gang.id):
+            needed = root.least[gang.id] - gang.running
+            if begun[gang.id] or able[gang.id] >= needed:
+                continue
+            if gang.of(State.BINDING):
+                short[gang.id] = placing.start_not_whole(gang.id, able[gang.id], needed)
 
         # A gang that could start itself is told of the first one that cannot.
         first = next(iter(short.values()), "")
-        stopped = [each.id for each in records if left[each.id] < counts[each.id]]
-        self._answers |= {each.id: "" for each in records} | {
-            name: short.get(name, first) for name in stopped
-        }
+        for gang in records:
+            is_stopped = left[gang.id] < counts[gang.id]
+            self._answers[gang.id] = short.get(gang.id, first) if is_stopped else ""
 
 
 def _has_begun(record: GangRecord) -> bool:

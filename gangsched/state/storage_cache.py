@@ -70,11 +70,12 @@ class StorageCache:
         """Add or update an object."""
         key = storage_key(item)
         # Controllers touch claims and volumes often, and nearly always in fields that are not read.
-        if self._kinds[type(item)].get(key) == item:
+        kind = type(item)
+        if self._kinds[kind].get(key) == item:
             return []
 
-        self._to_change(type(item))[key] = item
-        self._allocate(type(item), key, item)
+        self._to_change(kind)[key] = item
+        self._allocate(kind, key, item)
         self._changed.add(key)
 
         if isinstance(item, Volume) and item.claim is not None:
@@ -82,7 +83,7 @@ class StorageCache:
             # claim looks again.
             self._changed.add(f"{item.claim.namespace}/{item.claim.name}")
 
-        return self._helped(type(item), key)
+        return self._helped(kind, key)
 
     def drop(self, kind: type, key: str) -> list[Member]:
         """Remove a deleted object."""
@@ -283,10 +284,12 @@ class StorageCache:
                 # Only where somebody waits for it: else every deleted claim would be remembered.
                 self._lost |= {key} & self._chosen_for.keys()
 
-            if key in self._written and (
-                item is None or not is_older(item.resource_version, self._written[key])
-            ):
-                del self._written[key]
+            version = self._written.get(key)
+            is_seen = item is None or (
+                version is not None and not is_older(item.resource_version, version)
+            )
+            if is_seen:
+                self._written.pop(key, None)
 
             self._hold(key)
         elif kind in ALLOCATING and self._allocator is not None:
@@ -311,11 +314,13 @@ class StorageCache:
 
         if results is None:
             # A shared claim is allocated for one of its pods, and the others follow (decision 90).
-            results = next((chosen[key] for chosen in self._chosen_for.get(key, {}).values()), ())
+            choices = self._chosen_for.get(key, {}).values()
+            results = next((chosen[key] for chosen in choices), ())
 
         # Devices of a DaemonSet's pod become free with the node at the earliest; reservations must
         # not count on them.
-        is_lasting = any(member.pod.ends_with_node for member in self._users.get(key, {}).values())
+        users = self._users.get(key, {}).values()
+        is_lasting = any(member.pod.ends_with_node for member in users)
         nodes, is_less = self._allocator.hold(key, results, is_lasting=is_lasting)
         self._freed |= nodes if is_less else set()
 
@@ -382,7 +387,9 @@ class StorageCache:
         keys = _keys(pod) if known and pod.live else set()
         self._choose(member)
         is_rival = bool(keys) and member.state is State.FOREIGN and pod.claims_devices
-        (self._strangers.add if is_rival else self._strangers.discard)(pod.uid)
+        self._strangers.discard(pod.uid)
+        if is_rival:
+            self._strangers.add(pod.uid)
 
         for key in _keys(old) - keys:
             users = self._users.get(key, {})
@@ -409,9 +416,11 @@ class StorageCache:
         self._strangers.discard(uid)
         self._forget_chosen(uid)
 
-        for key in [key for key, users in self._users.items() if uid in users]:
-            del self._users[key][uid]
-            if not self._users[key]:
+        used = [key for key, users in self._users.items() if uid in users]
+        for key in used:
+            users = self._users[key]
+            del users[uid]
+            if not users:
                 del self._users[key]
 
         self._unplaced.pop(uid, None)

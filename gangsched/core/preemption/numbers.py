@@ -61,16 +61,19 @@ def by_gang(values: Bools, gang: Ints, *, plain: bool = False) -> Bools:
     unknown gangs.
     """
     # UNKNOWN and PLAIN, -2 and -1, read the last two entries.
-    found: Bools = np.append(values, (False, plain))[gang]
-    return found
+    of_unknown = False
+    with_both = np.append(values, (of_unknown, plain))
+    result: Bools = with_both[gang]
+    return result
 
 
 def highest(values: Ints, at: Ints, number: int) -> Ints:
     """`highest[k]`: the highest `values[i]` with `at[i]` equal to `k`, and at least 0."""
-    found = np.zeros(number, dtype=np.int64)
+    result = np.zeros(number, dtype=np.int64)
     counts = values > 0
     # Of waits there are mostly none that count, and `maximum.at` costs what a sort does.
     if counts.any():
-        np.maximum.at(found, at[counts], values[counts])
+        where = at[counts]
+        np.maximum.at(result, where, values[counts])
 
-    return found
+    return result

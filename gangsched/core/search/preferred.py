@@ -86,11 +86,12 @@ def _stated(group: Group) -> str:
 
 
 def _may_prefer(group: Group, ledger: Ledger) -> bool:
-    labels = (*ledger.policy.topology_keys, PRODUCT_LABEL)
     if _stated(group):
         return True
 
-    return any(ledger.table.label_column(key).values for key in labels)
+    table = ledger.table
+    labels = (*ledger.policy.topology_keys, PRODUCT_LABEL)
+    return any(table.label_column(key).values for key in labels)
 
 
 def _levels(group: Group, present: Demand) -> Iterator[Domains]:
@@ -107,29 +108,23 @@ def _levels(group: Group, present: Demand) -> Iterator[Domains]:
     product = (PRODUCT_LABEL,) if table.label_column(PRODUCT_LABEL).values else ()
 
     if stated:
-        known = []
-        for key in climb(stated, ledger.policy.topology_keys, table):
-            known.append(_apart(key, ledger))
+        if not any(map(ledger.accelerated, shapes)):
+            product = ()
 
-        product = product if any(map(ledger.accelerated, shapes)) else ()
-        sets = []
-        for keys in known:
-            for more in dict.fromkeys((product, ())):
-                sets.append((*keys, *more))
-
+        sets = _stated_sets(stated, product, ledger)
     else:
-        wanted = () if any(map(prefers_spreading, shapes)) else ledger.policy.topology_keys
-        known = []
-        for key in wanted:
-            if table.label_column(key).values:
-                known.append(_apart(key, ledger))
-
-        sets = [*((*keys, *product) for keys in known), product, *known]
+        is_spread = any(map(prefers_spreading, shapes))
+        sets = _known_sets(() if is_spread else ledger.policy.topology_keys, product, ledger)
 
     outer = level(topology, table) if topology else None
     of_must = level(must, table)
 
-    for keys in dict.fromkeys((*must, *(key for key in keys if key not in must)) for keys in sets):
+    distinct: dict[tuple[str, ...], None] = {}
+    for keys in sets:
+        more = [key for key in keys if key not in must]
+        distinct[*must, *more] = None
+
+    for keys in distinct:
         inner = level(keys, table)
         # else it cuts no finer than what is required, if anything
         if not np.array_equal(inner.codes, of_must.codes):
@@ -138,6 +133,38 @@ def _levels(group: Group, present: Demand) -> Iterator[Domains]:
                 yield Domains(inner, level([key for key in keys if key != PRODUCT_LABEL], table))
             else:
                 yield Domains(inner, inner if is_kept else outer)
+
+
+def _stated_sets(
+    stated: str,
+    product: tuple[str, ...],
+    ledger: Ledger,
+) -> list[tuple[str, ...]]:
+    """The labels of the stated level and of coarser ones, each with one GPU product first."""
+    sets = []
+    for key in climb(stated, ledger.policy.topology_keys, ledger.table):
+        keys = _apart(key, ledger)
+        if product:
+            sets.append((*keys, *product))
+
+        sets.append(keys)
+
+    return sets
+
+
+def _known_sets(
+    wanted: Sequence[str],
+    product: tuple[str, ...],
+    ledger: Ledger,
+) -> list[tuple[str, ...]]:
+    """The labels of the known levels: all with one GPU product, then the product, then without."""
+    known = []
+    for key in wanted:
+        if ledger.table.label_column(key).values:
+            known.append(_apart(key, ledger))
+
+    with_product = [(*keys, *product) for keys in known]
+    return [*with_product, product, *known]
 
 
 def _apart(key: str, ledger: Ledger) -> tuple[str, ...]:
@@ -191,16 +218,20 @@ def _on_one_node(present: Demand) -> bool:
     """Whether no preference matters: nothing asks for an accelerator, or one node takes all that
     does.
     """
-    accelerated = [
-        i for i, item in enumerate(present.items) if present.ledger.accelerated(item.shape)
-    ]
-    shapes = {present.items[i].shape for i in accelerated}
+    number = 0
+    accelerated = []
+    shapes = set()
+    for i, item in enumerate(present.items):
+        if present.ledger.accelerated(item.shape):
+            number += len(item.pods)
+            accelerated.append(i)
+            shapes.add(item.shape)
+
     if len(shapes) != 1:
         return not shapes
 
-    return int(present.room[accelerated[0]].max(initial=0)) >= sum(
-        len(present.items[i].pods) for i in accelerated
-    )
+    room = present.room[accelerated[0]]
+    return int(room.max(initial=0)) >= number
 
 
 def prefers_spreading(shape: Shape) -> bool:

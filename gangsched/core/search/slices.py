@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count, islice
+from itertools import chain, count
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -76,11 +77,12 @@ class Unit:
 
     def mask(self, table: NodeTable) -> Bools:
         """`mask[n]`: node `n` is in the domains of the unit's running members."""
-        found = table.everywhere()
+        inside = table.everywhere()
         for key, code in self.pins:
-            found = found & level((key,), table).mask(code)
+            domain = level((key,), table).mask(code)
+            inside = inside & domain
 
-        return found
+        return inside
 
     def within(self, scope: Scope, table: NodeTable) -> Scope:
         """The scope, limited to the domain of the unit's running members."""
@@ -108,15 +110,18 @@ def units(gang: Gang, pods: Sequence[Pod], table: NodeTable) -> list[Unit]:
             there.append((index, table.index[node]))
 
     if gang.indexed:
-        numbered = sorted(((pod.index, pod) for pod in pods), key=lambda each: each[0])
+        numbered = [(pod.index, pod) for pod in pods]
     else:
-        there = list(_slots([node for _, node in there], layers, table))
-        numbered = list(zip(_open_slots(there, layers[-1].size, len(pods)), pods, strict=True))
-        numbered.sort(key=lambda each: each[0])
+        nodes = [node for _, node in there]
+        there = list(_slots(nodes, layers, table))
+        open_slots = _open_slots(there, layers[-1].size, len(pods))
+        numbered = list(zip(open_slots, pods, strict=True))
 
-    found = list(_units(numbered, there, layers, table, ()))
+    numbered.sort(key=itemgetter(0))
+    in_order = list(_units(numbered, there, layers, table, ()))
+
     # Pinned units have no choice of a domain, so they are placed before others take their room.
-    return [*(unit for unit in found if unit.pins), *(unit for unit in found if not unit.pins)]
+    return sorted(in_order, key=lambda unit: not unit.pins)
 
 
 def pinned_to(group: Group, table: NodeTable) -> Bools | None:
@@ -160,34 +165,39 @@ class NeededUnits:
         if self.of:
             size = len(self.of[0].pods)
 
-        return sum(number for _, number in self.fixed) + self.number * size
+        fixed = sum(number for _, number in self.fixed)
+        return fixed + self.number * size
 
     @property
     def waiting(self) -> list[Pod]:
         """The first waiting members that meet the need."""
-        fixed: list[Pod] = []
+        pods: list[Pod] = []
         for unit, number in self.fixed:
-            fixed += unit.pods[:number]
+            pods += unit.pods[:number]
 
-        return fixed + [pod for slice_ in self.of[: self.number] for pod in slice_.pods]
+        for slice_ in self.of[: self.number]:
+            pods += slice_.pods
+
+        return pods
 
 
-def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
+def needed(all_units: Sequence[Unit], lack: int) -> NeededUnits:
     """The units that give a gang `lack` more members: whole slices, partly running ones first.
 
     If members of a slice do not exist yet, it consists of its existing members. Such a slice is
     needed only if there are too few complete slices; the largest one comes first.
     """
-    made = NeededUnits()
-    for unit in found:
+    needed_units = NeededUnits()
+    new = []
+    for unit in all_units:
         if unit.pins and lack > 0:
-            made.fixed.append(
-                (unit, min(lack, len(unit.alone)) if unit.whole is None else len(unit.pods))
-            )
+            number = len(unit.pods)
+            if unit.whole is None:
+                number = min(lack, number)
+
+            needed_units.fixed.append((unit, number))
             lack -= len(unit.pods)
 
-    new = []
-    for unit in found:
         if not unit.pins and unit.whole is not None:
             new.append(unit)
 
@@ -200,16 +210,16 @@ def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
     # Rounded up: a slice starts whole or not at all.
     number = max(0, -(-lack // size))
     if number <= len(full):
-        made.of = full
-        made.number = number
-        return made
+        needed_units.of = full
+        needed_units.number = number
+        return needed_units
 
-    for unit in sorted(new, key=lambda each: -len(each.pods)):
+    for unit in sorted(new, key=lambda unit: -len(unit.pods)):
         if lack > 0:
-            made.fixed.append((unit, len(unit.pods)))
+            needed_units.fixed.append((unit, len(unit.pods)))
             lack -= len(unit.pods)
 
-    return made
+    return needed_units
 
 
 def alone(gang: Gang, slice_: Slice) -> Gang:
@@ -263,21 +273,21 @@ def _units(
 def _slice(pods: Numbered, layers: Sequence[SliceLayer]) -> Slice:
     inner = layers[1:]
     size, key = layers[0]
-    parts = (
-        tuple([_slice(members, inner) for _, members in _by_slice(pods, inner[0].size)])
-        if inner
-        else ()
-    )
+    parts = []
+    if inner:
+        for _, members in _by_slice(pods, inner[0].size):
+            parts.append(_slice(members, inner))
 
-    return Slice(key, size, tuple([pod for _, pod in pods]), parts)
+    own = tuple([pod for _, pod in pods])
+    return Slice(key, size, own, tuple(parts))
 
 
 def _by_slice(pods: Numbered, size: int) -> list[tuple[int, Numbered]]:
-    found: defaultdict[int, Numbered] = defaultdict(list)
+    by_slice: defaultdict[int, Numbered] = defaultdict(list)
     for index, pod in pods:
-        found[index // size].append((index, pod))
+        by_slice[index // size].append((index, pod))
 
-    return sorted(found.items())
+    return sorted(by_slice.items())
 
 
 def _slots(
@@ -317,11 +327,13 @@ def _open_slots(there: Standing, size: int, number: int) -> list[int]:
     """
     taken = {slot for slot, _ in there}
     begun = {slot // size for slot in taken}
-    others = (each for each in count() if each not in begun)
-    slots = (
-        slot
-        for each in chain(sorted(begun), others)
-        for slot in range(each * size, each * size + size)
-    )
+    others = (slice_ for slice_ in count() if slice_ not in begun)
 
-    return list(islice((slot for slot in slots if slot not in taken), number))
+    slots: list[int] = []
+    for slice_ in chain(sorted(begun), others):
+        first = slice_ * size
+        slots += [slot for slot in range(first, first + size) if slot not in taken]
+        if len(slots) >= number:
+            break
+
+    return slots[:number]

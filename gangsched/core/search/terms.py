@@ -13,9 +13,9 @@ decide.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from typing import TypeAlias
 
 from gangsched.core.filter import restricts_by_terms
@@ -101,14 +101,18 @@ def required_by_terms(group: Group, ledger: Ledger) -> tuple[str, ...]:
         return ()
 
     affinity = _affinity(gangs[0].pending[0], ledger)
-    if affinity is None or not all(
-        affinity[0].counts(pod) for gang in gangs for pod in (gang.pending[0], gang.pending[-1])
-    ):
-        return ()  # the terms of several parts are read only where a search needs them
+    if affinity is None:
+        return ()
 
-    found = terms_of(gangs, ledger)
-    if found is not None and found.is_one_part:
-        return found.parts[0].keys
+    selected, _ = affinity
+    for gang in gangs:
+        # the terms of several parts are read only where a search needs them
+        if not selected.counts(gang.pending[0]) or not selected.counts(gang.pending[-1]):
+            return ()
+
+    terms = terms_of(gangs, ledger)
+    if terms is not None and terms.is_one_part:
+        return terms.parts[0].keys
 
     return ()
 
@@ -153,40 +157,57 @@ def _compared(gangs: Sequence[Gang], ledger: Ledger) -> _Compared | None:
     if len(firsts) > MAX_CLASSES or len({id(pod.shape) for pod in firsts}) < len(firsts):
         return None  # a packing tells members apart by their shape
 
-    meant = [_affinity(pod, ledger) for pod in firsts]
-    numbers = {
-        each: number
-        for number, each in enumerate(dict.fromkeys(each for each in meant if each is not None))
-    }
-    families = [-1 if each is None else numbers[each] for each in meant]
-    wanted = set()
+    numbers: dict[Affinity, int] = {}
+    families: list[int] = []
+    for pod in firsts:
+        affinity = _affinity(pod, ledger)
+        if affinity is None:
+            families.append(-1)
+        else:
+            families.append(numbers.setdefault(affinity, len(numbers)))
 
-    for each, family in numbers.items():
-        ledger.work.charge(len(firsts) * each[0].cost)
-        selected = set()
-        for of, other in zip(families, firsts, strict=True):
-            if each[0].counts(other):
-                selected.add(of)
+    wanted = _wanted(numbers, families, firsts, ledger)
+    if wanted is None:
+        return None
 
-        left_out = any(
-            of == family and not each[0].counts(other)
-            for of, other in zip(families, firsts, strict=True)
-        )
-        if selected - {family} or (selected and left_out):
-            return None  # others that come first decide where these may go
-
-        wanted |= selected
-
-    apart = _apart(firsts, [*map(len, classes.values())], families, ledger)
-    if apart is None:
+    sizes = [len(own) for own in classes.values()]
+    pairs = _apart(firsts, sizes, families, ledger)
+    if pairs is None:
         return None
 
     return _Compared(
         tuple(map(tuple, classes.values())),
         tuple(families),
         frozenset(wanted),
-        frozenset(apart),
+        frozenset(pairs),
     )
+
+
+def _wanted(
+    numbers: Mapping[Affinity, int],
+    families: Sequence[int],
+    firsts: Sequence[Pod],
+    ledger: Ledger,
+) -> set[int] | None:
+    """The families whose members select each other; None if a term selects others, or only some."""
+    wanted = set()
+    for (affinity, _), family in numbers.items():
+        ledger.work.charge(len(firsts) * affinity.cost)
+        selected = set()
+        left_out = False
+
+        for of_pod, pod in zip(families, firsts, strict=True):
+            if affinity.counts(pod):
+                selected.add(of_pod)
+            elif of_pod == family:
+                left_out = True
+
+        if selected - {family} or (selected and left_out):
+            return None  # others that come first decide where these may go
+
+        wanted |= selected
+
+    return wanted
 
 
 def _terms(gangs: int, compared: _Compared | None, ledger: Ledger) -> Terms | None:
@@ -214,29 +235,36 @@ def _terms(gangs: int, compared: _Compared | None, ledger: Ledger) -> Terms | No
         return None
 
     loose: list[list[Pod]] = [[] for _ in range(gangs)]
-    of: dict[int, list[tuple[int, Pod]]] = {}
+    by_family: dict[int, list[tuple[int, Pod]]] = {}
 
     for family, own in zip(families, compared.classes, strict=True):
+        if family in open_:
+            by_family.setdefault(family, []).extend(own)
+            continue
+
         for g, pod in own:
-            of.setdefault(family, []).append((g, pod)) if family in open_ else loose[g].append(pod)
+            loose[g].append(pod)
 
     parts = []
-    for family, members in of.items():
+    for family, members in by_family.items():
         gang = -1
         if len({g for g, _ in members}) == 1:
             gang = members[0][0]
 
-        alone = any(family in pair for pair in compared.apart)
+        excludes = any(family in pair for pair in compared.apart)
         keys = []
         for key in _keys(members[0][1]):
             keys.append(exactly(key, ledger.table))
 
         pods = tuple([pod for _, pod in members])
-        parts.append(Part(gang, tuple(keys), pods, alone))
+        parts.append(Part(gang, tuple(keys), pods, excludes))
 
-    found = Terms(tuple(parts), tuple(map(tuple, loose)))
+    terms = Terms(tuple(parts), tuple(map(tuple, loose)))
     is_packed = all(part.gang >= 0 and len(part.keys) == 1 for part in parts)
-    return found if found.is_one_part or is_packed else None
+    if terms.is_one_part or is_packed:
+        return terms
+
+    return None
 
 
 def _keys(pod: Pod) -> tuple[str, ...]:
@@ -248,7 +276,8 @@ def _affinity(pod: Pod, ledger: Ledger) -> Affinity | None:
     if not stated:
         return None
 
-    return ledger.occupancy.pods.selected(stated, pod), tuple(term.topology_key for term in stated)
+    selected = ledger.occupancy.pods.selected(stated, pod)
+    return selected, tuple(term.topology_key for term in stated)
 
 
 def _apart(
@@ -262,7 +291,7 @@ def _apart(
 
     `sizes[i]` pods are like `firsts[i]`.
     """
-    apart: set[tuple[int, int]] = set()
+    pairs: set[tuple[int, int]] = set()
     for i, pod in enumerate(firsts):
         for term in pod.shape.constraints.anti_affinity:
             selected = ledger.occupancy.pods.selected((term,), pod)
@@ -273,16 +302,19 @@ def _apart(
                 if (i == j and sizes[i] == 1) or not selected.counts(other):
                     continue
 
-                is_between = min(families[i], families[j]) >= 0 and families[i] != families[j]
-                if not is_between or {*_keys(pod), *_keys(other)} != {term.topology_key}:
+                one = families[i]
+                two = families[j]
+                if min(one, two) < 0 or one == two:
+                    return None
+                if {*_keys(pod), *_keys(other)} != {term.topology_key}:
                     return None
 
-                apart |= {(families[i], families[j]), (families[j], families[i])}
+                pairs |= {(one, two), (two, one)}
 
-    several = sorted({family for pair in apart for family in pair})
+    several = sorted(set(chain.from_iterable(pairs)))
     # `alone` excludes all such parts from each other; if only some exclude each other, the packing
     # would be too strict.
-    if all(pair in apart for pair in combinations(several, 2)):
-        return apart
+    if all(pair in pairs for pair in combinations(several, 2)):
+        return pairs
 
     return None

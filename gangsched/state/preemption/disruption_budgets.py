@@ -54,8 +54,9 @@ class DisruptionBudgets:
 
     def apply(self, budget: PodDisruptionBudget) -> None:
         """Add or update a budget."""
-        if self._known[budget.namespace].get(budget.key) != budget:
-            self._known[budget.namespace][budget.key] = budget
+        known = self._known[budget.namespace]
+        if known.get(budget.key) != budget:
+            known[budget.key] = budget
             self._touch(budget.namespace)
 
     def drop(self, key: str) -> None:
@@ -67,7 +68,11 @@ class DisruptionBudgets:
     def replace(self, budgets: Iterable[PodDisruptionBudget]) -> None:
         """Replace all budgets; from then on they can be read."""
         listed = {budget.key: budget for budget in budgets}
-        for key in [key for known in self._known.values() for key in known if key not in listed]:
+        gone: list[str] = []
+        for known in self._known.values():
+            gone += [key for key in known if key not in listed]
+
+        for key in gone:
             self.drop(key)
 
         for budget in listed.values():

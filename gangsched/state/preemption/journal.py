@@ -62,13 +62,17 @@ class Journal:
 
     def evicting(self, record: NominationRecord) -> None:
         """Record that the evictions of a nomination were requested."""
-        for gang_id in {victim.gang for victim in record.victims.values() if victim.gang}:
+        gang_ids = {victim.gang for victim in record.victims.values() if victim.gang}
+        for gang_id in gang_ids:
             if gang_id in self._registry.gangs:
-                self._bound[record.id, gang_id] = self._registry.view(gang_id).bound
+                view = self._registry.view(gang_id)
+                self._bound[record.id, gang_id] = view.bound
 
-        if record.victims and record.decision.harm is not None:
-            self._count().gangs_stopped += len(record.decision.stopped)
-            self._count().lost_accelerator_seconds += record.decision.harm.work_lost / 1000
+        harm = record.decision.harm
+        if record.victims and harm is not None:
+            counts = self._count()
+            counts.gangs_stopped += len(record.decision.stopped)
+            counts.lost_accelerator_seconds += harm.work_lost / 1000
 
     def ended(self, result: Result, seconds: float) -> None:
         """Record the end of a nomination."""
@@ -77,7 +81,8 @@ class Journal:
     def closed(self, record: NominationRecord, in_vain: int) -> None:
         """Record that the last eviction of an ended nomination is answered."""
         self._count().evicted_in_vain += in_vain
-        for key in [key for key in self._bound if key[0] == record.id]:
+        own = [key for key in self._bound if key[0] == record.id]
+        for key in own:
             del self._bound[key]
 
     def started(self, group: GroupRecord) -> None:
@@ -159,13 +164,20 @@ class Journal:
 
     def _refs(self, group: GroupRecord) -> Iterator[ObjectRef]:
         """The objects of the group's own gangs, on which its Events are written."""
-        records = (self._registry.gangs[gang_id] for gang_id in group.gangs)
-        return (ref for record in records if record.ours and (ref := gang_ref(record)) is not None)
+        for gang_id in group.gangs:
+            record = self._registry.gangs[gang_id]
+            if not record.ours:
+                continue
+
+            ref = gang_ref(record)
+            if ref is not None:
+                yield ref
 
     def _beneficiary(self, record: NominationRecord) -> ObjectRef | None:
         """Whom room is made for: the PodGroup of the first gang, else its pod."""
         group = self._registry.groups.get(record.group)
-        if group is not None:
-            return gang_ref(self._registry.gangs[group.gangs[0]])
+        if group is None:
+            return None
 
-        return None
+        first = group.gangs[0]
+        return gang_ref(self._registry.gangs[first])

@@ -28,16 +28,19 @@ class NextLooks:
         """Check these nominations in the next turns: on these nodes or, if none are given, on all
         nodes that matter.
         """
-        for each, nodes in changed.items():
+        for group_id, nodes in changed.items():
             # No nodes means all nodes, so once it is empty it stays empty.
-            before = self._now.get(each, nodes)
-            self._now[each] = before | nodes if before and nodes else frozenset()
+            before = self._now.get(group_id, nodes)
+            if before and nodes:
+                self._now[group_id] = before | nodes
+            else:
+                self._now[group_id] = frozenset()
 
     def take(self) -> dict[str, Set[str]]:
         """The nominations that this turn checks, with nodes."""
         chosen = dict(islice(self._now.items(), CHECKED_AT_ONCE))
-        for each in chosen:
-            del self._now[each]
+        for group_id in chosen:
+            del self._now[group_id]
 
         return chosen
 

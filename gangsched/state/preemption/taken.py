@@ -34,7 +34,8 @@ class TakenGroups:
 
     def take(self, group_id: str, uid: str) -> None:
         """Record that a member is being evicted with its group."""
-        self._uids.setdefault(group_id, set()).add(uid)
+        uids = self._uids.setdefault(group_id, set())
+        uids.add(uid)
         self._show(group_id)
 
     def give_back(self, group_id: str, uid: str) -> None:
@@ -52,7 +53,8 @@ class TakenGroups:
         # Also shown again if nobody left: a group that was formed again has a record that does not
         # know of it.
         for group_id, uids in list(self._uids.items()):
-            for uid in [uid for uid in uids if not self._is_there(uid)]:
+            left = [uid for uid in uids if not self._is_there(uid)]
+            for uid in left:
                 self.give_back(group_id, uid)
 
             self._show(group_id)
