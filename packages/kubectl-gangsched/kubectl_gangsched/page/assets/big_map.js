@@ -23,6 +23,7 @@ const MARGIN = 0.4;
 const MAX_SCALE = 2.2;
 const STEP = 1.5;
 const GLIDE_MS = 220;
+const BLURRED_MS = 90;
 /** Scale from which on a click means a node and no rack. */
 const NODES_FROM = 0.24;
 const ROOM_SHOWN = 3;
@@ -43,6 +44,7 @@ class Canvas {
     this.width = this.height = 1;
     this.isFit = true;
     this.asked = 0;
+    this.sharpAtMs = 0;
     /** @type {RackArea | null} */
     this.cursor = null;
     /** @type {NodeArea | null} */
@@ -115,22 +117,33 @@ class Canvas {
     const now = view.peek();
     if (!now || !this.camera.scale) return;
 
-    if (!this.covers()) this.paint(now);
+    if (!this.covers() && !this.isBlurred()) this.paint(now);
     const ratio = this.canvas.width / this.width;
     const { drawn, camera, to } = this;
     const zoom = camera.scale / drawn.scale;
     to.setTransform(1, 0, 0, 1, 0, 0);
     to.fillStyle = inks().card;
     to.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    // Whole pixels, so that names stay sharp.
     to.drawImage(
       this.bitmap,
-      (drawn.x - camera.x) * camera.scale * ratio,
-      (drawn.y - camera.y) * camera.scale * ratio,
+      Math.round((drawn.x - camera.x) * camera.scale * ratio),
+      Math.round((drawn.y - camera.y) * camera.scale * ratio),
       this.bitmap.width * zoom,
       this.bitmap.height * zoom,
     );
     to.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.outline();
+  }
+
+  /** While the scale changes the bitmap is stretched; it is painted again when that has ended. */
+  isBlurred() {
+    const stretch = this.camera.scale / this.drawn.scale;
+    const isChanging = performance.now() < this.sharpAtMs;
+    if (!this.drawn.valid || !isChanging || stretch < 0.5 || stretch > 2) return false;
+
+    setTimeout(() => this.ask(), BLURRED_MS);
+    return true;
   }
 
   covers() {
@@ -195,6 +208,7 @@ class Canvas {
   /** @param {number} scale @param {number} x @param {number} y */
   zoomAt(scale, x, y) {
     const next = Math.max(this.fitScale, Math.min(MAX_SCALE, scale));
+    this.sharpAtMs = performance.now() + BLURRED_MS;
     const { camera } = this;
     if (next <= this.fitScale * 1.001) {
       this.fit();

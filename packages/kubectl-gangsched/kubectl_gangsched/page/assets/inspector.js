@@ -3,6 +3,7 @@
 
 import { html } from './vendor.js';
 import { Card, Key, Name } from './pieces.js';
+import { levelText } from './racks.js';
 import { at, choose, moment, route, view } from './state.js';
 import { amountOf, levelName, unitOf } from './words.js';
 
@@ -19,7 +20,7 @@ export function Inspector() {
   }
 
   const levels = moment.value?.levels ?? [];
-  const path = (row.path ?? []).map((value, place) => value && `${levelName(levels[place] ?? '')} ${value}`);
+  const path = (row.path ?? []).map((value, place) => value && levelText(levelName(levels[place] ?? ''), value));
   const about = [...path, row.product].filter(Boolean).join(' · ');
   return html`<${Card} id="node" title=${node} note=${about} tools=${close} class="inspector">
     ${row.closed && html`<p class=${`state ${row.closed === 'cordoned' ? 'warn' : 'bad'}`}>

@@ -128,7 +128,7 @@ function emptyRack(key, name, levels) {
 }
 
 /** A domain with the name of its level, once. @param {string} level @param {string} name */
-function levelText(level, name) {
+export function levelText(level, name) {
   if (!name) return `no ${level}`;
   return name.toLowerCase().startsWith(level.toLowerCase()) ? name : `${level} ${name}`;
 }
