@@ -479,7 +479,7 @@ def a_start_that_may_go_anywhere_takes_the_domain_of_another(_: Any) -> Any:
     return lambda gangs, tree, rest: False
 
 
-@bug("Q2", "state.broken_groups:_may_be_rest", "properties/test_half_starts.py")
+@bug("Q2", "state.broken_groups:_may_be_rest", "unit/state/test_roster.py")
 def a_lost_member_brings_any_other_before_older_groups(_: Any) -> Any:
     return lambda gang: bool(gang.pending)
 

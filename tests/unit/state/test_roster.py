@@ -331,6 +331,6 @@ def test_the_status_tells_the_next_process_what_was_lost() -> None:
     world.settle()
     assert world.state.registry.view("ns/g").unsent == 0
     world.create(members("g", 1, first=9, **stated))
-    world.settle()
-    assert world.bound()["g-9"] == "a1"
+    world.state.refresh(world.now_s)
     assert not world.state.registry.group("ns/g", world.now_s).rest
+    assert world.settle().bound()["g-9"] == "a1"
