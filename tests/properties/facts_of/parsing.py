@@ -74,6 +74,9 @@ def unparsed(refusal: Refusal) -> Iterator[str]:
         yield f"this headline has no known form: {headline}"
         return
 
+    if facts.get("atMost") and "fits" in found and "atMost" not in found:
+        yield f"an upper limit is told as a number: {headline}"
+
     for name, value in found.items():
         if known.get(name, value) != value:
             yield f"{name} is {known[name]}, and the headline says {value}: {headline}"
