@@ -163,8 +163,8 @@ class ProvisioningWriter:
         path = f"{self._path(order.namespace)}/{order.name}"
         answer = await self._client.request("GET", path)
         wire = decoded(_request, answer, f"ProvisioningRequest {order.name} is not one")
-        found = decode_provisioning_request(wire)
-        if found.owner_uid != order.owner.uid or found.requested_by != order.requested_by:
+        existing = decode_provisioning_request(wire)
+        if existing.owner_uid != order.owner.uid or existing.requested_by != order.requested_by:
             raise ApiFault(CONFLICT, "Conflict", STRANGER)
 
     # --- deleting --------------------------------------------------------------------------------

@@ -265,13 +265,13 @@ class Provisioning:
         """The requests of the group that exist and are not being deleted."""
         known: list[ProvisioningRequest] = []
         for key, order in request.orders.items():
-            found = self.requests.known.get(key)
-            if found is None or found.deleting or found.uid in request.withdrawn:
+            existing = self.requests.known.get(key)
+            if existing is None or existing.deleting or existing.uid in request.withdrawn:
                 continue
 
             # That of an earlier gang of this name goes with its owner.
-            if found.owner_uid == order.owner.uid:
-                known.append(found)
+            if existing.owner_uid == order.owner.uid:
+                known.append(existing)
 
         return known
 
@@ -342,7 +342,7 @@ class Provisioning:
             return
 
         self._go(request, Step.ASKED, moment.now_s, ANSWERED_WITHIN_S)
-        known = {found.key for found in self._known(request)}
+        known = {existing.key for existing in self._known(request)}
         for key, order in request.orders.items():
             if key not in known:
                 self._actions.append(order)
@@ -353,11 +353,11 @@ class Provisioning:
         request: NodeRequest,
         moment: _Moment,
     ) -> None:
-        found = self._state(request)
-        state = found.state if found is not None else ProvisioningState.NEW
-        request.message = found.message if found is not None else ""
+        existing = self._state(request)
+        state = existing.state if existing is not None else ProvisioningState.NEW
+        request.message = existing.message if existing is not None else ""
 
-        if found is None and request.step is not Step.ASKED:
+        if existing is None and request.step is not Step.ASKED:
             # Somebody deleted it.
             self._retry(group, request, "it was deleted", moment.now_s)
         elif state in ENDED:
@@ -365,9 +365,9 @@ class Provisioning:
         elif DECIDED.get(state, Step.ASKED) is not request.step:
             self._proceed(request, DECIDED.get(state, Step.ASKED), moment.now_s)
 
-        if request.step is Step.PROVISIONED and found is not None:
+        if request.step is Step.PROVISIONED and existing is not None:
             self._provisioned.add(group.id)
-            self._fence(group, request, found.creation_s)
+            self._fence(group, request, existing.creation_s)
 
         if moment.now_s >= request.until_s:
             self._time_out(group, request, moment.now_s)
@@ -428,12 +428,12 @@ class Provisioning:
         request.until_s = now_s + lasts_s
 
     def _withdraw(self, request: NodeRequest) -> None:
-        for found in self._known(request):
-            request.withdrawn.add(found.uid)
-            self._delete(found)
+        for existing in self._known(request):
+            request.withdrawn.add(existing.uid)
+            self._delete(existing)
 
-    def _delete(self, found: ProvisioningRequest) -> None:
-        order = WithdrawNodes(found.namespace, found.name, found.uid, found.templates)
+    def _delete(self, existing: ProvisioningRequest) -> None:
+        order = WithdrawNodes(existing.namespace, existing.name, existing.uid, existing.templates)
         self._actions.append(order)
 
     # --- nodes -----------------------------------------------------------------------------------

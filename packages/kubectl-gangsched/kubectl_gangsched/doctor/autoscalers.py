@@ -72,13 +72,13 @@ def breakable(client: BlockingClient, pods: Sequence[Pod]) -> Iterator[Finding]:
         if not any(budget.covers(member) for budget in budgets for member in members):
             open_gangs[gang] = members[0]
 
-    found = _unprotected(client, open_gangs)
-    if found:
-        may = "is" if len(found) == 1 else "are"
+    exposed = _unprotected(client, open_gangs)
+    if exposed:
+        may = "is" if len(exposed) == 1 else "are"
         yield Finding(
             "autoscaler",
-            f"{counted(len(found), 'gang')} {may} not protected from an autoscaler that empties"
-            f" nodes, and would be broken: {named(found)}.",
+            f"{counted(len(exposed), 'gang')} {may} not protected from an autoscaler that empties"
+            f" nodes, and would be broken: {named(exposed)}.",
             TODO,
         )
 
@@ -131,16 +131,16 @@ def _unprotected(client: BlockingClient, gangs: Mapping[str, Pod]) -> list[str]:
         namespace = quote(pod.namespace, safe="")
         paths.append(f"/api/v1/namespaces/{namespace}/pods/{quote(pod.name, safe='')}")
 
-    found: list[str] = []
+    exposed: list[str] = []
     for gang, body in zip(chosen, client.gets(paths), strict=True):
         if not isinstance(body, dict):
             continue  # it is gone, or may not be read
 
         annotations = body["metadata"].get("annotations") or {}
         if not any(annotations.get(key) == value for key, value in PROTECTING):
-            found.append(gang)
+            exposed.append(gang)
 
-    return found
+    return exposed
 
 
 def _age(pod: Pod) -> tuple[int, str]:
