@@ -44,7 +44,7 @@ def orders(
         lacking[namespace] += gang.pending[:lack]
         first.setdefault(namespace, gang.id)
 
-    made: dict[str, RequestNodes] = {}
+    requests: dict[str, RequestNodes] = {}
     for namespace, pods in lacking.items():
         by_shape: dict[Shape, list[Pod]] = defaultdict(list)
         for pod in pods:
@@ -65,9 +65,9 @@ def orders(
                 owner=owners[gang_id],
                 pod_sets=sets,
             )
-            made[f"{namespace}/{name}"] = order
+            requests[f"{namespace}/{name}"] = order
 
-    return made
+    return requests
 
 
 def _pod_set(alike: list[Pod]) -> PodSet:
