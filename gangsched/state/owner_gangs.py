@@ -42,6 +42,7 @@ class _AskedOwner:
     gang: str
     kind: str
     key: str
+    #: Namespace and uid of the owner.
     uid: str
     #: As it was read last.
     owner: OwnerObject | None = None
@@ -150,7 +151,7 @@ class OwnerGangRegister:
             self._report_plain(asked, pod)
 
     def _enter(self, pod: Pod, now_s: float) -> _AskedOwner:
-        asked = self._asked.get(pod.controller_uid)
+        asked = self._asked.get(_id(pod.namespace, pod.controller_uid))
         if asked is None:
             asked = self._ask(pod, now_s)
 
@@ -180,18 +181,19 @@ class OwnerGangRegister:
         """The first pod of an owner asks."""
         gang = f"{pod.namespace}/{owner_name(pod)}"
         # An owner that was created again, while pods of the one before still end.
-        if self._uid_of.get(gang, pod.controller_uid) != pod.controller_uid:
+        owner_id = _id(pod.namespace, pod.controller_uid)
+        if self._uid_of.get(gang, owner_id) != owner_id:
             gang += f".{pod.controller_uid[:UID_SHOWN]}"
 
         asked = _AskedOwner(
             gang=gang,
             kind=pod.controller_kind,
             key=f"{pod.namespace}/{pod.owner}",
-            uid=pod.controller_uid,
+            uid=owner_id,
         )
         kind = OWNER_KINDS.get(pod.controller_kind)
         if kind is not None:
-            asked.owner = self._owners.get(kind, {}).get(pod.controller_uid)
+            asked.owner = self._find(kind, asked.uid)
 
         self._asked[asked.uid] = asked
         self._uid_of[gang] = asked.uid
@@ -225,7 +227,7 @@ class OwnerGangRegister:
         self._is_read[kind] = True
 
         for asked in self._of_kind(kind):
-            owner = self._owners[kind].get(asked.uid)
+            owner = self._find(kind, asked.uid)
             if owner is not None:
                 self._update(owner, now_s)
                 continue
@@ -244,6 +246,16 @@ class OwnerGangRegister:
         for asked in self._of_kind(kind):
             self._judge(asked, now_s)
 
+    def _find(self, kind: type[OwnerObject], owner_id: str) -> OwnerObject | None:
+        """An owner that was read, in the namespace of the pods that name it."""
+        namespace, _, uid = owner_id.partition("/")
+        owner = self._owners.get(kind, {}).get(uid)
+        # The owner reference of a pod is written by its user, who may name any uid.
+        if owner is None or owner.namespace != namespace:
+            return None
+
+        return owner
+
     def _of_kind(self, kind: type[OwnerObject]) -> list[_AskedOwner]:
         found = []
         for asked in self._asked.values():
@@ -253,7 +265,7 @@ class OwnerGangRegister:
         return found
 
     def _update(self, owner: OwnerObject, now_s: float) -> None:
-        asked = self._asked.get(owner.uid)
+        asked = self._asked.get(_id(owner.namespace, owner.uid))
         if asked is None:
             return
 
@@ -262,7 +274,7 @@ class OwnerGangRegister:
             self._lates.set(asked.uid, now_s + LATE_S)
 
         asked.owner = owner
-        self._waits.drop(owner.uid)
+        self._waits.drop(asked.uid)
         self._judge(asked, now_s)
 
     def _judge(self, asked: _AskedOwner, now_s: float) -> None:
@@ -412,7 +424,7 @@ class OwnerGangRegister:
                 asked.kind,
                 pod.namespace,
                 pod.owner,
-                asked.uid,
+                pod.controller_uid,
             )
 
         event = RecordEvent(
@@ -422,3 +434,8 @@ class OwnerGangRegister:
             warning=True,
         )
         self._events.append(event)
+
+
+def _id(namespace: str, uid: str) -> str:
+    """What an owner is known by."""
+    return f"{namespace}/{uid}"

@@ -248,7 +248,7 @@ class Maker:
                     "apiVersion": "batch/v1",
                     "kind": kind,
                     "name": words["owner"],
-                    "uid": "1",
+                    "uid": "1" if not words.get("labels") else f"{kind}-{words['owner']}",
                     "controller": True,
                 }
             ]

@@ -466,6 +466,18 @@ def test_an_owner_that_changes_its_size_each_second_delays_nobody() -> None:
     assert set(world.settle().bound()) == {"other"}
 
 
+def test_the_uid_of_an_owner_of_another_namespace_gives_no_way_into_its_gang() -> None:
+    """O2: owner references are written by users; such a pod has an unknown owner."""
+    world = world_of(job(3))
+    world.create(pods_of(2))
+    foreign = owned("thief", namespace="other")
+    world.create(foreign)
+    assert world.settle().bound() == {}
+    assert len(world.state.registry.gangs[GANG].members) == 2
+    world.advance(OWNER_WAIT_S * 2)
+    assert set(world.bound()) == {"thief"}
+
+
 def test_an_owner_of_another_namespace_is_not_taken_by_its_name() -> None:
     """O2: the uid decides, not the name."""
     elsewhere = JobOwner(uid="x", namespace="other", name="train", minimum=1)
