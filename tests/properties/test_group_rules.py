@@ -14,7 +14,7 @@ import pytest
 
 from gangsched.core import group_rules
 from gangsched.core.group_rules import ClosingRule, rules_key, rules_of
-from gangsched.core.promises import HeldBackNodes
+from gangsched.core.promises import FencedNodes, HeldBackNodes
 from gangsched.core.reservations.passing import Backfill, Kept
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
@@ -48,6 +48,8 @@ def ledger_of(dice: random.Random) -> Ledger:
 
     if dice.random() < 0.5:
         ledger.promises.held_back = HeldBackNodes("ns/high", dice.randrange(4), mask(dice))
+    if dice.random() < 0.5:
+        ledger.promises.fenced = (FencedNodes("ns/g1", dice.randrange(4), mask(dice)),)
     if dice.random() < 0.5:
         ledger.scope = Scope(mask(dice), mask(dice), "node(s) are outside a domain")
     if dice.random() < 0.5:
@@ -177,7 +179,13 @@ def test_a_rule_that_does_not_apply_does_nothing() -> None:
                 assert not shut, f"seed {seed}: {rule} closes nodes to {group.id}"
                 assert left.tolist() == room.tolist(), f"seed {seed}: {rule} narrows {group.id}"
 
-    assert silent == {"SharedGpus", "HeldBackForOthers", "OutsideOfScope", "LeftByReservations"}
+    assert silent == {
+        "SharedGpus",
+        "HeldBackForOthers",
+        "AddedForOthers",
+        "OutsideOfScope",
+        "LeftByReservations",
+    }
 
 
 def test_rules_apply_as_soon_as_there_is_what_they_are_about() -> None:
