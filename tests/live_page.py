@@ -67,9 +67,10 @@ def tenant(**more: Any) -> dict[str, Any]:
 class Page:
     """The page as a browser sees it."""
 
-    def __init__(self, server: PageServer, fake: FakeWatches) -> None:
+    fake: FakeWatches
+
+    def __init__(self, server: PageServer) -> None:
         self.server = server
-        self.fake = fake
         self.port = server.guard.port
         self.key = ""
 
@@ -166,22 +167,30 @@ class Stream:
 def live(
     tmp_path: Path, answers: dict[str, Any], *, rights_s: float = 0.2, enter: bool = True
 ) -> Iterator[Page]:
-    """The page of a cluster, entered unless told otherwise."""
-    with watched(tmp_path, answers) as (fake, kubeconfig):
-        session = Session(None, kubeconfig)
-        feed = Feed(session, user_of(session), rights_s=rights_s)
-        server = PageServer(feed, Questions(session, feed))
-        serving = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        feed.start()
-        feed.wait_for_first()
-        serving.start()
-        page = Page(server, fake)
-        try:
-            if enter:
-                page.enter()
-            yield page
-        finally:
-            feed.end()
-            server.shutdown()
-            server.server_close()
-            serving.join()
+    """The page of a fake cluster, entered unless told otherwise."""
+    with (
+        watched(tmp_path, answers) as (fake, kubeconfig),
+        opened(Session(None, kubeconfig), rights_s=rights_s) as page,
+    ):
+        page.fake = fake
+        if enter:
+            page.enter()
+        yield page
+
+
+@contextmanager
+def opened(session: Session, *, rights_s: float = 20.0) -> Iterator[Page]:
+    """The page of a session; nobody has entered it yet."""
+    feed = Feed(session, user_of(session), rights_s=rights_s)
+    server = PageServer(feed, Questions(session, feed))
+    serving = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    feed.start()
+    feed.wait_for_first()
+    serving.start()
+    try:
+        yield Page(server)
+    finally:
+        feed.end()
+        server.shutdown()
+        server.server_close()
+        serving.join()

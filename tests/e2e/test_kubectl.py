@@ -27,8 +27,10 @@ from typer.testing import CliRunner
 
 from kubectl_gangsched.connection import FLAGS, LEFT_OUT
 from kubectl_gangsched.main import cli
+from kubectl_gangsched.session import Session
 from tests.e2e.kube_parts import ROOT
 from tests.e2e.visibility.conftest import API_SERVICE, await_available, serving
+from tests.live_page import Stream, opened
 
 pytestmark = pytest.mark.e2e
 
@@ -137,6 +139,21 @@ def daemon(plane: ControlPlane) -> Iterator[Serving]:
         api.close()
         metadata = {"name": api_service["metadata"]["name"]}
         yield Serving(daemon, {**api_service, "metadata": metadata})
+
+
+@pytest.fixture(scope="module")
+def gangs_api(plane: ControlPlane, daemon: Serving) -> None:
+    """The API server asks the daemon for gangs from here on: tests without it stand before."""
+    api = Api.of(plane)
+    api.post(API_SERVICE.rpartition("/")[0], daemon.api_service)
+    await_available(api)
+    with Following(api, "/apis/rbac.authorization.k8s.io/v1/clusterroles") as roles:
+        roles.wait_for(
+            lambda items: any(map(has_gangs, items.values())),
+            within_s=WITHIN_S,
+            what="the role edit",
+        )
+    api.close()
 
 
 def waits(group: Mapping[str, Any]) -> bool:
@@ -373,21 +390,11 @@ def test_plan_without_the_api_needs_rights(
 
 
 def test_with_the_api_a_user_of_one_namespace_learns_more(
-    plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path
+    plane: ControlPlane, gangs_api: None, editor: Path, tmp_path: Path
 ) -> None:
     """The gangs API is taken as soon as it is served, under `edit` in one namespace; kubectl finds
     the plugin.
     """
-    api = Api.of(plane)
-    api.post(API_SERVICE.rpartition("/")[0], daemon.api_service)
-    await_available(api)
-    with Following(api, "/apis/rbac.authorization.k8s.io/v1/clusterroles") as roles:
-        roles.wait_for(
-            lambda items: any(map(has_gangs, items.values())),
-            within_s=WITHIN_S,
-            what="the role edit",
-        )
-    api.close()
     told = run(editor, str(KUBECTL), "gangsched", "why", "training")
     assert (told.code, told.err) == (0, "")
     assert told.out.startswith(f"Gang {MINE}/training needs ")
@@ -415,3 +422,62 @@ def has_gangs(role: Mapping[str, Any]) -> bool:
     return role["metadata"]["name"] == "edit" and any(
         "gangs" in (rule.get("resources") or ()) for rule in rules
     )
+
+
+def test_the_live_page_follows_the_cluster(plane: ControlPlane, gangs_api: None) -> None:
+    """As admin: map, queue and sentences are those of the commands, and a cordon is a change."""
+    api = Api.of(plane)
+    with opened(Session(None, plane.kubeconfig)) as page:
+        page.enter()
+        stream = Stream(page)
+        moment = stream.moment
+        told = json.loads(ask(plane.kubeconfig, "map", "-o", "json").out)["resources"]
+        for printed in told["nvidia.com/gpu"]:
+            (devices,) = moment.nodes[printed["node"]].devices
+            assert (devices.free, devices.users) == (printed["free"], printed["users"])
+        queue = json.loads(ask(plane.kubeconfig, "queue", "-A", "-o", "json").out)["gangs"]
+        assert [key for key, _ in moment.queue] == [
+            f"{gang['namespace']}/{gang['name']}" for gang in queue
+        ]
+        why = json.loads(ask(plane.kubeconfig, "why", "training", "-n", MINE, "-o", "json").out)
+        assert moment.gangs[f"{MINE}/training"].sentence == why["sentence"]
+        assert moment.order == "scheduler"
+        assert moment.unknown == []
+        api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
+        stream.until(lambda stream: stream.moment.nodes["n1"].closed == "cordoned")
+        api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": None}})
+        stream.until(lambda stream: not stream.moment.nodes["n1"].closed)
+        detail = page.ask(f"/api/gang?id={MINE}/running").value
+        assert {member["state"] for member in detail["members"]} == {"bound"}
+        stream.close()
+    api.close()
+
+
+def test_the_live_page_of_a_user_of_one_namespace(gangs_api: None, editor: Path) -> None:
+    """No byte of other namespaces; what is missing is named with the right."""
+    with opened(Session(None, editor)) as page:
+        page.enter()
+        answer = page.ask("/api/document")
+        assert b"alone" not in answer.body
+        assert THEIRS.encode() not in answer.body
+        _, document = page.document()
+        assert set(document.moment.gangs) == {f"{MINE}/running", f"{MINE}/training"}
+        assert document.moment.nodes == {}
+        assert document.user == f"system:serviceaccount:{MINE}:alice"
+        missing = {unknown.what for unknown in document.moment.unknown if unknown.is_right}
+        assert "map" in missing
+        # What the user named is repeated with the API server's refusal, and nothing else.
+        theirs = page.ask(f"/api/gang?id={THEIRS}/alone").value
+        assert "members" not in theirs
+        assert "events" not in theirs
+        assert THEIRS in theirs["eventsFrom"]
+
+
+def test_places_are_asked_for_through_the_aggregator(plane: ControlPlane, gangs_api: None) -> None:
+    """The API server passes view, limit and offset on."""
+    api = Api.of(plane)
+    path = "/apis/visibility.gangsched.dev/v1alpha1/gangs?view=queue&limit=1&offset=0"
+    answer = api.get(path)
+    api.close()
+    assert (answer["kind"], answer["total"]) == ("GangQueue", 1)
+    assert [item["name"] for item in answer["items"]] == ["training"]
