@@ -40,7 +40,7 @@ from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Plan, Unfinished
 from gangsched.model.preemption import PreemptionInput
-from gangsched.model.provisioning import Fenced
+from gangsched.model.provisioning import NodeFence
 from gangsched.model.reservation import Reserving
 from gangsched.model.snapshot import Snapshot
 
@@ -61,7 +61,7 @@ def plan(
     without: Sequence[tuple[Pod, str]] = (),
     cache: PlanCache | None = None,
     at_work: AtWork | None = None,
-    fenced: Sequence[Fenced] = (),
+    fenced: Sequence[NodeFence] = (),
 ) -> Plan:
     """Decide, on one ledger at monotonic second `now_s`, every group of `queue` that is not
     `unchanged`.

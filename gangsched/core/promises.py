@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
-from gangsched.model.provisioning import Fenced
+from gangsched.model.provisioning import NodeFence
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 
@@ -68,7 +68,7 @@ class RoomPromises:
         others = self.held_back is not None or bool(self.fenced)
         return self.reserved is not None or others
 
-    def fence(self, fences: Sequence[Fenced], table: NodeTable) -> None:
+    def fence(self, fences: Sequence[NodeFence], table: NodeTable) -> None:
         """Keep the nodes that were added for one group from others (E10)."""
         self.fenced = tuple(
             FencedNodes(fence.group, fence.priority, table.having(fence.nodes)) for fence in fences

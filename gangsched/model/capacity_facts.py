@@ -27,7 +27,7 @@ class NodesInsufficient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class NodesAskedFor:
     """An autoscaler is asked for nodes by this ProvisioningRequest, soon if it is not made yet;
     `message` is what the autoscaler says. `request` is "" if there are several.
     """
@@ -58,7 +58,7 @@ class NotProvided:
     until_s: int = 0
 
 
-CapacityFact: TypeAlias = NodesInsufficient | Asked | Provided | NotProvided
+CapacityFact: TypeAlias = NodesInsufficient | NodesAskedFor | Provided | NotProvided
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gangsched.model.capacity_facts import NotAsking
 from gangsched.model.gang import Group, Placement, Refusal, namespace_of
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.preemption import NotHelpful, Preemption, PreemptionInput
-from gangsched.model.provisioning import Fenced
+from gangsched.model.provisioning import NodeFence
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import How, KeptFor, Reservations, Reserving
 from gangsched.model.snapshot import Ints, Snapshot
@@ -211,4 +211,4 @@ class PlanInput:
     #: Pods, each with its node, that the plan counts as gone with everything that they use.
     without: Sequence[tuple[Pod, str]] = ()
     #: Nodes that an autoscaler added for one group each (E10).
-    fenced: tuple[Fenced, ...] = ()
+    fenced: tuple[NodeFence, ...] = ()

@@ -17,7 +17,7 @@ from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, PermitStamp, Pod, PodGroup, Service
 from gangsched.model.orders import Orders
 from gangsched.model.owners import OwnerObject
-from gangsched.model.provisioning import PodSet, ProvisioningRequest
+from gangsched.model.provisioning import ProvisioningRequest, RequestedPods
 from gangsched.model.storage import Selection, StorageObject
 
 
@@ -362,7 +362,7 @@ class RequestNodes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: The scheduler that makes it.
     requested_by: str
     owner: ObjectRef
-    pod_sets: tuple[PodSet, ...]
+    pod_sets: tuple[RequestedPods, ...]
 
 
 class WithdrawNodes(msgspec.Struct, frozen=True, gc=False):

@@ -46,7 +46,7 @@ class ProvisioningRequest(InNamespace, frozen=True, gc=False, kw_only=True):
     message: str = ""
 
 
-class Fenced(NamedTuple):
+class NodeFence(NamedTuple):
     """Nodes that an autoscaler added for `group`: groups of this priority or lower do not start
     there.
     """
@@ -56,7 +56,7 @@ class Fenced(NamedTuple):
     nodes: tuple[str, ...]
 
 
-class PodSet(msgspec.Struct, frozen=True, gc=False):
+class RequestedPods(msgspec.Struct, frozen=True, gc=False):
     """So many pods like this one are asked for."""
 
     uid: str

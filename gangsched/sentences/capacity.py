@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 from gangsched.model.capacity_facts import (
-    Asked,
     CapacityFact,
+    NodesAskedFor,
     NodesInsufficient,
     NotProvided,
     Provided,
@@ -22,7 +22,7 @@ def capacity(fact: CapacityFact) -> str:
     match fact:
         case NodesInsufficient():
             return _insufficient(fact)
-        case Asked():
+        case NodesAskedFor():
             return _asked(fact)
         case Provided():
             return _provided(fact)
@@ -32,7 +32,7 @@ def capacity(fact: CapacityFact) -> str:
     assert_never(fact)
 
 
-def _asked(fact: Asked) -> str:
+def _asked(fact: NodesAskedFor) -> str:
     name = _name(fact.request)
     if not fact.is_made:
         return "An autoscaler is asked for all nodes at once if no room becomes free."

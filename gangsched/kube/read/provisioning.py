@@ -15,7 +15,7 @@ from gangsched.kube.http.answers import decoded
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
 from gangsched.kube.read.decode import seconds
 from gangsched.kube.read.optional_rights import OptionalRights
-from gangsched.kube.read.wire import Meta, Wire
+from gangsched.kube.read.wire import Meta, Wire, WireCondition
 from gangsched.model.bounds import UP_TO_SOME
 from gangsched.model.provisioning import ProvisioningRequest, ProvisioningState
 
@@ -42,15 +42,6 @@ class WireProvisioningSpec(Wire):
     """autoscaling.x-k8s.io ProvisioningRequestSpec."""
 
     pod_sets: Annotated[list[WirePodSet], UP_TO_SOME] | None = None
-
-
-class WireCondition(Wire):
-    """metav1.Condition."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
 
 
 class WireProvisioningStatus(Wire):

@@ -232,7 +232,7 @@ class PodSpec(Wire):
 
 
 class WireCondition(Wire):
-    """v1.PodCondition."""
+    """v1.PodCondition; a metav1.Condition has the same fields."""
 
     type: str = ""
     status: str = ""

@@ -34,7 +34,7 @@ from gangsched.model.protocol import (
     RequestNodes,
     WithdrawNodes,
 )
-from gangsched.model.provisioning import PodSet
+from gangsched.model.provisioning import RequestedPods
 
 TRIES: Final = 5
 KEPT: Final = frozenset({"nodeName", "ephemeralContainers"})
@@ -108,7 +108,7 @@ class ProvisioningWriter:
         self,
         order: RequestNodes,
         name: str,
-        pod_set: PodSet,
+        pod_set: RequestedPods,
     ) -> dict[str, Any]:
         """The template of pods like the one that the set names. Raises Fault."""
         path = pod_path(PodRef(pod_set.uid, order.namespace, pod_set.name))

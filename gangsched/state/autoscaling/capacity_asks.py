@@ -16,7 +16,7 @@ from gangsched.model.protocol import (
     Replaced,
     Unread,
 )
-from gangsched.model.provisioning import Fenced, ProvisioningRequest
+from gangsched.model.provisioning import NodeFence, ProvisioningRequest
 from gangsched.state.autoscaling.patience import Patience
 from gangsched.state.autoscaling.request_book import ProvisioningRequests
 from gangsched.state.autoscaling.requesting import Provisioning
@@ -84,7 +84,7 @@ class CapacityAsks:
         self._patience.due(now_s, wall_s)
         return self._provisioning.due(now_s, wall_s)
 
-    def fenced(self, now_s: float) -> tuple[Fenced, ...]:
+    def fenced(self, now_s: float) -> tuple[NodeFence, ...]:
         """The nodes that were added for groups which have not started on them yet."""
         return self._provisioning.fenced(now_s)
 

@@ -10,7 +10,7 @@ from gangsched.model.objects import Shape
 from gangsched.model.protocol import RequestNodes
 
 
-class Step(StrEnum):
+class RequestStep(StrEnum):
     """Where a group is on its way to new nodes."""
 
     WAITING = "waiting"  # room may become free before anything is asked for
@@ -30,7 +30,7 @@ class NodeRequest:
     shapes: frozenset[Shape]
     #: What is to be created, by key; one for each namespace.
     orders: Mapping[str, RequestNodes]
-    step: Step = Step.WAITING
+    step: RequestStep = RequestStep.WAITING
     since_s: float
     until_s: float
     #: How long it waits before it makes the next request that ended.

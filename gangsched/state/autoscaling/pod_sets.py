@@ -16,7 +16,7 @@ import msgspec
 from gangsched.model.gang import Gang, namespace_of
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.protocol import ObjectRef, RequestNodes
-from gangsched.model.provisioning import PodSet
+from gangsched.model.provisioning import RequestedPods
 
 MOST_POD_SETS: Final = 32
 """The API server admits no more of them."""
@@ -70,9 +70,9 @@ def orders(
     return requests
 
 
-def _pod_set(alike: list[Pod]) -> PodSet:
+def _pod_set(alike: list[Pod]) -> RequestedPods:
     oldest = min(alike, key=_age)
-    return PodSet(oldest.uid, oldest.name, len(alike))
+    return RequestedPods(oldest.uid, oldest.name, len(alike))
 
 
 def _name(gang_id: str, class_name: str, by_shape: Mapping[Shape, list[Pod]]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
-from gangsched.model.capacity_facts import Asked, NotAsking, NotProvided, Provided
+from gangsched.model.capacity_facts import NodesAskedFor, NotAsking, NotProvided, Provided
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import (
     NodesRequested,
@@ -21,12 +21,12 @@ from gangsched.model.protocol import (
     ProvisioningOrder,
     WithdrawNodes,
 )
-from gangsched.model.provisioning import ENDED, Fenced, ProvisioningRequest, ProvisioningState
+from gangsched.model.provisioning import ENDED, NodeFence, ProvisioningRequest, ProvisioningState
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import NodeTable
 from gangsched.state.autoscaling.asking import wants
 from gangsched.state.autoscaling.new_nodes import NewNodes
-from gangsched.state.autoscaling.node_request import NodeRequest, Step
+from gangsched.state.autoscaling.node_request import NodeRequest, RequestStep
 from gangsched.state.autoscaling.pod_sets import orders
 from gangsched.state.autoscaling.request_book import ProvisioningRequests
 from gangsched.state.cluster import Cluster
@@ -50,9 +50,9 @@ LOOKS_PER_TURN: Final = 100
 NO_CLASS: Final = "none"
 """The class of gangs that ask for nothing although the setting names a class."""
 DECIDED: Final = {
-    ProvisioningState.PROVISIONED: Step.PROVISIONED,
-    ProvisioningState.ACCEPTED: Step.ACCEPTED,
-    ProvisioningState.NOT_YET: Step.ACCEPTED,
+    ProvisioningState.PROVISIONED: RequestStep.PROVISIONED,
+    ProvisioningState.ACCEPTED: RequestStep.ACCEPTED,
+    ProvisioningState.NOT_YET: RequestStep.ACCEPTED,
 }
 ORDER: Final = (
     ProvisioningState.FAILED,
@@ -67,7 +67,7 @@ ORDER: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Moment:
+class _Clocks:
     now_s: float
     wall_s: float
 
@@ -146,7 +146,7 @@ class Provisioning:
 
         if self._known(request):
             # An earlier process made it.
-            request.step = Step.ASKED
+            request.step = RequestStep.ASKED
             request.until_s = now_s + ANSWERED_WITHIN_S
 
         self._due.set(group.id, now_s)
@@ -168,7 +168,7 @@ class Provisioning:
         """Whether requests can be made has changed."""
         self._due.set_sooner(group_id, now_s)
         request = self._registry.groups[group_id].node_request
-        if request is not None and request.step is Step.WAITING:
+        if request is not None and request.step is RequestStep.WAITING:
             request.until_s = now_s + self._rules.after_s
 
     def gone(self, group: GroupRecord) -> None:
@@ -194,7 +194,7 @@ class Provisioning:
 
         self._follow_requests(now_s)
         self._follow_nodes(now_s)
-        moment = _Moment(now_s, wall_s)
+        clocks = _Clocks(now_s, wall_s)
 
         for _ in range(LOOKS_PER_TURN):
             group_id = self._due.take_next(now_s)
@@ -203,7 +203,7 @@ class Provisioning:
 
             group = self._registry.groups.get(group_id)
             if group is not None and group.node_request is not None:
-                self._look(group, group.node_request, moment)
+                self._look(group, group.node_request, clocks)
 
         for key in self._unwanted.take_due(now_s):
             if key not in self._group_of and key in self.requests.known:
@@ -213,14 +213,14 @@ class Provisioning:
         self._actions = []
         return actions
 
-    def fenced(self, now_s: float) -> tuple[Fenced, ...]:
+    def fenced(self, now_s: float) -> tuple[NodeFence, ...]:
         """The nodes that were added for groups which have not started on them yet."""
-        fences: list[Fenced] = []
+        fences: list[NodeFence] = []
         for group_id in sorted(self._fenced):
             request = self._registry.groups[group_id].node_request
             if request is not None:
                 group = self._registry.group(group_id, now_s)
-                fences.append(Fenced(group_id, group.priority, request.fenced))
+                fences.append(NodeFence(group_id, group.priority, request.fenced))
 
         return tuple(fences)
 
@@ -309,39 +309,39 @@ class Provisioning:
 
     # --- one group -------------------------------------------------------------------------------
 
-    def _look(self, group: GroupRecord, request: NodeRequest, moment: _Moment) -> None:
+    def _look(self, group: GroupRecord, request: NodeRequest, clocks: _Clocks) -> None:
         """Do what is due for a group."""
         match request.step:
-            case Step.WAITING:
-                self._look_at_waiting(group, request, moment)
-            case Step.RETRYING | Step.RESTING:
-                if moment.now_s >= request.until_s:
-                    self._ask(group, request, moment)
-            case Step.ASKED | Step.ACCEPTED | Step.PROVISIONED:
-                self._look_at_asked(group, request, moment)
+            case RequestStep.WAITING:
+                self._look_at_waiting(group, request, clocks)
+            case RequestStep.RETRYING | RequestStep.RESTING:
+                if clocks.now_s >= request.until_s:
+                    self._ask(group, request, clocks)
+            case RequestStep.ASKED | RequestStep.ACCEPTED | RequestStep.PROVISIONED:
+                self._look_at_asked(group, request, clocks)
 
         if group.node_request is request:
-            self._due.set(group.id, max(request.until_s, moment.now_s))
-            self._tell(group, request, moment)
+            self._due.set(group.id, max(request.until_s, clocks.now_s))
+            self._tell(group, request, clocks)
 
     def _look_at_waiting(
         self,
         group: GroupRecord,
         request: NodeRequest,
-        moment: _Moment,
+        clocks: _Clocks,
     ) -> None:
         if self._obstacle:
             # It is looked at again when that changes.
-            request.until_s = moment.now_s + REST_S
-        elif moment.now_s >= request.until_s:
-            self._ask(group, request, moment)
+            request.until_s = clocks.now_s + REST_S
+        elif clocks.now_s >= request.until_s:
+            self._ask(group, request, clocks)
 
-    def _ask(self, group: GroupRecord, request: NodeRequest, moment: _Moment) -> None:
+    def _ask(self, group: GroupRecord, request: NodeRequest, clocks: _Clocks) -> None:
         if self._obstacle:
-            self._go(request, Step.WAITING, moment.now_s, REST_S)
+            self._go(request, RequestStep.WAITING, clocks.now_s, REST_S)
             return
 
-        self._go(request, Step.ASKED, moment.now_s, ANSWERED_WITHIN_S)
+        self._go(request, RequestStep.ASKED, clocks.now_s, ANSWERED_WITHIN_S)
         known = {existing.key for existing in self._known(request)}
         for key, order in request.orders.items():
             if key not in known:
@@ -351,44 +351,44 @@ class Provisioning:
         self,
         group: GroupRecord,
         request: NodeRequest,
-        moment: _Moment,
+        clocks: _Clocks,
     ) -> None:
         existing = self._state(request)
         state = existing.state if existing is not None else ProvisioningState.NEW
         request.message = existing.message if existing is not None else ""
 
-        if existing is None and request.step is not Step.ASKED:
+        if existing is None and request.step is not RequestStep.ASKED:
             # Somebody deleted it.
-            self._retry(group, request, "it was deleted", moment.now_s)
+            self._retry(group, request, "it was deleted", clocks.now_s)
         elif state in ENDED:
-            self._retry(group, request, f"{state.value}: {request.message}", moment.now_s)
-        elif DECIDED.get(state, Step.ASKED) is not request.step:
-            self._proceed(request, DECIDED.get(state, Step.ASKED), moment.now_s)
+            self._retry(group, request, f"{state.value}: {request.message}", clocks.now_s)
+        elif DECIDED.get(state, RequestStep.ASKED) is not request.step:
+            self._proceed(request, DECIDED.get(state, RequestStep.ASKED), clocks.now_s)
 
-        if request.step is Step.PROVISIONED and existing is not None:
+        if request.step is RequestStep.PROVISIONED and existing is not None:
             self._provisioned.add(group.id)
             self._fence(group, request, existing.creation_s)
 
-        if moment.now_s >= request.until_s:
-            self._time_out(group, request, moment.now_s)
+        if clocks.now_s >= request.until_s:
+            self._time_out(group, request, clocks.now_s)
 
-    def _proceed(self, request: NodeRequest, step: Step, now_s: float) -> None:
+    def _proceed(self, request: NodeRequest, step: RequestStep, now_s: float) -> None:
         """The autoscaler has answered."""
         lasts_s = {
-            Step.ASKED: ANSWERED_WITHIN_S,
-            Step.ACCEPTED: self._rules.patience_s or CAPACITY_S,
-            Step.PROVISIONED: self._rules.keep_s,
+            RequestStep.ASKED: ANSWERED_WITHIN_S,
+            RequestStep.ACCEPTED: self._rules.patience_s or CAPACITY_S,
+            RequestStep.PROVISIONED: self._rules.keep_s,
         }
         self._go(request, step, now_s, lasts_s[step])
 
     def _time_out(self, group: GroupRecord, request: NodeRequest, now_s: float) -> None:
         """The step that it is in has lasted for too long."""
         match request.step:
-            case Step.ACCEPTED:
+            case RequestStep.ACCEPTED:
                 self._retry(group, request, request.message or "no capacity was found", now_s)
-            case Step.ASKED:
+            case RequestStep.ASKED:
                 self._rest(group, request, "no autoscaler has accepted it", now_s)
-            case Step.PROVISIONED:
+            case RequestStep.PROVISIONED:
                 self._rest(group, request, "the nodes that were added do not suffice", now_s)
             case _:
                 pass
@@ -404,7 +404,7 @@ class Provisioning:
         self._withdraw(request)
         self._end_fence(group, request)
         request.message = why
-        self._go(request, Step.RETRYING, now_s, request.retry_s)
+        self._go(request, RequestStep.RETRYING, now_s, request.retry_s)
         request.retry_s = min(2 * request.retry_s, LONGEST_RETRY_S)
         self._due.set(group.id, now_s)
 
@@ -419,10 +419,10 @@ class Provisioning:
         self._withdraw(request)
         self._end_fence(group, request)
         request.message = why
-        self._go(request, Step.RESTING, now_s, REST_S)
+        self._go(request, RequestStep.RESTING, now_s, REST_S)
 
     @staticmethod
-    def _go(request: NodeRequest, step: Step, now_s: float, lasts_s: float) -> None:
+    def _go(request: NodeRequest, step: RequestStep, now_s: float, lasts_s: float) -> None:
         request.step = step
         request.since_s = now_s
         request.until_s = now_s + lasts_s
@@ -508,36 +508,36 @@ class Provisioning:
 
     # --- what is told ----------------------------------------------------------------------------
 
-    def _tell(self, group: GroupRecord, request: NodeRequest, moment: _Moment) -> None:
-        wait = self._wait(request, moment)
+    def _tell(self, group: GroupRecord, request: NodeRequest, clocks: _Clocks) -> None:
+        wait = self._wait(request, clocks)
         if wait != group.provisioning:
             group.provisioning = wait
-            self._changed(group, moment.now_s)
+            self._changed(group, clocks.now_s)
 
-    def _wait(self, request: NodeRequest, moment: _Moment) -> NotAsking:
+    def _wait(self, request: NodeRequest, clocks: _Clocks) -> NotAsking:
         """What its members say."""
         # A group of several namespaces has a request in each, which others do not learn of.
         keys = [*request.orders]
         name = keys[0] if len(keys) == 1 else ""
-        until_s = moment.wall_of(request.until_s)
+        until_s = clocks.wall_of(request.until_s)
 
         match request.step:
-            case Step.WAITING if self._obstacle:
+            case RequestStep.WAITING if self._obstacle:
                 return NotAsking(Reason.UNSCHEDULABLE, NotProvided("", self._obstacle))
-            case Step.RESTING:
+            case RequestStep.RESTING:
                 why = NotProvided(name, request.message, until_s)
                 return NotAsking(Reason.UNSCHEDULABLE, why)
-            case Step.RETRYING:
+            case RequestStep.RETRYING:
                 why = NotProvided(name, request.message, until_s)
                 return NotAsking(Reason.PROVISIONING, why)
-            case Step.PROVISIONED:
+            case RequestStep.PROVISIONED:
                 provided = Provided(name, len(request.fenced), until_s)
                 return NotAsking(Reason.PROVISIONING, provided)
             case _:
-                asked = Asked(
+                asked = NodesAskedFor(
                     request=name,
-                    is_made=request.step is not Step.WAITING,
-                    is_accepted=request.step is Step.ACCEPTED,
+                    is_made=request.step is not RequestStep.WAITING,
+                    is_accepted=request.step is RequestStep.ACCEPTED,
                     message=request.message,
                 )
                 return NotAsking(Reason.PROVISIONING, asked)
