@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from gangsched.model.objects import Node, Pod
-from gangsched.model.protocol import Applied, Gone, NodesRequested, RequestNodes, WithdrawNodes
+from gangsched.model.protocol import Applied, Gone, NodesRequested, RequestNodes
 from gangsched.model.provisioning import ProvisioningRequest, ProvisioningState
 from tests.builders import node
 from tests.world import World
@@ -86,12 +86,12 @@ class Autoscaler:
 
     def carry_out(self) -> None:
         """The API server creates and deletes what gangsched ordered since the last call."""
-        orders = self.world.reports[self._done :]
-        self._done = len(self.world.reports)
+        orders = self.world.node_orders[self._done :]
+        self._done = len(self.world.node_orders)
         for order in orders:
             if isinstance(order, RequestNodes):
                 self._create(order)
-            elif isinstance(order, WithdrawNodes):
+            else:
                 self.delete(f"{order.namespace}/{order.name}", order.uid)
 
     def delete(self, key: str, uid: str = "") -> None:

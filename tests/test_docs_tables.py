@@ -116,6 +116,7 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
         "GPU product": keys.GPU_PRODUCT,
         "shared GPUs": keys.ALLOW_SHARED_GPUS,
         "preemption delay": keys.PREEMPTION_DELAY,
+        "provisioning class": keys.PROVISIONING_CLASS,
     }
     marks = text.split("**I2.", 1)[1].split("**I3.", 1)[0]
     identities = tuple(identity.key for identity in keys.IDENTITIES)

@@ -38,13 +38,16 @@ from gangsched.model.protocol import (
     PreemptionOrder,
     PreemptionPrepared,
     PreparePreemption,
+    ProvisioningOrder,
     RecordEvent,
     ReleaseClaims,
     Replaced,
     Report,
+    RequestNodes,
     SetPodCondition,
     SetPodGroupStatus,
     StampsGuarded,
+    WithdrawNodes,
 )
 from gangsched.model.reasons import EventReason
 from gangsched.model.snapshot import Snapshot
@@ -102,6 +105,7 @@ class World:
         self.controller = True
         self.sent: list[Bind] = []
         self.reports: list[Report] = []
+        self.node_orders: list[ProvisioningOrder] = []
         self.plans: list[Plan] = []
         self.mark_pods = True
         self.sets_aside = False  # whether objects may fail to be applied
@@ -402,6 +406,9 @@ class World:
                 case PreparePreemption() | Evict() | CancelPreemption():
                     self.ordered.append(action)
                     self.unwritten.append(action)
+                    continue
+                case RequestNodes() | WithdrawNodes():
+                    self.node_orders.append(action)
                     continue
                 case _:
                     pass

@@ -15,7 +15,7 @@ from gangsched.model.protocol import (
     RequestNodes,
     WithdrawNodes,
 )
-from gangsched.model.provisioning import PodSet
+from gangsched.model.provisioning import RequestedPods
 from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent
 
 OWNER = ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "ns", "g", "uid-g")
@@ -25,7 +25,7 @@ ORDER = RequestNodes(
     class_name="queued",
     requested_by="gangsched",
     owner=OWNER,
-    pod_sets=(PodSet("u0", "g-0", 3), PodSet("u1", "g-3", 1)),
+    pod_sets=(RequestedPods("u0", "g-0", 3), RequestedPods("u1", "g-3", 1)),
 )
 HERE = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/ns/provisioningrequests"
 TEMPLATES = "/api/v1/namespaces/ns/podtemplates"
@@ -52,7 +52,8 @@ class Site:
                 return ApiFault(409, "AlreadyExists", "exists")
             self.stored[name] = sent.body
         if sent.method == "GET":
-            return self.stored[sent.path.rpartition("/")[2]]
+            stored: dict[str, Any] = self.stored[sent.path.rpartition("/")[2]]
+            return stored
         return {}
 
 

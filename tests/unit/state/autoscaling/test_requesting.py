@@ -57,7 +57,7 @@ def message(world: World, name: str = "g") -> str:
 
 def orders(world: World) -> list[RequestNodes]:
     """All requests that were ordered so far."""
-    return [order for order in world.reports if isinstance(order, RequestNodes)]
+    return [order for order in world.node_orders if isinstance(order, RequestNodes)]
 
 
 def test_one_request_brings_all_nodes_and_goes_once_the_gang_has_started() -> None:
@@ -223,7 +223,7 @@ def test_a_request_that_nobody_wants_is_deleted() -> None:
     other = ProvisioningRequest("ns", "gangsched-x-2", uid="2", requested_by="another")
     world.say(Applied(ours), Applied(other))
     world.advance(70)
-    withdrawn = [order.uid for order in world.reports if isinstance(order, WithdrawNodes)]
+    withdrawn = [order.uid for order in world.node_orders if isinstance(order, WithdrawNodes)]
     assert withdrawn == ["1"]
     assert scaler.created == []
 
@@ -315,7 +315,7 @@ def test_a_request_of_somebody_else_under_our_name_is_not_used() -> None:
     stranger = msgspec.structs.replace(request, uid="x", owner_uid="other")
     world.say(Applied(stranger))
     world.advance(200)
-    withdrawn = [order.uid for order in world.reports if isinstance(order, WithdrawNodes)]
+    withdrawn = [order.uid for order in world.node_orders if isinstance(order, WithdrawNodes)]
     assert "x" not in withdrawn
 
 
