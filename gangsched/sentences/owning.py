@@ -43,5 +43,10 @@ def awaited(who: str) -> str:
 
 
 def suspended(who: str) -> str:
-    """The owner has no pods now."""
+    """The owner has no pods until it is resumed."""
     return f"waiting until {who} is resumed"
+
+
+def without_pods(who: str) -> str:
+    """The owner is scaled to nothing."""
+    return f"waiting until {who} makes pods: as last read, its size is 0"

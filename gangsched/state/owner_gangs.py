@@ -350,9 +350,17 @@ class OwnerGangRegister:
                 waits=sentences.suspended(of_nobody.who),
             )
 
+        minimum: int | None = owner.minimum
+        waits = ""
+        if not owner.minimum and not owner.succeeded:
+            # Its pods are known before its new size, by another watch: they would start alone.
+            minimum = None
+            waits = sentences.without_pods(of_nobody.who)
+
         return replace(
             of_nobody,
-            minimum=owner.minimum,
+            minimum=minimum,
+            waits=waits,
             succeeded=owner.succeeded,
             gang_metadata=owner.gang_metadata,
             is_late=asked.is_late,

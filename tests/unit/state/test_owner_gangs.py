@@ -344,6 +344,32 @@ def test_a_suspended_job_starts_nothing() -> None:
     assert len(world.settle().bound()) == 1
 
 
+@pytest.mark.parametrize("kind", ["Job", "StatefulSet"])
+def test_pods_that_are_known_before_the_size_of_their_owner_wait_for_it(kind: str) -> None:
+    """O3: an owner that is scaled from nothing starts whole, whichever watch is first; a stated
+    minimum counts nevertheless.
+    """
+    sizes: dict[str, Any] = {"Job": job, "StatefulSet": stateful_set}
+    size = sizes[kind]
+    name = "train" if kind == "Job" else "web"
+    pods = [owned(f"{name}-{index}", name, kind=kind) for index in range(3)]
+    world = world_of(size(0))
+    first = world.create(pods[:2])
+    assert world.advance(40).bound() == {}
+    waits = f"waiting until {kind} ns/{name} makes pods: as last read, its size is 0"
+    assert world.condition(first[0]) == ("WaitingForMembers", waits)
+
+    world.say(Applied(size(3)))
+    assert world.settle().bound() == {}
+    world.create(pods[2:])
+    assert len(world.settle().bound()) == 3
+
+    stated = world_of(size(0))
+    metadata = (*ASKS, (keys.MIN[0], "2"))
+    stated.create([msgspec.structs.replace(pod, gang_metadata=metadata) for pod in pods[:2]])
+    assert len(stated.settle().bound()) == 2
+
+
 def stateful_set(replicas: int, *, one_by_one: bool = False) -> StatefulSetOwner:
     """A StatefulSet of the namespace."""
     return StatefulSetOwner(
