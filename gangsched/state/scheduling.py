@@ -321,7 +321,6 @@ class SchedulingState:
         """Follow the groups that changed; one that raises is set aside."""
         changed = [self.registry.groups[group_id] for group_id in refreshed.changed]
         self.pending.changed(changed)
-
         # Some in each refresh, so that a scrape of the metrics has little left to count.
         self.pending.catch_up()
         of_groups = (group.gangs for group in changed)
@@ -344,6 +343,7 @@ class SchedulingState:
         self.bad_nodes.follow(group)
         self.waits.changed(group, map(self.registry.view, group.gangs), now_s)
         self.preemptions.changed(group)
+        self.asks.changed(group)
         if not self.bulkhead.changed(group, now_s):
             return
 

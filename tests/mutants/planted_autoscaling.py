@@ -32,6 +32,11 @@ def nodes_are_reserved_for_a_gang_that_is_gone(_: Any) -> Any:
     return lambda provisioning, group, request: None
 
 
+@bug("E10", "state.autoscaling.requesting:Provisioning.changed", REQUESTING)
+def nodes_are_reserved_for_a_gang_without_pods(_: Any) -> Any:
+    return lambda provisioning, group: None
+
+
 @bug("E10", "model.capacity_facts:NotAsking.instead_of", REQUESTING)
 def pods_are_unschedulable_while_provisioning(_: Any) -> Any:
     return lambda wait, refusal: refusal

@@ -74,6 +74,10 @@ class CapacityAsks:
         self._patience.committed(group, verdict, now_s)
         self._provisioning.committed(group, verdict, now_s)
 
+    def changed(self, group: GroupRecord) -> None:
+        """Follow the members of a group."""
+        self._provisioning.changed(group)
+
     def gone(self, group: GroupRecord) -> None:
         """Forget a group that is gone."""
         self._patience.gone(group)

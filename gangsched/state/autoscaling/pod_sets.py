@@ -78,7 +78,8 @@ def _pod_set(alike: list[Pod]) -> RequestedPods:
 def _name(gang_id: str, class_name: str, by_shape: Mapping[Shape, list[Pod]]) -> str:
     """The name of a request: of the gang, and of what is asked for."""
     asked = sorted((_encoded(shape), len(pods)) for shape, pods in by_shape.items())
-    content = f"{class_name} {asked}".encode()
+    # With the gang: what is readable of two names may be the same.
+    content = f"{gang_id} {class_name} {asked}".encode()
     gang = gang_id.partition("/")[2].lower()
     readable = _NOT_IN_NAMES.sub("-", gang)[:NAME_LENGTH].strip("-")
 

@@ -187,6 +187,11 @@ class Provisioning:
         group.provisioning = None
         self._due.drop(group.id)
 
+    def changed(self, group: GroupRecord) -> None:
+        """Withdraw what was asked for a group of which no gang waits: nothing is planned for it."""
+        if group.node_request is not None and self._has_started(group):
+            self.gone(group)
+
     def due(self, now_s: float, wall_s: float) -> list[ProvisioningOrder]:
         """Actions that are due now."""
         if not self._rules.is_on:
@@ -317,6 +322,8 @@ class Provisioning:
             case RequestStep.RETRYING | RequestStep.RESTING:
                 if clocks.now_s >= request.until_s:
                     self._ask(group, request, clocks)
+                else:  # one whose creation was still under way when its step ended
+                    self._withdraw(request)
             case RequestStep.ASKED | RequestStep.ACCEPTED | RequestStep.PROVISIONED:
                 self._look_at_asked(group, request, clocks)
 
@@ -363,7 +370,11 @@ class Provisioning:
         elif state in ENDED:
             self._retry(group, request, f"{state.value}: {request.message}", clocks.now_s)
         elif DECIDED.get(state, RequestStep.ASKED) is not request.step:
-            self._proceed(request, DECIDED.get(state, RequestStep.ASKED), clocks.now_s)
+            if request.step is RequestStep.PROVISIONED:
+                # Else whoever writes its status could keep the nodes for as long as he likes.
+                self._retry(group, request, "it is not provisioned any more", clocks.now_s)
+            else:
+                self._proceed(request, DECIDED.get(state, RequestStep.ASKED), clocks.now_s)
 
         if request.step is RequestStep.PROVISIONED and existing is not None:
             self._provisioned.add(group.id)

@@ -184,6 +184,77 @@ def test_a_gang_that_is_deleted_withdraws_its_request() -> None:
     assert world.bound() == {"p": "a"}
 
 
+def test_a_gang_whose_pods_are_gone_withdraws_its_request() -> None:
+    """E10: also if its PodGroup stays; no nodes are kept for nobody."""
+    world = World(rules=rules())
+    scaler = Autoscaler(world, 0)
+    pods = waiting(world, 2)
+    scaler.run(14)
+    (key,) = scaler.requests
+    scaler.say(key, ProvisioningState.PROVISIONED)
+    world.add_nodes(new_node(world, "a"))
+    world.advance(1)
+    world.create(pod("p", gpus=8))
+    assert world.settle().bound() == {}
+
+    world.delete(*pods)
+    world.settle()
+    scaler.carry_out()
+    world.advance(1)
+    assert (scaler.requests, world.bound()) == ({}, {"p": "a"})
+    scaler.run(1_000, 20)
+    assert len(scaler.created) == 1, "nothing is asked for later"
+
+
+def test_gangs_with_names_that_read_alike_ask_by_themselves() -> None:
+    """E10: names of gangs may have characters that names of objects may not."""
+    world = World(rules=rules())
+    scaler = Autoscaler(world, 10)
+    for name in ("Train.a", "train-a"):
+        waiting(world, 2, name)
+
+    scaler.run(40)
+    assert len(set(scaler.created)) == 2
+    assert len(world.bound()) == 4
+
+
+def test_a_request_that_is_made_too_late_is_withdrawn() -> None:
+    """E10: its gang asks for single nodes meanwhile, and nothing is bought twice."""
+    world = World(rules=rules())
+    scaler = Autoscaler(world, 10, answers=False)
+    waiting(world, 8)
+    world.advance(80)
+    assert (scaler.requests, reasons(world)) == ({}, {"Unschedulable"})
+    scaler.carry_out()
+    assert len(scaler.requests) == 1
+
+    world.advance(1)
+    scaler.carry_out()
+    assert scaler.requests == {}
+
+
+def test_a_request_that_is_provisioned_no_more_keeps_no_nodes() -> None:
+    """E10: also if its status goes back and forth, it ends, and is made again later."""
+    world = World(rules=rules())
+    scaler = Autoscaler(world, 0)
+    waiting(world, 3)
+    scaler.run(14)
+    (key,) = scaler.requests
+    scaler.answers = False
+    scaler.say(key, ProvisioningState.PROVISIONED)
+    world.create(pod("p", gpus=8))
+    world.add_nodes(new_node(world, "a"))
+    world.advance(2)
+    assert world.bound() == {}
+
+    scaler.say(key, ProvisioningState.ACCEPTED)
+    world.advance(20)
+    assert world.bound() == {"p": "a"}
+    assert "ended (it is not provisioned any more)" in message(world)
+    scaler.carry_out()
+    assert scaler.requests == {}
+
+
 def test_a_changed_gang_asks_under_another_name() -> None:
     """E10: the earlier request is withdrawn."""
     world = World(rules=rules())
