@@ -263,8 +263,15 @@ class _Handler:
 
     async def _queue(self, options: ListOptions, offset: int) -> web.Response:
         """Places of gangs that wait: a tenth of the gangs, and in order."""
-        async with self._parts.pace.work() as step:
-            rows = await self._parts.store.queue(options.namespace, step)
+        store = self._parts.store
+        # The lock, since gangs that are gone are noted: a list must not have them and the version
+        # behind their end.
+        async with store.reading, self._parts.pace.work() as step:
+            rows = await store.queue(options.namespace, step)
+
+        # The permission may be one for this name only.
+        if options.name:
+            rows = [row for row in rows if row["name"] == options.name]
 
         body = {
             "kind": "GangQueue",

@@ -147,6 +147,21 @@ async def test_the_queue_is_read_in_parts(pki: Pki) -> None:
     assert (part["total"], part["offset"]) == (3, 1)
 
 
+async def test_the_queue_has_the_name_that_is_selected(pki: Pki) -> None:
+    """A permission may be one for this name only, as for other lists."""
+    world = World(node("a", 1))
+    for name in ("mine", "other"):
+        world.create(members(name, 2))
+        world.advance(1)
+
+    async with served(world, Api(pki), pki) as url, proxy(pki) as itself:
+        query = "view=queue&fieldSelector=metadata.name%3Dmine"
+        for path in (f"{url}{GANGS}/namespaces/ns/gangs", f"{url}{GANGS}/gangs"):
+            _, found = await told(await itself.get(f"{path}?{query}", headers=ALICE))
+            assert [row["name"] for row in found["items"]] == ["mine"]
+            assert found["total"] == 1
+
+
 async def test_reviews_of_one_user_leave_places_for_others(pki: Pki) -> None:
     """The third of one user is refused while two are under way; of another user it is not, and
     lists pass.
