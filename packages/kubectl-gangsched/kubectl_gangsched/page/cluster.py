@@ -94,6 +94,8 @@ class Cluster:
         self.gangs: dict[str, GangObject] | None = None
         #: Positions in the queue, by the id of the gang, as far as they are newer than the gangs.
         self.positions: dict[str, int] = {}
+        #: Something was known that may not be read any more: nor may what happened to it.
+        self.is_past_lost = False
         self.unknown: list[Unknown] = []
         self.health = Health()
 

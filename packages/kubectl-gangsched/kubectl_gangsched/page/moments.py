@@ -51,6 +51,10 @@ class Moments:
         self._renew_gangs(at_s)
         self._renew_nodes()
         self._renew_pods(at_s)
+        if cluster.is_past_lost:
+            self._ended.clear()
+            cluster.is_past_lost = False
+
         queue, order = self._queue()
         totals = totals_of(self._nodes) if cluster.all_pods else []
 

@@ -168,9 +168,13 @@ class Feed:
         """Make the moment, and the change to it if there is one."""
         with self._lock:
             self._cluster.unknown = self._unknown()
+            is_past_lost = self._cluster.is_past_lost
             moment = self._moments.at(time.time())
 
         with self.news:
+            if is_past_lost:
+                self._events.clear()  # whoever is behind them gets the document again
+
             change = between(self._moment, moment)
             self._moment = moment
             if not is_nothing(change):

@@ -152,7 +152,7 @@ class Watch(threading.Thread):
 
     def _read(self) -> None:
         """List, unless the watch can go on, and watch."""
-        if not self._version:
+        if not (self._version and self._path):
             self._version = self._listed()
 
         query = urlencode(
@@ -192,6 +192,9 @@ class Watch(threading.Thread):
                 items.append(self.source.item(raw))
 
         with self._lock:
+            if self._path and self._path != path:
+                self.source.cluster.is_past_lost = True
+
             self.source.opened(path)
             self.source.replace(items)
             self._path = path
@@ -206,14 +209,19 @@ class Watch(threading.Thread):
         if line.type == "ERROR":
             raise _Relist
 
-        self.missing = ""
-        if line.type != "BOOKMARK":
-            with self._lock:
+        with self._lock:
+            # The right was taken away while this came: it is listed again, if it may be.
+            if not self._path:
+                raise _Relist
+
+            self.missing = ""
+            if line.type != "BOOKMARK":
                 self.source.change(line.type, line.object)
 
-            self._changed()
+            self._version = _versioned.decode(line.object).metadata.version
 
-        self._version = _versioned.decode(line.object).metadata.version
+        if line.type != "BOOKMARK":
+            self._changed()
 
     def _refused(self, fault: ApiFault) -> float:
         """Seconds until it is tried again."""
@@ -236,10 +244,13 @@ class Watch(threading.Thread):
 
     def _close(self, missing: str, *, is_right: bool = False) -> None:
         with self._lock:
+            if is_right and self._path:
+                self.source.cluster.is_past_lost = True
+
             self.source.closed()
             self._path = ""
+            self._version = ""
 
-        self._version = ""
         self.is_right = is_right
         self.missing = clean(missing)
         self.ready.set()

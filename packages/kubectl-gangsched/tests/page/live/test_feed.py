@@ -160,6 +160,31 @@ def test_a_right_that_is_taken_away_takes_the_view_away(tmp_path: Path) -> None:
         stream.close()
 
 
+@pytest.mark.parametrize("is_narrower", [True, False])
+def test_nothing_is_left_of_what_may_not_be_read_any_more(
+    tmp_path: Path, *, is_narrower: bool
+) -> None:
+    """Nor of what happened: no bar, and no change that was sent, names a gang of another namespace,
+    whether the right for the own one is left or not.
+    """
+    other = pod("planted-0", gang="planted", node="n0", gpus=4)
+    other["metadata"]["namespace"] = "elsewhere"
+    other["status"] |= {"startTime": "2026-01-01T00:00:00Z", "phase": "Running"}
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        first, _ = page.document()
+        page.fake.change("ADDED", PODS[:1], other)
+        stream.until(lambda stream: "elsewhere/planted" in stream.moment.bars)
+        page.fake.answers[PODS[0]] = forbidden("list", "pods")
+        if not is_narrower:
+            page.fake.answers[PODS[1]] = forbidden("list", "pods", 'in the namespace "team"')
+
+        stream.until(lambda stream: "elsewhere/planted" not in stream.moment.gangs)
+        assert b"planted" not in page.ask("/api/document").body
+        assert page.server.feed.after(first) is None
+        stream.close()
+
+
 def test_while_the_api_server_is_away_the_page_says_for_how_long(tmp_path: Path) -> None:
     """Within two seconds; afterwards what happened meanwhile is there within five."""
     with live(tmp_path, cluster()) as page:
