@@ -33,7 +33,7 @@ def the_parallelism_of_a_job_is_its_minimum_for_ever(jobs: Any) -> Any:
 @bug("O4", f"{REGISTER}._update", OWNERS)
 def the_first_minimum_of_an_owner_is_kept(update: Any) -> Any:
     def once(self: Any, owner: Any, now_s: float) -> None:
-        asked = self._asked.get(owner.uid)
+        asked = self._asked.get(f"{owner.namespace}/{owner.uid}")
         if asked is None or asked.owner is None:
             update(self, owner, now_s)
 
@@ -59,9 +59,10 @@ def members_that_have_succeeded_count_twice(_: Any) -> Any:
 def an_owner_that_is_deleted_is_forgotten_with_its_minimum(drop: Any) -> Any:
     def forget(self: Any, kind: Any, uid: str) -> None:
         drop(self, kind, uid)
-        if (asked := self._asked.get(uid)) is not None:
-            asked.owner = None
-            self._judge(asked, 0.0)
+        for asked in self._of_kind(kind):
+            if asked.uid.endswith(f"/{uid}"):
+                asked.owner = None
+                self._judge(asked, 0.0)
 
     return forget
 
