@@ -1,13 +1,15 @@
 """Writes ProvisioningRequests and their PodTemplates (semantics E10).
 
-Invariant: orders are carried out one after the other, and never delay a bind. Names are fixed, so
-that a lost answer leads to a conflict and not to a second object. Only objects of the same owner
+Invariant: orders are carried out one after the other, namespaces in turn so that none waits for all
+orders of another, and never delay a bind. Names are fixed, so that a lost answer leads to a
+conflict and not to a second object. Only objects of the same owner
 are used, and only what a request of gangsched names is deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -59,20 +61,36 @@ class ProvisioningWriter:
         self._sink = sink
         self._version = version
         self._runtime = runtime
-        self._orders: asyncio.Queue[ProvisioningOrder] = asyncio.Queue()
+        #: By namespace, the one whose turn is next first.
+        self._orders: dict[str, deque[ProvisioningOrder]] = {}
+        self._is_ordered = asyncio.Event()
 
     def order(self, order: ProvisioningOrder) -> None:
         """Queue an order."""
-        self._orders.put_nowait(order)
+        self._orders.setdefault(order.namespace, deque()).append(order)
+        self._is_ordered.set()
 
     async def run(self) -> None:
         """Carry out orders until cancelled."""
         while True:
-            order = await self._orders.get()
+            order = await self._next()
             try:
                 await self._carry_out(order)
             except Fenced:
                 continue  # another process leads, and finds what was written
+
+    async def _next(self) -> ProvisioningOrder:
+        while not self._orders:
+            self._is_ordered.clear()
+            await self._is_ordered.wait()
+
+        namespace = next(iter(self._orders))
+        waiting = self._orders.pop(namespace)
+        order = waiting.popleft()
+        if waiting:
+            self._orders[namespace] = waiting
+
+        return order
 
     async def _carry_out(self, order: ProvisioningOrder) -> None:
         if isinstance(order, WithdrawNodes):

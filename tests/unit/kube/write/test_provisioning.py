@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from gangsched.kube.http.faults import ApiFault, Unreachable
 from gangsched.kube.write.provisioning import ProvisioningWriter
 from gangsched.model.protocol import (
@@ -104,6 +106,18 @@ async def test_templates_come_before_the_request() -> None:
             {"podTemplateRef": {"name": "gangsched-g-1-1"}, "count": 1},
         ],
     }
+
+
+async def test_a_namespace_with_many_orders_delays_no_other() -> None:
+    """E10: they are carried out in turn; those of one namespace stay in their order."""
+    many = [
+        msgspec.structs.replace(ORDER, namespace="busy", name=f"gangsched-b-{number}")
+        for number in range(4)
+    ]
+    said, _ = await played(*many, ORDER)
+    keys = [answer.key for answer in said if isinstance(answer, NodesRequested)]
+    busy = [f"busy/gangsched-b-{number}" for number in range(4)]
+    assert keys == [busy[0], "ns/gangsched-g-1", *busy[1:]]
 
 
 async def test_a_lost_answer_makes_no_second_request() -> None:
