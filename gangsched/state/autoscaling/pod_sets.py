@@ -39,9 +39,8 @@ def orders(
     lacking: dict[str, list[Pod]] = defaultdict(list)
     first: dict[str, str] = {}
     for gang in sorted(gangs, key=_id):
-        lack = max(0, gang.least - gang.bound)
         namespace = namespace_of(gang.id)
-        lacking[namespace] += gang.pending[:lack]
+        lacking[namespace] += _lacking(gang)
         first.setdefault(namespace, gang.id)
 
     requests: dict[str, RequestNodes] = {}
@@ -68,6 +67,18 @@ def orders(
             requests[f"{namespace}/{name}"] = order
 
     return requests
+
+
+def _lacking(gang: Gang) -> list[Pod]:
+    """The pods that its minimum lacks; for members to come the one that they will be like."""
+    lack = max(0, gang.least - gang.bound)
+    pods = list(gang.pending[:lack])
+    # Without them the first member would get a node, and not start there without the others' room.
+    if pods and gang.to_come and gang.to_come[0].shape.requests == pods[0].shape.requests:
+        number = min(lack - len(pods), len(gang.to_come))
+        pods += number * [pods[0]]
+
+    return pods
 
 
 def _pod_set(alike: list[Pod]) -> RequestedPods:

@@ -11,7 +11,14 @@ import msgspec
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.objects import Pod
-from gangsched.model.protocol import Applied, ProvisioningAvailable, RequestNodes, WithdrawNodes
+from gangsched.model.owners import JobOwner
+from gangsched.model.protocol import (
+    Applied,
+    ProvisioningAvailable,
+    Replaced,
+    RequestNodes,
+    WithdrawNodes,
+)
 from gangsched.model.provisioning import ProvisioningRequest, ProvisioningState
 from gangsched.state.rule_set import ProvisioningRules, Rules
 from tests.autoscaler import Autoscaler, new_node
@@ -443,3 +450,33 @@ def test_a_request_has_a_pod_set_for_each_kind_of_pod() -> None:
 
     world.advance(15)
     assert (orders(world), reasons(world)) == ([], {"Unschedulable"})
+
+
+def test_room_of_members_to_come_is_asked_for_with_the_first() -> None:
+    """E10, O5: the first pod starts only where all have room, so one node would not help."""
+    world = World(rules=rules())
+    job = JobOwner(uid="u", namespace="ns", name="train", minimum=4)
+    world.say(Replaced(JobOwner, (job,)))
+    first = pod(
+        "train-0",
+        gpus=8,
+        owner="train",
+        controller_kind="Job",
+        controller_uid="u",
+        gang_metadata=((keys.OWNER_GANG, keys.OWNER), (keys.JOBSET_EXCLUSIVE, "rack")),
+    )
+    scaler = Autoscaler(world, 0)
+    world.create(first)
+    scaler.run(14)
+    (order,) = orders(world)
+    assert [(pod_set.name, pod_set.count) for pod_set in order.pod_sets] == [("train-0", 4)]
+
+    (key,) = scaler.requests
+    scaler.answers = False
+    scaler.say(key, ProvisioningState.PROVISIONED)
+    world.create([pod(f"p{number}", gpus=8, creation_s=1) for number in range(4)])
+    for name in ("a", "b", "c", "d"):
+        world.add_nodes(new_node(world, name, labels={"rack": "r"}))
+        world.advance(2)
+
+    assert set(world.settle().bound()) == {"train-0"}
