@@ -402,7 +402,8 @@ class _Handler:
             if domains:
                 told["status"]["domains"] = domains
 
-            if nodes:
+            # A gang that cannot be described has no reservation to show.
+            if nodes and "reserved" in told["status"]:
                 told["status"]["reserved"]["nodes"] = nodes
 
             return _json(msgspec.json.encode(told))

@@ -30,6 +30,8 @@ BUG = 3
 
 GANGS = "/apis/visibility.gangsched.dev/v1alpha1"
 TRACEBACK = "GANGSCHED_TRACEBACK"
+LOCAL = "kubectl-gangsched[local]"
+"""The plugin with the libraries of the scheduler."""
 
 _namespace = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _cannot = re.compile(
@@ -86,10 +88,16 @@ def _explained(error: Exception) -> tuple[str, int] | None:
         return clean(told(error) if isinstance(error, Fault) else str(error)), CANNOT
     if isinstance(error, msgspec.MsgspecError):
         return clean(f"An answer of the API server is not understood: {error}."), CANNOT
-    if lacks := lacks_scheduler(error, "kubectl-gangsched[local]"):
-        return lacks, CANNOT
-    if os.environ.get(TRACEBACK):
+    if os.environ.get(TRACEBACK) and not lacks_scheduler(error, LOCAL):
         return None
+
+    return explained(error)
+
+
+def explained(error: Exception) -> tuple[str, int]:
+    """The sentence and exit code of an exception that no user and no server has caused."""
+    if lacks := lacks_scheduler(error, LOCAL):
+        return lacks, CANNOT
 
     text = (
         f"a bug: {type(error).__name__}: {error}; please report it with what {TRACEBACK}=1 prints"

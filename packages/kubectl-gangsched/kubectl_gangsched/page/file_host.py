@@ -62,17 +62,25 @@ def write(document: Document, path: Path) -> None:
     """Write the file, readable by its owner only: it is as confidential as a snapshot. Raises
     CannotAnswer.
     """
+    if not path.name:
+        raise CannotAnswer(f"Cannot write {path}: it is a directory.")
+
     text = html(document).encode()
     beside = path.with_name(f".{path.name}.{os.getpid()}")
+    is_made = False
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        is_made = True
         with os.fdopen(descriptor, "wb") as out:
             out.write(text)
 
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise CannotAnswer(f"Cannot write {path}: {error.strerror}.") from error
+    finally:
+        # Also after ctrl-C; what another program made stays.
+        if is_made:
+            beside.unlink(missing_ok=True)
 
 
 def _replaced(page: str, old: str, new: str) -> str:

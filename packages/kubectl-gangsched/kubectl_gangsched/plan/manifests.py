@@ -80,7 +80,8 @@ def parsed(
     """Objects of a text in YAML or JSON, which `path` names in messages. Raises CannotAnswer."""
     try:
         documents = [document for document in yaml.load_all(text, Loader=LOADER) if document]
-    except yaml.YAMLError as error:
+    # Dates that do not exist are a ValueError.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise CannotAnswer(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
 
     objects = [body for document in documents for body in _objects(document)]
@@ -89,19 +90,37 @@ def parsed(
             f"{path} has something that is no Kubernetes object: each needs apiVersion and kind."
         )
 
+    for body in objects:
+        kind = body["kind"]
+        metadata = body.get("metadata") or {}
+        is_read = isinstance(metadata, Mapping)
+
+        # Its pods refer to a PodGroup by its name.
+        if kind == "PodGroup":
+            is_read = is_read and "name" in metadata
+
+        if not is_read:
+            raise CannotAnswer(f"{kind} in {path} has no metadata that can be read.")
+
     return objects
 
 
 def _objects(document: Any) -> Sequence[Any]:
     if isinstance(document, Mapping) and document.get("kind") == "List":
-        return document.get("items") or ()
+        items = document.get("items") or ()
+        return items if isinstance(items, Sequence) else (items,)
 
     return (document,)
 
 
 def gangs(objects: Sequence[Mapping[str, Any]]) -> list[ManifestGang]:
     """Gangs of these objects, in order. Raises CannotAnswer if there is no pod template."""
-    groups = {str(body["metadata"]["name"]): body for body in objects if body["kind"] == "PodGroup"}
+    groups = {}
+    for body in objects:
+        if body["kind"] == "PodGroup":
+            name = str(body["metadata"]["name"])
+            groups[name] = body
+
     by_gang: dict[tuple[str, str], ManifestGang] = {}
 
     for body in objects:
@@ -110,13 +129,13 @@ def gangs(objects: Sequence[Mapping[str, Any]]) -> list[ManifestGang]:
 
         try:
             pod_sets = [_labelled(pod_set) for pod_set in _pod_sets(body, objects)]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            declared_by_set = [gang_of(pod_set.template) for pod_set in pod_sets]
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise CannotAnswer(
                 f"{body['kind']} {name} is not understood: {type(error).__name__} {error}."
             ) from error
 
-        for pod_set in pod_sets:
-            declared = gang_of(pod_set.template)
+        for pod_set, declared in zip(pod_sets, declared_by_set, strict=True):
             key = (str(metadata.get("namespace") or ""), declared or f"{body['kind']}/{name}")
             gang = by_gang.setdefault(
                 key,
@@ -156,7 +175,9 @@ def _labelled(pod_set: TemplateSet) -> TemplateSet:
     cannot be in.
     """
     template = pod_set.template
-    name = ((template.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
+    stated = template.get("spec") or {}
+    native = stated.get("schedulingGroup") or {}
+    name = native.get("podGroupName")
     if not name:
         return pod_set
 
@@ -196,7 +217,9 @@ def _minimum(body: Mapping[str, Any]) -> Any:
     SchedulingPolicy).
     """
     spec = body.get("spec") or {}
-    return ((spec.get("runPolicy") or {}).get("schedulingPolicy") or {}).get("minAvailable")
+    run_policy = spec.get("runPolicy") or {}
+    policy = run_policy.get("schedulingPolicy") or {}
+    return policy.get("minAvailable")
 
 
 def _pod_sets(

@@ -73,3 +73,24 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(CannotAnswer, match=r"^Cannot write /no/such/page.html: No such file"):
         file_host.write(demo(), Path("/no/such/page.html"))
+    for folder in (".", "/"):
+        with pytest.raises(CannotAnswer, match=r"^Cannot write \S+: it is a directory\.$"):
+            file_host.write(demo(), Path(folder))
+
+
+def test_an_interrupted_write_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the file is written: the one of before is there, and no other."""
+    path = tmp_path / "page.html"
+    path.write_text("before")
+
+    def replace(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        file_host.write(demo(), path)
+
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "before"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubectl_gangsched.plan.manifests import gangs, read
+from kubectl_gangsched.plan.manifests import gangs, parsed, read
 from kubectl_gangsched.session import CannotAnswer
 
 X = "scheduling.x-k8s.io"
@@ -226,6 +226,24 @@ def test_files_have_several_documents_and_lists(tmp_path: Path) -> None:
             read(path)
     with pytest.raises(CannotAnswer, match="No such file"):
         read(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: PodGroup",
+        "{kind: PodGroup, metadata: x}",
+        "{kind: Pod, metadata: x, spec: {}}",
+        "{kind: List, items: 5}",
+        "{kind: Pod, metadata: {name: a, labels: 3}, spec: {}}",
+        "{kind: Pod, metadata: {name: 2020-13-45}}",
+        "{kind: Deployment, spec: {replicas: .inf, template: {spec: {containers: [a]}}}}",
+    ],
+)
+def test_what_is_no_manifest_is_a_sentence(text: str) -> None:
+    """Whatever is pasted or dropped: never a bug."""
+    with pytest.raises(CannotAnswer, match=r"^(The manifest|Pod|PodGroup|Deployment) .*\.$"):
+        gangs(parsed(text, "The manifest"))
 
 
 EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))

@@ -18,6 +18,7 @@ import msgspec
 
 from gangsched.kube.http.faults import FORBIDDEN, ApiFault, Fault
 from gangsched.snapshots.file import SnapshotError
+from kubectl_gangsched import session
 from kubectl_gangsched.page import bundle
 from kubectl_gangsched.page.live.feed import Feed
 from kubectl_gangsched.page.live.guard import HEADERS, Guard, Refused, check_body
@@ -129,7 +130,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def _guarded(self, answer: Callable[[str, Query], None]) -> None:
         """Check the request, and answer it; whatever goes wrong is a sentence."""
-        self.server.used_s = time.monotonic()
         # Only a body that is read to its end leaves the connection usable.
         unread = self.command != "GET" or "Content-Length" in self.headers
         try:
@@ -150,6 +150,11 @@ class Handler(BaseHTTPRequestHandler):
         except ValueError:
             self.close_connection = True
             self._refuse(Refused(400, "The request is not understood."))
+        except OSError:
+            raise  # the client has gone
+        except Exception as error:  # a bug, or libraries that are missing
+            sentence, _ = session.explained(error)
+            self._refuse(Refused(500, sentence))
 
     def _get(self, path: str, query: Query) -> None:
         has_length = self._given.get("content-length", "0") != "0"
@@ -161,6 +166,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(200, media, read().encode())
         elif path == "/api/session":
             key = self.server.guard.exchange(self._given.get("authorization", ""))
+            self.server.used_s = time.monotonic()
             self.server.exchanged()
             self._answer({"key": key})
         elif path in ANSWERS:
@@ -180,6 +186,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _check_key(self) -> None:
         self.server.guard.check_key(self._given.get("authorization", ""))
+        # What is refused is no use of the page: it would keep it open for ever.
+        self.server.used_s = time.monotonic()
 
     def _document(self, query: Query) -> None:
         self._send(200, JSON, self.server.feed.document())

@@ -169,6 +169,39 @@ def test_a_question_that_is_none_is_a_sentence(page: Page) -> None:
     assert not [asked for asked in page.fake.asked if "/../" in asked]
 
 
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (ModuleNotFoundError("numpy", name="numpy"), "install kubectl-gangsched[local]"),
+        (RecursionError("too deep"), "a bug: RecursionError"),
+    ],
+)
+def test_what_goes_wrong_is_a_sentence(
+    page: Page, monkeypatch: pytest.MonkeyPatch, error: Exception, wanted: str
+) -> None:
+    """Also libraries that are missing, and bugs."""
+
+    def ask(_: bytes) -> None:
+        raise error
+
+    monkeypatch.setattr(page.server.questions, "ask", ask)
+    answer = page.ask("/api/ask", "POST", b"{}", Content_Type="application/json")
+    assert answer.status == 500
+    assert wanted in answer.value["sentence"]
+
+
+def test_what_is_refused_is_no_use(page: Page) -> None:
+    """Other sites and users cannot keep the page open beyond its idle hour."""
+    used_s = page.server.used_s
+    page.ask("/", Host="evil.example")
+    page.ask("/api/document", Authorization=None)
+    page.ask("/api/session", Authorization="Code wrong")
+    page.ask("/")
+    assert page.server.used_s == used_s
+    page.ask("/api/document")
+    assert page.server.used_s > used_s
+
+
 def test_eight_tabs_are_enough(page: Page) -> None:
     """The ninth stream is refused, until one is closed."""
     streams = [Stream(page) for _ in range(server.STREAMS)]
