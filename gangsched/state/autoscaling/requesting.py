@@ -8,8 +8,9 @@ only by the actions that `due` returns, and belongs to one group, or is deleted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from gangsched.model.capacity_facts import NodesAskedFor, NotAsking, NotProvided, Provided
@@ -46,7 +47,8 @@ RETRY_S: Final = 60.0
 LONGEST_RETRY_S: Final = 1_800.0
 CAPACITY_S: Final = 3_600.0
 """How long an autoscaler may try to find capacity, without a patience of its own."""
-LOOKS_PER_TURN: Final = 100
+LOOKS_PER_TURN: Final = 10
+"""Each may look at thousands of new nodes."""
 NO_CLASS: Final = "none"
 """The class of gangs that ask for nothing although the setting names a class."""
 DECIDED: Final = {
@@ -454,15 +456,10 @@ class Provisioning:
         needed = sum(
             pod_set.count for order in request.orders.values() for pod_set in order.pod_sets
         )
-        taken = self._taken(group)
         added = self._nodes.added(request.shapes, created_s)
-        nodes = [name for name in request.fenced if name in added]
-
-        for name in sorted(added.difference(nodes), key=self._age):
-            if name not in taken and self._is_empty(name):
-                nodes.append(name)
-
-        fenced = self._enough(nodes, request, needed)
+        kept = [name for name in request.fenced if name in added]
+        candidates = self._candidates(group, added.difference(kept))
+        fenced = self._enough(chain(kept, candidates), request, needed)
         lost = {*request.fenced}.difference(fenced)
         request.fenced = tuple(fenced)
         self._cluster.open(lost)
@@ -471,16 +468,23 @@ class Provisioning:
         else:
             self._fenced.discard(group.id)
 
-    def _enough(self, nodes: list[str], request: NodeRequest, needed: int) -> list[str]:
+    def _candidates(self, group: GroupRecord, added: frozenset[str]) -> Iterator[str]:
+        """Those of the nodes that are nobody's, the oldest first; nothing is looked at before one
+        is needed, as thousands may be new.
+        """
+        for name in sorted(added.difference(self._taken(group)), key=self._age):
+            if self._is_empty(name):
+                yield name
+
+    def _enough(self, nodes: Iterable[str], request: NodeRequest, needed: int) -> list[str]:
         """The first of these nodes that hold so many pods."""
         fenced: list[str] = []
         places = 0
         for name in nodes:
-            if places >= needed:
-                break
-
             places += self._places(name, request)
             fenced.append(name)
+            if places >= needed:
+                break
 
         return fenced
 

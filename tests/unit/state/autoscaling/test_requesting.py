@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
@@ -20,6 +21,7 @@ from gangsched.model.protocol import (
     WithdrawNodes,
 )
 from gangsched.model.provisioning import ProvisioningRequest, ProvisioningState
+from gangsched.state.autoscaling.requesting import Provisioning
 from gangsched.state.rule_set import ProvisioningRules, Rules
 from tests.autoscaler import Autoscaler, new_node
 from tests.builders import members, node, pod, pod_group
@@ -480,3 +482,38 @@ def test_room_of_members_to_come_is_asked_for_with_the_first() -> None:
         world.advance(2)
 
     assert set(world.settle().bound()) == {"train-0"}
+
+
+def test_gangs_that_have_their_nodes_do_not_look_at_all_new_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E10: hundreds of gangs with requests, and thousands of new nodes, delay no turn."""
+    world = World(rules=rules())
+    scaler = Autoscaler(world, 0)
+    for number in range(20):
+        waiting(world, 2, f"g{number}")
+
+    scaler.run(14)
+    scaler.answers = False
+    for key in scaler.requests:
+        scaler.say(key, ProvisioningState.PROVISIONED)
+
+    world.add_nodes(*(new_node(world, f"first-{number}") for number in range(20)))
+    for _ in range(4):
+        world.state.asks.due(world.now_s, world.wall_s())
+
+    looked: list[str] = []
+    is_empty = Provisioning._is_empty
+
+    def counted(self: Provisioning, name: str) -> bool:
+        looked.append(name)
+        return is_empty(self, name)
+
+    monkeypatch.setattr(Provisioning, "_is_empty", counted)
+    world.add_nodes(*(new_node(world, f"more-{number}") for number in range(100)))
+    for _ in range(4):
+        world.state.asks.due(world.now_s, world.wall_s())
+
+    fences = world.state.asks.fenced(world.now_s)
+    assert [len(fence.nodes) for fence in fences] == 20 * [2]
+    assert len(looked) == 20, "those that still lacked nodes looked at two each"
