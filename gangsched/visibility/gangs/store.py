@@ -98,6 +98,8 @@ class GangStore:
         self._replica = randbelow(1 << REPLICA_BITS)
         self._version = 0
         self._version = self.first_version = self._next_version()
+        #: The version that watches have been woken for.
+        self._told_version = self._version
         self._entries: dict[Key, Entry] = {}
         self._changes: deque[WatchEvent] = deque()
         self._floor = self.first_version
@@ -215,12 +217,13 @@ class GangStore:
 
     async def observe(self, step: Step) -> None:
         """Check all gangs for changes, and wake up watches."""
-        before = self._version
         async with self.reading:
             async for _ in self.entries(await self.keys("", step), step):
                 pass
 
-        if self._version != before:
+        # Lists and the queue note changes, too, and wake nobody.
+        if self._version != self._told_version:
+            self._told_version = self._version
             async with self.changed:
                 self.changed.notify_all()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -63,6 +64,28 @@ async def test_every_gang_of_ours_is_shown_and_no_plain_pod() -> None:
         "min": 2,
         "group": [],
     }
+
+
+async def test_watches_are_woken_for_what_a_list_has_noted() -> None:
+    """A change that somebody's list has found first is told with the next look at all gangs, and
+    not a minute later.
+    """
+    store = Store(World(node("a", 1)))
+    await store.read()
+    seen = store.store.version
+    store.world.create(members("g", 2))
+    store.world.advance(1)
+    await store.read()
+    assert store.store.version > seen
+
+    async def woken() -> None:
+        async with store.store.changed:
+            await store.store.changed.wait()
+
+    watch = asyncio.create_task(woken())
+    await asyncio.sleep(0)
+    await store.store.observe(no_pause)
+    await asyncio.wait_for(watch, 5)
 
 
 async def test_a_gang_that_waits_says_where_and_what_it_lacks() -> None:
