@@ -117,6 +117,18 @@ def type_into(plane: ControlPlane, command: str) -> str:
     return done.stdout
 
 
+def _printed(plane: ControlPlane, command: str) -> str:
+    """What a command prints; the error of one that only looks, which is too early then, as well:
+    kubectl refuses to sort pods by node while none has one.
+    """
+    try:
+        return type_into(plane, command)
+    except CommandError as error:
+        if not LOOKS.match(command):
+            raise
+        return str(error)
+
+
 def type_all(plane: ControlPlane, page: Path, commands: re.Pattern[str] = re.compile("")) -> None:
     """Type these commands of a page in their order, and compare what they print where the page
     shows it.
@@ -125,7 +137,7 @@ def type_all(plane: ControlPlane, page: Path, commands: re.Pattern[str] = re.com
         if not commands.match(each.command):
             continue
         deadline_s = time.monotonic() + WITHIN_S
-        while not shows(output := type_into(plane, each.command), each.output) and each.output:
+        while not shows(output := _printed(plane, each.command), each.output) and each.output:
             assert LOOKS.match(each.command), f"$ {each.command}\n{output}"
             assert time.monotonic() < deadline_s, (
                 f"$ {each.command}\n{output}\nis not\n{each.output}"
@@ -233,7 +245,6 @@ def test_guides_that_show_commands_are_found() -> None:
     """A page whose blocks are written in another way would pass unseen."""
     assert {page.stem for page in GUIDES if typed(page)} == {
         "first-gang",
-        "operators",
         "beside-others",
         "devices",
     }

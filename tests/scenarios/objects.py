@@ -335,6 +335,7 @@ class Maker:
         if kind == "Job":
             spec["template"]["spec"]["restartPolicy"] = "Never"
         else:
+            spec["template"]["spec"]["restartPolicy"] = "Always"  # the API server takes no other
             spec |= {"selector": {"matchLabels": labels}, "serviceName": bare(name)}
         return {
             "apiVersion": api_version,

@@ -117,10 +117,15 @@ class Api:
         return answer
 
     def delete(self, path: str, *, grace_s: int | None = 0) -> bool:
-        """Delete, by default at once; False if there was nothing. `grace_s` None: the object's
-        grace period.
+        """Delete, by default at once, and what it owns after it; False if there was nothing.
+        `grace_s` None: the object's grace period.
         """
-        options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        # Pods of a Job are orphaned by default, by a finalizer that only a controller-manager
+        # takes off.
+        options: dict[str, Any] = {"propagationPolicy": "Background"}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+
         try:
             self.call("DELETE", path, options)
         except ApiError as error:
