@@ -450,6 +450,7 @@ PARSERS = {
     keys.KUEUE_TOPOLOGY: values.parse_level,
     keys.SLICES: parse_slices,
     keys.PREEMPTION_DELAY: values.parse_delay,
+    keys.PROVISIONING_CLASS: values.parse_class,
 }
 
 
@@ -491,8 +492,8 @@ def test_any_text_in_any_key_gives_a_spec(
     waits |= keeps and keys.KEEP_ROOM[0] in (spec.waiting_for or "")
     assert (spec.waiting_for is not None) == (waits or bool(layers and layers[0].size > spec.total))
     assert not (layers or spec.parent) or spec.mode is Mode.STRICT
-    optional = (spec.disruption is not None) + bool(spec.bad_node_strikes)
-    assert len(spec.sources) == 16 + optional
+    optional = (spec.disruption, spec.bad_node_strikes, spec.provisioning_class)
+    assert len(spec.sources) == 16 + sum(map(bool, optional))
     assert all(len(problem.text) < 1000 and problem.text.isprintable() for problem in spec.problems)
 
 
