@@ -186,7 +186,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _check_key(self) -> None:
         self.server.guard.check_key(self._given.get("authorization", ""))
-        # What is refused is no use of the page: it would keep it open for ever.
+        # What is refused is no use of the page: it would keep it open indefinitely.
         self.server.used_s = time.monotonic()
 
     def _document(self, query: Query) -> None:
