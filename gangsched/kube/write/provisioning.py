@@ -94,7 +94,14 @@ class ProvisioningWriter:
 
     async def _carry_out(self, order: ProvisioningOrder) -> None:
         if isinstance(order, WithdrawNodes):
-            await self._withdraw(order)
+            try:
+                await self._withdraw(order)
+            except Fenced:
+                raise
+            except Fault:
+                # It must not be lost, and others must not wait for an answer to it.
+                self.order(order)
+
             return
 
         error = ""
@@ -188,7 +195,7 @@ class ProvisioningWriter:
     # --- deleting --------------------------------------------------------------------------------
 
     async def _withdraw(self, order: WithdrawNodes) -> None:
-        """Delete the request and its templates; repeated until the result is certain."""
+        """Delete the request and its templates. Raises Fault if the result is not certain."""
         path = f"{self._path(order.namespace)}/{order.name}"
         await self._delete(path, {"uid": order.uid})
 
@@ -201,9 +208,10 @@ class ProvisioningWriter:
         if preconditions:
             options["preconditions"] = preconditions
 
-        backoff = Backoff(0.5, 60.0, rng=self._runtime.rng)
+        backoff = Backoff(0.5, 5.0, rng=self._runtime.rng)
         body = msgspec.json.encode(options)
-        while True:
+
+        for tries_left in range(TRIES, -1, -1):
             try:
                 await self._client.request(
                     "DELETE",
@@ -220,7 +228,10 @@ class ProvisioningWriter:
                 if not may_be_done(fault):
                     return
 
+                # Before the last fault, too: the order comes again at once if there is no other.
                 await self._runtime.sleep(backoff.next_s(fault))
+                if not tries_left:
+                    raise
 
     def _path(self, namespace: str) -> str:
         return f"/apis/{GROUP}/{self._version()}/namespaces/{namespace}/provisioningrequests"

@@ -120,6 +120,23 @@ async def test_a_namespace_with_many_orders_delays_no_other() -> None:
     assert keys == [busy[0], "ns/gangsched-g-1", *busy[1:]]
 
 
+async def test_a_deletion_that_is_never_answered_delays_nobody_and_is_kept() -> None:
+    """E10: one request that the API server cannot delete holds up no other namespace."""
+    stuck = WithdrawNodes("ns", "gangsched-g-1", "uid-r", ())
+    other = WithdrawNodes("other", "gangsched-h-1", "uid-s", ())
+
+    class Broken(Site):
+        def answer(self, sent: Sent) -> Answer:
+            if sent.path == f"{HERE}/gangsched-g-1":
+                return ApiFault(500, "InternalError", "etcd")
+            return super().answer(sent)
+
+    _, client = await played(stuck, other, site=Broken(), seconds=600)
+    deleted = [sent.path.rpartition("/")[2] for sent in client.of("DELETE")]
+    assert deleted.count("gangsched-h-1") == 1
+    assert "gangsched-g-1" in deleted[deleted.index("gangsched-h-1") :]
+
+
 async def test_a_lost_answer_makes_no_second_request() -> None:
     """E10: the name is fixed, and what exists of this owner is as good."""
     site = Site()
