@@ -414,9 +414,7 @@ class Provisioning:
         now_s: float,
     ) -> None:
         """The request has ended without nodes: make another one later."""
-        self._withdraw(request)
-        self._end_fence(group, request)
-        request.message = why
+        self._give_up(group, request, why)
         self._go(request, RequestStep.RETRYING, now_s, request.retry_s)
         request.retry_s = min(2 * request.retry_s, LONGEST_RETRY_S)
         self._due.set(group.id, now_s)
@@ -429,10 +427,14 @@ class Provisioning:
         now_s: float,
     ) -> None:
         """Ask as any other pod for a while."""
+        self._give_up(group, request, why)
+        self._go(request, RequestStep.RESTING, now_s, REST_S)
+
+    def _give_up(self, group: GroupRecord, request: NodeRequest, why: str) -> None:
+        """Withdraw the request, with what was reserved for it."""
         self._withdraw(request)
         self._end_fence(group, request)
         request.message = why
-        self._go(request, RequestStep.RESTING, now_s, REST_S)
 
     @staticmethod
     def _go(request: NodeRequest, step: RequestStep, now_s: float, lasts_s: float) -> None:

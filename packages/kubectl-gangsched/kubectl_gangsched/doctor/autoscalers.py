@@ -48,7 +48,7 @@ PROTECTING: Final = (
 """Annotations of pods that autoscalers do not evict."""
 MOST_READ: Final = 50
 """Gangs of which a member is read."""
-TODO: Final = (
+REMEDY: Final = (
     'Set the annotation cluster-autoscaler.kubernetes.io/safe-to-evict: "false"'
     ' (karpenter.sh/do-not-disrupt: "true" for Karpenter) on their pods, or create'
     " PodDisruptionBudgets for them."
@@ -79,7 +79,7 @@ def breakable(client: BlockingClient, pods: Sequence[Pod]) -> Iterator[Finding]:
             "autoscaler",
             f"{counted(len(exposed), 'gang')} {may} not protected from an autoscaler that empties"
             f" nodes, and would be broken: {named(exposed)}.",
-            TODO,
+            REMEDY,
         )
 
 
