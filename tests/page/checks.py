@@ -118,6 +118,21 @@ def keyboard(browser: Browser, path: Path) -> None:
         assert there.page.locator(".legend-key[aria-pressed=true]").count() == 0
 
 
+def typing(browser: Browser, path: Path) -> None:
+    """The field takes what is typed right behind `/`, before another frame is drawn."""
+    slash = "new KeyboardEvent('keydown', { key: '/', bubbles: true })"
+    with opened(browser, path) as there:
+        focused = f"(document.body.dispatchEvent({slash}), document.activeElement.type)"
+        assert there.ask(focused) == "search"
+
+        there.page.keyboard.type("llm")
+        there.page.wait_for_selector("[role=option]")
+        there.page.keyboard.press("Escape")
+        there.settle()
+        assert there.ask(focused) == "search"
+        assert there.ask("document.activeElement.value") == ""
+
+
 def _focused(there: Opened) -> str:
     return str(there.ask("document.activeElement.innerText || document.activeElement.ariaLabel"))
 

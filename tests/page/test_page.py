@@ -38,6 +38,7 @@ def test_nothing_scrolls_sideways(browser: Browser, files: dict[str, Path]) -> N
         checks.sentences,
         checks.squares,
         checks.keyboard,
+        checks.typing,
         checks.isolates,
         checks.moments,
         checks.bars,

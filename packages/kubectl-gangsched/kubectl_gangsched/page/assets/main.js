@@ -2,7 +2,7 @@
 // The frame of the page: what it is about, its views, how fresh it is, and its moments.
 
 import { html, render, signal } from './vendor.js';
-import { Find, isFinding } from './find.js';
+import { Find, find } from './find.js';
 import { Gang } from './gang.js';
 import { HealthView } from './health.js';
 import { Overview } from './overview.js';
@@ -71,7 +71,7 @@ function Header() {
       <a key=${name} href=${link({ view: name, gang: name === 'gang' ? route.value.gang : '' })}
         aria-current=${route.value.view === name ? 'page' : undefined}>${text}</a>`)}</nav>
     <div class="right">
-      <button type="button" class="find-button" onClick=${() => (isFinding.value = true)}
+      <button type="button" class="find-button" onClick=${find}
         aria-keyshortcuts="/" disabled=${!view.value}>Find <kbd>/</kbd></button>
       <${Fresh} />
     </div>
