@@ -178,6 +178,11 @@ def _listed(ids: tuple[str, ...]) -> str:
     return quoted(", ".join(ids[:10]))
 
 
+def _seconds(seconds: float) -> str:
+    """All digits of a year, too, where `g` alone writes 3.1536e+07."""
+    return f"{seconds:.15g}s"
+
+
 _MIN: Final = Value("min", keys.MIN, parse_count, "minMember")
 _TOTAL: Final = Value("total", keys.TOTAL, parse_count)
 _MODE: Final = Value("mode", keys.MODE, parse_mode)
@@ -186,7 +191,7 @@ _WAIT_TIME: Final = Value(
     keys.WAIT_TIME,
     parse_wait_time,
     "scheduleTimeoutSeconds",
-    lambda seconds: f"{seconds:g}s",
+    _seconds,
 )
 _GROUP: Final = Value("groups", keys.GROUPS, parse_groups, show=_listed)
 _PARENT: Final = Value("parent", keys.PARENT, parse_parent, "parentCompositePodGroupName")
@@ -209,7 +214,7 @@ _PREEMPTION_DELAY: Final = Value(
     "preemption delay",
     keys.PREEMPTION_DELAY,
     parse_delay,
-    show=lambda seconds: f"{seconds:g}s",
+    show=_seconds,
 )
 
 
@@ -274,18 +279,19 @@ def gang_spec(
         is_minimum_of_owner=owner is not None and reader.sources[_MIN.name] == owner.who,
     )
     misplaced = reader.misplaced(spec) or coming.invalid
+    waiting_for = spec.waiting_for or misplaced
 
     return replace(
         spec,
         group_problem=spec.group_problem or _tree_problem(gang, group, parent),
         mode=reader.strict(spec),
         match_policy=reader.once(spec),
-        waiting_for=spec.waiting_for or misplaced,
+        waiting_for=waiting_for,
         pod_group_missing=missing,
         misplaced=misplaced,
         unsupported=coming.unsupported,
         sources=tuple(reader.sources.items()),
-        problems=tuple(reader.problems),
+        problems=reader.beside(waiting_for),
     )
 
 
@@ -497,6 +503,13 @@ class _SpecReader:
         """
         name = self.value(_PARENT, spec=stated or None)
         return f"{gang.partition('/')[0]}/{name}" if name else ""
+
+    def beside(self, refusal: str | None) -> tuple[Problem, ...]:
+        """The problems that the gang's `refusal` does not tell itself: while it waits because of
+        a value, nothing is used instead.
+        """
+        text = refusal or ""
+        return tuple(problem for problem in self.problems if not text.startswith(f"{problem.key} "))
 
     def misplaced(self, spec: GangSpec) -> str | None:
         """Why the gang must wait because of an invalid required topology, slices or tree; None if

@@ -26,10 +26,6 @@ STORES_STARTS: Final = frozenset({X_K8S, SIGS})
 NATIVE: Final = "scheduling.k8s.io"
 COMPOSITE: Final = f"compositepodgroups.{NATIVE}"
 """The second kind of this API group, under a name of its own."""
-COMPOSITE_PREFIX: Final = "composite:"
-"""Begins the names of CompositePodGroups as parts of trees, since a PodGroup may have the same
-name.
-"""
 VOLCANO: Final = "scheduling.volcano.sh"
 GROVE: Final = "scheduler.grove.io"
 """API groups with a PodGroup: scheduler-plugins today, Koordinator and older scheduler-plugins,

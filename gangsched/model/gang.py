@@ -32,6 +32,10 @@ PLAIN: Final = "pod:"
 """Begins the id of a plain pod, and of its group."""
 TREE: Final = "tree:"
 """Begins the id of the group of all gangs of a tree (I9), which may be a gang's id without it."""
+COMPOSITE_PREFIX: Final = "composite:"
+"""Begins the names of CompositePodGroups as parts of trees, since a PodGroup may have the same
+name.
+"""
 
 
 class Mode(StrEnum):
@@ -431,5 +435,16 @@ def gang_to_come(uid: str) -> str:
 
 
 def shown(group_id: str) -> str:
-    """The name of a group as shown to users."""
-    return group_id.removeprefix(TREE).replace(PLAIN, "pod ", 1)
+    """The name of a group, or of a part of a tree, as shown to users: `ml/a`, `pod ml/p`,
+    `composite ml/svc`.
+    """
+    part = group_id.removeprefix(TREE)
+    if is_composite_object(part):
+        return f"composite {part.replace(COMPOSITE_PREFIX, '', 1)}"
+
+    return part.replace(PLAIN, "pod ", 1)
+
+
+def is_composite_object(part: str) -> bool:
+    """Whether the id of a part of a tree says that a CompositePodGroup declares it."""
+    return part.partition("/")[2].startswith(COMPOSITE_PREFIX)

@@ -40,5 +40,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}s"
 
 
+def is_or_are(number: int) -> str:
+    """The verb of a sentence about this many."""
+    return "is" if number == 1 else "are"
+
+
+def are_of(number: int, total: int) -> str:
+    """The verb of `2 of 3 nodes are`, `1 of 3 nodes is`, `0 of 1 node is`."""
+    return is_or_are(1 if total == 1 else number)
+
+
 def _left_out(number: int) -> str:
     return f" … ({number} more characters)"

@@ -11,7 +11,7 @@ from gangsched.model.capacity_facts import (
     NotProvided,
     Provided,
 )
-from gangsched.model.text import counted
+from gangsched.model.text import counted, is_or_are
 from gangsched.sentences.times import by, since
 
 MOST_OF_MESSAGE: Final = 200
@@ -47,7 +47,7 @@ def _asked(fact: NodesAskedFor) -> str:
 def _provided(fact: Provided) -> str:
     name = _name(fact.request)
     nodes = counted(fact.nodes, "new node")
-    are = "is" if fact.nodes == 1 else "are"
+    are = is_or_are(fact.nodes)
     return f"{name} is provisioned: {nodes} {are} reserved until {by(fact.until_s)}."
 
 

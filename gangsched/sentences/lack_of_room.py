@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gangsched.api.timestamps import format_timestamp
 from gangsched.model.resources import ResourceVector, format_quantity
-from gangsched.model.text import counted
+from gangsched.model.text import are_of, counted, is_or_are
 from gangsched.model.verdict_facts import (
     DevicesShort,
     DomainsShort,
@@ -56,19 +56,17 @@ def home_full(fact: HomeFull) -> Sentences:
     used = fact.nodes - fact.free - fact.closed - fact.lower
     causes: list[str] = []
     if fact.closed:
-        causes.append(f"{fact.closed} {_are(fact.closed)} closed")
+        causes.append(f"{fact.closed} {is_or_are(fact.closed)} closed")
     if used:
-        causes.append(f"{used} {_are(used)} used by work of equal or higher priority")
+        causes.append(f"{used} {is_or_are(used)} used by work of equal or higher priority")
     if fact.lower:
-        causes.append(f"{fact.lower} {_are(fact.lower)} used by work of lower priority, too")
+        lower = f"{fact.lower} {is_or_are(fact.lower)} used by work of lower priority"
+        causes.append(f"{lower}, too")
 
-    free = f"{fact.free} of {counted(fact.nodes, 'node')} there {_are(fact.free)} free"
+    are = are_of(fact.free, fact.nodes)
+    free = f"{fact.free} of {counted(fact.nodes, 'node')} there {are} free"
     why = f" ({', '.join(causes)})" if causes else ""
     return Sentences(waits, free + why, details=(f"it asks for {_asked(fact.requests)}",))
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
 
 
 def room_short(fact: RoomShort, *, never: bool) -> Sentences:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gangsched.model import verdict_facts as facts
-from gangsched.model.gang import Refusal
+from gangsched.model.gang import Refusal, shown
 from gangsched.model.gpu_policy import SliceLayer
-from gangsched.model.text import counted, named
+from gangsched.model.text import are_of, counted, is_or_are, named
 from gangsched.model.verdict_facts import Fact
 from gangsched.sentences.failing import internal_error
 from gangsched.sentences.lack_of_room import (
@@ -147,7 +147,7 @@ def _of_orders(fact: Fact) -> Sentences:
 def _no_choice(fact: facts.NoChoice, *, never: bool, say: SayCause) -> Sentences:
     verb = "fit together" if fact.proven else "could be placed together"
     first = _worded(fact.first, never=never, say=say)
-    subject = f"no {fact.lack} of the {fact.ready} ready children of {fact.composite} {verb}"
+    subject = f"no {fact.lack} of the {fact.ready} ready children of {shown(fact.composite)} {verb}"
     return replace(first, first=subject, best="", more=(first.headline, *first.more))
 
 
@@ -186,7 +186,7 @@ def _placed(pods: int) -> str:
     if not pods:
         return ""
 
-    return f"{counted(pods, 'pod')} {'is' if pods == 1 else 'are'} placed"
+    return f"{counted(pods, 'pod')} {is_or_are(pods)} placed"
 
 
 # --- members that hinder ------------------------------------------------------------------------
@@ -300,7 +300,9 @@ def _members_missing(fact: facts.MembersMissing) -> tuple[str, str]:
 
     text = f"waiting for members of gang {fact.gang}"
     text += f" ({fact.note})" if fact.note else ""
-    return text, "; ".join((f"{fact.ready} of {fact.minimum} are ready", *parts))
+    return text, "; ".join(
+        (f"{fact.ready} of {fact.minimum} {is_or_are(fact.minimum)} ready", *parts)
+    )
 
 
 def _uncounted(fact: facts.UncountedMembers) -> tuple[str, str]:
@@ -308,8 +310,8 @@ def _uncounted(fact: facts.UncountedMembers) -> tuple[str, str]:
         f"waiting for members of gang {fact.gang}, whose match policy {fact.policy} counts only"
         " some of the existing ones"
     )
-    are = "is" if fact.lack == 1 else "are"
-    return text, f"{counted(fact.lack, 'more pending member')} {are} needed"
+    lack = counted(fact.lack, "more pending member")
+    return text, f"{lack} {is_or_are(fact.lack)} needed"
 
 
 def _claim_full(fact: facts.ClaimFull) -> tuple[str, str]:
@@ -344,7 +346,7 @@ def _too_much_work(fact: facts.TooMuchWork) -> str:
 
 def _wait_time_over(fact: facts.WaitTimeOver) -> tuple[str, str]:
     text = (
-        f"the wait time of {fact.seconds:g} s has expired, and all room held for the gang was"
+        f"the wait time of {fact.seconds:.15g} s has expired, and all room held for the gang was"
         " released"
     )
     return text, _lacking(fact.lacking)
@@ -376,15 +378,15 @@ def _lacking(lacking: tuple[tuple[str, int], ...]) -> str:
 def _children_missing(fact: facts.ChildrenMissing, say: SayCause) -> tuple[str, str]:
     least = fact.minimum
     lacking = least - fact.ready
-    lacks = f"{lacking} {'is' if lacking == 1 else 'are'} missing"
+    lacks = f"{lacking} {is_or_are(lacking)} missing"
 
     if fact.cause is not None:
         why = say(fact.cause)
-        lacks = f"{'gang ' if fact.is_gang else ''}{fact.part}: {why.now or why.stable}"
+        lacks = f"{'gang ' if fact.is_gang else ''}{shown(fact.part)}: {why.now or why.stable}"
 
     share = f"{fact.ready} of {least} needed {'child' if least == 1 else 'children'}"
-    now = f"{share} {'is' if fact.ready == 1 else 'are'} ready; {lacks}"
-    return f"waiting for children of {fact.composite}", now
+    now = f"{share} {are_of(fact.ready, least)} ready; {lacks}"
+    return f"waiting for children of {shown(fact.composite)}", now
 
 
 def start_not_whole(gang_id: str, able: int, needed: int) -> str:

@@ -16,7 +16,7 @@ from gangsched.model.gang import shown
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, Reserved
-from gangsched.model.text import counted
+from gangsched.model.text import are_of, counted
 from gangsched.sentences.times import by
 
 STARTED = "Started"
@@ -36,9 +36,9 @@ def reserved(reservation: Reserved, namespace: str) -> str:
     count = len(reservation.nodes)
     if reservation.is_fence:
         left = count - reservation.empty
-        are = "is" if reservation.empty == 1 else "are"
+        are = are_of(reservation.empty, count)
         kept = f"{reservation.empty} of {counted(count, 'node')} {are} free and reserved"
-        more = "one more" if left == 1 else f"{left} more"
+        more = "it" if count == 1 else "one more" if left == 1 else f"{left} more"
 
         if left:
             return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
-from gangsched.model.text import counted, named
+from gangsched.model.text import counted, is_or_are, named
 from gangsched.model.wait_facts import (
     AwaitsClaims,
     GangAwaitsBinds,
@@ -61,7 +61,7 @@ def _gang_for_claims(fact: GangAwaitsClaims) -> tuple[str, str]:
 
 
 def _gang_for_binds(fact: GangAwaitsBinds) -> str:
-    are = "is" if fact.binds == 1 else "are"
+    are = is_or_are(fact.binds)
     return f"gang {fact.gang} starts: {counted(fact.binds, 'bind')} {are} sent and not answered yet"
 
 

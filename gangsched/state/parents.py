@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from math import inf
 
-from gangsched.api.keys import COMPOSITE, COMPOSITE_PREFIX
+from gangsched.api.keys import COMPOSITE
 from gangsched.api.sub_groups import misplaced
-from gangsched.model.gang import Disruption, Refusal
+from gangsched.model.gang import COMPOSITE_PREFIX, Disruption, Refusal, is_composite_object, shown
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import MAX_LEVELS, Composite, Part, composites_of, gangs_of, part_id
@@ -125,7 +125,7 @@ class Parents:
         """Whether gangs name it as their parent, and it has no pods of its own; or its object says
         that it is one.
         """
-        if gang_id.partition("/")[2].startswith(COMPOSITE_PREFIX):
+        if is_composite_object(gang_id):
             return True
 
         record = self.gangs.get(gang_id)
@@ -217,9 +217,7 @@ class Parents:
 
     def waiting_for_objects(self) -> dict[str, None]:
         """The parts that name a parent which must have an object."""
-        parents = (
-            each for each in self.named_by if each.partition("/")[2].startswith(COMPOSITE_PREFIX)
-        )
+        parents = filter(is_composite_object, self.named_by)
         objects: dict[str, None] = {}
         for parent in parents:
             for child in self.below(parent):
@@ -237,7 +235,7 @@ class Parents:
 
             # Not the gang itself: its own declaration is judged as that of any gang.
             if len(path) > 1:
-                child = f"gang {path[-2]}" if path[-2] == gang_id else path[-2]
+                child = f"gang {gang_id}" if path[-2] == gang_id else shown(path[-2])
                 why = self._fault(part, record, child)
                 if why is not None:
                     return part, why
@@ -247,13 +245,13 @@ class Parents:
 
             # Parents are names in manifests, so whoever edits one can close a circle.
             if spec.parent in path:
-                circle = " → ".join([*path[path.index(spec.parent) :], spec.parent])
+                circle = " → ".join(map(shown, [*path[path.index(spec.parent) :], spec.parent]))
                 return part, _invalid(f"the parents of gang {gang_id} form a circle: {circle}")
 
             if len(path) == MAX_LEVELS:
                 above = (
-                    f"{part} is {MAX_LEVELS - 1} levels above gang {gang_id}, so it must not name a"
-                    " parent"
+                    f"{shown(part)} is {MAX_LEVELS - 1} levels above gang {gang_id}, so it must not"
+                    " name a parent"
                 )
                 return part, _invalid(f"{above}: {LEVELS}")
 
@@ -261,9 +259,7 @@ class Parents:
 
     def _fault(self, part: str, record: GangRecord | None, child: str) -> Refusal | None:
         """Why a part cannot have children; it may have no object, unless its name says so."""
-        if part.partition("/")[2].startswith(COMPOSITE_PREFIX) and (
-            record is None or not record.pod_groups
-        ):
+        if is_composite_object(part) and (record is None or not record.pod_groups):
             if COMPOSITE in self.names.forbidden:
                 text = "gangsched has no permission to read CompositePodGroups of scheduling.k8s.io"
                 return Refusal(Reason.UNSUPPORTED, Worded(text))
@@ -275,7 +271,7 @@ class Parents:
                 )
                 return Refusal(Reason.UNSUPPORTED, Worded(text))
 
-            text = f"composite {part}, which {child} names as its parent, does not exist yet"
+            text = f"{shown(part)}, which {child} names as its parent, does not exist yet"
             return Refusal(Reason.WAITING_FOR_GANG, Worded(text))
 
         if record is None or record.spec is None:
@@ -285,11 +281,11 @@ class Parents:
 
         if record.members:
             only = "a gang of a tree has either pods or children"
-            return _invalid(f"{part}, the parent of {child}, has pods itself: {only}")
+            return _invalid(f"{shown(part)}, the parent of {child}, has pods itself: {only}")
 
         spec = record.spec
         pod_group = record.pod_group
-        of = f"the PodGroup of {part}, the parent of {child}"
+        of = f"{_object(part)}, the parent of {child}"
 
         why = spec.group_problem or spec.misplaced
         if why is not None:
@@ -318,7 +314,7 @@ class Parents:
 
     def _whole(self, top: str) -> Composite | Refusal:
         if not self.below(top, MOST_GANGS):
-            return _invalid(f"more than {MOST_GANGS} gangs are in the tree of {top}")
+            return _invalid(f"more than {MOST_GANGS} gangs are in the tree of {shown(top)}")
 
         tree = self._composite(top, 1)
         # Else the gangs below such a composite would be refused, and start with the others of the
@@ -326,7 +322,7 @@ class Parents:
         for composite in composites_of(tree):
             child = top
             if composite.children:
-                child = part_id(composite.children[0])
+                child = shown(part_id(composite.children[0]))
 
             why = self._fault(composite.id, self.gangs.get(composite.id), child)
             if why is not None:
@@ -336,8 +332,9 @@ class Parents:
         # read four levels deep only.
         deep = sorted(gang for gang in gangs_of(tree) if self.is_composite(gang))
         if deep:
+            lowest = named([*map(shown, deep)])
             return _invalid(
-                f"in the tree of {top}, {named(deep)} is at level {MAX_LEVELS} and has children:"
+                f"in the tree of {shown(top)}, {lowest} is at level {MAX_LEVELS} and has children:"
                 f" {LEVELS}"
             )
 
@@ -395,6 +392,14 @@ class Parents:
             stated |= set(spec.tree_topology if spec is not None else ())
 
         return tuple(sorted(stated))
+
+
+def _object(part: str) -> str:
+    """The object that declares a part of a tree, as shown to users."""
+    if is_composite_object(part):
+        return f"CompositePodGroup {part.replace(COMPOSITE_PREFIX, '', 1)}"
+
+    return f"PodGroup {part}"
 
 
 def _invalid(text: str) -> Refusal:

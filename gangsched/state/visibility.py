@@ -23,7 +23,7 @@ from gangsched.core.reservations.heads import head_of
 from gangsched.model.gang import Group, Rank, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.reasons import EventReason, GangReason, Reason
-from gangsched.model.text import counted, named
+from gangsched.model.text import counted, is_or_are, named
 from gangsched.model.wait_facts import GangAwaitsBinds
 from gangsched.sentences import say
 from gangsched.sentences.fields import fields
@@ -284,7 +284,7 @@ def _started(
 
     there = by_state.get(State.BOUND.value, 0)
     if there:
-        are = "is" if there == 1 else "are"
+        are = is_or_are(there)
         return _Told(Reason.SCHEDULED.value, f"{counted(there, 'member')} {are} bound")
 
     return _Told()

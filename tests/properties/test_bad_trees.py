@@ -13,6 +13,7 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.loop import MESSAGES_PER_TURN
+from gangsched.model.gang import COMPOSITE_PREFIX
 from gangsched.model.objects import PodGroup
 from gangsched.model.protocol import Applied
 from gangsched.model.reasons import Reason
@@ -314,7 +315,7 @@ def test_pods_that_all_change_their_sub_group_cost_a_turn_little(
 
 def composite(name: str, parent: str, *, is_composite: bool = True, **fields: Any) -> PodGroup:
     """A CompositePodGroup with this parent, or a native PodGroup of one pod."""
-    prefix = keys.COMPOSITE_PREFIX
+    prefix = COMPOSITE_PREFIX
     return PodGroup(
         api_group=keys.COMPOSITE if is_composite else keys.NATIVE,
         version="v1alpha3",

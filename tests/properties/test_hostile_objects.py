@@ -17,6 +17,7 @@ from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
 from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.kube.read.podgroup_store import PodGroupStore
+from gangsched.model.gang import COMPOSITE_PREFIX
 from gangsched.model.objects import Pod
 from tests.builders import node, pod, pod_group
 from tests.properties.sized_objects import inflated, places_in
@@ -115,7 +116,7 @@ def run(rng: random.Random, api_group: str) -> int:
     complaints: list[str] = []
     store = PodGroupStore(api_group, world.say, complaints.append)
     if api_group == keys.COMPOSITE:
-        parent = f"{keys.COMPOSITE_PREFIX}g"
+        parent = f"{COMPOSITE_PREFIX}g"
         child = pod_group("child", 2, api_group=keys.NATIVE, version="v1alpha3", parent=parent)
         world.declare(child)
     world.create([member(api_group, index) for index in range(2)])

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 from pydantic.alias_generators import to_camel
 
-from gangsched.api import keys
 from gangsched.api.dialects.spec import Count, DialectSpec, Readable
 from gangsched.api.problem import quoted
 from gangsched.api.values import INT32_MAX, BadValue, parse_level
+from gangsched.model.gang import COMPOSITE_PREFIX
 from gangsched.model.objects import ClaimEntry, PodGroup
 
 PARENT: Final = "parentCompositePodGroupName"
@@ -95,7 +95,7 @@ class _GroupSpec(DialectSpec):
             never_preempts=self.preemption_policy == "Never",
             topology=topology,
             priority=self.priority or 0,
-            parent=f"{keys.COMPOSITE_PREFIX}{parent}" if isinstance(parent, str) and parent else "",
+            parent=f"{COMPOSITE_PREFIX}{parent}" if isinstance(parent, str) and parent else "",
             invalid=unread,
             unsupported=tuple(
                 f"spec.{name} of {where} is not supported by gangsched yet: remove it, or leave the"
@@ -189,7 +189,7 @@ class CompositeSpec(_GroupSpec):
         least = gang.get("minGroupCount") if isinstance(gang, Mapping) else None
         common = replace(
             self._common(pod_group, where),
-            name=f"{keys.COMPOSITE_PREFIX}{pod_group.name}",
+            name=f"{COMPOSITE_PREFIX}{pod_group.name}",
             of_object=pod_group.name,
             min_member=0,
             is_composite=True,

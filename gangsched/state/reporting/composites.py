@@ -19,9 +19,9 @@ from gangsched.api.podgroup import (
 )
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import PodGroup
-from gangsched.model.parts import in_gangs, is_whole
+from gangsched.model.parts import in_gangs, is_whole, whole_children
 from gangsched.model.reasons import Reason
-from gangsched.model.text import counted
+from gangsched.model.text import counted, is_or_are
 from gangsched.model.tree import Composite, composites_of, gangs_of, least_members
 from gangsched.sentences import say
 from gangsched.state.group_record import GroupRecord
@@ -111,15 +111,11 @@ def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -
         # a pod.
         root, counts = in_gangs(composite, runs)
         if is_whole(root, counts) and any(counts.values()):
-            number = sum(any(map(runs, gangs_of(child))) for child in composite.children)
+            number = len(whole_children(root, composite, counts))
             share = f"{number} of {counted(len(composite.children), 'group')}"
-            are = "is" if number == 1 else "are"
-
-            return (
-                True,
-                Reason.SCHEDULED.value,
-                f"{share} {are} scheduled; at least {composite.min_children} needed",
-            )
+            scheduled = f"{share} {is_or_are(number)} scheduled"
+            least = composite.min_children
+            return True, Reason.SCHEDULED.value, f"{scheduled}; at least {least} needed"
 
     refusal = _refusal(composite, group)
     if refusal is None:

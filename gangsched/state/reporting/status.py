@@ -28,7 +28,7 @@ from gangsched.model.gang import Gang, MatchPolicy, Refusal
 from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import GangReason, Reason
-from gangsched.model.text import counted, cut, named
+from gangsched.model.text import counted, cut, is_or_are, named
 from gangsched.model.verdict_facts import HomeFull
 from gangsched.sentences import say
 from gangsched.state.gangs import GangRecord
@@ -303,7 +303,8 @@ def _scheduled(
         message += f"; {say(refusal).text}"
 
     if faults := record.faults:
-        message += f"; {named(faults)}"
+        more = f", and {counted(len(faults) - 1, 'more bind')} failed" if len(faults) > 1 else ""
+        message += f"; {faults[0]}{more}"
 
     if not scheduled and verdict is not None and verdict.round is not None and life.is_waiting:
         message += (
@@ -372,7 +373,8 @@ def _ended(life: Life) -> tuple[str, str] | None:
 
     if not count.deleted:
         missing = life.needed - count.succeeded
-        text = f"{_of(count.succeeded, life.needed, 'succeeded')}; {missing} {_is(missing)} missing"
+        succeeded = _of(count.succeeded, life.needed, "succeeded")
+        text = f"{succeeded}; {missing} {is_or_are(missing)} missing"
         return Reason.WAITING_FOR_MEMBERS.value, text
 
     return GangReason.MEMBERS_DELETED.value, f"{deleted}; {count.succeeded} succeeded"
@@ -488,7 +490,7 @@ def _not_replaced(life: Life) -> str:
     if gone > 0:
         return f"; {counted(gone, 'member')} lost and not replaced yet"
 
-    return f" and {_is(count.failed)} not replaced yet"
+    return f" and {is_or_are(count.failed)} not replaced yet"
 
 
 def _of(number: int, needed: int, did: str) -> str:
@@ -502,7 +504,3 @@ def _of(number: int, needed: int, did: str) -> str:
 
 def _was(number: int) -> str:
     return "was" if number == 1 else "were"
-
-
-def _is(number: int) -> str:
-    return "is" if number == 1 else "are"

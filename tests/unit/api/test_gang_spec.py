@@ -309,6 +309,14 @@ def test_bad_value_falls_back_as_documented(
     assert problem.used in problem.text
 
 
+def test_a_value_for_which_the_gang_waits_is_told_once() -> None:
+    """E4: while a gang waits for a valid topology, nothing is used instead of the bad one."""
+    spec = spec_of(pod(gang_metadata={MIN: "2", keys.TOPOLOGY[0]: "no label", TOTAL: "many"}))
+    assert spec.waiting_for is not None
+    assert "correct or remove it" in spec.waiting_for
+    assert [problem.key for problem in spec.problems] == [TOTAL]
+
+
 def test_zero_wait_time_means_the_default_without_a_word() -> None:
     """I3: 0 is what operators write for "default"."""
     spec = spec_of(pod(gang_metadata={MIN: "2", WAIT: "0"}), group=pod_group(timeout_s=90))
@@ -322,6 +330,7 @@ def test_wait_time_is_capped_and_the_cap_is_told() -> None:
     spec = spec_of(pod(gang_metadata={MIN: "2", WAIT: "8760h"}))
     assert spec.wait_time_s == 3600.0
     (problem,) = spec.problems
+    assert "wait time 31536000s" in problem.text
     assert "3600s (hold_max_s) is used instead" in problem.text
     stated = spec_of(pod(gang_metadata={MIN: "2"}), group=pod_group(timeout_s=7200))
     assert (stated.wait_time_s, len(stated.problems)) == (3600.0, 1)

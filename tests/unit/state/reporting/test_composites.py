@@ -48,7 +48,7 @@ def test_a_minimum_of_children_starts_whole_and_a_further_one_later() -> None:
     assert started(world.settle()) == set()
     assert (
         told(world, "a")
-        == "composite ns/composite:svc, which gang ns/a names as its parent, does not exist yet"
+        == "composite ns/svc, which gang ns/a names as its parent, does not exist yet"
     )
     assert reason(world, "a") is Reason.WAITING_FOR_GANG
     world.declare(composite(least=2))
@@ -186,7 +186,7 @@ def test_a_composite_without_children_is_waited_for() -> None:
     )
     world.create(members("a"))
     assert started(world.settle()) == set()
-    assert "ns/composite:two: 0 of 1 needed child are ready; 1 is missing" in told(world, "a")
+    assert "composite ns/two: 0 of 1 needed child is ready; 1 is missing" in told(world, "a")
     world.declare(native("b", parent="two"))
     world.create(members("b"))
     assert started(world.settle()) == {"a", "b"}
