@@ -56,7 +56,7 @@ print(ledger(nodes).room(pod("p", gpus=0).shape).tolist())
 """
 ASK_THE_DIALECT = """
 from gangsched.api.dialects import DIALECTS
-from gangsched.api.gang_spec import gang_id
+from gangsched.api.gang_identity import gang_id
 from gangsched.api.podgroup import parse_pod_group
 from tests.builders import pod
 

@@ -1,4 +1,4 @@
-"""The specification of a gang, derived from its pods and its PodGroup (semantics I2, I3).
+"""The specification of a gang, derived from its pods and its PodGroup (semantics I3).
 
 Invariant: `gang_spec` never raises, whatever text a key has. Every value has a source, and every
 text that is not used as written becomes a `Problem` (E4). The order of pods does not matter. This
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from gangsched.api import keys
 from gangsched.api.dialects.jobset import exclusive_jobs
 from gangsched.api.dialects.kueue import KUEUE_PLACES, stated_by
 from gangsched.api.later_members import ToCome, members_to_come
-from gangsched.api.owner_declarations import OwnerDeclaration, may_be_gang, owner_name
+from gangsched.api.owner_declarations import OwnerDeclaration
 from gangsched.api.problem import Problem, bad_value, quoted
 from gangsched.api.slice_layers import format_slices, parse_slices
 from gangsched.api.stated import (
@@ -48,18 +48,15 @@ from gangsched.api.values import (
 from gangsched.model.gang import Disruption, MatchPolicy, Mode
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.objects import Pod, PodGroup
-from gangsched.model.owners import OwnerGangs
 from gangsched.model.resources import ResourceVector
 from gangsched.model.text import counted
 
 __all__ = [
     "GangDefaults",
-    "GangRef",
     "GangSpec",
     "MatchPolicy",
     "Mode",
     "Problem",
-    "gang_id",
     "gang_spec",
     "preemption_delay",
 ]
@@ -69,19 +66,6 @@ _PREEMPTION_DELAY_MAX_S: Final = 3600.0
 """Upper limit of preemption delays: an autoscaler that has brought no node within the hour brings
 none.
 """
-
-
-class GangRef(NamedTuple):
-    """The gang of a pod. Its PodGroup is the first one that exists in `api_groups`, in
-    this order.
-
-    `of_owner`: it is what the pod's owner is, which may turn out to be none (O3).
-    """
-
-    id: str
-    needs_pod_group: bool
-    api_groups: tuple[str, ...]
-    of_owner: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,24 +138,6 @@ class GangSpec:
         (I9).
         """
         return self.parent == parent and self.group_problem is None
-
-
-def gang_id(pod: Pod, owner_gangs: OwnerGangs = OwnerGangs.ASKED) -> GangRef | None:
-    """Id of the gang that the pod's metadata names, otherwise of its native PodGroup, otherwise of
-    its owner if it asks for that; None for a plain pod (I2, O1).
-    """
-    named = dict(pod.gang_metadata)
-    for identity in keys.IDENTITIES:
-        if (name := named.get(identity.key)) and not (identity.opt_in and pod.native_group):
-            return GangRef(f"{pod.namespace}/{name}", identity.needs_pod_group, identity.api_groups)
-
-    if pod.native_group:
-        return GangRef(f"{pod.namespace}/{pod.native_group}", True, (keys.NATIVE,))
-
-    if pod.owner and keys.asks_for_owner(named, owner_gangs) and may_be_gang(pod, named):
-        return GangRef(f"{pod.namespace}/{owner_name(pod)}", False, (), of_owner=True)
-
-    return None
 
 
 def _listed(ids: tuple[str, ...]) -> str:

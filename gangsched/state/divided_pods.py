@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from gangsched.api.gang_spec import GangRef
+from gangsched.api.gang_identity import GangRef
 from gangsched.api.sub_groups import sub_group_of
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.state.groups import Registry

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gangsched.api import keys
-from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec, preemption_delay
+from gangsched.api.gang_identity import gang_id
+from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_spec, preemption_delay
 from gangsched.api.owner_declarations import OwnerDeclaration
 from gangsched.api.problem import Problem
 from gangsched.api.run_time import UNKNOWN, RunTime, enforced, longest, run_time

@@ -7,7 +7,7 @@ number at a time.
 
 from __future__ import annotations
 
-from gangsched.api.gang_spec import gang_id
+from gangsched.api.gang_identity import gang_id
 from gangsched.model.gang import PLAIN
 from gangsched.model.objects import Pod
 from gangsched.model.owners import OwnerGangs

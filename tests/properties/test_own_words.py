@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gangsched.api.gang_spec import gang_id
+from gangsched.api.gang_identity import gang_id
 from gangsched.model.protocol import RecordEvent, Report, SetPodCondition, SetPodGroupStatus
 from gangsched.model.reasons import Reason
 from gangsched.state.visibility import Moment, describe, visible_gangs

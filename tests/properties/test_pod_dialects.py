@@ -11,7 +11,8 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.api.dialects.kueue import KUEUE_PLACES
-from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec, preemption_delay
+from gangsched.api.gang_identity import gang_id
+from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_spec, preemption_delay
 from gangsched.api.owner_declarations import owner_problem
 from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.api.run_time import run_time

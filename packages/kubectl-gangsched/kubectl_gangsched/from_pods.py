@@ -17,7 +17,8 @@ import msgspec
 
 from gangsched.api import keys
 from gangsched.api.dialects.volcano_sub_groups import read_sub_groups
-from gangsched.api.gang_spec import GangDefaults, gang_id, gang_spec
+from gangsched.api.gang_identity import gang_id
+from gangsched.api.gang_spec import GangDefaults, gang_spec
 from gangsched.api.sub_groups import SEPARATOR, sub_group_of
 from gangsched.api.timestamps import format_timestamp
 from gangsched.kube.http.answers import understood

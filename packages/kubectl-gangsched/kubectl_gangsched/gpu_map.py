@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from gangsched.api.gang_spec import gang_id
+from gangsched.api.gang_identity import gang_id
 from gangsched.console import DONE
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from gangsched.api.gang_spec import gang_id
+from gangsched.api.gang_identity import gang_id
 from kubectl_gangsched.connection import merged, session
 from kubectl_gangsched.from_pods import pods_at
 from kubectl_gangsched.session import Session

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 
 from gangsched.api import keys, values
 from gangsched.api.dialects.kueue import KUEUE_PLACES
-from gangsched.api.gang_spec import (
-    GangDefaults,
-    GangRef,
-    GangSpec,
-    MatchPolicy,
-    Mode,
-    gang_id,
-    gang_spec,
-)
+from gangsched.api.gang_identity import GangRef, gang_id
+from gangsched.api.gang_spec import GangDefaults, GangSpec, MatchPolicy, Mode, gang_spec
 from gangsched.api.slice_layers import parse_slices
 from gangsched.model.objects import Pod, PodGroup, Shape
 

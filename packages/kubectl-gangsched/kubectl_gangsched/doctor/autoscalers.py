@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from gangsched.api.gang_spec import gang_id
+from gangsched.api.gang_identity import gang_id
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.read.decode import DecodeFault, decode_disruption_budget
 from gangsched.kube.read.wire import WireDisruptionBudget

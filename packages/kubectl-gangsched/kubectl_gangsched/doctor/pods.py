@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
-from gangsched.api.gang_spec import gang_id
+from gangsched.api.gang_identity import gang_id
 from gangsched.api.problem import quoted
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod

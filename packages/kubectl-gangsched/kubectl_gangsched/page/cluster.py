@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from gangsched.api.gang_spec import gang_id
+from gangsched.api.gang_identity import gang_id
 from gangsched.model.gpu_policy import TOPOLOGY_KEYS, GpuPolicy
 from gangsched.model.objects import Node, Pod
 from kubectl_gangsched.gpu_map import UNREADY

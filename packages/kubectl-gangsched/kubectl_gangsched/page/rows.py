@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gangsched.api.gang_spec import gang_id
+from gangsched.api.gang_identity import gang_id
 from gangsched.api.run_time import run_time_s
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.model.objects import Node, Pod
