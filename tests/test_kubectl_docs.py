@@ -22,7 +22,7 @@ from tests.fake_api import FakeApi, forbidden, listed, node, pod, pod_group, ser
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "kubectl.md"
 LACKS = (
     "gang team/training needs 2 pods of 4 nvidia.com/gpu; 1 fits, then no eligible node has 4 free."
-    " 4 of 16 nvidia.com/gpu are free on the 2 nodes. 0/2"
+    " 4 of 16 nvidia.com/gpu are free on the 2 nodes. After those, 0/2"
     " nodes are available: 2 Insufficient nvidia.com/gpu."
 )
 CONTAINER = {"name": "main", "image": "pause", "resources": {"limits": {"nvidia.com/gpu": 4}}}

@@ -103,7 +103,9 @@ def room_short(fact: RoomShort, *, never: bool) -> Sentences:
         return Sentences(first, best, details=details, joint="; ")
 
     free = _free(short, fact.nodes)
-    return Sentences(first, best, details=(free, nodes), joint="; ")
+    # Else "3 fit" and "4 Insufficient" of 4 nodes would contradict each other.
+    left = f"after those, {nodes}" if fact.room else nodes
+    return Sentences(first, best, details=(free, left), joint="; ")
 
 
 def _best(fact: RoomShort) -> str:
