@@ -41,8 +41,10 @@ class RespectNominations(PlanExtension):
         """End the promises to members that have their nodes now, and to members that were to come
         (B8).
         """
-        placed = {placement.pod.uid for placement in (*verdict.binds, *verdict.holds)}
-        self._ledger.fulfill(group.id, placed)
+        placed = {
+            placement.pod.uid: placement.node for placement in (*verdict.binds, *verdict.holds)
+        }
+        self._ledger.place_nominated(group.id, placed)
         stand_ins.fulfill(self._whole.get(group.id, group).gangs, verdict, self._ledger)
 
         return verdict

@@ -351,18 +351,30 @@ class Ledger:
         """Take (+1) or give back (-1) what is promised at one priority, but for what is in use by
         those who leave.
         """
-        index = self.table.index
+        nodes = self.table.index
         asked = -sign * level.asked
         there = []
 
         for nomination in level.filtered.values():
-            if nomination.node in index:
-                there.append((nomination.pod, index[nomination.node]))
+            if nomination.node in nodes:
+                there.append((nomination.pod, nodes[nomination.node]))
 
         pods = [pod for pod, _ in there]
         where = [node for _, node in there]
-        self._shift(pods, where, asked, sign, [i for i, pod in enumerate(pods) if pod.claims])
+        claiming = []
+        for index, pod in enumerate(pods):
+            if pod.claims:
+                claiming.append(index)
+
+        self._shift(pods, where, asked, sign, claiming)
         self.count_on(level.in_use, sign)
+
+    def place_nominated(self, group: str, placed: Mapping[str, str]) -> None:
+        """Record that pods of a group, by uid, are placed on these nodes: the nominations that
+        they use up no longer reserve room.
+        """
+        used = self._snapshot.nominated.used_up(group, placed)
+        self.fulfill(group, used)
 
     def fulfill(self, group: str, uids: Set[str]) -> None:
         """Record that these pods of a group are placed, so their nominations, if any, no longer

@@ -84,7 +84,8 @@ class Committer:
         if _fit_still(placements, gangs, newest):
             # Its own promises end with their pods: kept, they would count twice against the
             # verdicts after it.
-            newest.fulfill(verdict.group, {placement.pod.uid for placement in placements})
+            placed = {placement.pod.uid: placement.node for placement in placements}
+            newest.place_nominated(verdict.group, placed)
             fulfill(gangs, verdict, newest)
             return True
 

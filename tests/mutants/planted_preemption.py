@@ -48,6 +48,15 @@ def a_lost_nomination_ends_before_its_evictions_are_answered(holds: Any) -> Any:
     return property(lambda record: None if record.lost else holds.fget(record))
 
 
+@bug("V16", "model.nominated_room:NominatedRoom.used_up", f"{STATE}/test_nominations.py")
+def a_member_uses_up_its_own_nomination_wherever_it_is_placed(_: Any) -> Any:
+    def of_the_placed(room: Any, group: str, placed: Any) -> Any:
+        there = room.by_group.get(group, {}).values()
+        return {nomination.pod.uid for nomination in there} & placed.keys()
+
+    return of_the_placed
+
+
 @bug("V9", "core.preemption.sums:slices_of", f"{CORE}/test_sums.py")
 def victims_of_slices_are_counted_as_for_plain_pods(_: Any) -> Any:
     return lambda preemptor, names, ledger: ()

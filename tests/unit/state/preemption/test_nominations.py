@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import Harm, UnitKind
@@ -426,6 +427,32 @@ def test_a_clock_that_runs_out_waits_for_the_nominations_end() -> None:
     assert world.held().keys() == {"high-0"}
     world.advance(6)
     assert world.bound().keys() == {"high-0", "high-1"}
+
+
+def test_a_member_that_holds_anothers_node_leaves_it_its_own() -> None:
+    """V10, V16: members alike exchange their nodes, and what lower priority gets of the same plan
+    is no room of the one that still waits.
+    """
+    world = DecidedWorld(node("a", 8), node("b", 8))
+    low = world.create(pod("large", gpus=8, grace_s=20), pod("small", gpus=2, grace_s=20))
+    world.settle()
+    assert world.bound() == {"large": "a", "small": "b"}
+    high = world.create(members("high", 2, gpus=8, priority=1000, mode="NonStrict", wait="60s"))
+    world.settle()
+    world.decide(HIGH, [(high[0], "b"), (high[1], "a")], low, UnitKind.POD)
+    world.advance(1)
+
+    world.delete(low[0])  # it ends sooner than the other
+    world.settle()
+    world.create(pod("late", gpus=6))
+    world.delete(high[1])  # its replacement lets the gang be planned
+    world.create(replace(high[1], uid="again", name="high-2"))
+    world.settle()
+    assert world.held() == {"high-0": "a"}
+    assert "late" in world.pending()
+
+    world.advance(20)
+    assert world.bound() == {"high-0": "a", "high-2": "b"}
 
 
 def test_forbidden_evictions_end_the_nomination() -> None:
