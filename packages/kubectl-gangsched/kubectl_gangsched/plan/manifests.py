@@ -16,9 +16,9 @@ import yaml
 
 from gangsched.api import keys
 from gangsched.api.pod_metadata import pod_gang_metadata
+from kubectl_gangsched.plan import bounded_yaml
 from kubectl_gangsched.session import CannotAnswer
 
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 REPLICA_SPECS = (
     "pytorchReplicaSpecs",
     "tfReplicaSpecs",
@@ -79,9 +79,11 @@ def parsed(
 ) -> list[Mapping[str, Any]]:
     """Objects of a text in YAML or JSON, which `path` names in messages. Raises CannotAnswer."""
     try:
-        documents = [document for document in yaml.load_all(text, Loader=LOADER) if document]
+        documents = bounded_yaml.documents(text)
+    except bounded_yaml.Unbounded as error:
+        raise CannotAnswer(f"{path} has {error}: that is no manifest.") from error
     # Dates that do not exist are a ValueError.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise CannotAnswer(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
 
     objects = [body for document in documents for body in _objects(document)]

@@ -246,6 +246,45 @@ def test_what_is_no_manifest_is_a_sentence(text: str) -> None:
         gangs(parsed(text, "The manifest"))
 
 
+POD = "kind: Pod\nmetadata: {name: a}\n"
+
+
+def bomb(levels: int) -> str:
+    """A pod whose annotations double with each line."""
+    lines = ["x0: &x0 [a, b]"]
+    lines += [
+        f"x{number}: &x{number} [*x{number - 1}, *x{number - 1}]" for number in range(1, levels)
+    ]
+    return POD + "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (POD + "spec: " + "[" * 30_000 + "]" * 30_000, "has more than 100 levels"),
+        (POD + "spec: " + "{a: " * 2_000 + "}" * 2_000, "has more than 100 levels"),
+        (bomb(40), "has aliases that repeat more than 100,000 values"),
+        (POD + "spec: &s {containers: *s}", "has an alias, [*]s, of nothing that is complete"),
+        (POD + "spec: *s", "has an alias, [*]s, of nothing that is complete"),
+    ],
+    ids=["lists", "maps", "bomb", "itself", "unknown"],
+)
+def test_what_has_no_bounds_is_a_sentence(text: str, said: str) -> None:
+    """Before anything is built of it: 60 KB of brackets would end the interpreter, and forty
+    aliases would be a terabyte when the templates are encoded.
+    """
+    with pytest.raises(CannotAnswer, match=rf"^The manifest {said}.*: that is no manifest\.$"):
+        gangs(parsed(text, "The manifest"))
+
+
+def test_aliases_of_a_few_values_are_read() -> None:
+    """Anchors, merge keys, and the same anchor again in the next document."""
+    text = "x: &x {kind: Pod}\nkind: Pod\nspec: {<<: *x, other: *x}"
+    (first, second) = parsed(f"{text}\n---\n{text}", "The manifest")
+    assert first == second
+    assert first["spec"] == {"kind": "Pod", "other": {"kind": "Pod"}}
+
+
 EXAMPLES = sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
 UNREAD = {"leaderworkerset": "LeaderWorkerSet", "sparkapplication": "SparkApplication"}
 """Kinds that are not read, by the example."""
