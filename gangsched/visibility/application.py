@@ -30,7 +30,14 @@ from gangsched.visibility.gangs.tables import Form, form_of, metadata_of, row, t
 from gangsched.visibility.gangs.watching import Watches
 from gangsched.visibility.pace import Pace
 from gangsched.visibility.ports import API_VERSION, GROUP, Clocks, Json
-from gangsched.visibility.requests import ListOptions, Target, list_options, target_of, token_of
+from gangsched.visibility.requests import (
+    ListOptions,
+    Target,
+    check_one,
+    list_options,
+    target_of,
+    token_of,
+)
 from gangsched.visibility.reviews.answering import answer
 from gangsched.visibility.reviews.processes import Processes
 from gangsched.visibility.reviews.request import KIND, Review, read_review
@@ -222,13 +229,14 @@ class _Handler:
             )
 
         if target.subresource:
-            return await self._history(user, target)
+            return await self._history(request, user, target)
 
         if target.name:
             await self._parts.authorizer.check(
                 user,
                 Attributes("get", "gangs", target.namespace, target.name),
             )
+            check_one(request.query)
             async with _in_time():
                 return await self._one(request, user, target)
 
@@ -354,7 +362,7 @@ class _Handler:
         )
         return status | {"servedBy": self._parts.store.served_by()}
 
-    async def _history(self, user: User, target: Target) -> web.Response:
+    async def _history(self, request: web.Request, user: User, target: Target) -> web.Response:
         """What was decided about one gang, also if it is gone."""
         asked = Attributes(
             "get",
@@ -364,6 +372,7 @@ class _Handler:
             subresource=target.subresource,
         )
         await self._parts.authorizer.check(user, asked)
+        check_one(request.query)
 
         async with _in_time():
             with self._parts.admission.reading.place(user.name):

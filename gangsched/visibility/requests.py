@@ -124,12 +124,22 @@ def _queue_from(query: Mapping[str, str]) -> int | None:
     if view not in {"", QUEUE}:
         raise RequestRefused(400, f'view "{view[:40]}" is unknown: there is only {QUEUE}')
     if not view:
+        if query.get("offset"):
+            raise RequestRefused(400, f"offset is for view={QUEUE} only")
+
         return None
 
     if _flag(query, "watch") or query.get("continue"):
         raise RequestRefused(400, f"view={QUEUE} has limit and offset, and cannot be watched")
 
     return _number(query, "offset")
+
+
+def check_one(query: Mapping[str, str]) -> None:
+    """Refuse what only a list has, where one gang is asked for. Raises RequestRefused (400)."""
+    for key in ("view", "offset"):
+        if query.get(key):
+            raise RequestRefused(400, f"{key} is for lists of gangs: this is the path of one gang")
 
 
 def token_of(after: Key, version: int) -> str:

@@ -138,9 +138,15 @@ async def test_the_queue_is_read_in_parts(pki: Pki) -> None:
         _, whole = await told(await itself.get(f"{path}?view=queue", headers=ALICE))
         query = "view=queue&offset=1&limit=1"
         _, part = await told(await itself.get(f"{path}?{query}", headers=ALICE))
-        for wrong in ("view=all", "view=queue&watch=1", "view=queue&offset=-1"):
+        for wrong in ("view=all", "view=queue&watch=1", "view=queue&offset=-1", "offset=1"):
             code, _ = await told(await itself.get(f"{path}?{wrong}", headers=ALICE))
             assert code == 400, wrong
+
+        # Nor is either ignored where it means nothing: the path of one gang.
+        for one in ("first?view=queue", "first?offset=1", "first/history?view=queue"):
+            code, refused = await told(await itself.get(f"{path}/{one}", headers=ALICE))
+            assert code == 400, one
+            assert "this is the path of one gang" in refused["message"]
     assert [each["name"] for each in whole["items"]] == ["first", "second", "third"]
     assert (whole["kind"], whole["total"], whole["offset"]) == ("GangQueue", 3, 0)
     assert part["items"] == [{"namespace": "ns", "name": "second", "position": 2}]
