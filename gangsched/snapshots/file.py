@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from gangsched.snapshots import private_file
+
 
 class SnapshotError(Exception):
     """A file that cannot be written, read or played; `str()` is one sentence that says why."""
@@ -67,11 +69,13 @@ _decoder = msgspec.json.Decoder(SnapshotFile)
 
 
 def write(path: Path, snapshot: SnapshotFile) -> None:
-    """Write the file. Raises SnapshotError."""
+    """Write the file, readable by its owner only: it has the names of everybody. Raises
+    SnapshotError.
+    """
     # mtime=0: equal snapshots are equal files.
     packed = gzip.compress(msgspec.json.encode(snapshot), mtime=0)
     try:
-        path.write_bytes(packed)
+        private_file.write(path, packed)
     except OSError as error:
         raise SnapshotError(f"Cannot write {path}: {error.strerror}.") from error
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import os
 from pathlib import Path
 
 import msgspec
 
+from gangsched.snapshots import private_file
 from kubectl_gangsched.page import bundle
 from kubectl_gangsched.page.document import Document
 from kubectl_gangsched.session import CannotAnswer
@@ -62,25 +62,10 @@ def write(document: Document, path: Path) -> None:
     """Write the file, readable by its owner only: it is as confidential as a snapshot. Raises
     CannotAnswer.
     """
-    if not path.name:
-        raise CannotAnswer(f"Cannot write {path}: it is a directory.")
-
-    text = html(document).encode()
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    is_made = False
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        is_made = True
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(text)
-
-        beside.replace(path)
+        private_file.write(path, html(document).encode())
     except OSError as error:
         raise CannotAnswer(f"Cannot write {path}: {error.strerror}.") from error
-    finally:
-        # Also after ctrl-C; what another program made stays.
-        if is_made:
-            beside.unlink(missing_ok=True)
 
 
 def _replaced(page: str, old: str, new: str) -> str:

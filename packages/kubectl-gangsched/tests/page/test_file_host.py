@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import os
 import re
 import stat
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gangsched.snapshots import file
 from kubectl_gangsched.page import file_host
 from kubectl_gangsched.page.document import Document, Moment, PageGang
 from kubectl_gangsched.session import CannotAnswer
@@ -78,8 +83,58 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
             file_host.write(demo(), Path(folder))
 
 
+EMPTY = file.SnapshotFile(
+    kind=file.KIND,
+    format=file.FORMAT,
+    gangsched="",
+    api_server="",
+    taken_at="",
+    settings={},
+    resources={},
+    unread={},
+    pod_groups={},
+)
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "page": lambda path: file_host.write(demo(), path),
+    "snapshot": lambda path: file.write(path, EMPTY),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_file_is_for_its_owner_only(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    """Also in place of one that everybody could read, and whatever the umask; a link stays one."""
+    path = tmp_path / "file"
+    path.write_text("before")
+    path.chmod(0o644)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    before = os.umask(0)
+    try:
+        write(link)
+    finally:
+        os.umask(before)
+
+    assert link.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_bytes() != b"before"
+    assert sorted(tmp_path.iterdir()) == [path, link]
+
+
+def test_a_pipe_gets_the_snapshot(tmp_path: Path) -> None:
+    """`-o >(ssh …)`: what is no file is not replaced by one."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as reader:
+        file.write(path, EMPTY)
+        assert reader.stdout is not None
+        assert b"GangschedSnapshot" in gzip.decompress(reader.stdout.read())
+
+    assert path.is_fifo()
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 def test_an_interrupted_write_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None]
 ) -> None:
     """Ctrl-C while the file is written: the one of before is there, and no other."""
     path = tmp_path / "page.html"
@@ -90,7 +145,7 @@ def test_an_interrupted_write_leaves_nothing(
 
     monkeypatch.setattr(Path, "replace", replace)
     with pytest.raises(KeyboardInterrupt):
-        file_host.write(demo(), path)
+        write(path)
 
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_text() == "before"
