@@ -139,7 +139,7 @@ def preempted_gang(
     if kind is UnitKind.SURPLUS:
         what = f"{evicted} of {counted(bound, 'member')}; it keeps its minimum of {min_member}"
     else:
-        what = f"all {counted(evicted, 'member')}"
+        what = "its only member" if evicted == 1 else f"all {evicted} members"
 
     return f"Preempted by {_named(by, namespace)}: {what}"
 
