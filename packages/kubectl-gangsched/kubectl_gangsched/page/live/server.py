@@ -6,6 +6,7 @@ and a manifest. Every answer has the headers of `guard`.
 
 from __future__ import annotations
 
+import io
 import socket
 import threading
 import time
@@ -20,17 +21,15 @@ from gangsched.kube.http.faults import FORBIDDEN, ApiFault, Fault
 from gangsched.snapshots.file import SnapshotError
 from kubectl_gangsched import session
 from kubectl_gangsched.page import bundle
+from kubectl_gangsched.page.live import connections
+from kubectl_gangsched.page.live.connections import Connections
 from kubectl_gangsched.page.live.feed import Feed
-from kubectl_gangsched.page.live.guard import HEADERS, Guard, Refused, check_body
+from kubectl_gangsched.page.live.guard import BODY_BYTES, HEADERS, Guard, Refused, check_body
 from kubectl_gangsched.page.live.questions import Questions, encoded
 from kubectl_gangsched.session import CannotAnswer, told
 from kubectl_gangsched.terminal import clean
 
 STREAMS = 8
-CONNECTIONS = 64
-"""A browser opens six to one host."""
-REQUEST_S = 15.0
-"""How long a client may take to send a request, or to take an answer."""
 HEARTBEAT_S = 5.0
 JSON = "application/json"
 Query: TypeAlias = dict[str, list[str]]
@@ -57,7 +56,7 @@ class PageServer(ThreadingHTTPServer):
         self.feed = feed
         self.questions = questions
         self.streams = threading.BoundedSemaphore(STREAMS)
-        self.connections = threading.BoundedSemaphore(CONNECTIONS)
+        self.connections = Connections()
         self.open_streams = 0
         self.used_s = time.monotonic()
         self.exchanged: Callable[[], None] = lambda: None
@@ -72,11 +71,8 @@ class PageServer(ThreadingHTTPServer):
         return 0.0 if self.open_streams else time.monotonic() - self.used_s
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, unless there are too many."""
-        if not self.connections.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-
+        """Answer in a thread."""
+        self.connections.admit(request)
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -84,7 +80,7 @@ class PageServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.connections.release()
+            self.connections.leave(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that has gone is no news."""
@@ -94,14 +90,30 @@ class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    timeout = REQUEST_S
+    timeout = connections.REQUEST_S
     server: PageServer
+    _reader: connections.BoundedReader
     _given: dict[str, str]
 
     def setup(self) -> None:
-        """Send small answers at once."""
+        """Send small answers at once, and read no more than a request may have."""
         super().setup()
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.rfile.close()
+        self._reader = connections.BoundedReader(self.connection)
+        self.rfile = io.BufferedReader(self._reader)
+
+    def handle_one_request(self) -> None:
+        """Answer one request, if it comes within its time and its bounds."""
+        is_known = self.server.connections.is_known(self.connection)
+        within_s = connections.REQUEST_S if is_known else connections.STRANGER_S
+        self._reader.begin(within_s, connections.HEAD_BYTES)
+        try:
+            super().handle_one_request()
+        except connections.TooLong:
+            self.command = self.requestline = ""
+            self.close_connection = True
+            self._refuse(Refused(431, "The request is too long."))
 
     def version_string(self) -> str:
         """No versions."""
@@ -186,6 +198,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _check_key(self) -> None:
         self.server.guard.check_key(self._given.get("authorization", ""))
+        if not self.server.connections.prove(self.connection):
+            raise Refused(503, "Too many connections are open: close a tab.")
+
+        self._reader.begin(connections.REQUEST_S, BODY_BYTES)
         # What is refused is no use of the page: it would keep it open indefinitely.
         self.server.used_s = time.monotonic()
 
