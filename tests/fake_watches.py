@@ -22,7 +22,7 @@ STEP_S = 0.01
 class FakeWatches(FakeApi):
     """`change` adds, modifies or deletes an object of the lists at some paths; watches are told.
 
-    While `is_away` nobody gets an answer; `refused` has Statuses for paths, also of watches.
+    While `is_away` connections are cut, and while `is_silent` nobody gets an answer.
     """
 
     def __init__(self, answers: dict[str, Json]) -> None:
@@ -31,8 +31,10 @@ class FakeWatches(FakeApi):
         self.log: list[tuple[int, str, bytes]] = []
         self.oldest = 0
         self.is_away = False
+        self.is_silent = False
         self.drops = 0
         self.watching: list[str] = []
+        self.queue_asked: list[str] = []
         self.queue: Json = {"kind": "GangQueue", "total": 0, "offset": 0, "items": []}
 
     def change(self, kind: str, paths: tuple[str, ...], item: Json) -> None:
@@ -59,12 +61,15 @@ class FakeWatches(FakeApi):
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
+        while self.is_silent:  # noqa: ASYNC110  (tests set it from another thread)
+            await asyncio.sleep(STEP_S)
         if self.is_away:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
         path = unquote(request.path)
         if request.query.get("view") == "queue":
+            self.queue_asked.append(request.query["offset"])
             return web.json_response(self.queue)
         answer = self.answers.get(path)
         if answer is not None and answer.get("kind") == "List":
@@ -85,7 +90,7 @@ class FakeWatches(FakeApi):
         place, drops = 0, self.drops
         try:
             while not self.is_away and drops == self.drops:
-                while place < len(self.log):
+                while place < len(self.log) and not self.is_silent:
                     version, where, line = self.log[place]
                     place += 1
                     if where == path and version > since:

@@ -22,6 +22,7 @@ JSON = "application/json"
 PAGE = 500
 AT_A_TIME = 6
 SILENCE_S = 15.0
+CONNECT_S = 3.0
 CHUNK = 1 << 16
 Headers: TypeAlias = list[tuple[str, bytes]]
 
@@ -104,6 +105,11 @@ class BlockingClient:
         opened(connection)
         try:
             headers = self._headers(None, JSON)
+            # A connection is there at once or not at all: after packets were lost for a while, the
+            # kernel would try again only seconds after the server is back.
+            connection.timeout = min(CONNECT_S, self._silence_s or CONNECT_S)
+            connection.connect()
+            _patient(connection, self._silence_s)
             answer = _asked(
                 connection,
                 "GET",

@@ -41,8 +41,8 @@ export function Card({ id, title, note, tools, children, class: name = '' }) {
 /** What the page cannot know, and the right that is missing. @param {{ of: string[] }} props */
 export function Missing({ of }) {
   const unknown = (moment.value?.unknown ?? []).filter(({ what }) => of.includes(what));
-  return unknown.map(({ what, sentence, isRight }) => html`
-    <p class=${`missing ${isRight ? 'right' : ''}`} key=${what}>${sentence}</p>`);
+  return unknown.map(({ sentence, isRight }) => html`
+    <p class=${`missing ${isRight ? 'right' : ''}`} key=${sentence}>${sentence}</p>`);
 }
 
 /** When a waiting gang starts, in few words. @param {PageGang} gang */

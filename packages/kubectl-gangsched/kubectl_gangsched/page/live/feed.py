@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -23,14 +24,20 @@ from kubectl_gangsched.page.live.places import Places
 from kubectl_gangsched.page.live.sources import sources
 from kubectl_gangsched.page.live.watch import RIGHTS_S, Watch
 from kubectl_gangsched.page.moments import Moments
-from kubectl_gangsched.session import Session, told
+from kubectl_gangsched.session import Session, explained, told
 from kubectl_gangsched.terminal import clean
 
 TICK_S = 0.25
-PING_S = 1.0
+PING_S = 0.5
+SILENCE_S = 1.2
+"""Without a word of the API server for so long it is away; with a ping, within two seconds."""
+REPEAT_S = 2.0
+"""After a bug, until the same is tried again."""
 FIRST_S = 30.0
 """How long the first lists may take before the page shows what is known."""
 CHANGES_KEPT = 256
+CHANGES_BYTES = 8 * 2**20
+"""All that are kept, together: the document of a large cluster is about as long."""
 NOT_GANGS = (
     "Positions, reservations and promised starts are not known, and the queue is shown by age: "
 )
@@ -60,19 +67,22 @@ class Feed:
         self._user = user
         self._rights_s = rights_s
         # Its own connections: a ping must not wait behind a list.
-        self._pinger = BlockingClient(session.client.access, within_s=2.0)
+        self._pinger = BlockingClient(session.client.access, within_s=SILENCE_S)
         self._lock = threading.Lock()
         self._cluster = Cluster()
         self._moments = Moments(self._cluster)
         self._places = Places(session.client, self._cluster, self._lock)
         self._moment = Moment(at_s=0.0)
         self._id = int(time.time() * 1_000)
-        self._events: deque[Sent] = deque(maxlen=CHANGES_KEPT)
+        self._events: deque[Sent] = deque()
+        self._events_bytes = 0
         self._encoded: tuple[int, bytes] | None = None
         self._dirty = threading.Event()
         self._over = threading.Event()
         self._heard_s = time.monotonic()
         self._behind = ""
+        #: What each part failed with, and since when; parts that went on are not there.
+        self._bugs: dict[str, tuple[float, str]] = {}
         self.news = threading.Condition()
         self.watches = []
 
@@ -85,8 +95,16 @@ class Feed:
         for watch in self.watches:
             watch.start()
 
-        for work in (self._tick, self._ping, self._check_rights, self._ask_places):
-            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+        for step, first_s in (
+            (self._tick, 0.0),
+            (self._ping, PING_S),
+            (self._check_rights, self._rights_s),
+            (self._ask_places, 0.0),
+        ):
+            name = step.__name__
+            repeating = threading.Thread(target=self._repeat, args=(step, first_s), name=name)
+            repeating.daemon = True
+            repeating.start()
 
     def end(self) -> None:
         """End all threads; does not wait for them."""
@@ -148,21 +166,46 @@ class Feed:
         return events if last >= kept else None
 
     def behind(self) -> tuple[int, str]:
-        """For how many seconds nothing was heard of the API server, and why; 0 if it answers."""
-        if not self._behind:
-            return 0, ""
+        """For how many seconds what is shown may be old, and why; 0 if it is not."""
+        since_s, sentence = self._heard_s, self._behind
+        if not sentence:
+            bugs = list(self._bugs.values())
+            if not bugs:
+                return 0, ""
 
-        return max(1, int(time.monotonic() - self._heard_s)), self._behind
+            since_s, sentence = min(bugs)
+
+        return max(1, int(time.monotonic() - since_s)), sentence
 
     # --- threads ---------------------------------------------------------------------------------
 
-    def _tick(self) -> None:
-        while not self._over.is_set():
-            self._dirty.wait()
-            self._dirty.clear()
-            if not self._over.is_set():
+    def _repeat(self, step: Callable[[], float], wait_s: float) -> None:
+        """Do one thing again and again, until the end. A bug in it is told on the page, which would
+        look live otherwise, and does not end it.
+        """
+        while not self._over.wait(wait_s):
+            try:
+                wait_s = step()
+                self._bugs.pop(step.__name__, None)
+            except Exception as error:
+                since_s, _ = self._bugs.get(step.__name__, (time.monotonic(), ""))
+                sentence, _ = explained(error)
+                self._bugs[step.__name__] = since_s, sentence
+                wait_s = REPEAT_S
+                with self.news:
+                    self.news.notify_all()
+
+    def _tick(self) -> float:
+        self._dirty.wait()
+        self._dirty.clear()
+        if not self._over.is_set():
+            try:
                 self._make()
-                self._over.wait(TICK_S)
+            except BaseException:
+                self._dirty.set()
+                raise
+
+        return TICK_S
 
     def _make(self) -> None:
         """Make the moment, and the change to it if there is one."""
@@ -173,22 +216,38 @@ class Feed:
 
         with self.news:
             if is_past_lost:
-                self._events.clear()  # whoever is behind them gets the document again
+                self._keep(0)
 
             change = between(self._moment, moment)
             self._moment = moment
             if not is_nothing(change):
                 self._id += 1
-                self._events.append(Sent(self._id, "change", msgspec.json.encode(change)))
+                event = Sent(self._id, "change", msgspec.json.encode(change))
+                self._events.append(event)
+                self._events_bytes += len(event.data)
+                self._keep(CHANGES_BYTES)
                 self.news.notify_all()
+
+    def _keep(self, most_bytes: int) -> None:
+        """Forget the oldest events; whoever is behind them gets the document again."""
+        while self._events_bytes > most_bytes or len(self._events) > CHANGES_KEPT:
+            oldest = self._events.popleft()
+            self._events_bytes -= len(oldest.data)
 
     def _unknown(self) -> list[Unknown]:
         unknown = []
         for watch in self.watches:
-            source = watch.source
-            if source.hides and watch.missing:
-                text = NOT_GANGS + watch.missing if source.hides == "order" else watch.missing
-                unknown.append(Unknown(source.hides, text, watch.is_right))
+            hides = watch.source.hides
+            # Clusters need no PodGroups, and the gangs API knows what is in them.
+            is_needless = hides == "gang" and (
+                self._cluster.gangs is not None or not watch.is_served
+            )
+            if watch.missing and not is_needless:
+                text = NOT_GANGS + watch.missing if hides == "order" else watch.missing
+                unknown.append(Unknown(hides, text, watch.is_right))
+
+        if self._places.trouble:
+            unknown.append(Unknown("order", self._places.trouble))
 
         cluster = self._cluster
         if cluster.pods is not None and not cluster.all_pods:
@@ -197,37 +256,45 @@ class Feed:
 
         return unknown
 
-    def _ping(self) -> None:
+    def _ping(self) -> float:
         """Notice within two seconds that the API server is away, or there again."""
-        while not self._over.wait(PING_S):
-            try:
-                self._pinger.get("/version")
-            except ApiFault as fault:
-                is_away = fault.status >= SERVER_ERROR or fault.status == UNAUTHORIZED
-                away = told(fault) if is_away else ""
-            except Fault as fault:
-                away = str(fault)
-            else:
-                away = ""
+        try:
+            self._pinger.get("/version")
+        except ApiFault as fault:
+            is_away = fault.status >= SERVER_ERROR or fault.status == UNAUTHORIZED
+            away = told(fault) if is_away else ""
+        except Fault as fault:
+            away = str(fault)
+        else:
+            away = ""
 
-            if not away and self._behind:
-                # A connection of before may be dead without anybody having been told.
-                for watch in self.watches:
-                    watch.reconnect()
+        heard_s = max(watch.heard_s for watch in self.watches)
+        now_s = time.monotonic()
+        if away and now_s - heard_s < SILENCE_S:
+            away = ""  # busy, and there
 
-            if not away:
-                self._heard_s = time.monotonic()
-
-            self._behind = clean(away)
-            with self.news:
-                self.news.notify_all()
-
-    def _ask_places(self) -> None:
-        gangs = next(watch for watch in self.watches if watch.source.name == "gangs")
-        while not self._over.wait(self._places.ask(gangs.path)):
-            self._dirty.set()
-
-    def _check_rights(self) -> None:
-        while not self._over.wait(self._rights_s):
+        if not away and self._behind:
+            # A connection of before may be dead without anybody having been told.
             for watch in self.watches:
-                watch.check_rights()
+                watch.reconnect()
+
+        if not away:
+            self._heard_s = now_s
+
+        self._behind = clean(away)
+        with self.news:
+            self.news.notify_all()
+
+        return PING_S
+
+    def _ask_places(self) -> float:
+        gangs = next(watch for watch in self.watches if watch.source.name == "gangs")
+        wait_s = self._places.ask(gangs.path)
+        self._dirty.set()
+        return wait_s
+
+    def _check_rights(self) -> float:
+        for watch in self.watches:
+            watch.check_rights()
+
+        return self._rights_s

@@ -2,7 +2,8 @@
 reserved for them.
 
 Invariant: places change all the time and cause no event, so they are asked for now and then, never
-for more than a tenth of the time. An older scheduler has no such answer, and is asked once.
+for more than a tenth of the time. An older scheduler has no such answer, and is asked once a
+minute, since it may be replaced. What is refused holds up nothing else.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from typing import Any
 from urllib.parse import quote
 
 from gangsched.kube.http.blocking import BlockingClient
-from gangsched.kube.http.faults import Fault
+from gangsched.kube.http.faults import ApiFault, Fault
 from kubectl_gangsched.page.cluster import Cluster, GangObject
-from kubectl_gangsched.session import GANGS
+from kubectl_gangsched.session import GANGS, told
+from kubectl_gangsched.terminal import clean, sentence
 
 EVERY_S = 2.0
 SHARE = 10
 """A wait is at least so many times as long as asking took."""
 PAGE = 5_000
+UNSERVED_S = 60.0
+"""How often something is asked for that was not there, or was refused."""
 RESERVED_ASKED = 32
 """Gangs whose nodes are asked for at a time; a scheduler has eight reservations unless told."""
 
@@ -34,7 +38,11 @@ class Places:
         self._client = client
         self._cluster = cluster
         self._lock = lock
-        self._has_queue = True
+        self._no_queue_until_s = 0.0
+        #: Gangs whose nodes were refused, and until when they are not asked for.
+        self._refused_until_s: dict[str, float] = {}
+        #: Why places may be old, one sentence; "" if they are not.
+        self.trouble = ""
 
     def ask(self, path: str) -> float:
         """Ask for everything once; `path` is where gangs are listed, "" if they are not. Seconds
@@ -47,39 +55,64 @@ class Places:
         try:
             self._ask_places(path)
             self._ask_nodes()
-        except (Fault, LookupError, TypeError, ValueError):
-            return EVERY_S  # the page has what it had
+        except (Fault, LookupError, TypeError, ValueError) as error:
+            # The page has what it had.
+            text = told(error) if isinstance(error, Fault) else f"{type(error).__name__} {error}"
+            self.trouble = clean(sentence(f"Places in the queue cannot be read now: {text}"))
+            return EVERY_S
 
+        self.trouble = ""
         took_s = time.monotonic() - began_s
         return max(EVERY_S, SHARE * took_s)
 
     def _ask_places(self, path: str) -> None:
+        if time.monotonic() < self._no_queue_until_s:
+            return
+
         positions: dict[str, int] = {}
-        while self._has_queue:
-            offset = len(positions)
+        offset = total = 0
+        while offset == 0 or offset < total:
             query = f"view=queue&limit={PAGE}&offset={offset}"
             answer = self._client.get(f"{path}?{query}")
-            self._has_queue = answer.get("kind") == "GangQueue"
-            rows = answer.get("items") or ()
-
-            for row in rows if self._has_queue else ():
-                positions[f"{row['namespace']}/{row['name']}"] = int(row["position"])
-
-            if len(rows) < PAGE:
+            if answer.get("kind") != "GangQueue":
+                self._no_queue_until_s = time.monotonic() + UNSERVED_S
+                positions = {}  # those of the gangs are as new
                 break
 
-        if self._has_queue:
-            with self._lock:
-                self._cluster.put_positions(positions)
+            rows = answer.get("items") or ()
+            for row in rows:
+                positions[f"{row['namespace']}/{row['name']}"] = int(row["position"])
+
+            # By rows, not by gangs: one that moves meanwhile is in two answers, or in none.
+            offset += len(rows)
+            total = int(answer.get("total") or 0)
+            if not rows:
+                break
+
+        with self._lock:
+            self._cluster.put_positions(positions)
 
     def _ask_nodes(self) -> None:
+        now_s = time.monotonic()
         with self._lock:
-            wanted = _without_nodes(self._cluster)
+            without = _without_nodes(self._cluster)
+
+        refused = self._refused_until_s
+        self._refused_until_s = {
+            key: refused[key] for key in without if refused.get(key, 0) > now_s
+        }
+        wanted = [key for key in without if key not in self._refused_until_s]
 
         for key in wanted[:RESERVED_ASKED]:
             namespace, _, name = key.partition("/")
             path = f"{GANGS}/namespaces/{quote(namespace, safe='')}/gangs/{quote(name, safe='')}"
-            body = self._client.get(path)
+            try:
+                body = self._client.get(path)
+            except ApiFault:
+                # It has gone, or may be listed and not read: the next one may be there.
+                self._refused_until_s[key] = now_s + UNSERVED_S
+                continue
+
             with self._lock:
                 self._put(key, body)
 

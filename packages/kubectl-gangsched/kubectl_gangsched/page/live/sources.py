@@ -166,6 +166,8 @@ class Pods(Source):
 class PodGroups(Source):
     """PodGroups of one API group, which tell of gangs where the gangs API does not."""
 
+    hides = "gang"
+
     def __init__(self, cluster: Cluster, namespace: str, api_group: str) -> None:
         """As other sources."""
         super().__init__(cluster, namespace)

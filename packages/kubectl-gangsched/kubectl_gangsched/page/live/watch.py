@@ -63,7 +63,8 @@ class Watch(threading.Thread):
     """Keeps a source up to date until `end`.
 
     `missing` is the sentence about why it cannot be read, "" if it can or is not known yet; `ready`
-    is set once either is known. `is_current` says whether the watch is connected.
+    is set once either is known. `is_current` says whether the watch is connected; `heard_s` is when
+    the server last said something.
     """
 
     def __init__(
@@ -79,7 +80,9 @@ class Watch(threading.Thread):
         self.source = source
         self.missing = ""
         self.is_right = False
+        self.is_served = True
         self.is_current = False
+        self.heard_s = 0.0
         self.ready = threading.Event()
         self._client = client
         self._lock = lock
@@ -104,9 +107,10 @@ class Watch(threading.Thread):
                 wait_s = self._refused(fault)
             except Fault:
                 wait_s = retry_s  # the watch goes on from where it was
-            except (msgspec.MsgspecError, LookupError, TypeError, ValueError):
+            except Exception as error:  # an object that nobody expected, or a bug
                 wait_s = retry_s
                 self._version = ""
+                self._say(f"{self.source.name} are not understood: {type(error).__name__} {error}")
 
             self.is_current = self.is_current and not wait_s
             # What ends at once, again and again, is tried less often, also if it is no failure.
@@ -186,6 +190,7 @@ class Watch(threading.Thread):
         items: list[Item] = []
         version = ""
         for page in self._client.pages(path):
+            self.heard_s = time.monotonic()
             decoded = _list.decode(page)
             version = decoded.metadata.version
             for raw in decoded.items or ():
@@ -200,11 +205,13 @@ class Watch(threading.Thread):
             self._path = path
 
         self.missing = ""
+        self.is_served = True
         self.ready.set()
         self._changed()
         return version
 
     def _apply(self, text: bytes) -> None:
+        self.heard_s = time.monotonic()
         line = _line.decode(text)
         if line.type == "ERROR":
             raise _Relist
@@ -233,14 +240,19 @@ class Watch(threading.Thread):
             self._close(told(fault), is_right=True)
             return self._rights_s
         if fault.status == NOT_FOUND:
+            self.is_served = False
             self._close(f"{self.source.name} are not served in this cluster.")
             return UNSERVED_S
 
-        # What is known stays, and the page says that it may be old.
-        self.missing = clean(sentence(f"{self.source.name} cannot be read now: {fault}"))
+        self._say(f"{self.source.name} cannot be read now: {fault}")
+        return LONGEST_RETRY_S
+
+    def _say(self, text: str) -> None:
+        """What is known stays, and the page says that it may be old."""
+        self.missing = clean(sentence(text))
+        self.is_right = False
         self.ready.set()
         self._changed()
-        return LONGEST_RETRY_S
 
     def _close(self, missing: str, *, is_right: bool = False) -> None:
         with self._lock:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kubectl_gangsched.main import cli
-from kubectl_gangsched.page.live import places
+from kubectl_gangsched.page.live import feed, places
 from kubectl_gangsched.session import GANGS
 from tests.fake_api import forbidden, listed, node, pod, status
 from tests.live_page import GANG_LISTS, NODES, PODS, WITHIN_S, Stream, cluster, live, tenant
@@ -210,6 +210,102 @@ def test_while_the_api_server_is_away_the_page_says_for_how_long(tmp_path: Path)
         stream.close()
 
 
+def test_a_server_that_says_nothing_is_away(tmp_path: Path) -> None:
+    """Packets that are lost, and no connection that is cut: the page says so within two seconds,
+    and what happened meanwhile is there within five.
+    """
+    assert feed.PING_S + feed.SILENCE_S < 2.0
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        page.fake.is_silent = True
+        began_s = time.monotonic()
+        stream.until(lambda stream: stream.events and stream.events[-1][0] == "behind")
+        # Twice the time, for a machine that does much else.
+        assert time.monotonic() < began_s + 4.0
+        page.fake.change("MODIFIED", PODS, pod("waits-0", gang="waits", node="n1", gpus=8))
+        page.fake.is_silent = False
+        stream.until(lambda stream: users(stream, "n1") == {"team/waits": 8}, 10.0)
+        stream.until(
+            lambda stream: ("behind", {"seconds": 0, "sentence": ""}) in stream.events[-4:]
+        )
+        stream.close()
+
+
+@pytest.mark.parametrize("part", ["_make", "_unknown"])
+def test_a_bug_is_told_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Whatever a part of the feed fails with: the page does not look live meanwhile, and goes on
+    once it no longer fails.
+    """
+    monkeypatch.setattr(feed, "REPEAT_S", 0.1)
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        good = getattr(page.server.feed, part)
+
+        def bad() -> None:
+            raise AssertionError("planted")
+
+        setattr(page.server.feed, part, bad)
+        page.fake.change("MODIFIED", PODS, pod("waits-0", gang="waits", node="n1", gpus=8))
+        stream.until(lambda stream: stream.events and stream.events[-1][0] == "behind")
+        assert "a bug: AssertionError: planted" in stream.events[-1][1]["sentence"]
+        setattr(page.server.feed, part, good)
+        stream.until(lambda stream: users(stream, "n1") == {"team/waits": 8})
+        stream.until(
+            lambda stream: ("behind", {"seconds": 0, "sentence": ""}) in stream.events[-4:]
+        )
+        stream.close()
+
+
+def test_an_object_that_is_not_understood_is_told(tmp_path: Path) -> None:
+    """What is known stays; nothing is shown as if it were whole."""
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        strange = node("n2", 8)
+        strange["status"]["allocatable"]["nvidia.com/gpu"] = {"no": "amount"}
+        page.fake.change("ADDED", NODES, strange)
+        stream.until(
+            lambda stream: any(
+                unknown.sentence.startswith("nodes are not understood: ")
+                for unknown in stream.moment.unknown
+            )
+        )
+        assert set(stream.moment.nodes) == {"n0", "n1"}
+        page.fake.change("MODIFIED", NODES, node("n2", 8))
+        stream.until(lambda stream: "n2" in stream.moment.nodes)
+        assert not [unknown for unknown in stream.moment.unknown if unknown.what == "map"]
+        stream.close()
+
+
+def test_changes_that_are_kept_have_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bytes: 256 changes of a whole cluster would be a gigabyte. A tab that is too far behind
+    gets the document again, also where one change alone is too long.
+    """
+    monkeypatch.setattr(feed, "CHANGES_BYTES", 10_000)
+    with live(tmp_path, cluster()) as page:
+        first, _ = page.document()
+        for number in range(4):
+            for other in range(30):
+                page.fake.change("ADDED", NODES, node(f"more-{number}-{other}", 8))
+
+            deadline_s = time.monotonic() + WITHIN_S
+            while len(page.document()[1].moment.nodes) < 2 + 30 * (number + 1):
+                assert time.monotonic() < deadline_s
+                time.sleep(0.02)
+
+        kept = page.server.feed.after(page.document()[0] - 1)
+        assert sum(len(event.data) for event in kept or ()) <= 10_000
+        assert page.server.feed.after(first) is None
+        monkeypatch.setattr(feed, "CHANGES_BYTES", 10)
+        stream = Stream(page)
+        page.fake.change("ADDED", NODES, node("last", 8))
+        stream.until(lambda stream: stream.events[-1:] == [("again", {})])
+        stream.close()
+
+
 def test_a_watch_that_is_too_old_begins_again(tmp_path: Path) -> None:
     """410: what was deleted meanwhile is gone, what came is there."""
     with live(tmp_path, cluster()) as page:
@@ -334,6 +430,71 @@ def test_places_are_asked_for_and_so_are_reserved_nodes(
         assert stream.moment.nodes["n1"].reserved
         page.fake.change("MODIFIED", GANG_LISTS, gang("b", 2))
         stream.until(lambda stream: not stream.moment.nodes["n1"].reserved)
+        stream.close()
+
+
+def test_places_come_in_parts_that_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a server's parts are shorter than asked for, or repeat the same gangs: as many
+    rows are asked for as there are, and no more.
+    """
+    monkeypatch.setattr(places, "EVERY_S", 60.0)
+    answers = cluster(**{path: listed(gang("a", 7), gang("b", 8)) for path in GANG_LISTS})
+    with live(tmp_path, answers) as page:
+        rows = [{"namespace": "team", "name": "a", "position": 2}]
+        page.fake.queue = {"kind": "GangQueue", "total": 3, "offset": 0, "items": rows}
+        page.fake.asked.clear()
+        page.server.feed._places.ask(GANG_LISTS[0])
+        assert page.fake.queue_asked[-3:] == ["0", "1", "2"]
+        assert page.server.feed.cluster.positions == {"team/a": 2}
+        page.fake.queue = {"kind": "GangQueue", "total": 3, "offset": 0, "items": []}
+        page.server.feed._places.ask(GANG_LISTS[0])
+        assert page.fake.queue_asked[-1] == "0"
+
+
+def test_a_scheduler_without_places_is_asked_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be replaced while the page is open; until then the positions of the gangs count."""
+    monkeypatch.setattr(places, "EVERY_S", 0.05)
+    monkeypatch.setattr(places, "UNSERVED_S", 0.1)
+    answers = cluster(**{path: listed(gang("a", 7)) for path in GANG_LISTS})
+    with live(tmp_path, answers) as page:
+        stream = Stream(page)
+        page.fake.queue = {"kind": "GangList", "items": []}
+        stream.until(lambda stream: stream.moment.queue == [("team/a", 7)])
+        rows = [{"namespace": "team", "name": "a", "position": 2}]
+        page.fake.queue = {"kind": "GangQueue", "total": 1, "offset": 0, "items": rows}
+        stream.until(lambda stream: stream.moment.queue == [("team/a", 2)])
+        page.fake.queue = {"kind": "GangQueue", "total": 1, "offset": 0, "items": [{}]}
+        stream.until(
+            lambda stream: [unknown.what for unknown in stream.moment.unknown] == ["order"]
+        )
+        assert stream.moment.queue == [("team/a", 2)]
+        stream.close()
+
+
+def test_a_gang_that_is_gone_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose nodes are refused, or that is gone by now, is asked for once a minute; the others
+    have theirs.
+    """
+    monkeypatch.setattr(places, "EVERY_S", 0.05)
+    monkeypatch.setattr(places, "RESERVED_ASKED", 1)
+    reserved = {"kind": "timed", "startTime": "2030-01-01T00:00:00Z"}
+    answers = cluster(
+        **{
+            path: listed(gang("a", 1, reserved=reserved), gang("b", 2, reserved=reserved))
+            for path in GANG_LISTS
+        }
+    )
+    whole = gang("b", 2, reserved={**reserved, "nodes": ["n1"]})
+    answers[f"{GANGS}/namespaces/team/gangs/b"] = whole
+    with live(tmp_path, answers) as page:
+        stream = Stream(page)
+        stream.until(lambda stream: stream.moment.nodes["n1"].reserved)
+        gone = f"GET {GANGS}/namespaces/team/gangs/a"
+        assert page.fake.asked.count(gone) == 1
         stream.close()
 
 
