@@ -16,7 +16,12 @@ from gangsched.api import keys
 from gangsched.api.dialects.jobset import exclusive_jobs
 from gangsched.api.dialects.kueue import KUEUE_PLACES, stated_by
 from gangsched.api.later_members import ToCome, members_to_come
-from gangsched.api.owner_declarations import OwnerDeclaration
+from gangsched.api.owner_declarations import (
+    OwnerDeclaration,
+    declared_children,
+    declared_minimum,
+    declared_parent,
+)
 from gangsched.api.problem import Problem, bad_value, quoted
 from gangsched.api.slice_layers import format_slices, parse_slices
 from gangsched.api.stated import (
@@ -201,7 +206,7 @@ def gang_spec(
     Pods that declare a different value are named in a Problem.
     """
     reader = _SpecReader(declared, pod_group, owner)
-    min_member = reader.value(_MIN, spec=_declared_minimum(pod_group, owner))
+    min_member = reader.value(_MIN, spec=declared_minimum(pod_group, owner))
     timeout_s = pod_group.schedule_timeout_s if pod_group else None
     missing = needs_pod_group and pod_group is None
     total = reader.total(min_member)
@@ -225,10 +230,10 @@ def gang_spec(
             if gang in group
             else f"{reader.sources[_GROUP.name]} lists {_listed(group)} but not {_cut(gang)} itself"
         ),
-        parent=(parent := reader.parent(gang, pod_group.parent if pod_group else "")),
+        parent=(parent := reader.parent(gang, declared_parent(pod_group, owner, group, gang))),
         min_children=reader.value(
             _MIN_CHILDREN,
-            spec=pod_group.min_children if pod_group else None,
+            spec=declared_children(pod_group, owner),
         ),
         tree_topology=pod_group.tree_topology if pod_group else (),
     )
@@ -298,17 +303,6 @@ def _disruption_mode(pod_group: PodGroup | None) -> Disruption | None:
         return Disruption.ALL
 
     return Disruption.SINGLE
-
-
-def _declared_minimum(
-    pod_group: PodGroup | None,
-    owner: OwnerDeclaration | None,
-) -> int | None:
-    """The minimum that an object declares."""
-    if pod_group is not None:
-        return pod_group.min_member
-
-    return owner.minimum if owner is not None else None
 
 
 def _waiting_for(

@@ -186,6 +186,8 @@ KUEUE_ADMITTED: Final = ("kueue.x-k8s.io/podset", "kueue.x-k8s.io/tas")
 
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
 """The label of a JobSet's pods with its name."""
+REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+"""The label of a JobSet's Jobs with the name of their template."""
 JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 """JobSet creates the other pods of a Job only after its first one has a node, unless nodes are

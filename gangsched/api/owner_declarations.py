@@ -13,7 +13,7 @@ from typing import Final
 
 from gangsched.api import keys
 from gangsched.api.problem import Problem, bad_value
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.owners import OWNER_KINDS, OwnerGangs
 
 STATED_MINIMUMS: Final = frozenset(keys.MIN) - {keys.KUEUE_TOTAL, keys.LWS_SIZE}
@@ -34,6 +34,11 @@ class OwnerDeclaration:
     #: Pods that have succeeded, which `minimum` leaves out.
     succeeded: int = 0
     gang_metadata: keys.GangMetadata = ()
+    #: Name of the tree that the gang is a child of, "" for none.
+    parent: str = ""
+    #: It declares the parent of a tree, of which so many children start together.
+    is_tree: bool = False
+    min_children: int | None = None
     #: Why the gang waits for its owner; "" if it does not.
     waits: str = ""
     #: The owner has not created all of its pods for `LATE_S`.
@@ -108,3 +113,40 @@ def owner_problem(pod: Pod, owner_gangs: OwnerGangs) -> Problem | None:
         where=f"pod {pod.key}",
         pod=pod.key,
     )
+
+
+def declared_minimum(
+    pod_group: PodGroup | None,
+    owner: OwnerDeclaration | None,
+) -> int | None:
+    """The minimum that an object declares."""
+    if pod_group is not None:
+        return pod_group.min_member
+
+    return owner.minimum if owner is not None else None
+
+
+def declared_parent(
+    pod_group: PodGroup | None,
+    owner: OwnerDeclaration | None,
+    group: tuple[str, ...],
+    gang: str,
+) -> str:
+    """The name of the parent that an object declares. That of an owner gives way to a list of
+    gangs, which its user has written.
+    """
+    if pod_group is not None:
+        return pod_group.parent
+
+    return owner.parent if owner is not None and group == (gang,) else ""
+
+
+def declared_children(
+    pod_group: PodGroup | None,
+    owner: OwnerDeclaration | None,
+) -> int | None:
+    """The minimum of children that an object declares."""
+    if pod_group is not None:
+        return pod_group.min_children
+
+    return owner.min_children if owner is not None else None

@@ -249,8 +249,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: It has the timeout annotation (semantics T2).
     timed_out: bool = False
     native_group: str = ""
-    #: Name of its controller; `controller_kind` and `controller_uid` are the controller's kind and
-    #: uid.
+    #: Name of its controller; `controller_kind` and `controller_uid` are the controller's kind
+    #: (`model.owners.controller_kind`) and uid.
     owner: str = ""
     controller_uid: str = ""
     labels: Mapping[str, str] = NOTHING

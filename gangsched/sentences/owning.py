@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gangsched.api import keys
+from gangsched.model.owners import TABLE
 
 
 def one_by_one(kind: str, key: str) -> str:
@@ -25,7 +26,7 @@ def unread(kind: str, key: str) -> str:
     """Owners of this kind cannot be read."""
     return (
         f"gangsched cannot read {kind}s, so the pods of {kind} {key} are not a gang: apply"
-        f" manifests/rbac-owners.yaml, or set {keys.MIN[0]} on its pods"
+        f" manifests/{TABLE[kind].manifest}, or set {keys.MIN[0]} on its pods"
     )
 
 
@@ -50,3 +51,29 @@ def suspended(who: str) -> str:
 def without_pods(who: str) -> str:
     """The owner is scaled to nothing."""
     return f"waiting until {who} makes pods: as last read, its size is 0"
+
+
+def unread_jobs(kind: str, key: str) -> str:
+    """Owners of Jobs cannot be read."""
+    return (
+        f"gangsched cannot read {kind}s, so each Job of {kind} {key} starts by itself: apply"
+        f" manifests/{TABLE[kind].manifest}"
+    )
+
+
+def unknown_jobs(kind: str, key: str) -> str:
+    """An owner of Jobs does not exist among those that were read."""
+    return f"{kind} {key} is not known, so each of its Jobs starts by itself"
+
+
+def too_many_jobs(kind: str, key: str, jobs: int, most: int) -> str:
+    """More Jobs would start together than a tree may have."""
+    return (
+        f"{kind} {key} has {jobs} Jobs, and at most {most} start together, so each of them starts"
+        " by itself: use fewer Jobs with more pods"
+    )
+
+
+def awaited_jobs(kind: str, key: str) -> str:
+    """The owner of a Job was not read yet."""
+    return f"waiting for {kind} {key}, which says how many Jobs start together"

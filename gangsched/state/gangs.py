@@ -123,6 +123,9 @@ class GangRecord:
     @property
     def empty(self) -> bool:
         """Whether the record can be dropped (semantics I6)."""
+        if self.owner is not None and self.owner.is_tree:
+            return False
+
         return not self.members and all(
             pod_group.is_of_pods for pod_group in self.pod_groups.values()
         )

@@ -14,23 +14,29 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from gangsched.api import keys
-from gangsched.api.owner_declarations import LATE_S, OwnerDeclaration, owner_name, states_minimum
+from gangsched.api.owner_declarations import LATE_S, OwnerDeclaration, states_minimum
 from gangsched.model.objects import Pod
-from gangsched.model.owners import OWNER_KINDS, OWNER_VERSIONS, OwnerGangs, OwnerObject
+from gangsched.model.owners import (
+    OWNER_KINDS,
+    OWNER_VERSIONS,
+    TABLE,
+    ControllerRef,
+    JobOwner,
+    OfJobs,
+    OwnerGangs,
+    OwnerObject,
+)
 from gangsched.model.protocol import ObjectRef, RecordEvent
 from gangsched.model.reasons import EventReason
 from gangsched.sentences import owning as sentences
 from gangsched.state.groups import Registry
+from gangsched.state.known_owners import KnownOwners
+from gangsched.state.owner_trees import ALONE, OWNER_WAIT_S, UID_SHOWN, OwnerTrees, TreePlace
 from gangsched.state.reporting.gang_events import pod_ref
 from gangsched.state.timers import Timers
 
-OWNER_WAIT_S: Final = 2.0
-"""How long pods wait for an owner that is not known, once owners of its kind are read (O8): they
-come by two watches, and no order holds between them.
-"""
 MOVED_AT_A_TIME: Final = 60
 """Pods that one turn assigns again, as those of sub groups (`state.divided_pods`)."""
-UID_SHOWN: Final = 8
 NamespaceLabels: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
@@ -40,8 +46,8 @@ class _AskedOwner:
 
     #: Id of the gang.
     gang: str
-    kind: str
-    key: str
+    ref: ControllerRef
+    namespace: str
     #: Namespace and uid of the owner.
     uid: str
     #: As it was read last.
@@ -51,8 +57,20 @@ class _AskedOwner:
     #: Its pods are plain unless they state a minimum.
     is_plain: bool = False
     is_reported: bool = False
+    #: A pod of it was ours to place, so that its owner is told what hinders that.
+    is_ours: bool = False
     #: Since when it has not created all of its pods.
     is_late: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Its kind, as pods have it."""
+        return self.ref.kind
+
+    @property
+    def key(self) -> str:
+        """`namespace/name` of the owner."""
+        return f"{self.namespace}/{self.ref.name}"
 
 
 class OwnerGangRegister:
@@ -63,9 +81,8 @@ class OwnerGangRegister:
         self._setting = owner_gangs
         #: Namespaces whose label asks for all of their pods, or opts out.
         self._asking: frozenset[str] = frozenset()
-        self._owners: dict[type[OwnerObject], dict[str, OwnerObject]] = {}
-        #: By kind, whether its objects can be read; kinds that were not read yet are missing.
-        self._is_read: dict[type[OwnerObject], bool] = {}
+        self._known = KnownOwners()
+        self._trees = OwnerTrees(registry, self._known)
         #: By uid of the owner.
         self._asked: dict[str, _AskedOwner] = {}
         self._owner_of: dict[str, str] = {}
@@ -80,11 +97,8 @@ class OwnerGangRegister:
 
     def __len__(self) -> int:
         """Number of stored owners and pods."""
-        known = 0
-        for owners in self._owners.values():
-            known += len(owners)
-
-        return known + len(self._asked) + len(self._owner_of) + len(self._moving)
+        asking = len(self._asked) + len(self._owner_of) + len(self._moving)
+        return len(self._known) + len(self._trees) + asking
 
     # --- who asks --------------------------------------------------------------------------------
 
@@ -120,7 +134,8 @@ class OwnerGangRegister:
         """
         asked = self._enter(pod, now_s)
         if not asked.is_plain or self._starts_together(asked, pod):
-            self._declare(asked)
+            asked.is_ours = asked.is_ours or waits
+            self._declare(asked, now_s)
             return asked.gang
 
         if waits:
@@ -151,9 +166,10 @@ class OwnerGangRegister:
             self._report_plain(asked, pod)
 
     def _enter(self, pod: Pod, now_s: float) -> _AskedOwner:
-        asked = self._asked.get(_id(pod.namespace, pod.controller_uid))
+        ref = self._owner_for(pod)
+        asked = self._asked.get(_id(pod.namespace, ref.uid))
         if asked is None:
-            asked = self._ask(pod, now_s)
+            asked = self._ask(pod, ref, now_s)
 
         if pod.uid not in asked.pods:
             self.left(pod.uid)
@@ -161,6 +177,22 @@ class OwnerGangRegister:
             self._owner_of[pod.uid] = asked.uid
 
         return asked
+
+    def _owner_for(self, pod: Pod) -> ControllerRef:
+        """The owner whose gang the pod asks for: its controller, or for a Job whose pods are
+        members of the gang of the Job's controller, that one.
+        """
+        controller = ControllerRef(pod.controller_kind, pod.owner, pod.controller_uid)
+        if OWNER_KINDS.get(pod.controller_kind) is not JobOwner:
+            return controller
+
+        job = self._known.find(JobOwner, pod.namespace, pod.controller_uid)
+        if job is not None:
+            return job.controller if _is_member(job) and job.controller else controller
+
+        # A Job that is deleted while it has pods leaves them where they are.
+        before = self._asked.get(self._owner_of.get(pod.uid, ""))
+        return before.ref if before is not None else controller
 
     def left(self, uid: str) -> None:
         """The pod is gone, or is in no gang of its owner any more."""
@@ -177,23 +209,23 @@ class OwnerGangRegister:
         """Whether the pod asked for the gang of its owner."""
         return uid in self._owner_of
 
-    def _ask(self, pod: Pod, now_s: float) -> _AskedOwner:
+    def _ask(self, pod: Pod, ref: ControllerRef, now_s: float) -> _AskedOwner:
         """The first pod of an owner asks."""
-        gang = f"{pod.namespace}/{owner_name(pod)}"
+        gang = f"{pod.namespace}/{ref.kind}.{ref.name}"
         # An owner that was created again, while pods of the one before still end.
-        owner_id = _id(pod.namespace, pod.controller_uid)
+        owner_id = _id(pod.namespace, ref.uid)
         if self._uid_of.get(gang, owner_id) != owner_id:
-            gang += f".{pod.controller_uid[:UID_SHOWN]}"
+            gang += f".{ref.uid[:UID_SHOWN]}"
 
         asked = _AskedOwner(
             gang=gang,
-            kind=pod.controller_kind,
-            key=f"{pod.namespace}/{pod.owner}",
+            ref=ref,
+            namespace=pod.namespace,
             uid=owner_id,
         )
-        kind = OWNER_KINDS.get(pod.controller_kind)
+        kind = OWNER_KINDS.get(ref.kind)
         if kind is not None:
-            asked.owner = self._find(kind, asked.uid)
+            asked.owner = self._known.find(kind, pod.namespace, ref.uid)
 
         self._asked[asked.uid] = asked
         self._uid_of[gang] = asked.uid
@@ -201,10 +233,14 @@ class OwnerGangRegister:
         if asked.owner is None:
             self._waits.set(asked.uid, now_s + OWNER_WAIT_S)
 
+        self._place_job(asked, now_s)
         self._judge(asked, now_s)
         return asked
 
     def _forget(self, asked: _AskedOwner) -> None:
+        if isinstance(asked.owner, JobOwner):
+            self._trees.leave(asked.uid, asked.owner)
+
         del self._asked[asked.uid]
         self._uid_of.pop(asked.gang, None)
         self._waits.drop(asked.uid)
@@ -214,20 +250,23 @@ class OwnerGangRegister:
 
     def apply(self, owner: OwnerObject, now_s: float) -> None:
         """An owner exists or has changed."""
-        self._owners.setdefault(type(owner), {})[owner.uid] = owner
+        self._known.apply(owner)
         self._update(owner, now_s)
+        self._judge_jobs(
+            self._trees.changed(type(owner), _id(owner.namespace, owner.uid), now_s),
+            now_s,
+        )
 
     def drop(self, kind: type[OwnerObject], uid: str) -> None:
         """An owner is gone; its pods keep what it declared last."""
-        self._owners.get(kind, {}).pop(uid, None)
+        self._known.drop(kind, uid)
 
     def replace(self, kind: type[OwnerObject], owners: Iterable[OwnerObject], now_s: float) -> None:
         """All owners of a kind."""
-        self._owners[kind] = {owner.uid: owner for owner in owners}
-        self._is_read[kind] = True
+        self._known.replace(kind, owners)
 
         for asked in self._of_kind(kind):
-            owner = self._find(kind, asked.uid)
+            owner = self._known.find(kind, asked.namespace, asked.ref.uid)
             if owner is not None:
                 self._update(owner, now_s)
                 continue
@@ -237,24 +276,36 @@ class OwnerGangRegister:
 
             self._judge(asked, now_s)
 
+        self._judge_jobs(self._trees.changed(kind, None, now_s), now_s)
+
     def miss(self, kind: type[OwnerObject], now_s: float) -> None:
         """Owners of a kind cannot be read, or no longer."""
-        if self._is_read.get(kind) is False:
+        if not self._known.miss(kind):
             return
 
-        self._is_read[kind] = False
         for asked in self._of_kind(kind):
             self._judge(asked, now_s)
 
-    def _find(self, kind: type[OwnerObject], owner_id: str) -> OwnerObject | None:
-        """An owner that was read, in the namespace of the pods that name it."""
-        namespace, _, uid = owner_id.partition("/")
-        owner = self._owners.get(kind, {}).get(uid)
-        # The owner reference of a pod is written by its user, who may name any uid.
-        if owner is None or owner.namespace != namespace:
-            return None
+        self._judge_jobs(self._trees.changed(kind, None, now_s), now_s)
 
-        return owner
+    def _judge_jobs(self, job_ids: Iterable[str], now_s: float) -> None:
+        """Judge Jobs again whose own owner has changed."""
+        for job_id in sorted(job_ids):
+            asked = self._asked.get(job_id)
+            if asked is not None:
+                self._judge(asked, now_s)
+
+    def _place_job(self, asked: _AskedOwner, now_s: float) -> None:
+        """A Job is known, which may have an owner itself."""
+        job = asked.owner
+        if not isinstance(job, JobOwner) or job.controller is None:
+            return
+
+        if _is_member(job):
+            # Its pods are to be members of another gang.
+            self._moving |= dict.fromkeys(asked.pods)
+        else:
+            self._judge_jobs(self._trees.enter(asked.uid, job, now_s), now_s)
 
     def _of_kind(self, kind: type[OwnerObject]) -> list[_AskedOwner]:
         found = []
@@ -275,6 +326,7 @@ class OwnerGangRegister:
 
         asked.owner = owner
         self._waits.drop(asked.uid)
+        self._place_job(asked, now_s)
         self._judge(asked, now_s)
 
     def _judge(self, asked: _AskedOwner, now_s: float) -> None:
@@ -285,7 +337,7 @@ class OwnerGangRegister:
             self._moving |= dict.fromkeys(asked.pods)
 
         if asked.gang in self._registry.gangs:
-            self._declare(asked)
+            self._declare(asked, now_s)
 
     def _plain_because(self, asked: _AskedOwner, now_s: float) -> str:
         """Why the pods of an owner start one by one; "" if they start together."""
@@ -299,7 +351,7 @@ class OwnerGangRegister:
 
             return ""
 
-        is_read = self._is_read.get(kind)
+        is_read = self._known.is_read(kind)
         if is_read is False:
             return sentences.unread(asked.kind, asked.key)
         # While they are being read, which takes as long as it takes, the pods wait.
@@ -315,14 +367,14 @@ class OwnerGangRegister:
         is_ordered = asked.owner is not None and asked.owner.one_by_one
         return not is_ordered and states_minimum(dict(pod.gang_metadata))
 
-    def _declare(self, asked: _AskedOwner) -> None:
+    def _declare(self, asked: _AskedOwner, now_s: float) -> None:
         """Give the gang what its owner declares."""
         declared = OwnerDeclaration(
             kind=asked.kind,
             key=asked.key,
         )
         if asked.owner is not None:
-            declared = self._declaration(declared, asked, asked.owner)
+            declared = self._declaration(declared, asked, asked.owner, now_s)
         elif asked.kind in OWNER_KINDS:
             declared = replace(
                 declared,
@@ -337,17 +389,22 @@ class OwnerGangRegister:
             record.owner = declared
             self._registry.touch(asked.gang)
 
+        if asked.is_ours:
+            self._report_apart(asked, now_s)
+
     def _declaration(
         self,
         of_nobody: OwnerDeclaration,
         asked: _AskedOwner,
         owner: OwnerObject,
+        now_s: float,
     ) -> OwnerDeclaration:
         """What an owner declares that was read."""
-        if owner.suspended:
+        place = self._place(owner, now_s)
+        if owner.suspended or place.waits:
             return replace(
                 of_nobody,
-                waits=sentences.suspended(of_nobody.who),
+                waits=place.waits or sentences.suspended(of_nobody.who),
             )
 
         minimum: int | None = owner.minimum
@@ -363,9 +420,21 @@ class OwnerGangRegister:
             waits=waits,
             succeeded=owner.succeeded,
             gang_metadata=owner.gang_metadata,
+            parent=place.parent,
             is_late=asked.is_late,
-            is_unread=self._is_read.get(type(owner)) is False,
+            is_unread=self._known.is_read(type(owner)) is False,
         )
+
+    def _place(self, owner: OwnerObject, now_s: float) -> TreePlace:
+        """The place of an owner in the tree of its own owner."""
+        if not isinstance(owner, JobOwner) or owner.controller is None:
+            return ALONE
+        if _is_member(owner):
+            return TreePlace(
+                waits=sentences.awaited(f"{owner.controller.kind} {owner.controller.name}")
+            )
+
+        return self._trees.place(owner, now_s)
 
     # --- time, and reports -----------------------------------------------------------------------
 
@@ -388,19 +457,15 @@ class OwnerGangRegister:
 
     def next_deadline_s(self) -> float | None:
         """When `look` must be called although nothing changes."""
-        wait_s = self._waits.next_s()
-        late_s = self._lates.next_s()
-        if wait_s is None:
-            return late_s
-        if late_s is None:
-            return wait_s
-
-        return min(wait_s, late_s)
+        times_s = (self._waits.next_s(), self._lates.next_s(), self._trees.next_s())
+        return min((at_s for at_s in times_s if at_s is not None), default=None)
 
     def look(self, now_s: float) -> None:
         """Stop to wait for owners that are not found, and report those that are late."""
         for uid in self._waits.take_due(now_s):
             self._judge(self._asked[uid], now_s)
+
+        self._judge_jobs(self._trees.look(now_s), now_s)
 
         for uid in self._lates.take_due(now_s):
             asked = self._asked[uid]
@@ -409,13 +474,30 @@ class OwnerGangRegister:
 
             if len(asked.pods) < asked.owner.minimum:
                 asked.is_late = True
-                self._declare(asked)
+                self._declare(asked, now_s)
 
     def take_events(self) -> list[RecordEvent]:
         """Events since the last call."""
         events = self._events
         self._events = []
         return events
+
+    def _report_apart(self, asked: _AskedOwner, now_s: float) -> None:
+        """Report once on the owner of a Job why its Jobs do not start together."""
+        job = asked.owner
+        if not isinstance(job, JobOwner) or job.controller is None or _is_member(job):
+            return
+
+        report = self._trees.report(job, now_s)
+        if report is not None:
+            about, text = report
+            event = RecordEvent(
+                about,
+                EventReason.NOT_A_GANG,
+                text,
+                warning=True,
+            )
+            self._events.append(event)
 
     def _report_plain(self, asked: _AskedOwner, pod: Pod) -> None:
         """Report once on an owner why its pods start one by one."""
@@ -430,9 +512,9 @@ class OwnerGangRegister:
             ref = ObjectRef(
                 version,
                 asked.kind,
-                pod.namespace,
-                pod.owner,
-                pod.controller_uid,
+                asked.namespace,
+                asked.ref.name,
+                asked.ref.uid,
             )
 
         event = RecordEvent(
@@ -442,6 +524,11 @@ class OwnerGangRegister:
             warning=True,
         )
         self._events.append(event)
+
+
+def _is_member(job: JobOwner) -> bool:
+    """Whether the pods of the Job are members of the gang of its controller."""
+    return job.controller is not None and TABLE[job.controller.kind].of_jobs is OfJobs.MEMBERS
 
 
 def _id(namespace: str, uid: str) -> str:

@@ -285,7 +285,8 @@ class Parents:
 
         spec = record.spec
         pod_group = record.pod_group
-        of = f"{_object(part)}, the parent of {child}"
+        declared_by = record.owner.who if record.owner is not None else _object(part)
+        of = f"{declared_by}, the parent of {child}"
 
         why = spec.group_problem or spec.misplaced
         if why is not None:

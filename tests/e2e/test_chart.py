@@ -276,8 +276,14 @@ def test_what_can_be_left_out_and_added() -> None:
     ):
         assert gone
         assert whole - rendered("--set", word).keys() == gone, word
-    for role in ("dialects", "owners"):
-        of_role = rendered("--set", f"rbac.{role}=true").keys() - whole
+    for value, role in (
+        ("dialects", "dialects"),
+        ("owners", "owners"),
+        ("ownersJobset", "owners-jobset"),
+        ("ownersKuberay", "owners-kuberay"),
+        ("ownersKubeflow", "owners-kubeflow"),
+    ):
+        of_role = rendered("--set", f"rbac.{value}=true").keys() - whole
         assert of_role == {
             (kind, f"gangsched-{role}") for kind in ("ClusterRole", "ClusterRoleBinding")
         }

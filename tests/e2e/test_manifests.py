@@ -208,7 +208,16 @@ def test_the_kustomization_names_every_manifest() -> None:
     }
     rights = {
         ROOT / "manifests" / f"rbac-{name}.yaml"
-        for name in ("devices", "extended-resources", "dialects", "owners", "provisioning")
+        for name in (
+            "devices",
+            "extended-resources",
+            "dialects",
+            "owners",
+            "owners-jobset",
+            "owners-kuberay",
+            "owners-kubeflow",
+            "provisioning",
+        )
     }
     by_hand = {ROOT / "crds" / "scheduling.sigs.k8s.io_podgroups.yaml", *rights}
     assert {path for path in ours if path.name != "kustomization.yaml"} == {

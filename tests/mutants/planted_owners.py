@@ -99,3 +99,46 @@ def an_owner_is_told_with_each_of_its_pods(report: Any) -> Any:
         report(self, asked, pod)
 
     return again
+
+
+TREES = "unit/state/test_owner_trees.py"
+
+
+@bug("O3", "state.owner_trees:OwnerTrees.place", TREES)
+def each_job_of_a_job_set_starts_by_itself(place: Any) -> Any:
+    def alone(self: Any, job: Any, now_s: float) -> Any:
+        return place(self, job, now_s)._replace(parent="")
+
+    return alone
+
+
+@bug("O8", "state.owner_trees:OwnerTrees.place", TREES)
+def jobs_do_not_wait_for_their_job_set(place: Any) -> Any:
+    def at_once(self: Any, job: Any, now_s: float) -> Any:
+        return place(self, job, now_s)._replace(waits="")
+
+    return at_once
+
+
+@bug("O4", "state.owner_trees:OwnerTrees._left_of", TREES)
+def jobs_that_are_done_are_waited_for(left: Any) -> Any:
+    return lambda self, tree, part: part.jobs
+
+
+@bug("O2", "state.owner_trees:OwnerTrees._add", TREES)
+def a_job_set_that_is_created_again_joins_the_tree_of_the_one_before(add: Any) -> Any:
+    def by_name(self: Any, namespace: str, ref: Any, now_s: float) -> Any:
+        self._id_of.clear()
+        return add(self, namespace, ref, now_s)
+
+    return by_name
+
+
+@bug("O3", "state.owner_gangs:_is_member", TREES)
+def the_launcher_of_an_mpi_job_is_a_gang_of_its_own(is_member: Any) -> Any:
+    return lambda job: False
+
+
+@bug("O2", "kube.read.decode:controller_kind", KINDS)
+def a_job_of_another_api_group_is_a_job(kind_of: Any) -> Any:
+    return lambda api_version, kind: kind

@@ -16,6 +16,7 @@ from control_plane import objects as make
 from control_plane.api import Object
 
 from gangsched.api.keys import EXPECTED_RUNTIME
+from gangsched.model.owners import OWNER_VERSIONS
 
 SCENARIO: Final = "gangsched.dev/scenario"
 K: Final = make.KOORDINATOR
@@ -245,7 +246,7 @@ class Maker:
             kind = words.get("owner_kind", "Job")
             body["metadata"]["ownerReferences"] = [
                 {
-                    "apiVersion": "batch/v1",
+                    "apiVersion": OWNER_VERSIONS.get(kind, "batch/v1"),
                     "kind": kind,
                     "name": words["owner"],
                     "uid": "1" if not words.get("labels") else f"{kind}-{words['owner']}",

@@ -32,6 +32,7 @@ from gangsched.kube.http.faults import (
     is_away,
 )
 from gangsched.kube.ports import RestClient
+from gangsched.model.owners import TABLE
 
 PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -146,10 +147,22 @@ DIALECT_KINDS = tuple(
     )
 )
 """Not checked, either: without them the gangs of these kinds wait (`api.dialects`)."""
-OWNERS = (
-    *_verbs("list watch", "batch", "jobs"),
-    *_verbs("list watch", "apps", "statefulsets"),
-)
+
+
+def _of_owners(manifest: str) -> tuple[Permission, ...]:
+    """What reading the kinds of owners needs whose permissions are in a file."""
+    needed: list[Permission] = []
+    for kind in TABLE.values():
+        if kind.manifest == manifest:
+            needed += _verbs("list watch", kind.group, kind.plural)
+
+    return tuple(needed)
+
+
+OWNERS = _of_owners("rbac-owners.yaml")
+JOBSET_OWNERS = _of_owners("rbac-owners-jobset.yaml")
+KUBERAY_OWNERS = _of_owners("rbac-owners-kuberay.yaml")
+KUBEFLOW_OWNERS = _of_owners("rbac-owners-kubeflow.yaml")
 """Not checked, either: asked for once a pod asks for the gang of its owner (semantics O7)."""
 
 LEASES = _verbs("create get update watch", "coordination.k8s.io", "leases")

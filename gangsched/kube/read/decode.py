@@ -67,7 +67,7 @@ from gangsched.model.objects import (
     Shape,
     stand_in,
 )
-from gangsched.model.owners import OwnerGangs
+from gangsched.model.owners import OwnerGangs, controller_kind
 from gangsched.model.resources import PODS, parse_resources
 from kubernetes_cel.amounts import QuantityError
 
@@ -203,7 +203,7 @@ def _pod(
         timed_out=is_timed_out(annotations),
         native_group=native_group,
         owner=controller.name,
-        controller_kind=controller.kind,
+        controller_kind=controller_kind(controller.api_version, controller.kind),
         controller_uid=controller.uid,
         labels=labels,
         claims=uses,

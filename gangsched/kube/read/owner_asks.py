@@ -2,6 +2,8 @@
 (semantics O1, O7).
 
 Invariant: nothing is read where nobody asks. What was asked once is read until the process ends.
+Objects of operators are read only once a pod of such an owner asks, or a Job of such an owner is
+read: without the operator each try would be refused, and reported.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Iterable
 
 from gangsched.api import keys
 from gangsched.model.objects import Namespace, Pod
-from gangsched.model.owners import OWNER_KINDS, OwnerGangs
+from gangsched.model.owners import OWNER_KINDS, TABLE, JobOwner, OwnerGangs, OwnerObject
 from gangsched.model.protocol import Applied, Gone, Message, Object, Replaced
 
 
@@ -21,10 +23,11 @@ class OwnerAsks:
     def __init__(self, setting: OwnerGangs) -> None:
         self.asked = {kind: asyncio.Event() for kind in OWNER_KINDS.values()}
         self._setting = setting
+        self._unasked = set(self.asked)
         self._namespaces: set[str] = set()
 
         if setting is OwnerGangs.ALL:
-            self._ask_for_all()
+            self._ask_for_built_in()
 
     def of(self, namespace: str) -> OwnerGangs:
         """Whose pods in a namespace become gangs of their owners."""
@@ -36,11 +39,11 @@ class OwnerAsks:
     @property
     def all_asked(self) -> bool:
         """Whether all kinds are read, so that messages need not be inspected for new ones."""
-        return all(asked.is_set() for asked in self.asked.values())
+        return not self._unasked
 
     def take(self, message: Message) -> None:
         """Inspect a message."""
-        if self._setting is not OwnerGangs.ASKED:
+        if self._setting is OwnerGangs.OFF or (self.all_asked and not self._follows_namespaces):
             return
 
         match message:
@@ -52,10 +55,15 @@ class OwnerAsks:
                 if message.kind is Namespace:
                     self._namespaces.discard(key)
 
+    @property
+    def _follows_namespaces(self) -> bool:
+        """Whether the labels of namespaces count."""
+        return self._setting is OwnerGangs.ASKED
+
     def _take_list(self, kind: type[Object], items: Iterable[Object]) -> None:
         if kind is Namespace:
             self._namespaces.clear()
-        elif kind is not Pod:
+        elif kind not in (Pod, JobOwner):
             return
 
         for item in items:
@@ -63,21 +71,33 @@ class OwnerAsks:
 
     def _take_object(self, item: object) -> None:
         if isinstance(item, Pod):
-            # Nearly all pods have no such metadata.
-            if item.gang_metadata and item.owner and not self.all_asked:
+            # Nearly all pods have no such metadata, and no namespace asks for them.
+            may_ask = item.gang_metadata or self._namespaces or not self._follows_namespaces
+            if may_ask and item.owner and not self.all_asked:
                 self._take_pod(item)
-        elif isinstance(item, Namespace):
+        elif isinstance(item, JobOwner):
+            if item.controller is not None:
+                self._ask(OWNER_KINDS[item.controller.kind])
+        elif isinstance(item, Namespace) and self._follows_namespaces:
             if item.labels.get(keys.OWNER_GANG) == keys.OWNER:
                 self._namespaces.add(item.name)
-                self._ask_for_all()
+                self._ask_for_built_in()
             else:
                 self._namespaces.discard(item.name)
 
     def _take_pod(self, pod: Pod) -> None:
         kind = OWNER_KINDS.get(pod.controller_kind)
-        if kind is not None and keys.asks_for_owner(dict(pod.gang_metadata), self._setting):
-            self.asked[kind].set()
+        if kind is None or kind not in self._unasked:
+            return
 
-    def _ask_for_all(self) -> None:
-        for asked in self.asked.values():
-            asked.set()
+        if keys.asks_for_owner(dict(pod.gang_metadata), self.of(pod.namespace)):
+            self._ask(kind)
+
+    def _ask_for_built_in(self) -> None:
+        for kind in TABLE.values():
+            if kind.built_in:
+                self._ask(kind.owner)
+
+    def _ask(self, kind: type[OwnerObject]) -> None:
+        self._unasked.discard(kind)
+        self.asked[kind].set()

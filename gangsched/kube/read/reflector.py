@@ -147,6 +147,8 @@ class Reflector(Generic[W, T]):
         self._refused_watches = 0
         self._trouble: str | None = None
         self._tried_s = 0.0
+        #: How often a version was not served: each time, the next one is tried.
+        self._versions_missed = 0
 
     async def run(self) -> None:
         """Follow the API server until cancelled."""
@@ -167,6 +169,10 @@ class Reflector(Generic[W, T]):
                 useful = True
             except Fault as caught:
                 fault = caught
+                # Before it counts as not served: pods would start without what it says.
+                if relist and self._tries_next_version(fault):
+                    continue
+
                 if (
                     relist
                     and isinstance(fault, ApiFault)
@@ -213,7 +219,7 @@ class Reflector(Generic[W, T]):
         query = [f"limit={self._page_limit}"] if self._page_limit else []
         query += [f"continue={token}"] if token else []
         query += self._selection
-        path = f"{self._store.resource.path}?{'&'.join(query)}".rstrip("?")
+        path = f"{self._path}?{'&'.join(query)}".rstrip("?")
 
         try:
             return await self._client.request("GET", path, timeout_s=60.0)
@@ -225,6 +231,29 @@ class Reflector(Generic[W, T]):
                 self._page_limit = 0
 
             raise
+
+    @property
+    def _path(self) -> str:
+        """Where the resource is read, in the version that is tried now."""
+        resource = self._store.resource
+        versions = resource.versions
+        if len(versions) < 2:
+            return resource.path
+
+        version = versions[self._versions_missed % len(versions)]
+        return resource.path.replace(f"/{versions[0]}/", f"/{version}/", 1)
+
+    def _tries_next_version(self, fault: Fault) -> bool:
+        """Whether the list is tried at once in another version, because this one is not served."""
+        if not isinstance(fault, ApiFault) or fault.status != NOT_FOUND:
+            return False
+
+        versions = self._store.resource.versions
+        if len(versions) < 2:
+            return False
+
+        self._versions_missed += 1
+        return self._versions_missed % len(versions) > 0
 
     def _list_refused(self, *, forbidden: bool) -> None:
         """Without an optional resource the daemon goes on."""
@@ -243,7 +272,7 @@ class Reflector(Generic[W, T]):
             f"timeoutSeconds={lasts_s}",
             *self._selection,
         ]
-        path = f"{store.resource.path}?watch=true&allowWatchBookmarks=true&{'&'.join(query)}"
+        path = f"{self._path}?watch=true&allowWatchBookmarks=true&{'&'.join(query)}"
         self.counts.watches += 1
         began_s = self._now()
         splitter = LineSplitter()

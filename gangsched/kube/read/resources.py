@@ -6,6 +6,7 @@ Invariant: the table is complete, as the table in `permissions` is. `reflector` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -22,7 +23,13 @@ from gangsched.kube.read.decode import (
     node_decoder,
 )
 from gangsched.kube.read.owner_asks import OwnerAsks
-from gangsched.kube.read.owner_kinds import WireJob, WireStatefulSet
+from gangsched.kube.read.owner_kinds import (
+    WireJob,
+    WireJobSet,
+    WireRayCluster,
+    WireStatefulSet,
+    WireTrainingJob,
+)
 from gangsched.kube.read.provisioning import WireProvisioningRequest
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
@@ -50,7 +57,7 @@ from gangsched.kube.read.wire import (
 from gangsched.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import DEVICES, Namespace, Node, Pod, Service
-from gangsched.model.owners import JobOwner, StatefulSetOwner
+from gangsched.model.owners import TABLE, OfJobs, OwnerObject
 from gangsched.model.provisioning import ProvisioningRequest
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
 
@@ -69,6 +76,9 @@ W = TypeVar(
     WireDeviceObject,
     WireJob,
     WireStatefulSet,
+    WireJobSet,
+    WireRayCluster,
+    WireTrainingJob,
     WireProvisioningRequest,
 )
 T = TypeVar(
@@ -86,8 +96,7 @@ T = TypeVar(
     ResourceSlice,
     DeviceClass,
     DeviceTaintRule,
-    JobOwner,
-    StatefulSetOwner,
+    OwnerObject,
     ProvisioningRequest,
 )
 Outline: TypeAlias = Identified | PodOutline | ClaimOutline
@@ -118,8 +127,9 @@ class Resource(Generic[W, T]):
     decoded all the same. The daemon also runs if it may not read an `optional` resource, or if the
     resource is not served; `meanwhile` describes the consequence, for the warning, and `manifest`
     is the file that grants the permission. What was read of a resource that `lasts` is still used
-    once it can no longer be read. With a `label_selector`, only matching objects are read; an
-    object that stops matching counts as deleted.
+    once it can no longer be read. Where it is not served in the version of the path, the other
+    `versions` are tried. With a `label_selector`, only matching objects are read; an object that
+    stops matching counts as deleted.
     """
 
     def __init__(
@@ -134,6 +144,7 @@ class Resource(Generic[W, T]):
         meanwhile: str = "",
         manifest: str = "rbac.yaml",
         lasts: bool = False,
+        versions: tuple[str, ...] = (),
         label_selector: str = "",
         instead: Callable[[Any, T | None, str], T | None] = lambda _, old, why: old,
         outline: type[Outline] = Identified,
@@ -143,6 +154,7 @@ class Resource(Generic[W, T]):
         self.meanwhile = meanwhile
         self.manifest = manifest
         self.lasts = lasts
+        self.versions = versions
         self.label_selector = label_selector
 
         # The plural; it is the label of metrics and the key of snapshots.
@@ -302,29 +314,50 @@ DEVICE_TAINT_RULES: Final = _of_devices(
     DeviceTaintRule,
     devices.decode_taint_rule,
 )
-JOBS: Final = Resource(
-    "/apis/batch/v1/jobs",
-    WireJob,
-    JobOwner,
-    owner_kinds.decode_job,
-    by_uid,
-    optional=True,
-    meanwhile=owner_kinds.MEANWHILE,
-    manifest=owner_kinds.MANIFEST,
-    lasts=True,
+
+
+def _owner(
+    kind: str,
+    wire: type[W],
+    convert: Callable[[W], OwnerObject],
+) -> Resource[W, OwnerObject]:
+    """A kind of owners."""
+    row = TABLE[kind]
+    is_above_jobs = row.of_jobs is OfJobs.PARTS
+    return Resource(
+        f"/apis/{row.group}/{row.versions[0]}/{row.plural}",
+        wire,
+        row.owner,
+        convert,
+        by_uid,
+        optional=True,
+        meanwhile=owner_kinds.MEANWHILE_JOBS if is_above_jobs else owner_kinds.MEANWHILE,
+        manifest=row.manifest,
+        lasts=True,
+        versions=row.versions,
+    )
+
+
+JOBS: Final = _owner("Job", WireJob, owner_kinds.decode_job)
+STATEFUL_SETS: Final = _owner("StatefulSet", WireStatefulSet, owner_kinds.decode_stateful_set)
+JOB_SETS: Final = _owner("JobSet", WireJobSet, owner_kinds.decode_job_set)
+RAY_CLUSTERS: Final = _owner("RayCluster", WireRayCluster, owner_kinds.decode_ray_cluster)
+TRAINING_JOBS: Final = {
+    kind: _owner(
+        kind,
+        WireTrainingJob,
+        partial(owner_kinds.decode_training_job, kind=kind),
+    )
+    for kind in owner_kinds.KUBEFLOW
+}
+"""Those of Kubeflow, by kind."""
+OWNERS: Final[tuple[Resource[Any, Any], ...]] = (
+    JOBS,
+    STATEFUL_SETS,
+    JOB_SETS,
+    RAY_CLUSTERS,
+    *TRAINING_JOBS.values(),
 )
-STATEFUL_SETS: Final = Resource(
-    "/apis/apps/v1/statefulsets",
-    WireStatefulSet,
-    StatefulSetOwner,
-    owner_kinds.decode_stateful_set,
-    by_uid,
-    optional=True,
-    meanwhile=owner_kinds.MEANWHILE,
-    manifest=owner_kinds.MANIFEST,
-    lasts=True,
-)
-OWNERS: Final = (JOBS, STATEFUL_SETS)
 """Read from the first pod on that asks for the gang of its owner (semantics O7)."""
 ALLOCATED: Final = (RESOURCE_SLICES, DEVICE_CLASSES, DEVICE_TAINT_RULES)
 """Read from the first pod with ResourceClaims on, to allocate devices."""

@@ -36,6 +36,7 @@ class ObjectIdentity(Wire):
 class Owner(Wire):
     """metav1.OwnerReference."""
 
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""

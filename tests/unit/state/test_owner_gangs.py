@@ -12,7 +12,8 @@ from gangsched.api.owner_declarations import LATE_S
 from gangsched.model.objects import Namespace, Phase, Pod
 from gangsched.model.owners import JobOwner, OwnerGangs, OwnerObject, StatefulSetOwner
 from gangsched.model.protocol import Applied, Gone, Replaced, Unread
-from gangsched.state.owner_gangs import MOVED_AT_A_TIME, OWNER_WAIT_S
+from gangsched.state.owner_gangs import MOVED_AT_A_TIME
+from gangsched.state.owner_trees import OWNER_WAIT_S
 from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod
 from tests.world import World

@@ -1,0 +1,352 @@
+"""Owners of Jobs whose Jobs start together, such as JobSets: the tree of which each Job is a gang
+(semantics O3, I9).
+
+Invariant: only owners with a Job of which a pod asks cost anything. The tree is that of any gangs
+that name the same parent; here is decided which parent a Job has, and what the owner declares for
+it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gangsched.api.owner_declarations import OwnerDeclaration
+from gangsched.model.owners import (
+    OWNER_KINDS,
+    OWNER_VERSIONS,
+    ControllerRef,
+    JobOwner,
+    JobSetOwner,
+    OwnerPart,
+)
+from gangsched.model.protocol import ObjectRef
+from gangsched.sentences import owning as sentences
+from gangsched.state.groups import Registry
+from gangsched.state.known_owners import KnownOwners
+from gangsched.state.parents import MOST_GANGS
+from gangsched.state.timers import Timers
+
+OWNER_WAIT_S: Final = 2.0
+"""How long pods wait for an owner that is not known, once owners of its kind are read (O8): they
+come by two watches, and no order holds between them.
+"""
+UID_SHOWN: Final = 8
+
+
+class TreePlace(NamedTuple):
+    """Where a Job is: the name of its gang's parent, "" for none; `waits`: why that is not known
+    yet.
+    """
+
+    parent: str = ""
+    waits: str = ""
+
+
+ALONE: Final = TreePlace()
+
+
+@dataclass(slots=True)
+class _Tree:
+    """An owner of Jobs."""
+
+    ref: ControllerRef
+    namespace: str
+    #: Name of the parent that all of its Jobs have; those of stages begin with it.
+    name: str
+    #: As it was read last.
+    owner: JobSetOwner | None = None
+    #: Names of the parents whose gangs have it declared, and ids of the Jobs whose pods ask.
+    declared: set[str] = field(default_factory=set)
+    jobs: set[str] = field(default_factory=set)
+    #: Jobs among these, by part, that are done and whose pods still count as a child each.
+    done: dict[str, str] = field(default_factory=dict)
+    is_reported: bool = False
+
+    @property
+    def key(self) -> str:
+        """`namespace/name` of the owner."""
+        return f"{self.namespace}/{self.ref.name}"
+
+    @property
+    def id(self) -> str:
+        """What the owner is known by."""
+        return f"{self.namespace}/{self.ref.uid}"
+
+
+class OwnerTrees:
+    """The trees of all owners of Jobs."""
+
+    def __init__(self, registry: Registry, known: KnownOwners) -> None:
+        self._registry = registry
+        self._known = known
+        self._trees: dict[str, _Tree] = {}
+        #: By id of the parent, the id of its owner.
+        self._id_of: dict[str, str] = {}
+        #: When Jobs stop to wait for their owner, by the id of the owner.
+        self._waits = Timers()
+
+    def __len__(self) -> int:
+        """Number of stored trees and Jobs."""
+        number = len(self._trees)
+        for tree in self._trees.values():
+            number += len(tree.jobs)
+
+        return number
+
+    def enter(self, job_id: str, job: JobOwner, now_s: float) -> set[str]:
+        """A pod of a Job asks, or the Job has changed; return the Jobs whose place may be another
+        one now.
+        """
+        ref = job.controller
+        if ref is None:
+            return set()
+
+        tree = self._trees.get(f"{job.namespace}/{ref.uid}")
+        if tree is None:
+            tree = self._add(job.namespace, ref, now_s)
+
+        tree.jobs.add(job_id)
+        was_done = job_id in tree.done
+        is_done = job.minimum == 0 and job.succeeded > 0
+        if is_done == was_done:
+            return set()
+
+        tree.done.pop(job_id, None)
+        if is_done:
+            tree.done[job_id] = job.part
+
+        self._declare(tree)
+        return tree.jobs - {job_id}
+
+    def leave(self, job_id: str, job: JobOwner | None) -> None:
+        """No pod of a Job asks any more."""
+        ref = job.controller if job is not None else None
+        if job is None or ref is None:
+            return
+
+        tree = self._trees.get(f"{job.namespace}/{ref.uid}")
+        if tree is None:
+            return
+
+        tree.jobs.discard(job_id)
+        tree.done.pop(job_id, None)
+        if tree.jobs:
+            self._declare(tree)
+            return
+
+        for name in list(tree.declared):
+            self._withdraw(tree, name)
+
+        del self._trees[tree.id]
+        self._id_of.pop(f"{tree.namespace}/{tree.name}", None)
+        self._waits.drop(tree.id)
+
+    def place(self, job: JobOwner, now_s: float) -> TreePlace:
+        """Where a Job is that has entered."""
+        ref = job.controller
+        tree = self._trees.get(f"{job.namespace}/{ref.uid}") if ref is not None else None
+        if ref is None or tree is None:
+            return ALONE
+
+        if tree.owner is not None:
+            if self._number_of(tree, job.part) > MOST_GANGS:
+                return ALONE
+
+            name = _parent_name(tree, job.part)
+            return TreePlace(name) if name in tree.declared else ALONE
+
+        is_read = self._known.is_read(OWNER_KINDS[ref.kind])
+        is_awaited = tree.id in self._waits and self._waits.get(tree.id) > now_s
+        # While they are being read, which takes as long as it takes, the pods wait.
+        if is_read is None or (is_read and is_awaited):
+            return TreePlace(waits=sentences.awaited_jobs(ref.kind, tree.key))
+
+        return ALONE
+
+    def changed(self, kind: type, uid_id: str | None, now_s: float) -> set[str]:
+        """Owners of a kind have changed, or whether they can be read; one of them, if its id is
+        given. Return the Jobs whose place may be another one now.
+        """
+        jobs: set[str] = set()
+        for tree in self._of_kind(kind, uid_id):
+            owner = self._find(tree)
+            if owner is not None:
+                tree.owner = owner
+                self._waits.drop(tree.id)
+                self._declare(tree)
+            elif tree.owner is None and uid_id is None:
+                self._waits.set(tree.id, now_s + OWNER_WAIT_S)
+
+            jobs |= tree.jobs
+
+        return jobs
+
+    def next_s(self) -> float | None:
+        """When `look` must be called."""
+        return self._waits.next_s()
+
+    def look(self, now_s: float) -> set[str]:
+        """Jobs that stop to wait for their owner."""
+        jobs: set[str] = set()
+        for tree_id in self._waits.take_due(now_s):
+            jobs |= self._trees[tree_id].jobs
+
+        return jobs
+
+    def report(self, job: JobOwner, now_s: float) -> tuple[ObjectRef, str] | None:
+        """The owner of a Job, and why its Jobs do not start together, if that was not reported
+        yet.
+        """
+        ref = job.controller
+        tree = self._trees.get(f"{job.namespace}/{ref.uid}") if ref is not None else None
+        if ref is None or tree is None or tree.is_reported:
+            return None
+
+        why = self._apart_because(tree, job, now_s)
+        if not why:
+            return None
+
+        tree.is_reported = True
+        about = ObjectRef(
+            OWNER_VERSIONS[ref.kind],
+            ref.kind,
+            tree.namespace,
+            ref.name,
+            ref.uid,
+        )
+        return about, why
+
+    def _apart_because(self, tree: _Tree, job: JobOwner, now_s: float) -> str:
+        """Why the Jobs of an owner do not start together; "" if they do, or it is not known."""
+        kind = tree.ref.kind
+        if tree.owner is not None:
+            number = self._number_of(tree, job.part)
+            if number > MOST_GANGS:
+                return sentences.too_many_jobs(kind, tree.key, number, MOST_GANGS)
+
+            return ""
+
+        if self.place(job, now_s).waits:
+            return ""
+        if self._known.is_read(OWNER_KINDS[kind]) is False:
+            return sentences.unread_jobs(kind, tree.key)
+
+        return sentences.unknown_jobs(kind, tree.key)
+
+    # --- the trees -------------------------------------------------------------------------------
+
+    def _add(self, namespace: str, ref: ControllerRef, now_s: float) -> _Tree:
+        name = f"{ref.kind}.{ref.name}"
+        tree = _Tree(ref, namespace, name)
+        # An owner that was created again, while pods of the one before still end.
+        if self._id_of.get(f"{namespace}/{name}", tree.id) != tree.id:
+            tree.name = f"{name}.{ref.uid[:UID_SHOWN]}"
+
+        self._trees[tree.id] = tree
+        self._id_of[f"{namespace}/{tree.name}"] = tree.id
+        tree.owner = self._find(tree)
+        if tree.owner is None:
+            self._waits.set(tree.id, now_s + OWNER_WAIT_S)
+
+        self._declare(tree)
+        return tree
+
+    def _find(self, tree: _Tree) -> JobSetOwner | None:
+        return self._known.find(JobSetOwner, tree.namespace, tree.ref.uid)
+
+    def _of_kind(self, kind: type, tree_id: str | None) -> list[_Tree]:
+        if tree_id is not None:
+            tree = self._trees.get(tree_id)
+            return [tree] if tree is not None else []
+
+        trees = []
+        for tree in self._trees.values():
+            if OWNER_KINDS[tree.ref.kind] is kind:
+                trees.append(tree)
+
+        return trees
+
+    def _declare(self, tree: _Tree) -> None:
+        """Give each parent what the owner declares for it."""
+        owner = tree.owner
+        if owner is None:
+            return
+
+        numbers: dict[str, int] = {}
+        left: dict[str, int] = {}
+        for part in owner.parts:
+            name = _parent_name(tree, part.name)
+            numbers[name] = numbers.get(name, 0) + part.jobs
+            left[name] = left.get(name, 0) + self._left_of(tree, part)
+
+        for name, number in numbers.items():
+            # One Job alone is a tree only where the owner says something about it.
+            if number > MOST_GANGS or (number <= 1 and not owner.gang_metadata):
+                self._withdraw(tree, name)
+                continue
+
+            self._give(tree, name, left[name])
+
+        for name in tree.declared - numbers.keys():
+            self._withdraw(tree, name)
+
+    def _left_of(self, tree: _Tree, part: OwnerPart) -> int:
+        """Jobs of a part that are children of its parent, or are still to be created."""
+        present = 0
+        for name in tree.done.values():
+            present += name == part.name
+
+        # A Job that is done is a child, which needs nothing, while its pods exist.
+        return part.jobs - min(part.jobs, max(0, part.succeeded - present))
+
+    def _number_of(self, tree: _Tree, part: str) -> int:
+        """Jobs that start together with those of a part."""
+        owner = tree.owner
+        number = 0
+        for other in owner.parts if owner is not None else ():
+            if _parent_name(tree, other.name) == _parent_name(tree, part):
+                number += other.jobs
+
+        return number
+
+    def _give(self, tree: _Tree, name: str, min_children: int) -> None:
+        """Declare a parent."""
+        owner = tree.owner
+        declared = OwnerDeclaration(
+            kind=tree.ref.kind,
+            key=tree.key,
+            min_children=min_children,
+            gang_metadata=owner.gang_metadata if owner is not None else (),
+            is_tree=True,
+        )
+        tree.declared.add(name)
+        parent = f"{tree.namespace}/{name}"
+        record = self._registry.gangs.get(parent)
+        if record is None:
+            record = self._registry.gang(parent)
+
+        if record.owner != declared:
+            record.owner = declared
+            self._registry.touch(parent)
+
+    def _withdraw(self, tree: _Tree, name: str) -> None:
+        """No longer declare a parent."""
+        if name not in tree.declared:
+            return
+
+        tree.declared.discard(name)
+        parent = f"{tree.namespace}/{name}"
+        record = self._registry.gangs.get(parent)
+        if record is not None:
+            record.owner = None
+            self._registry.touch(parent)
+
+
+def _parent_name(tree: _Tree, part: str) -> str:
+    """The name of the parent of a part's Jobs."""
+    owner = tree.owner
+    if owner is not None and owner.in_stages:
+        return f"{tree.name}.{part}"
+
+    return tree.name
