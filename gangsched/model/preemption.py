@@ -263,7 +263,8 @@ class NotHelpful:
     group's preemption priority (V2). TOO_LITTLE: `pods` pods of lower priority could be evicted;
     by totals there would then be `room` for at most that many of the `needed` pods. If that is all
     of them, no choice of those pods was found with which all are placed. BUDGET: the budget allows
-    `allowed` of `needed` evictions. TOO_YOUNG: `pods` counts gangs and plain pods; `seconds` is the
+    `allowed` of `needed` evictions; unless that is known of every choice, `pods` could be evicted
+    as for TOO_LITTLE. TOO_YOUNG: `pods` counts gangs and plain pods; `seconds` is the
     setting. OTHER_SCHEDULERS: `amount` of `name` is in use. BACK_OFF: `seconds` are left. DELAYED:
     `seconds` are left of the delay `delay_s`, which ends at epoch second `amount` (V28). TOO_MANY:
     `pods` would have to be evicted; `needed` are allowed. TOO_MUCH_WORK: `needed` pods wait. LATER:

@@ -437,6 +437,8 @@ def _obstacle(why: NotHelpful) -> Json:
             values |= {"pods": why.pods, "fits": why.room, "needed": why.needed}
         case Obstacle.BUDGET:
             values |= {"allowed": why.allowed, "needed": why.needed}
+            if why.pods:
+                values["pods"] = why.pods
         case Obstacle.TOO_YOUNG:
             values |= {"running": why.pods, "seconds": why.seconds}
         case Obstacle.TOO_MANY:

@@ -46,7 +46,13 @@ def _budget(why: NotHelpful) -> str:
         if why.name
         else "a PodDisruptionBudget of another namespace"
     )
-    return f"{budget} allows {why.allowed} of {counted(why.needed, 'eviction')}"
+    allows = f"{budget} allows {why.allowed} of {counted(why.needed, 'eviction')}"
+    if not why.pods:
+        return allows
+
+    # Another choice may break no budget.
+    pods = counted(why.pods, "pod")
+    return f"no choice among the {pods} of lower priority was found that budgets allow; {allows}"
 
 
 def _policy_never(_: NotHelpful) -> str:

@@ -57,6 +57,11 @@ def a_member_uses_up_its_own_nomination_wherever_it_is_placed(_: Any) -> Any:
     return of_the_placed
 
 
+@bug("V21", "core.preemption.blocked:is_blocked", f"{CORE}/test_budgets.py")
+def a_budget_is_the_obstacle_whatever_else_could_go(_: Any) -> Any:
+    return lambda regions, level: True
+
+
 @bug("V9", "core.preemption.sums:slices_of", f"{CORE}/test_sums.py")
 def victims_of_slices_are_counted_as_for_plain_pods(_: Any) -> Any:
     return lambda preemptor, names, ledger: ()

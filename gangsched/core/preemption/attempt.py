@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gangsched.core.preemption import blocked
 from gangsched.core.preemption.by_rounds import GIVEN_UP, LEFT_OVER, Probe, TrialRounds
 from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.preemptor import Preemptor
@@ -194,17 +195,36 @@ class Attempt:
         if GIVEN_UP in self.passed:
             return NotHelpful(why=Obstacle.TOO_MUCH_WORK, needed=len(self.preemptor.pods))
 
-        blocked = next(
-            (chosen[0] for level in tried if (chosen := regions.candidates(level, breaking=True))),
-            None,
-        )
-        if blocked is None or (broken := self.columns.budgets.most_broken(blocked.pods)) is None:
+        return self._blocked(regions, tried)
+
+    def _blocked(self, regions: Regions, tried: Sequence[int]) -> NotHelpful:
+        """The budget that the cheapest victims break most; without one, other obstacles."""
+        for level in tried:
+            chosen = regions.candidates(level, breaking=True)
+            if chosen:
+                break
+        else:
             return obstacle(regions, self.settings)
+
+        broken = self.columns.budgets.most_broken(chosen[0].pods)
+        if broken is None:
+            return obstacle(regions, self.settings)
+
+        highest = tried[-1]
+        others = 0
+        if not blocked.is_blocked(regions, highest):
+            others = int(np.count_nonzero(regions.units.could_go(highest)))
 
         key, left, asked = broken
         # names of other namespaces are told to nobody
         name = key if self.preemptor.group.is_of(key) else ""
-        return NotHelpful(why=Obstacle.BUDGET, name=name, allowed=max(0, left), needed=asked)
+        return NotHelpful(
+            why=Obstacle.BUDGET,
+            pods=others,
+            name=name,
+            allowed=max(0, left),
+            needed=asked,
+        )
 
     def _by_sums(
         self,

@@ -107,14 +107,14 @@ class Regions:
         # Whoever could go at one priority could go at every higher one, so room never becomes less:
         # bisect.
         levels = self.units.levels(self.domains.mask)
-        if not levels or not self._have_room(self.units.could_go(levels[-1])):
+        if not levels or not self.has_room_without(self.units.could_go(levels[-1])):
             return []
 
         low = 0
         high = len(levels) - 1
         while low < high:
             middle = (low + high) // 2
-            if self._have_room(self.units.could_go(levels[middle])):
+            if self.has_room_without(self.units.could_go(levels[middle])):
                 high = middle
             else:
                 low = middle + 1
@@ -123,9 +123,10 @@ class Regions:
 
     def have_room(self, units: Sequence[int]) -> bool:
         """Whether, by totals, any region has room without these units."""
-        return self._have_room(self.columns.mask(self.units.pods_of(units)))
+        return self.has_room_without(self.columns.mask(self.units.pods_of(units)))
 
-    def _have_room(self, gone: Bools) -> bool:
+    def has_room_without(self, gone: Bools) -> bool:
+        """Whether, by totals, any region has room without the pods `gone`."""
         return bool(self.domains.enough(self.everywhere.without(gone)).any())
 
     def candidates(self, level: int, *, breaking: bool = False) -> list[PreemptionCandidate]:

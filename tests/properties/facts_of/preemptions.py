@@ -77,14 +77,17 @@ def _of_obstacle(case: oracle.Case, why: NotHelpful) -> Iterator[str]:
         case Obstacle.TOO_LITTLE:
             yield from _too_little(case, why, len(could_go), most)
         case Obstacle.BUDGET:
-            yield from _budget(case, why)
+            yield from _budget(case, why, len(could_go))
         case _:
             pass
 
-    # Members of several sizes are placed one after the other, which may miss a choice.
-    is_exact = len(set(case.asks)) == 1 or (why.why is Obstacle.TOO_LITTLE and why.room < needed)
-    by_choice = why.why in {Obstacle.TOO_LITTLE, Obstacle.BUDGET}
-    if by_choice and is_exact and case.best() is not None:
+    # Members of several sizes are placed one after the other, and budgets are spent on the cheapest
+    # victims first, which may miss a choice; then no more is said than that none was found.
+    denies = (why.why is Obstacle.TOO_LITTLE and why.room < needed) or (
+        why.why is Obstacle.BUDGET and not why.pods
+    )
+    is_exact = why.why is Obstacle.TOO_LITTLE and len(set(case.asks)) == 1
+    if (denies or is_exact) and case.best() is not None:
         yield "somebody could be preempted for it"
 
 
@@ -103,11 +106,15 @@ def _too_little(case: oracle.Case, why: NotHelpful, pods: int, most: int) -> Ite
         yield f"{pods} pods could go, not {why.pods}"
 
 
-def _budget(case: oracle.Case, why: NotHelpful) -> Iterator[str]:
+def _budget(case: oracle.Case, why: NotHelpful, pods: int) -> Iterator[str]:
     budgets = {budget.key: budget for budget in case.cluster.budgets}
     budget = budgets.get(why.name)
     if budget is None or why.allowed != budget.allowed or why.needed <= why.allowed:
         yield f"the budget does not allow {why.allowed} of {why.needed}"
+    if why.pods not in {0, pods}:
+        yield f"{pods} pods could go, not {why.pods}"
+    if not any(budget.allowed for budget in budgets.values()) and why.pods:
+        yield "it is not known that the budgets allow no eviction at all"
 
 
 def _most(case: oracle.Case, gone: frozenset[str]) -> int:

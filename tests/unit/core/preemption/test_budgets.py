@@ -20,6 +20,7 @@ from gangsched.model.preemption import (
     RunningPod,
 )
 from gangsched.sentences import say
+from tests import preemption_oracle as oracle
 from tests.builders import gang, group, node, pod
 from tests.running_cluster import RunningCluster, full_of_low, high, obstacle, victims
 
@@ -42,6 +43,20 @@ def test_budgets_count_over_all_units_together() -> None:
     assert isinstance(broken.preemption, Preemption)
     assert broken.preemption.harm is not None
     assert broken.preemption.harm.budgets_broken == 1
+
+
+def test_a_budget_is_the_obstacle_only_if_no_choice_is_left() -> None:
+    """V21: a gang could go in the place of a plain pod, which the search spends the budget on, so
+    no more is said than that no choice was found.
+    """
+    case = oracle.case(3_000_082)
+    assert case.best() is not None
+    why, text = obstacle(case.cluster, case.group)
+    assert why is Obstacle.BUDGET
+    assert text == (
+        "no choice among the 5 pods of lower priority was found that budgets allow;"
+        " PodDisruptionBudget ns/budget allows 2 of 3 evictions."
+    )
 
 
 def test_budgets_count_over_all_decisions() -> None:
