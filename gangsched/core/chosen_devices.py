@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Placement, Refusal
 from gangsched.model.plan import Need, Verdict
@@ -58,7 +60,7 @@ def _allocated(placements: tuple[Placement, ...], ledger: Ledger) -> tuple[Place
             if claims is None:
                 return None
 
-            found.append(replace(placement, claims=claims))
+            found.append(structs.replace(placement, claims=claims))
         else:
             found.append(placement)
 

@@ -374,12 +374,9 @@ def _round(attempt: PlacementAttempt, gangs: list[Gang], totals: Ledger) -> Verd
         )
 
     trial, round_ = rounds.run_round(group, gangs, ledger, attempt.progress)
-    needs = tuple(
-        Need(shape, 0)
-        for shape in dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending)
-    )
 
     if round_.outcome is RoundOutcome.REFUSED:
+        needs = _any_node(gangs)
         refused = _gang_failed(attempt, gangs, trial, totals)
         assert trial.culprit is not None
 
@@ -392,7 +389,8 @@ def _round(attempt: PlacementAttempt, gangs: list[Gang], totals: Ledger) -> Verd
 
     notes = _notes(attempt, trial, totals)
     if round_.outcome is RoundOutcome.HOLDING:
-        return replace(_hold(group, gangs, trial, notes), round=round_, needs=needs)
+        hold = _hold(group, gangs, trial, notes)
+        return replace(hold, round=round_, needs=_any_node(gangs))
 
     binds = (*_held(gangs), *trial.placements)
     summary = notes[0][1] if notes and not binds else findings.permitted(len(binds))
@@ -402,8 +400,14 @@ def _round(attempt: PlacementAttempt, gangs: list[Gang], totals: Ledger) -> Verd
         round=round_,
         binds=binds,
         notes=notes,
-        needs=needs if notes else (),
+        needs=_any_node(gangs) if notes else (),
     )
+
+
+def _any_node(gangs: Sequence[Gang]) -> tuple[Need, ...]:
+    """Any node at all for each shape that is pending."""
+    shapes = dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending)
+    return tuple(Need(shape, 0) for shape in shapes)
 
 
 def _hopeless(attempt: PlacementAttempt, totals: Ledger, gang: Gang) -> Refusal | None:

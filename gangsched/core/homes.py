@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.node_resources_fit import room
@@ -118,7 +119,7 @@ def marked_outside(
     for placement in placements:
         is_inside = inside.codes[index[placement.node]] == domain
         outside = "" if is_inside else inside.name(domain)
-        marked.append(replace(placement, outside=outside))
+        marked.append(structs.replace(placement, outside=outside))
 
     return marked
 

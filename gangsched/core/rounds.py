@@ -8,11 +8,12 @@ round never waits for a pod that does not exist yet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from math import inf
 
 import numpy as np
+from msgspec.structs import replace
 
 from gangsched.core import findings, preferences, score
 from gangsched.core.filter import cause, narrow, serial
@@ -117,7 +118,7 @@ class Trial:
 
         failed = progress.failures(rest) if progress is not None else None
         if failed is None:
-            taken += _place_run(rest, attempt) if rest else []
+            taken += _place_alike(rest, attempt) if rest else []
             failed = _refused(
                 run[len(taken) :],
                 attempt.group,
@@ -150,7 +151,7 @@ class Trial:
             taken = progress.again(run, ledger)
 
         if len(taken) < len(run):
-            taken += _place_run(run[len(taken) :], attempt)
+            taken += _place_alike(run[len(taken) :], attempt)
 
         self.placed.setdefault(gang_id, []).extend(taken)
         self.attempted += len(taken)
@@ -369,18 +370,9 @@ def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placemen
     """Reserve room for as many of these pods as fit, in the given order, up to the first one that
     does not fit; for searches, whose placements no later plan goes on with.
     """
-    return _place_run(run, PlacementAttempt(group, ledger))
-
-
-def _place_run(run: Sequence[Pod], attempt: PlacementAttempt) -> list[Placement]:
-    """Reserve room for as many of these pods as fit, in the given order, up to the first one that
-    does not fit.
-
-    They are placed at once if their filters do not read other pods; otherwise one by one, so that
-    the filters of each pod see the pods before it in place.
-    """
+    attempt = PlacementAttempt(group, ledger)
     placed: list[Placement] = []
-    for alike in _runs(run, attempt.ledger):
+    for alike in _runs(run, ledger):
         taken = _place_alike(alike, attempt)
         placed += taken
 
@@ -391,6 +383,11 @@ def _place_run(run: Sequence[Pod], attempt: PlacementAttempt) -> list[Placement]
 
 
 def _place_alike(alike: Sequence[Pod], attempt: PlacementAttempt) -> list[Placement]:
+    """Reserve room for as many of these pods, which no filter tells apart, as fit.
+
+    They are placed at once if their filters do not read other pods; otherwise one by one, so that
+    the filters of each pod see the pods before it in place.
+    """
     group = attempt.group
     ledger = attempt.ledger
     first = alike[0]
@@ -462,9 +459,12 @@ def _spreads(pod: Pod, group: Group, ledger: Ledger) -> bool:
 def _reserve(pods: Sequence[Pod], nodes: Ints, counts: Ints, ledger: Ledger) -> list[Placement]:
     ledger.reserve(pods, nodes, counts)
     names = ledger.table.names
-    storage = ledger.occupancy.storage
-    where = (names[node] for node in np.repeat(nodes, counts).tolist())
+    where = [names[node] for node in np.repeat(nodes, counts).tolist()]
 
+    if not pods[0].claims:
+        return list(map(Placement, pods, where))
+
+    storage = ledger.occupancy.storage
     return [
         Placement(pod, node, storage.selected(pod)) for pod, node in zip(pods, where, strict=True)
     ]

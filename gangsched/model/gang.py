@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+import msgspec
+
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.lazy_pods import TO_COME
 from gangsched.model.objects import JointStart, Pod
@@ -67,9 +69,11 @@ class MatchPolicy(StrEnum):
     WAITING_AND_RUNNING = "waiting-and-running"
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A pod and the node chosen for it; `claims` are the decisions about its unbound claims."""
+class Placement(msgspec.Struct, frozen=True, gc=False):
+    """A pod and the node chosen for it; `claims` are the decisions about its unbound claims.
+
+    A struct, since a plan makes thousands of them: a frozen dataclass takes ten times as long.
+    """
 
     pod: Pod
     node: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import ClassVar
 
 import numpy as np
@@ -20,8 +21,12 @@ from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.work import Work
 from gangsched.model.gang import Refusal
 from gangsched.model.inter_pod import Requirement
-from gangsched.model.objects import Pod, Shape
+from gangsched.model.objects import ClaimUse, Pod, Shape
 from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes
+
+# In C: each is asked of every pod of a plan.
+_shape: Callable[[Pod], Shape] = attrgetter("shape")
+_claims: Callable[[Pod], tuple[ClaimUse, ...]] = attrgetter("claims")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,9 @@ class Occupancy:
         """
         self.pods.move(pods, nodes, sign)
         # Pods without claims never reach the storage, so that they pay nothing for it.
+        if not any(map(_claims, pods)):
+            return
+
         note = self.storage.come if sign > 0 else self.storage.go
         for pod, node in zip(pods, nodes, strict=True):
             if pod.claims:
@@ -96,14 +104,14 @@ class Occupancy:
         keys = self.pods.label_keys(pods)
         # Comparing claims is charged per pod; plain pods must not pay for it.
         claims = None
-        if any(pod.claims for pod in pods):
+        if any(map(_claims, pods)):
             claims = self.storage.equivalence
 
         if keys is None:
             if claims:
                 return lambda pod: (id(pod.shape), claims(pod))
 
-            return lambda pod: id(pod.shape)
+            return _shape
 
         # A fixed order makes the keys of all pods comparable.
         ordered = sorted(keys)
