@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -207,30 +208,52 @@ class _History:
         self.world.advance(self.rng.choice([1.0, 31.0, 700.0]))
 
 
-def check(history: _History) -> int:
+def check_reports(history: _History) -> int:
     """Fail if a text has a word of another namespace; the number of texts."""
-    world, number = history.world, 0
-    for report in world.reports:
+    number = 0
+    for report in history.world.reports:
         for namespace, text in texts(report):
             number += 1
             found = foreign_words(namespace, text, history.listed.get(namespace, set()))
             assert not found, f"{namespace} is told of {found}: {type(report).__name__} {text}"
-    moment = Moment(now_s=world.now_s, wall_s=world.wall_s())
-    for namespace, name in visible_gangs(world.state):
-        text = msgspec.json.encode(describe(world.state, namespace, name, moment)).decode()
-        assert not foreign_words(namespace, text, history.listed[namespace]), text
+
     return number
+
+
+def check_gangs(history: _History) -> Counter[str]:
+    """Fail if a gang, as the gangs API shows it, has a word of another namespace; how many facts
+    there are of each name.
+    """
+    world = history.world
+    moment = Moment(now_s=world.now_s, wall_s=world.wall_s())
+    facts: Counter[str] = Counter()
+
+    for namespace, name in visible_gangs(world.state):
+        gang = describe(world.state, namespace, name, moment)
+        assert gang is not None
+        facts.update([*gang["status"].get("facts", {})])
+        text = msgspec.json.encode(gang).decode()
+        found = foreign_words(namespace, text, history.listed[namespace])
+        assert not found, f"{namespace} is shown {found}: {text}"
+
+    return facts
 
 
 @pytest.mark.long
 def test_no_text_names_what_is_in_another_namespace() -> None:
-    """I4, E1: in conditions, Events, statuses and the gangs API."""
+    """I4, E1: in conditions, Events and statuses, and in messages and facts of the gangs API."""
     told = 0
+    facts: Counter[str] = Counter()
     for number in range(HISTORIES):
         print(f"seed {SEED}-{number}")
         history = _History(random.Random(f"{SEED}-{number}"))
-        for _ in range(25):
-            history.step()
-        told += check(history)
-    print(f"{HISTORIES} histories, {told} texts")
+        for _ in range(5):
+            for _ in range(5):
+                history.step()
+            facts += check_gangs(history)
+
+        told += check_reports(history)
+
+    print(f"{HISTORIES} histories, {told} texts, facts {dict(facts)}")
     assert told > 10 * HISTORIES
+    assert {"needs", "preemption", "starts"} <= facts.keys()

@@ -18,6 +18,7 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import Reason
 from gangsched.sentences import say
+from gangsched.sentences.fields import fields
 from gangsched.state.preemption import back_off
 from tests.builders import members, node, pod, pod_group
 from tests.unit.state.preemption.decided import DecidedWorld
@@ -505,6 +506,26 @@ def test_who_preempts_learns_no_name_of_a_victim_elsewhere(namespace: str, text:
     (lost,) = [told for _, _, told in world.events("NominationLost")]
     assert text.format(uid=low[0].uid) in lost
     assert ("the server does not want it" in lost) is (namespace == "ns")
+
+
+@pytest.mark.parametrize("namespace", ["other", "ns"])
+def test_who_preempts_is_told_names_of_its_own_namespace_only(namespace: str) -> None:
+    """V20, V22: pods that must stop are named, elsewhere they are counted; in the gangs API too."""
+    world = DecidedWorld(node("a", 8))
+    low = world.create(members("low", 1, gpus=8, grace_s=20))
+    world.settle()
+    (high,) = world.create(members("high", 1, gpus=8, priority=1000, namespace=namespace))
+    world.settle()
+    world.decide(f"{namespace}/high", [(high, "a")], low)
+    world.settle()
+
+    group = world.state.registry.groups[f"{namespace}/high"]
+    (told,) = world.state.preemptions.nominations.told([group]).values()
+    message = say(told).text
+    assert ("low" in message) is (namespace == "ns")
+    assert ("low" in str(fields(told))) is (namespace == "ns")
+    who = {"ns": "ns/low (1 pod)", "other": "1 pod"}[namespace]
+    assert f"when {who} has stopped" in message
 
 
 def test_who_preempts_learns_no_name_of_a_victim_that_could_not_be_marked() -> None:
