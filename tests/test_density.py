@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def still_dense() -> dict[str, float]:
     return {path: float(figure) for figure, path in rows}
 
 
+@cache
 def figures() -> dict[str, float]:
     """The tokens a line of each file."""
     densities = {

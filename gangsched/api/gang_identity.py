@@ -31,15 +31,22 @@ def gang_id(pod: Pod, owner_gangs: OwnerGangs = OwnerGangs.ASKED) -> GangRef | N
     """Id of the gang that the pod's metadata names, otherwise of its native PodGroup, otherwise of
     its owner if it asks for that; None for a plain pod (I2, O1).
     """
+    namespace = pod.namespace
     named = dict(pod.gang_metadata)
+
     for identity in keys.IDENTITIES:
-        if (name := named.get(identity.key)) and not (identity.opt_in and pod.native_group):
-            return GangRef(f"{pod.namespace}/{name}", identity.needs_pod_group, identity.api_groups)
+        name = named.get(identity.key)
+        if name and not (identity.opt_in and pod.native_group):
+            gang = f"{namespace}/{name}"
+            return GangRef(gang, identity.needs_pod_group, identity.api_groups)
 
     if pod.native_group:
-        return GangRef(f"{pod.namespace}/{pod.native_group}", True, (keys.NATIVE,))
+        gang = f"{namespace}/{pod.native_group}"
+        return GangRef(gang, True, (keys.NATIVE,))
 
-    if pod.owner and keys.asks_for_owner(named, owner_gangs) and may_be_gang(pod, named):
-        return GangRef(f"{pod.namespace}/{owner_name(pod)}", False, (), of_owner=True)
+    asks = pod.owner and keys.asks_for_owner(named, owner_gangs)
+    if asks and may_be_gang(pod, named):
+        gang = f"{namespace}/{owner_name(pod)}"
+        return GangRef(gang, False, (), of_owner=True)
 
     return None
