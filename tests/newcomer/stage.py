@@ -44,12 +44,10 @@ SAMPLE_TIME = "2026-11-22T22:30Z"
 _SAID = re.compile(r"(?:Pod|Pods|PodGroup)[^:]*: \w+=\w+, \w+: (.+)")
 _SAME_EVENT = re.compile(r"Event \w+: the same")
 LONG_WORDS = 8
-OFTEN = (
-    "Preemption: no pods of lower priority run on eligible nodes."
-    f" Not reserved before {SAMPLE_TIME}: running pods declare no run times, so no start time can"
-    " be computed."
+OFTEN = re.compile(
+    r"Preemption: no pods of lower priority run on eligible nodes\. Not reserved[^.]*\."
 )
-"""What most refusals for lack of room end with; the page has it once."""
+"""What most refusals for lack of room end with; the page says once what it is."""
 
 
 class Stage:
@@ -214,7 +212,8 @@ def once(lines: list[str]) -> list[str]:
     for line in lines:
         known = [message for message in messages if message in line]
         longest = max(known, key=len, default="")
-        found.append((line.replace(longest, "the same") if known else line).replace(OFTEN, "[…]"))
+        new = line.replace(longest, "the same") if known else line
+        found.append(OFTEN.sub("[…]", new))
 
         said = _SAID.fullmatch(line)
         stable = said[1].partition("; see PodGroup")[0] if said else ""
