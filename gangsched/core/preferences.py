@@ -25,33 +25,42 @@ def node_penalty(shape: Shape, table: NodeTable) -> Ints | None:
     None if it is 0 everywhere, as for nearly all pods, which saves the search for a minimum.
     """
     # Kept with the node table, weakly by shape: taints and labels do not change during its life.
-    if shape not in table.penalties:
+    kept = table.penalties
+    if shape not in kept:
         untolerated = taint_toleration.penalty(shape, table)
-        penalty = untolerated - node_affinity.preference(shape, table)
-        table.penalties[shape] = penalty if penalty.any() else None
+        preferred = node_affinity.preference(shape, table)
+        penalty = untolerated - preferred
+        kept[shape] = penalty if penalty.any() else None
 
-    return table.penalties[shape]
+    return kept[shape]
 
 
 def prefers_company(pod: Pod) -> bool:
     """Whether placing one such pod may change which nodes the next one prefers."""
-    return bool(pod.shape.constraints.preferred or pod.shape.constraints.soft_spread)
+    constraints = pod.shape.constraints
+    return bool(constraints.preferred or constraints.soft_spread)
 
 
-def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
+def pod_penalty(
+    pod: Pod,
+    feasible: Bools,
+    occupancy: Occupancy,
+) -> Ints | None:
     """`penalty[node]`, 0-200, for preferred inter-pod affinity and ScheduleAnyway spread; None if
     the pod has neither.
 
     Preferred terms of existing pods that select `pod` count as well. Values of infeasible nodes are
     meaningless.
     """
-    if not prefers_company(pod) and not occupancy.pods.existing_terms(pod).preferred:
+    about_this_pod = occupancy.pods.existing_terms(pod).preferred
+    if not prefers_company(pod) and not about_this_pod:
         return None
 
     constraints = pod.shape.constraints
     terms = len(constraints.preferred) + len(constraints.soft_spread)
+    units = 30 + feasible.size // 100
     units_a_term = 40 + feasible.size // 80
-    occupancy.work.charge(30 + feasible.size // 100 + terms * units_a_term)
+    occupancy.work.charge(units + terms * units_a_term)
 
     by_affinity = _affinity_penalty(pod, feasible, occupancy)
     by_spread = _spread_penalty(pod, feasible, occupancy)
@@ -69,11 +78,18 @@ def spread_cost(pod: Pod, occupancy: Occupancy) -> Ints | None:
     if constraints.spread or constraints.soft_spread:
         return None
 
-    found = occupancy.pods.spread_cost(pod)
-    return None if found is None else found.cost
+    by_peers = occupancy.pods.spread_cost(pod)
+    if by_peers is None:
+        return None
+
+    return by_peers.cost
 
 
-def _affinity_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
+def _affinity_penalty(
+    pod: Pod,
+    feasible: Bools,
+    occupancy: Occupancy,
+) -> Ints:
     pods = occupancy.pods
     score = np.zeros(len(occupancy.table), dtype=np.int64)
 
@@ -98,40 +114,52 @@ def _affinity_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
         return np.zeros_like(score)
 
     # Inverted: kube-scheduler adds scores, rules here take the least penalty.
-    normalised: Ints = 100 - 100 * (score - worst) // (best - worst)
-    return normalised
+    above_worst = score - worst
+    spread = best - worst
+    penalty: Ints = 100 - 100 * above_worst // spread
+    return penalty
 
 
-def _spread_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
+def _spread_penalty(
+    pod: Pod,
+    feasible: Bools,
+    occupancy: Occupancy,
+) -> Ints:
     constraints = pod.shape.constraints
     if not constraints.soft_spread:
         return np.zeros(len(occupancy.table), dtype=np.int64)
 
     score = np.zeros(len(occupancy.table), dtype=np.float64)
     complete = feasible.copy()
-
     for constraint in constraints.soft_spread:
         # A node that lacks one of the keys gets the worst score, as in kube-scheduler.
         codes = occupancy.pods.domains(constraint.topology_key)
         complete &= codes >= 0
 
-    for index, constraint in enumerate(constraints.soft_spread, start=len(constraints.spread)):
+    # The pod's constraints are counted through, the required ones first.
+    first = len(constraints.spread)
+    for index, constraint in enumerate(constraints.soft_spread, start=first):
         matching = matching_pods(pod, index, occupancy)
         # The weight log(size + 2) of kube-scheduler, which evens out levels of different sizes.
-        size = np.unique(matching.codes[complete]).size
+        codes = matching.codes[complete]
+        size = np.unique(codes).size
         factor = math.log(size + 2)
+
+        # In this order, as kube-scheduler adds: floats round differently otherwise.
         score += matching.by_node() * factor + constraint.max_skew - 1
 
     rounded = np.rint(score).astype(np.int64)
-    worst = int(rounded[complete].max(initial=0))
+    among = rounded[complete]
+    worst = int(among.max(initial=0))
     best = 0
-    if complete.any():
-        best = int(rounded[complete].min())
+    if among.size:
+        best = int(among.min())
 
     normalised = np.full(rounded.size, 100)
     if worst != 0:
         normalised = 100 * (worst + best - rounded) // worst
 
     # Nodes without one of the keys get all of it.
-    penalty: Ints = 100 - np.where(complete, normalised, 0)
+    scores = np.where(complete, normalised, 0)
+    penalty: Ints = 100 - scores
     return penalty

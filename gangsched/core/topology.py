@@ -36,13 +36,20 @@ class TopologyLevel:
     def _sorted(self) -> tuple[Ints, Ints]:
         """Nodes by domain, and where each domain begins."""
         order = np.argsort(self.codes, kind="stable")
-        return order, np.searchsorted(self.codes[order], np.arange(self.size + 1))
+        in_order = self.codes[order]
+        domains = np.arange(self.size + 1)
+        starts = np.searchsorted(in_order, domains)
+
+        return order, starts
 
     def nodes(self, domain: int) -> Ints:
         """Indices of the nodes in a domain, ascending."""
         order, starts = self._sorted
-        found: Ints = order[starts[domain] : starts[domain + 1]]
-        return found
+        begin = starts[domain]
+        end = starts[domain + 1]
+
+        nodes: Ints = order[begin:end]
+        return nodes
 
     def mask(self, domain: int) -> Bools:
         """`mask[n]`: node `n` is in the domain."""
@@ -62,16 +69,20 @@ class TopologyLevel:
 
     def of(self, nodes: Ints) -> Ints:
         """Domains of these nodes, ascending."""
-        found: Ints = np.unique(self.codes[nodes]).astype(np.int64)
-        return found[found >= 0]
+        codes = self.codes[nodes].astype(np.int64)
+        domains: Ints = np.unique(codes)
+
+        return domains[domains >= 0]
 
     def inside(self, coarser: TopologyLevel) -> Ints:
         """For each domain, the domain of `coarser` that contains it."""
         order, starts = self._sorted
         # One node decides, since levels are built with the labels of the coarser one among their
         # keys.
-        found: Ints = coarser.codes[order[starts[:-1]]].astype(np.int64)
-        return found
+        first_nodes = order[starts[:-1]]
+        outer: Ints = coarser.codes[first_nodes].astype(np.int64)
+
+        return outer
 
     def name(self, domain: int) -> str:
         """Name of a domain: `zone=a, rack=r1`."""
@@ -99,19 +110,24 @@ class TopologyLevel:
         """The domain that contains most of these nodes; of several, the first by name. None if no
         node is in one.
         """
-        there = self.codes[nodes]
-        counts = np.bincount(there[there >= 0], minlength=self.size)
+        codes = self.codes[nodes]
+        inside = codes[codes >= 0]
+        counts = np.bincount(inside, minlength=self.size)
         if not counts.any():
             return None
 
-        return min(np.flatnonzero(counts == counts.max()).tolist(), key=self.name)
+        fullest = np.flatnonzero(counts == counts.max())
+        return min(fullest.tolist(), key=self.name)
 
 
 def exactly(key: str, table: NodeTable) -> str:
     """A key for `level` of which one value is one domain, whatever is known of coarser levels."""
     # No label begins like that; elsewhere the label itself will do, and is what is shown.
-    is_alone = told_apart(key, table.topology_keys, table) == (key,)
-    return key if is_alone else f"{_EXACT}{key}"
+    labels = told_apart(key, table.topology_keys, table)
+    if labels == (key,):
+        return key
+
+    return f"{_EXACT}{key}"
 
 
 def shown_label(key: str) -> str:
@@ -126,80 +142,122 @@ def level(keys: Iterable[str], table: NodeTable) -> TopologyLevel:
     if isinstance(known, TopologyLevel):
         return known
 
+    stated = tuple(dict.fromkeys(map(shown_label, wanted)))
+    coarser = _telling_apart(wanted, table)
+    labels = tuple(dict.fromkeys((*stated, *coarser)))
+    columns = tuple(table.label_column(label) for label in labels)
+
     codes = np.zeros(len(table), dtype=np.int64)
     lacking = np.zeros(len(table), dtype=np.bool_)
 
-    stated = tuple(dict.fromkeys(map(shown_label, wanted)))
-    labels = tuple(dict.fromkeys((*stated, *_telling_apart(wanted, table))))
-    columns = tuple(table.label_column(key) for key in labels)
     for label, column in zip(labels, columns, strict=True):
         # Mixed radix: each combination of values gets its own number, which np.unique then makes
-        # dense. A coarser level only tells domains apart: without it a node is in one, too.
-        codes = codes * (len(column.values) + 1) + column.codes + 1
+        # dense.
+        digits = len(column.values) + 1
+        codes = codes * digits + column.codes + 1
+
+        # A coarser level only tells domains apart: without it a node is in one, too.
         if label in stated:
             lacking |= column.codes < 0
 
-    _, dense = np.unique(codes[~lacking], return_inverse=True)
+    inside = ~lacking
+    _, dense = np.unique(codes[inside], return_inverse=True)
     domains = np.full(len(table), -1, dtype=np.int32)
-    domains[~lacking] = dense.reshape(-1)
+    domains[inside] = dense.reshape(-1)
+    size = int(domains.max(initial=-1)) + 1
 
     if len(table.levels) >= LABEL_COLUMNS_LIMIT:
         table.levels.clear()  # keys may be any text of a user
 
-    size = int(domains.max(initial=-1)) + 1
-    made = TopologyLevel(wanted, domains, size, columns, labels)
-    table.levels[wanted] = made
-    return made
+    new = TopologyLevel(wanted, domains, size, columns, labels)
+    table.levels[wanted] = new
+    return new
 
 
 def _telling_apart(keys: Iterable[str], table: NodeTable) -> list[str]:
     """The coarser labels without which domains of these keys would be mixed up."""
-    found: list[str] = []
+    labels: list[str] = []
     for key in keys:
-        found += told_apart(key, table.topology_keys, table)[1:]
+        _, *coarser = told_apart(key, table.topology_keys, table)
+        labels += coarser
 
-    return found
+    return labels
 
 
-def is_finer(one: str, other: str, table: NodeTable) -> bool:
+def is_finer(
+    one: str,
+    other: str,
+    table: NodeTable,
+) -> bool:
     """Whether each domain of `one` is inside one domain of `other`, and some domain of `other`
     contains at least two domains of `one`.
     """
-    pairs, domains, others = _overlaps(one, other, table)
-    return domains == pairs > others
+    overlaps = _overlaps(one, other, table)
+    # As many pairs as domains: none of `one` is in two of `other`.
+    return overlaps.domains == overlaps.pairs > overlaps.others
 
 
-def crosses(one: str, other: str, table: NodeTable) -> bool:
+def crosses(
+    one: str,
+    other: str,
+    table: NodeTable,
+) -> bool:
     """Whether domains of each of the two labels have nodes in several domains of the other."""
-    pairs, domains, others = _overlaps(one, other, table)
-    return pairs > domains and pairs > others
+    overlaps = _overlaps(one, other, table)
+    in_several = overlaps.pairs > overlaps.domains
+    return in_several and overlaps.pairs > overlaps.others
 
 
-def _overlaps(one: str, other: str, table: NodeTable) -> tuple[int, int, int]:
-    """Number of pairs of domains with a node in common, and of the domains of each label, among
-    nodes with both.
+class _Overlaps(NamedTuple):
+    """Numbers of domains: `pairs` of domains of two labels that have a node in common, and the
+    domains of each label.
     """
+
+    pairs: int
+    domains: int
+    others: int
+
+
+def _overlaps(
+    one: str,
+    other: str,
+    table: NodeTable,
+) -> _Overlaps:
+    """How the domains of two labels overlap, among the nodes that have both."""
     fine = table.label_column(shown_label(one))
     coarse = table.label_column(shown_label(other))
     both = (fine.codes >= 0) & (coarse.codes >= 0)
 
     domains = fine.codes[both].astype(np.int64)
     others = coarse.codes[both]
-    pairs = np.unique(domains * (len(coarse.values) + 1) + others)
+    # One number for each pair of values.
+    pairs = domains * (len(coarse.values) + 1) + others
 
-    return pairs.size, np.unique(domains).size, np.unique(others).size
+    return _Overlaps(
+        pairs=np.unique(pairs).size,
+        domains=np.unique(domains).size,
+        others=np.unique(others).size,
+    )
 
 
-def lies_within(one: str, other: str, table: NodeTable) -> bool:
+def lies_within(
+    one: str,
+    other: str,
+    table: NodeTable,
+) -> bool:
     """Whether the nodes of each domain of `one` are either all in the same domain of `other`, or
     all in none.
     """
     fine = level((one,), table)
     coarse = level((other,), table)
     inside = fine.codes >= 0
-    pairs = fine.codes[inside].astype(np.int64) * (coarse.size + 1) + coarse.codes[inside]
 
-    return bool(np.unique(pairs).size == np.unique(fine.codes[inside]).size)
+    domains = fine.codes[inside].astype(np.int64)
+    others = coarse.codes[inside]
+    # One number for each pair of domains; -1, no domain, counts as one.
+    pairs = domains * (coarse.size + 1) + others
+
+    return bool(np.unique(pairs).size == np.unique(domains).size)
 
 
 def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
@@ -222,35 +280,62 @@ def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
     return tuple(sorted(held, key=cmp_to_key(compare)))
 
 
-def climb(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
+def climb(
+    key: str,
+    known: Sequence[str],
+    table: NodeTable,
+) -> tuple[str, ...]:
     """`key` and the coarser labels among `known`, finest first; empty if no node has the label."""
     memo = ("climb", key, *known)
-    found: tuple[str, ...] | None = table.levels.get(memo)
-    if found is None:
-        ordered = by_refinement((key, *known), table)
-        crossed = _crossed(key, known, table)
-        coarser = (
-            each for each in ordered if each == key or each in crossed or is_finer(key, each, table)
-        )
-        found = table.levels[memo] = tuple(coarser) if key in ordered else ()
+    labels: tuple[str, ...] | None = table.levels.get(memo)
+    if labels is None:
+        labels = _climb(key, known, table)
+        table.levels[memo] = labels
 
-    return found
+    return labels
 
 
-def told_apart(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
+def _climb(
+    key: str,
+    known: Sequence[str],
+    table: NodeTable,
+) -> tuple[str, ...]:
+    ordered = by_refinement((key, *known), table)
+    if key not in ordered:
+        return ()
+
+    crossed = _crossed(key, known, table)
+    labels = []
+    for label in ordered:
+        if label == key or label in crossed or is_finer(key, label, table):
+            labels.append(label)
+
+    return tuple(labels)
+
+
+def told_apart(
+    key: str,
+    known: Sequence[str],
+    table: NodeTable,
+) -> tuple[str, ...]:
     """`key`, with the coarser labels among `known` without which its domains would be mixed up.
 
     Racks are often named alike in every zone: a rack is then its name together with its zone.
     """
     memo = ("told apart", key, *known)
-    found: tuple[str, ...] | None = table.levels.get(memo)
-    if found is None:
-        found = table.levels[memo] = (key, *_crossed(key, known, table))
+    labels: tuple[str, ...] | None = table.levels.get(memo)
+    if labels is None:
+        labels = (key, *_crossed(key, known, table))
+        table.levels[memo] = labels
 
-    return found
+    return labels
 
 
-def _crossed(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
+def _crossed(
+    key: str,
+    known: Sequence[str],
+    table: NodeTable,
+) -> tuple[str, ...]:
     """The labels listed in `known` after `key`, so coarser, of which one of its values is in
     several domains.
     """
@@ -258,12 +343,12 @@ def _crossed(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...
         return ()  # nothing says which of the two would be coarser
 
     later = known[known.index(key) + 1 :]
-    result = []
-    for each in later:
-        if crosses(key, each, table):
-            result.append(each)
+    crossed = []
+    for label in later:
+        if crosses(key, label, table):
+            crossed.append(label)
 
-    return tuple(result)
+    return tuple(crossed)
 
 
 class LevelSummary(NamedTuple):
@@ -279,10 +364,14 @@ class LevelSummary(NamedTuple):
 
 def level_summaries(keys: Sequence[str], table: NodeTable) -> list[LevelSummary]:
     """The levels of the labels in `keys` that any node has, finest first."""
-    found = []
+    summaries = []
     for key in by_refinement(keys, table):
-        inside = level(told_apart(key, keys, table), table)
-        within = tuple(other for other in climb(key, keys, table) if other != key)
-        found.append(LevelSummary(key, inside.size, int((inside.codes < 0).sum()), within))
+        labels = told_apart(key, keys, table)
+        domains = level(labels, table)
+        outside = int((domains.codes < 0).sum())
+        within = tuple(label for label in climb(key, keys, table) if label != key)
 
-    return found
+        summary = LevelSummary(key, domains.size, outside, within)
+        summaries.append(summary)
+
+    return summaries

@@ -32,7 +32,8 @@ class Held:
             amounts = self.amounts.setdefault(result.id, {})
 
             for name, amount in result.amounts:
-                amounts[name] = amounts.get(name, 0) + amount
+                before = amounts.get(name, 0)
+                amounts[name] = before + amount
 
     def any_of(self, device: DeviceId) -> bool:
         """Whether any claim holds the device, or a share of it."""
@@ -58,25 +59,12 @@ class Use:
         # counters.
         self.shares: list[int] = []
         self.used: list[dict[str, int]] = []
-
         for device in self.devices:
-            nothing = dict.fromkeys(device.device.capacity, 0)
-            amounts = held.amounts.get(device.id, {})
-
-            self.held.append(device.id in held.whole)
-            self.holders.append(set())
-            self.shares.append(int(device.id in held.shared))
-            self.used.append(nothing | amounts)
+            self._add(device, held)
 
         self.left: dict[tuple[PoolId, Counter], int] = {}
-
         for pool in pools:
-            for counter, amount in pool.counters.items():
-                self.left[pool.id, counter] = amount
-            # Devices that this node cannot use consume the same counters, so they count as well.
-            for device in (*pool.devices, *pool.elsewhere):
-                if held.any_of(device.id):
-                    self._consume(device, 1)
+            self._add_counters(pool, held)
 
         self.overdrawn: set[PoolId] = set()
         """Pools of which a counter is below nothing: none of their devices with counters can be
@@ -85,6 +73,26 @@ class Use:
         for (pool_id, _), amount in self.left.items():
             if amount < 0:
                 self.overdrawn.add(pool_id)
+
+    def _add(self, device: PoolDevice, held: Held) -> None:
+        is_held = device.id in held.whole
+        is_shared = device.id in held.shared
+        nothing = dict.fromkeys(device.device.capacity, 0)
+        amounts = held.amounts.get(device.id, {})
+
+        self.held.append(is_held)
+        self.holders.append(set())
+        self.shares.append(int(is_shared))
+        self.used.append(nothing | amounts)
+
+    def _add_counters(self, pool: Pool, held: Held) -> None:
+        for counter, amount in pool.counters.items():
+            self.left[pool.id, counter] = amount
+
+        # Devices that this node cannot use consume the same counters, so they count as well.
+        for device in (*pool.devices, *pool.elsewhere):
+            if held.any_of(device.id):
+                self._consume(device, 1)
 
     def is_taken(self, at: int) -> bool:
         """Whether a claim uses the whole device."""
@@ -106,11 +114,13 @@ class Use:
     def has_counters(self, at: int) -> bool:
         """Whether the counters that the device consumes have enough left for it."""
         device = self.devices[at]
-        if device.pool in self.overdrawn:
+        pool = device.pool
+        if pool in self.overdrawn:
             return False
 
         for counter, amount in device.device.counters:
-            if self.left[device.pool, counter] < amount:
+            left = self.left[pool, counter]
+            if left < amount:
                 return False
 
         return True
@@ -120,37 +130,50 @@ class Use:
         device = self.devices[at].device
         return has_left(device, self.used[at], amounts)
 
-    def take(self, at: int, claim: int, amounts: Mapping[str, int]) -> None:
+    def take(
+        self,
+        at: int,
+        claim: int,
+        amounts: Mapping[str, int],
+    ) -> None:
         """Allocate the device to a claim; if the device is shared, allocate a share with these
         amounts.
         """
+        device = self.devices[at]
         # Before the share is counted, and in `give_back` after it was removed: both must see the
         # first share.
         if self.consumes(at):
-            self._consume(self.devices[at], 1)
+            self._consume(device, 1)
 
-        if not self.devices[at].device.shared:
+        if not device.device.shared:
             self.holders[at].add(claim)
             return
 
         self.shares[at] += 1
         used = self.used[at]
-
         for name, amount in amounts.items():
-            used[name] = used.get(name, 0) + amount
+            before = used.get(name, 0)
+            used[name] = before + amount
 
-    def give_back(self, at: int, claim: int, amounts: Mapping[str, int]) -> None:
+    def give_back(
+        self,
+        at: int,
+        claim: int,
+        amounts: Mapping[str, int],
+    ) -> None:
         """Undo `take`."""
-        if not self.devices[at].device.shared:
-            self.holders[at].discard(claim)
-        else:
+        device = self.devices[at]
+        if device.device.shared:
             self.shares[at] -= 1
+            used = self.used[at]
             for name, amount in amounts.items():
-                self.used[at][name] -= amount
+                used[name] -= amount
+        else:
+            self.holders[at].discard(claim)
 
         if self.consumes(at):
-            self._consume(self.devices[at], -1)
+            self._consume(device, -1)
 
-    def _consume(self, each: PoolDevice, sign: int) -> None:
-        for counter, amount in each.device.counters:
-            self.left[each.pool, counter] -= sign * amount
+    def _consume(self, device: PoolDevice, sign: int) -> None:
+        for counter, amount in device.device.counters:
+            self.left[device.pool, counter] -= sign * amount

@@ -21,6 +21,8 @@ from gangsched.model.devices import Counter, DeviceClaim
 
 StateIds: TypeAlias = dict[Hashable, int]
 """Numbers of unit states, so that they are compared and sorted fast."""
+CounterId: TypeAlias = tuple[PoolId, Counter]
+"""A counter of a pool."""
 
 
 # Each request asks each of 128 devices: 3,072 evaluations are the costliest node (decision 0085).
@@ -53,53 +55,59 @@ class States:
 
         # By identity: members with equal claims have claims of their own.
         distinct = {id(claim): claim for claim in claims}
-        self._asked = {key: questions.asked(claim) for key, claim in distinct.items()}
-
+        self._asked: dict[int, list[list[Asked]]] = {}
         self._requests: list[tuple[DeviceClaim, Asked]] = []
         self._attributes: list[str] = []
         for key, claim in distinct.items():
-            for alternatives in self._asked[key]:
-                for asked in alternatives:
-                    self._requests.append((claim, asked))
+            self._asked[key] = questions.asked(claim)
+            self._add(claim)
 
-            for constraint in claim.constraints:
-                self._attributes.append(constraint.attribute)
-        if len(self._requests) > MOST_REQUESTS:
+        number = len(self._requests)
+        if number > MOST_REQUESTS:
             raise DevicesUnsupported(
-                f"{len(self._requests)} requests and alternatives are more than {MOST_REQUESTS}"
+                f"{number} requests and alternatives are more than {MOST_REQUESTS}"
             )
 
         self.admin = any(asked.request.admin for _, asked in self._requests)
-        kinds = []
-        for at, device in enumerate(questions.devices):
-            kinds.append(self._kind(questions, at, device))
 
         # Devices that no request may use do not matter, so nodes that differ only in them have
         # equal states.
-        places = []
-        for at, kind in enumerate(kinds):
+        kinds: dict[int, Hashable] = {}
+        for at, device in enumerate(questions.devices):
+            kind = self._kind(questions, at, device)
             if kind is not None:
-                places.append(at)
+                kinds[at] = kind
 
-        self._units = _units(questions.devices, places)
-        self._counters: list[tuple[tuple[PoolId, Counter], ...]] = []
+        self._units = _units(questions.devices, list(kinds))
+        self._counters: list[tuple[CounterId, ...]] = []
         self._unchanging: list[Hashable] = []
         self.place: dict[int, tuple[int, int]] = {}
         """Unit and position in it of each device that some request may have."""
         for number, unit in enumerate(self._units):
-            self.place.update({at: (number, position) for position, at in enumerate(unit)})
+            for position, at in enumerate(unit):
+                self.place[at] = (number, position)
 
             counters, consumed = _consumed([questions.devices[at] for at in unit])
+            kinds_of_unit = tuple(kinds[at] for at in unit)
             self._counters.append(counters)
-            self._unchanging.append((tuple(kinds[at] for at in unit), consumed))
+            self._unchanging.append((kinds_of_unit, consumed))
 
         self.states = [self._state(number) for number in range(len(self._units))]
+
+    def _add(self, claim: DeviceClaim) -> None:
+        """Take the requests of a claim and the attributes that its constraints name."""
+        for alternatives in self.asked(claim):
+            for asked in alternatives:
+                self._requests.append((claim, asked))
+
+        for constraint in claim.constraints:
+            self._attributes.append(constraint.attribute)
 
     def update(self, at: int) -> None:
         """Recompute the state of the unit that contains the device."""
         if at in self.place:
-            number = self.place[at][0]
-            self.states[number] = self._state(number)
+            unit, _ = self.place[at]
+            self.states[unit] = self._state(unit)
 
     def key(self) -> Hashable:
         """The states of all units, sorted, unless a fault makes the order of the devices matter."""
@@ -116,7 +124,9 @@ class States:
     @property
     def steps(self) -> int:
         """Search steps to compute the states: one per request and device."""
-        return len(self._requests) * len(self.questions.devices) // _QUESTIONS_A_STEP
+        requests = len(self._requests)
+        devices = len(self.questions.devices)
+        return requests * devices // _QUESTIONS_A_STEP
 
     def at_most(self, claims: Iterable[DeviceClaim], pods: int) -> int:
         """Upper bound of the number of pods with these claims for which the devices suffice,
@@ -135,25 +145,35 @@ class States:
         fewest = 0
         for claim in claims:
             for alternatives in self.asked(claim):
-                fewest += min(asked.count for asked in alternatives)
+                counts = [asked.count for asked in alternatives]
+                fewest += min(counts)
 
-        free = sum(not self.use.is_taken(at) for at in places)
+        free = 0
+        for at in places:
+            if not self.use.is_taken(at):
+                free += 1
+
         suffice = free // max(1, fewest)
         if self.faulty:
             suffice = max(1, suffice)
 
         return min(pods, suffice)
 
-    def _kind(self, questions: Questions, at: int, pool_device: PoolDevice) -> Hashable:
+    def _kind(
+        self,
+        questions: Questions,
+        at: int,
+        pool_device: PoolDevice,
+    ) -> Hashable:
         """The part of a device's state that taking devices does not change; None if no request may
         use it.
         """
-        may: list[Hashable] = []
+        satisfied: list[Hashable] = []
         for claim, asked in self._requests:
+            amounts = None
             try:
-                amounts = (
-                    questions.amounts(asked, at) if questions.matches(asked, at, claim) else None
-                )
+                if questions.matches(asked, at, claim):
+                    amounts = questions.amounts(asked, at)
             except DeviceFault:
                 self.faulty = True
                 # Unlike any other device: which one is met first decides whether the pod is in
@@ -166,11 +186,12 @@ class States:
             usable = amounts is not None and not closed
 
             if every or usable:
-                may.append((every, closed, tuple((amounts or {}).items())))
+                by_name = amounts or {}
+                satisfied.append((every, closed, tuple(by_name.items())))
             else:
-                may.append(None)
+                satisfied.append(None)
 
-        if not any(may):
+        if not any(satisfied):
             return None
 
         device = pool_device.device
@@ -178,38 +199,42 @@ class States:
         capacity = tuple((name, limits.value) for name, limits in device.capacity.items())
         overdrawn = bool(device.counters) and pool_device.pool in self.use.overdrawn
 
-        return (tuple(may), values, device.shared, capacity, overdrawn)
+        return (tuple(satisfied), values, device.shared, capacity, overdrawn)
 
     def _state(self, number: int) -> int:
         use = self.use
         states: list[Hashable] = []
         for at in self._units[number]:
             if use.devices[at].device.shared:
-                states.append((bool(use.shares[at]), tuple(use.used[at].items())))
+                is_shared = bool(use.shares[at])
+                amounts = tuple(use.used[at].items())
+                states.append((is_shared, amounts))
             else:
                 states.append(use.is_taken(at))
 
-        left = tuple(use.left[counter] for counter in self._counters[number])
+        counters = self._counters[number]
+        left = tuple([use.left[counter] for counter in counters])
 
         # Small numbers compare and hash faster than the nested tuples, which the search does at
         # each step.
-        state = self._unchanging[number], tuple(states), left
+        state = (self._unchanging[number], tuple(states), left)
         return self._ids.setdefault(state, len(self._ids))
 
 
 def _consumed(
     devices: Sequence[PoolDevice],
-) -> tuple[tuple[tuple[PoolId, Counter], ...], Hashable]:
+) -> tuple[tuple[CounterId, ...], Hashable]:
     """The counters that these devices consume, and by device how much of which, by position."""
     # Positions instead of names: GPU 0 and GPU 1 have counter sets of different names and are
     # alike.
-    index: dict[tuple[PoolId, Counter], int] = {}
+    index: dict[CounterId, int] = {}
     consumed = []
 
     for device in devices:
         amounts = []
         for counter, amount in device.device.counters:
-            position = index.setdefault((device.pool, counter), len(index))
+            counter_id = (device.pool, counter)
+            position = index.setdefault(counter_id, len(index))
             amounts.append((position, amount))
 
         consumed.append(tuple(amounts))
@@ -217,7 +242,10 @@ def _consumed(
     return tuple(index), tuple(consumed)
 
 
-def _units(devices: Sequence[PoolDevice], places: list[int]) -> list[list[int]]:
+def _units(
+    devices: Sequence[PoolDevice],
+    places: list[int],
+) -> list[list[int]]:
     """The places, in order, by the counter sets that they share."""
     of_set: dict[tuple[PoolId, str], list[int]] = {}
     units: dict[int, list[int]] = defaultdict(list)
@@ -233,16 +261,17 @@ def _units(devices: Sequence[PoolDevice], places: list[int]) -> list[list[int]]:
         root[at] = at
         # Union-find: devices that share a counter set, directly or through others, are one unit.
         sets = set()
-        for counter, _ in devices[at].device.counters:
-            sets.add((devices[at].pool, counter[0]))
+        device = devices[at]
+        for (set_name, _), _ in device.device.counters:
+            sets.add((device.pool, set_name))
 
         for counter_set in sets:
             earlier = of_set.setdefault(counter_set, [])
             for other in earlier[:1]:
                 # The smaller place becomes the root, so units are in the order of their first
                 # device.
-                one, two = sorted((find(at), find(other)))
-                root[two] = one
+                smaller, larger = sorted((find(at), find(other)))
+                root[larger] = smaller
 
             earlier.append(at)
 

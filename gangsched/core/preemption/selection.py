@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import sub
+from typing import TypeAlias
 
 import numpy as np
 
@@ -29,6 +30,11 @@ TRIED = 8
 LOOK = 50
 """Work of looking for an exchange, besides that of the units."""
 
+Column: TypeAlias = tuple[int, ...]
+"""Amounts by resource: what is free on a node, or what a pod requests."""
+FitsOn: TypeAlias = Callable[[Column], int]
+"""How many members of an ask fit into what is free on a node."""
+
 
 @dataclass(eq=False)
 class Region:
@@ -46,7 +52,8 @@ class Region:
 
     def within(self, scope: Scope) -> Region:
         """The part of the region that is inside a scope."""
-        return Region(self.units, self.sums.within(scope), self.free, self.requests, scope.name)
+        sums = self.sums.within(scope)
+        return Region(self.units, sums, self.free, self.requests, scope.name)
 
     def without(self, gone: Bools) -> Ints:
         """`free[r][n]` as if the pods with `gone[i]` True were gone."""
@@ -80,21 +87,37 @@ class Region:
         if length is None:
             return None
 
-        whole = outer or self
-        return whole._exchanged(whole._give_back(ordered[:length]), ordered)
+        region = outer or self
+        candidate = region._give_back(ordered[:length])
+        return region._exchanged(candidate, ordered)
 
-    def ordered(self, level: int, *, by_node: bool, breaking: bool) -> Ints:
+    def ordered(
+        self,
+        level: int,
+        *,
+        by_node: bool,
+        breaking: bool,
+    ) -> Ints:
         """Units to evict within the budgets, cheapest first."""
+        units = self.units
         price = self._node_prices(level) if by_node else None
-        singles, cores = self.units.upto(level, self.sums.mask, price)
-        budgets = self.units.columns.budgets
-        first_core = self.units.first_core
-        found = np.concatenate((self._order(singles, price), self._order_cores(cores) + first_core))
+        singles, cores = units.upto(level, self.sums.mask, price)
 
+        core_units = self._order_cores(cores) + units.first_core
+        single_units = self._order(singles, price)
+        ordered = np.concatenate((single_units, core_units))
+
+        budgets = units.columns.budgets
         if breaking or not budgets.covering:
-            return found
+            return ordered
 
-        return ints(budgets.admit(found.tolist(), self.units.pods_of, first_core, self.sums.work))
+        admitted = budgets.admit(
+            ordered.tolist(),
+            units.pods_of,
+            units.first_core,
+            self.sums.work,
+        )
+        return ints(admitted)
 
     def shortest(self, ordered: Ints) -> int | None:
         """Length of the shortest prefix of `ordered` whose eviction frees enough room; None if even
@@ -103,14 +126,15 @@ class Region:
         # A longer prefix frees at least as much, so the shortest one is found by bisection.
         rank = self._ranks(ordered)
         low = 0
-
         high = ordered.size
-        if not self.sums.enough(self.without(rank < high)):
+        with_all_gone = self.without(rank < high)
+        if not self.sums.enough(with_all_gone):
             return None
 
         while low < high:
             middle = (low + high) // 2
-            if self.sums.enough(self.without(rank < middle)):
+            free = self.without(rank < middle)
+            if self.sums.enough(free):
                 high = middle
             else:
                 low = middle + 1
@@ -125,29 +149,34 @@ class Region:
         position[ordered] = np.arange(ordered.size)
 
         # By pod, and by core. NONE reads the padding, and so do pods whose core is within no other.
-        alone = position[:pods]
+        own = position[:pods]
         of_core = position[pods:]
-        found: Ints = np.minimum(
-            np.minimum(alone, of_core[cores.of]),
-            of_core[cores.within[cores.of]],
-        )
+        by_core = of_core[cores.of]
+        by_outer_core = of_core[cores.within[cores.of]]
 
-        return found
+        first = np.minimum(own, by_core)
+        ranks: Ints = np.minimum(first, by_outer_core)
+        return ranks
 
     def _give_back(self, taken: Ints) -> PreemptionCandidate:
         """The candidate `taken` without the units that can be spared."""
-        free = self.without(self._ranks(taken) < taken.size)
         units = self.units
+        cores = units.cores
+        free = self.without(self._ranks(taken) < taken.size)
 
         if self.sums.slices or not self.sums.totals:
             # Units without a pod on a node where it helps are spared at once, not one by one.
-            helps = units.columns.inside(self.sums.useful(self.free, free))
-            useful = np.append(helps, np.zeros(len(units.cores.groups), dtype=np.bool_))  # by unit
-            useful[units.cores.among(helps) + units.first_core] = True
+            useful_nodes = self.sums.useful(self.free, free)
+            helps = units.columns.inside(useful_nodes)
+            no_core = np.zeros(len(cores.groups), dtype=np.bool_)
+            useful = np.append(helps, no_core)  # by unit
+            useful[cores.among(helps) + units.first_core] = True
+
             taken = taken[useful[taken]]
             free = self.without(self._ranks(taken) < taken.size)
 
-        return self._needed(taken.tolist(), Tally(self.sums, free))
+        tally = Tally(self.sums, free)
+        return self._needed(taken.tolist(), tally)
 
     def _needed(self, taken: Sequence[int], tally: Tally) -> PreemptionCandidate:
         """Give back from the most expensive down; a pod comes back when no unit that has it is
@@ -155,19 +184,13 @@ class Region:
         """
         needed_alone = self._needed_alone(taken, tally)
         units = self.units
-        self.sums.work.charge(len(taken) + 8 * (len(taken) - len(needed_alone)))
-        alone, cores = map(set, units.split(taken))
-        pods = units.pods_of(taken)
-        requests = map(tuple, self.requests[:, pods].T.tolist())
-        asked = dict(
-            zip(pods, zip(units.columns.node[pods].tolist(), requests, strict=True), strict=True)
-        )
-        own = units.cores.of[pods]
-        both = zip(own.tolist(), units.cores.within[own].tolist(), strict=True)
-        cores_of = {}
-        for i, each in zip(pods, both, strict=True):
-            cores_of[i] = {*each} - {NONE}
+        to_spare = len(taken) - len(needed_alone)
+        self.sums.work.charge(len(taken) + 8 * to_spare)
 
+        singles, cores = map(set, units.split(taken))
+        pods = units.pods_of(taken)
+        asked = dict(zip(pods, self._asked(pods), strict=True))
+        cores_of = self._cores_of(pods)
         needed: list[int] = []
 
         # From the most expensive down, so that of two units that could replace each other the
@@ -178,41 +201,55 @@ class Region:
                 continue
 
             core = unit - units.first_core
+            back = []
             if core >= 0:
                 others = cores - {core}
-                back = [
-                    i
-                    for i in units.cores.members(core)
-                    if i not in alone and others.isdisjoint(cores_of[i])
-                ]
-            else:
-                back = []
-                if cores.isdisjoint(cores_of[unit]):
-                    back = [unit]
+                for pod in units.cores.members(core):
+                    if pod not in singles and others.isdisjoint(cores_of[pod]):
+                        back.append(pod)
 
-            if tally.give_back([asked[i] for i in back]):
+            elif cores.isdisjoint(cores_of[unit]):
+                back.append(unit)
+
+            if tally.give_back([asked[pod] for pod in back]):
                 cores.discard(core)  # of a pod by itself, this is below 0 and no core
             else:
                 needed.append(unit)
 
         return units.candidate(needed[::-1])
 
+    def _cores_of(self, pods: Sequence[int]) -> dict[int, set[int]]:
+        """The core that each pod is in, and the one around it."""
+        cores = self.units.cores
+        own = cores.of[pods]
+        outer = cores.within[own]
+
+        cores_of = {}
+        for pod, *around in zip(pods, own.tolist(), outer.tolist(), strict=True):
+            cores_of[pod] = {*around} - {NONE}
+
+        return cores_of
+
     def exchanged(self, ordered: Ints) -> PreemptionCandidate | None:
         """The cheapest candidate by totals, if a core of it was exchanged; None if that makes no
         difference.
         """
         length = self.shortest(ordered)
-        if not length or ordered[length - 1] < self.units.first_core:
+        if not length:
             return None
 
-        found = self._give_back(ordered[:length])
-        better = self._exchanged(found, ordered)
-        if better.units != found.units:
+        last = ordered[length - 1]
+        if last < self.units.first_core:
+            return None
+
+        candidate = self._give_back(ordered[:length])
+        better = self._exchanged(candidate, ordered)
+        if better.units != candidate.units:
             return better
 
         return None
 
-    def _exchanged(self, found: PreemptionCandidate, ordered: Ints) -> PreemptionCandidate:
+    def _exchanged(self, candidate: PreemptionCandidate, ordered: Ints) -> PreemptionCandidate:
         """The candidate with cores exchanged for those of `ordered` that free enough in their place
         and do less harm (V8).
 
@@ -220,36 +257,42 @@ class Region:
         one frees more than is needed.
         """
         for _ in range(EXCHANGES):
-            better = self._once_exchanged(found, ordered)
-            if better is None or better.harm >= found.harm:
+            better = self._once_exchanged(candidate, ordered)
+            if better is None or better.harm >= candidate.harm:
                 break
-            found = better
 
-        return found
+            candidate = better
+
+        return candidate
 
     def _once_exchanged(
         self,
-        found: PreemptionCandidate,
+        candidate: PreemptionCandidate,
         ordered: Ints,
     ) -> PreemptionCandidate | None:
         """The candidate with one core exchanged, the one that does most harm first; None if no
         exchange frees enough.
         """
         first = self.units.first_core
-        inside = ints(found.cores)
-        outside = np.setdiff1d(ordered[ordered >= first] - first, inside)
+        cores = ordered[ordered >= first] - first
+        inside = ints(candidate.cores)
+        outside = np.setdiff1d(cores, inside)
         if not inside.size or not outside.size:
             return None
 
         harm = self._harm_of_cores()
-        for core in inside[_sorted(harm[inside])][::-1][:EXCHANGES].tolist():
+        by_harm = inside[_sorted(harm[inside])]
+        most_harmful = by_harm[::-1][:EXCHANGES]
+
+        for core in most_harmful.tolist():
             cheaper = outside[_below(harm[outside], harm[core])]
             if not cheaper.size:
                 return None  # nor is any less than those that do less harm
             if self.sums.work.left < 2 * (LOOK + len(ordered)):
                 return None  # a plan that ends here has no candidate at all
 
-            better = self._in_place_of(core, cheaper[_sorted(harm[cheaper])], found)
+            cheaper = cheaper[_sorted(harm[cheaper])]
+            better = self._in_place_of(core, cheaper, candidate)
             if better is not None:
                 return better
 
@@ -259,36 +302,37 @@ class Region:
         self,
         core: int,
         others: Ints,
-        found: PreemptionCandidate,
+        candidate: PreemptionCandidate,
     ) -> PreemptionCandidate | None:
         """The candidate with the first of the cores `others` that frees enough in the place of
         `core`, without what is redundant then.
         """
         units = self.units
         first = units.first_core
-        tally = Tally(self.sums, self._free_without(found.pods))
-        ask = self.sums.asks[0]
+        tally = Tally(self.sums, self._free_without(candidate.pods))
+        amount = self.sums.asks[0].amounts[self.scarce]
 
         inside = units.columns.inside(self.sums.mask)
-        freed = units.cores.totals(np.where(inside, self.requests[self.scarce], 0))
-        lack = freed[core] - tally.spare[0] * ask.amounts[self.scarce]
-        kept = []
-        for unit in found.units:
-            if unit != core + first:
-                kept.append(unit)
+        requests = np.where(inside, self.requests[self.scarce], 0)
+        freed = units.cores.totals(requests)
+        lack = freed[core] - tally.spare[0] * amount
+        kept = [unit for unit in candidate.units if unit != core + first]
 
         self.sums.work.charge(LOOK + others.size)
+        sufficient = others[freed[others] >= lack]
 
-        for other in others[freed[others] >= lack][:TRIED].tolist():
-            pods = units.pods_of([*kept, other + first])
-            back = sorted(set(found.pods) - set(pods))
-            gone = sorted(set(pods) - set(found.pods))
+        for other in sufficient[:TRIED].tolist():
+            exchanged = [*kept, other + first]
+            pods = units.pods_of(exchanged)
+            back = sorted(set(candidate.pods) - set(pods))
+            gone = sorted(set(pods) - set(candidate.pods))
             self.sums.work.charge(len(back) + len(gone))
 
             # Pods that go count as pods that come back with less than nothing.
-            if tally.give_back([*self._asked(back), *self._asked(gone, sign=-1)]):
+            changes = self._asked(back) + self._asked(gone, sign=-1)
+            if tally.give_back(changes):
                 free = self._free_without(pods)
-                return self._needed([*kept, other + first], Tally(self.sums, free))
+                return self._needed(exchanged, Tally(self.sums, free))
 
         return None
 
@@ -296,8 +340,9 @@ class Region:
         """By core what is compared of its harm (V8): stopped gangs, lost work, number of pods."""
         cores = self.units.cores
         work = cores.totals(self.units.columns.work)
-        found: Ints = np.stack([cores.stops, work, np.diff(cores.first)], axis=1)
-        return found
+        pods = np.diff(cores.first)
+        harm: Ints = np.stack([cores.stops, work, pods], axis=1)
+        return harm
 
     def _free_without(self, pods: Sequence[int]) -> Ints:
         return self.without(self.units.columns.mask(pods))
@@ -307,31 +352,40 @@ class Region:
         pods: Sequence[int],
         *,
         sign: int = 1,
-    ) -> list[tuple[int, tuple[int, ...]]]:
+    ) -> list[tuple[int, Column]]:
         """Pods as (node, requests) for `Tally.give_back`."""
-        requests = self.requests[:, list(pods)] * sign
-        nodes = self.units.columns.node[list(pods)].tolist()
-        return list(zip(nodes, map(tuple, requests.T.tolist()), strict=True))
+        rows = list(pods)
+        requests = self.requests[:, rows] * sign
+        nodes = self.units.columns.node[rows]
+        by_pod = map(tuple, requests.T.tolist())
+        return list(zip(nodes.tolist(), by_pod, strict=True))
 
-    def _needed_alone(self, taken: Sequence[int], tally: Tally) -> set[int]:
+    def _needed_alone(
+        self,
+        taken: Sequence[int],
+        tally: Tally,
+    ) -> set[int]:
         """The single pods among these of which each takes more room, coming back by itself, than
         there is to spare.
 
         What others take of its node beside it makes that no less, so no order of giving back spares
         it.
         """
-        pods = ints(self.units.split(taken)[0])
-        nodes = self.units.columns.node[pods]
+        columns = self.units.columns
+        singles, _ = self.units.split(taken)
+        pods = ints(singles)
+        nodes = columns.node[pods]
+        left = tally.free[:, nodes] - self.requests[:, pods]
         needed = np.zeros(pods.size, dtype=np.bool_)
 
-        for number, (ask, spare) in enumerate(zip(self.sums.asks, tally.spare, strict=True)):
-            left = tally.free[:, nodes] - self.requests[:, pods]
-            lost = ask.rooms(tally.free)[nodes] - ask.rooms(left, nodes)
-            is_missed = lost > spare
+        for number, ask in enumerate(self.sums.asks):
+            room = ask.rooms(tally.free)[nodes]
+            lost = room - ask.rooms(left, nodes)
+            is_missed = lost > tally.spare[number]
             if self.sums.slices:
                 is_missed |= tally.breaks_slices(number, nodes, lost)
 
-            needed |= is_missed & self.units.columns.on_node[pods]
+            needed |= is_missed & columns.on_node[pods]
 
         return set(pods[needed].tolist())
 
@@ -343,48 +397,46 @@ class Region:
         that of `key`.
         """
         columns = self.units.columns
+        wait = columns.wait[singles]
+        work = columns.work[singles]
+        in_gang = columns.in_gang[singles]
         size = self.requests[self.scarce][singles]
-        keys = [
-            -columns.start[singles],
-            columns.wait[singles],
-            -size,
-            columns.work[singles] // np.maximum(size, 1),
-        ]
+        # np.lexsort takes the most important key last.
+        start = columns.start[singles]
+        work_a_unit = work // np.maximum(size, 1)
+        keys = [-start, wait, -size, work_a_unit]
 
         if price is None:
-            keys = [
-                _never_falling(key, columns.gang[singles], columns.in_gang[singles]) for key in keys
-            ]
+            gang = columns.gang[singles]
+            keys = [_never_falling(key, gang, in_gang) for key in keys]
         else:
             nodes = columns.node[singles]
-            keys = [
-                *keys,
-                nodes,
-                highest(columns.wait[singles], nodes, self.free.shape[1])[nodes],
-                price[singles],
-            ]
+            longest_wait = highest(wait, nodes, self.free.shape[1])
+            keys += [nodes, longest_wait[nodes], price[singles]]
 
         # Members keep the order in which they come; their ties are above any `key`, which has 32
         # bits.
-        tie = np.where(
-            columns.in_gang[singles],
-            2**32 + np.arange(singles.size),
-            columns.table.rows.key[singles],
-        )
-        found: Ints = singles[np.lexsort([tie, *keys])]
-        return found
+        as_given = 2**32 + np.arange(singles.size)
+        by_key = columns.table.rows.key[singles]
+        tie = np.where(in_gang, as_given, by_key)
+
+        order = np.lexsort([tie, *keys])
+        ordered: Ints = singles[order]
+        return ordered
 
     @cached_property
     def scarce(self) -> int:
         """The resource that currently limits the number of members the most."""
         ask = self.sums.asks[0]
         fits = []
-
         for row, amount in enumerate(ask.amounts):
             if amount:
-                fits.append((int(np.maximum(self.free[row][ask.mask], 0).sum()) // amount, row))
+                free = np.maximum(self.free[row][ask.mask], 0)
+                members = int(free.sum()) // amount
+                fits.append((members, row))
 
-        return min(fits)[1]
+        _, row = min(fits)
+        return row
 
     def _order_cores(self, chosen: Ints) -> Ints:
         """Cores: fewest gangs stopped, then least work lost, for what the group frees here; then
@@ -392,22 +444,26 @@ class Region:
         """
         columns = self.units.columns
         cores = self.units.cores
-        pods = np.flatnonzero(cores.of != NONE)
         number = len(cores.groups)
-        of = cores.of[pods]
-        work = np.bincount(of, weights=columns.work[pods], minlength=number)
-        here = self.units.columns.inside(self.sums.mask)[pods]
-        size = np.bincount(
-            of[here],
-            weights=self.requests[self.scarce][pods[here]],
-            minlength=number,
-        )
-        size = np.maximum(size, 1)
-        wait = highest(columns.wait[pods], of, number)
-        keys = [chosen, wait[chosen], (work / size)[chosen], (cores.stops / size)[chosen]]
-        found: Ints = chosen[np.lexsort(keys)]
+        pods = np.flatnonzero(cores.of != NONE)
+        core_of = cores.of[pods]
 
-        return found
+        work = np.bincount(core_of, weights=columns.work[pods], minlength=number)
+        wait = highest(columns.wait[pods], core_of, number)
+
+        here = columns.inside(self.sums.mask)[pods]
+        requests = self.requests[self.scarce][pods[here]]
+        size = np.bincount(core_of[here], weights=requests, minlength=number)
+        size = np.maximum(size, 1)
+
+        # np.lexsort takes the most important key last.
+        work_a_unit = work / size
+        stops_a_unit = cores.stops / size
+        keys = [chosen, wait[chosen], work_a_unit[chosen], stops_a_unit[chosen]]
+        order = np.lexsort(keys)
+
+        ordered: Ints = chosen[order]
+        return ordered
 
     def _node_prices(self, level: int) -> Ints:
         """`price[i]`: work lost for each member that gets room on the node of pod `i`, all that may
@@ -416,8 +472,9 @@ class Region:
         columns = self.units.columns
         may_go = self.units.single & (columns.priority <= level) & columns.on_node
         free = self.without(may_go)
-        gained = np.zeros(free.shape[1], dtype=np.int64)
+        nodes = free.shape[1]
 
+        gained = np.zeros(nodes, dtype=np.int64)
         for ask in self.sums.asks:
             after = np.minimum(ask.rooms(free), ask.count)
             before = np.minimum(ask.rooms(self.free), ask.count)
@@ -425,24 +482,19 @@ class Region:
 
         pods = np.flatnonzero(may_go)
         # + 1, so that of nodes without work to lose the one with fewer pods is cheaper.
-        work = np.bincount(
-            columns.node[pods],
-            weights=columns.work[pods] + 1,
-            minlength=free.shape[1],
-        )
-        price = np.where(
-            gained > 0,
-            np.minimum(work / np.maximum(gained, 1), NEVER / 2),
-            NEVER,
-        ).astype(np.int64)
+        pod_work = columns.work[pods] + 1
+        work = np.bincount(columns.node[pods], weights=pod_work, minlength=nodes)
 
-        return lookup(price, columns.node, none=NEVER)
+        for_each = work / np.maximum(gained, 1)
+        affordable = np.minimum(for_each, NEVER / 2)
+        price = np.where(gained > 0, affordable, NEVER)
+        return lookup(price.astype(np.int64), columns.node, none=NEVER)
 
 
 def _sorted(rows: Ints) -> Ints:
     """Numbers of the rows in lexicographic order."""
-    found: Ints = np.lexsort(rows.T[::-1])
-    return found
+    order: Ints = np.lexsort(rows.T[::-1])
+    return order
 
 
 def _below(rows: Ints, bound: Ints) -> Bools:
@@ -456,7 +508,11 @@ def _below(rows: Ints, bound: Ints) -> Bools:
     return below
 
 
-def _never_falling(key: Ints, gang: Ints, in_gang: Bools) -> Ints:
+def _never_falling(
+    key: Ints,
+    gang: Ints,
+    in_gang: Bools,
+) -> Ints:
     """`key[i]` raised to the highest before it of the same gang, so that sorting by it keeps a
     gang's own order.
     """
@@ -467,11 +523,14 @@ def _never_falling(key: Ints, gang: Ints, in_gang: Bools) -> Ints:
 
     own = key[members]
     gangs = gang[members]
+    is_first = np.concatenate(([True], gangs[1:] != gangs[:-1]))
+    rises = own[1:] >= own[:-1]
 
-    first = np.concatenate(([True], gangs[1:] != gangs[:-1]))
     # Mostly the key falls in no gang, and then the loop over all gangs is not needed.
-    if not (first[1:] | (own[1:] >= own[:-1])).all():
-        for part in np.split(np.arange(members.size), np.flatnonzero(first)[1:]):
+    if not (is_first[1:] | rises).all():
+        starts = np.flatnonzero(is_first)
+        places = np.arange(members.size)
+        for part in np.split(places, starts[1:]):
             own[part] = np.maximum.accumulate(own[part])
 
     raised[members] = own
@@ -490,25 +549,35 @@ class Tally:
         sums.charge(free)
         self._sums = sums
         self.free = free
-        self._columns: dict[int, tuple[int, ...]] = {}
-        self._fits = [
-            partial(_fits, tuple((r, n) for r, n in enumerate(ask.amounts) if n))
-            for ask in sums.asks
-        ]
-        self._masks = [ask.mask.tolist() for ask in sums.asks]
-        self.spare = [int(ask.rooms(free).sum()) - ask.count for ask in sums.asks]
-        self._rest = [total.free(free) - total.amount for total in sums.totals]
+        self._columns: dict[int, Column] = {}
+
+        self._fits: list[FitsOn] = []
+        self._masks = []
+        self.spare = []
         rooms = []
-        if sums.slices:
-            rooms = [ask.rooms(free) for ask in sums.asks]
+        for ask in sums.asks:
+            asked = tuple((row, amount) for row, amount in enumerate(ask.amounts) if amount)
+            room = ask.rooms(free)
+            members = int(room.sum())
 
-        self._slices = [_Slices(sums, slice_sum, free, rooms) for slice_sum in sums.slices]
+            self._fits.append(partial(_fits, asked))
+            self._masks.append(ask.mask.tolist())
+            self.spare.append(members - ask.count)
+            rooms.append(room)
 
-    def give_back(self, pods: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
+        self._rest = []
+        for total in sums.totals:
+            self._rest.append(total.free(free) - total.amount)
+
+        self._slices = []
+        for slice_sum in sums.slices:
+            self._slices.append(_Slices(sums, slice_sum, free, rooms))
+
+    def give_back(self, pods: Sequence[tuple[int, Column]]) -> bool:
         """Spare these pods, given as (node, requests), if enough room is free without their
         eviction; return whether they were spared.
         """
-        after: dict[int, tuple[int, ...]] = {}
+        after: dict[int, Column] = {}
         for node, requests in pods:
             have = after.get(node) or self._column(node)
             after[node] = tuple(map(sub, have, requests))
@@ -518,51 +587,65 @@ class Tally:
 
         for node, column in after.items():
             before = self._column(node)
-            for a, fits in enumerate(self._fits):
-                if self._masks[a][node]:
-                    spare[a] -= fits(before) - fits(column)
+            for ask, fits in enumerate(self._fits):
+                if self._masks[ask][node]:
+                    spare[ask] -= fits(before) - fits(column)
 
-            for t, total in enumerate(self._sums.totals):
+            for number, total in enumerate(self._sums.totals):
                 if total.mask[node]:
-                    rest[t] -= max(0, before[total.row]) - max(0, column[total.row])
+                    row = total.row
+                    rest[number] -= max(0, before[row]) - max(0, column[row])
 
         if min(spare) < 0 or min(rest, default=0) < 0:
             return False
 
-        changed = (
-            [(node, self._column(node), column) for node, column in after.items()]
-            if self._slices
-            else []
-        )
-        fewer = []
-        for slices in self._slices:
-            fewer.append(slices.without(changed, self._fits, self._masks))
-
-        if any(less is None for less in fewer):
+        if self._slices and not self._give_back_slices(after):
             return False
 
         self.spare = spare
         self._rest = rest
-        for each, less in zip(self._slices, fewer, strict=True):
-            each.take(less or {})
-
         self._columns.update(after)  # only now: a unit that is not spared must leave no trace
         return True
 
-    def breaks_slices(self, ask: int, nodes: Ints, lost: Ints) -> Bools:
+    def _give_back_slices(self, after: Mapping[int, Column]) -> bool:
+        """Take the columns into the sums of all slices, if enough slices fit with each."""
+        changed = []
+        for node, column in after.items():
+            changed.append((node, self._column(node), column))
+
+        reduced = []
+        for slices in self._slices:
+            quantities = slices.without(changed, self._fits, self._masks)
+            if quantities is None:
+                return False
+
+            reduced.append(quantities)
+
+        for slices, quantities in zip(self._slices, reduced, strict=True):
+            slices.take(quantities)
+
+        return True
+
+    def breaks_slices(
+        self,
+        ask: int,
+        nodes: Ints,
+        lost: Ints,
+    ) -> Bools:
         """For each pod on node `nodes[i]`, whether too few slices would fit if there were room for
         `lost[i]` fewer members of the ask number `ask`.
         """
-        found = np.zeros(nodes.size, dtype=np.bool_)
+        is_broken = np.zeros(nodes.size, dtype=np.bool_)
         for slices in self._slices:
-            found |= slices.breaks(ask, nodes, lost)
+            is_broken |= slices.breaks(ask, nodes, lost)
 
-        return found
+        return is_broken
 
-    def _column(self, node: int) -> tuple[int, ...]:
+    def _column(self, node: int) -> Column:
         column = self._columns.get(node)
         if column is None:
-            column = self._columns[node] = tuple(self.free[:, node].tolist())
+            column = tuple(self.free[:, node].tolist())
+            self._columns[node] = column
 
         return column
 
@@ -572,72 +655,112 @@ class _Slices:
     are to spare.
     """
 
-    def __init__(self, sums: NeededSums, of: SliceSum, free: Ints, rooms: Sequence[Ints]) -> None:
-        self._of = of
-        self._domains = of.level.codes.tolist()
-        self._divisors = of.divisors
-        have = []
-        for quantity in sums.quantities(of, free, rooms):
-            have.append(of.level.sums(quantity))
+    def __init__(
+        self,
+        sums: NeededSums,
+        slice_sum: SliceSum,
+        free: Ints,
+        rooms: Sequence[Ints],
+    ) -> None:
+        level = slice_sum.level
+        self._sum = slice_sum
+        self._domains = level.codes.tolist()
+        self._divisors = slice_sum.divisors
 
-        self._have = list(zip(*(each.tolist() for each in have), strict=True))
-        copies = of.copies(have)
+        have = []
+        for quantity in sums.quantities(slice_sum, free, rooms):
+            have.append(level.sums(quantity))
+
+        columns = [by_domain.tolist() for by_domain in have]
+        self._have = list(zip(*columns, strict=True))
+
+        copies = slice_sum.copies(have)
         self._copies = copies.tolist()
-        self._spare = int(copies.sum()) - of.number
-        self._mask = sums.mask.tolist() if of.amounts else []
+        self._spare = int(copies.sum()) - slice_sum.number
+        self._mask = sums.mask.tolist() if slice_sum.amounts else []
 
     def without(
         self,
-        changed: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]],
-        fits: Sequence[Callable[[tuple[int, ...]], int]],
+        changed: Sequence[tuple[int, Column, Column]],
+        fits: Sequence[FitsOn],
         masks: Sequence[Sequence[bool]],
-    ) -> dict[int, tuple[int, ...]] | None:
+    ) -> dict[int, Column] | None:
         """The quantities in the domains of these nodes, whose free column changes; None if too few
         slices would fit.
         """
-        found: dict[int, tuple[int, ...]] = {}
+        reduced: dict[int, Column] = {}
         for node, before, after in changed:
             domain = self._domains[node]
             if domain == NONE:
                 continue
 
             less = []
-            for a, _ in self._of.parts:
-                less.append(fits[a](before) - fits[a](after) if masks[a][node] else 0)
+            for ask, _ in self._sum.parts:
+                taken = 0
+                if masks[ask][node]:
+                    taken = fits[ask](before) - fits[ask](after)
 
-            for row, _ in self._of.amounts:
-                less.append(max(0, before[row]) - max(0, after[row]) if self._mask[node] else 0)
+                less.append(taken)
 
-            found[domain] = tuple(map(sub, found.get(domain) or self._have[domain], less))
+            for row, _ in self._sum.amounts:
+                taken = 0
+                if self._mask[node]:
+                    taken = max(0, before[row]) - max(0, after[row])
 
-        lost = sum(self._copies[domain] - self._fit(have) for domain, have in found.items())
-        return found if lost <= self._spare else None
+                less.append(taken)
 
-    def take(self, found: Mapping[int, tuple[int, ...]]) -> None:
+            have = reduced.get(domain) or self._have[domain]
+            reduced[domain] = tuple(map(sub, have, less))
+
+        lost = 0
+        for domain, have in reduced.items():
+            lost += self._copies[domain] - self._fit(have)
+
+        if lost > self._spare:
+            return None
+
+        return reduced
+
+    def take(self, quantities: Mapping[int, Column]) -> None:
         """Set the quantities that `without` returned."""
-        for domain, have in found.items():
+        for domain, have in quantities.items():
             copies = self._fit(have)
             self._spare -= self._copies[domain] - copies
-            self._have[domain], self._copies[domain] = have, copies
+            self._have[domain] = have
+            self._copies[domain] = copies
 
-    def breaks(self, ask: int, nodes: Ints, lost: Ints) -> Bools:
+    def breaks(
+        self,
+        ask: int,
+        nodes: Ints,
+        lost: Ints,
+    ) -> Bools:
         """As `Tally.breaks_slices`, but only before any pod was spared."""
-        found = np.zeros(nodes.size, dtype=np.bool_)
-        domain = self._of.level.codes[nodes]
+        is_broken = np.zeros(nodes.size, dtype=np.bool_)
+        domain = self._sum.level.codes[nodes]
 
-        for number, (part, size) in enumerate(self._of.parts):
-            if part == ask:
-                room = lookup(ints([have[number] for have in self._have]), domain, none=0)
-                copies = lookup(ints(self._copies), domain, none=0)
-                found |= (copies - (room - lost) // size > self._spare) & (domain != NONE)
+        for number, (part, size) in enumerate(self._sum.parts):
+            if part != ask:
+                continue
 
-        return found
+            members = ints([have[number] for have in self._have])
+            room = lookup(members, domain, none=0)
+            copies = lookup(ints(self._copies), domain, none=0)
+            copies_left = (room - lost) // size
+            is_too_few = copies - copies_left > self._spare
+            is_broken |= is_too_few & (domain != NONE)
 
-    def _fit(self, have: tuple[int, ...]) -> int:
-        return min(amount // of for amount, of in zip(have, self._divisors, strict=True))
+        return is_broken
+
+    def _fit(self, have: Column) -> int:
+        amounts = zip(have, self._divisors, strict=True)
+        return min(amount // divisor for amount, divisor in amounts)
 
 
-def _fits(amounts: Sequence[tuple[int, int]], column: tuple[int, ...]) -> int:
+def _fits(
+    amounts: Sequence[tuple[int, int]],
+    column: Column,
+) -> int:
     """How many members of these amounts, each of a row, fit into what is free on a node."""
     fits = [column[row] // amount for row, amount in amounts]
     return max(0, min(fits))

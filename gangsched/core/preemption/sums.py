@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import and_
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,10 +48,14 @@ class Ask:
         `free[r][i]` is the room of node `nodes[i]`.
         """
         # A shape requests at least `pods`, so there is an amount.
-        fits = reduce(
-            np.minimum, (free[row] // amount for row, amount in enumerate(self.amounts) if amount)
-        )
-        return np.where(self.mask if nodes is None else self.mask[nodes], np.maximum(fits, 0), 0)
+        by_resource = []
+        for row, amount in enumerate(self.amounts):
+            if amount:
+                by_resource.append(free[row] // amount)
+
+        fits = np.maximum(reduce(np.minimum, by_resource), 0)
+        mask = self.mask if nodes is None else self.mask[nodes]
+        return np.where(mask, fits, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +71,8 @@ class Total:
 
     def free(self, free: Ints) -> int:
         """Amount of the resource that is free in `free[r][n]`."""
-        return int(np.maximum(free[self.row][self.mask], 0).sum())
+        amounts = free[self.row][self.mask]
+        return int(np.maximum(amounts, 0).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +93,7 @@ class SliceSum:
     @property
     def divisors(self) -> list[int]:
         """The amount that one slice uses of each quantity: room for its members, and resources."""
-        divisors: list[int] = []
+        divisors = []
         for _, number in (*self.parts, *self.amounts):
             divisors.append(number)
 
@@ -95,10 +101,12 @@ class SliceSum:
 
     def copies(self, quantities: Sequence[Ints]) -> Ints:
         """By domain, the number of slices that fit into its `quantities`."""
-        found: Ints = np.minimum.reduce(
-            [have // of for have, of in zip(quantities, self.divisors, strict=True)]
-        )
-        return found
+        by_quantity = []
+        for amount, divisor in zip(quantities, self.divisors, strict=True):
+            by_quantity.append(amount // divisor)
+
+        copies: Ints = np.minimum.reduce(by_quantity)
+        return copies
 
     def within(self, outer: TopologyLevel) -> TopologyLevel:
         """The domains of the level, split so that each is inside one domain of `outer`."""
@@ -107,15 +115,47 @@ class SliceSum:
 
         # One number for each pair of an outer and an inner domain, then renumbered without gaps.
         around = outer.codes[there].astype(np.int64)
-        joint = around * self.level.size + self.level.codes[there]
-        found, codes[there] = np.unique(joint, return_inverse=True)
+        pairs = around * self.level.size + self.level.codes[there]
+        distinct, codes[there] = np.unique(pairs, return_inverse=True)
+
         return TopologyLevel(
-            (*outer.keys, *self.level.keys),
-            codes,
-            found.size,
-            (*outer.columns, *self.level.columns),
-            (*outer.labels, *self.level.labels),
+            keys=outer.keys + self.level.keys,
+            codes=codes,
+            size=distinct.size,
+            columns=outer.columns + self.level.columns,
+            labels=outer.labels + self.level.labels,
         )
+
+
+class _Limit(NamedTuple):
+    """An amount of `minResources` of a gang (P4)."""
+
+    gang: Gang
+    resource: str
+    amount: int
+
+    def total(self, row: int, ledger: Ledger) -> Total:
+        """What must be free of it beside what the gang holds, on all nodes that its members may
+        use.
+        """
+        held = 0
+        for placement in self.gang.held:
+            requests = dict(placement.pod.shape.requests)
+            held += requests.get(self.resource, 0)
+
+        shapes = {pod.shape for pod in self.gang.pending}
+        masks = [static_fit(shape, ledger.table).mask for shape in shapes]
+        usable = np.logical_or.reduce(masks)
+        return Total(row, self.amount - held, usable, kept=False)
+
+
+def _limits(preemptor: Preemptor) -> list[_Limit]:
+    limits = []
+    for gang in preemptor.gangs:
+        for name, amount in gang.min_resources:
+            limits.append(_Limit(gang, name, amount))
+
+    return limits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,107 +178,110 @@ class NeededSums:
     @classmethod
     def of(cls, preemptor: Preemptor, ledger: Ledger) -> NeededSums | None:
         """Requests of the preemptor; None if no node offers one of the requested resources."""
-        counts = preemptor.counts
-        limits = [
-            (gang, name, amount) for gang in preemptor.gangs for name, amount in gang.min_resources
-        ]
+        limits = _limits(preemptor)
+        asked = {limit.resource for limit in limits}
+        for shape in preemptor.counts:
+            for name, _ in shape.requests:
+                asked.add(name)
 
-        asked = {name for shape in counts for name, _ in shape.requests} | {
-            name for _, name, _ in limits
-        }
         if not asked <= ledger.resources.keys():
             return None
 
         names = tuple(sorted(asked))
-        ledger.work.charge(len(counts) * (20 + len(ledger.table) // 200))
-        asks = tuple(
-            [_ask(shape, count, names, preemptor, ledger) for shape, count in counts.items()]
-        )
-        sliced = is_sliced(preemptor.group.gangs)
-        exact = len(asks) == 1 and not sliced and not ledger.promises.keeps_from(preemptor.group)
-        exact = exact and ledger.only_room_counts(preemptor.pods)
-        layers = slices_of(preemptor, names, ledger) if sliced else ()
+        asks = _asks(preemptor, names, ledger)
+        group = preemptor.group
+        sliced = is_sliced(group.gangs)
+
         sums = cls(
             names,
             asks,
-            np.logical_or.reduce([ask.mask for ask in asks]),
-            (),
-            exact,
-            ledger.work,
-            layers,
+            mask=np.logical_or.reduce([ask.mask for ask in asks]),
+            totals=(),
+            exact=(
+                len(asks) == 1
+                and not sliced
+                and not ledger.promises.keeps_from(group)
+                and ledger.only_room_counts(preemptor.pods)
+            ),
+            work=ledger.work,
+            slices=slices_of(preemptor, names, ledger) if sliced else (),
         )
-
         if len(asks) == 1 and not limits:
             return sums  # the room for members of one shape says all that a total would
 
         totals = []
         for row in range(len(names)):
-            totals.append(Total(row, sums.needed(row), sums.mask))
+            amount = sums.needed(row)
+            totals.append(Total(row, amount, sums.mask))
 
-        for gang, name, amount in limits:
-            held = 0
-            for placement in gang.held:
-                held += dict(placement.pod.shape.requests).get(name, 0)
-
-            shapes = {pod.shape for pod in gang.pending}
-            usable = np.logical_or.reduce(
-                [static_fit(shape, ledger.table).mask for shape in shapes]
-            )
-            totals.append(Total(names.index(name), amount - held, usable, kept=False))
+        for limit in limits:
+            row = names.index(limit.resource)
+            totals.append(limit.total(row, ledger))
 
         return replace(sums, totals=tuple(totals))
 
     def needed(self, row: int) -> int:
         """Amount of the resource that all members request."""
-        return sum(ask.amounts[row] * ask.count for ask in self.asks)
+        total = 0
+        for ask in self.asks:
+            total += ask.amounts[row] * ask.count
+
+        return total
 
     def within(self, scope: Scope) -> NeededSums:
         """The same requests, limited to a scope. Raises OutOfWork, because there may be hundreds of
         scopes.
         """
         self.work.charge(len(self.asks) * (2 + self.asks[0].mask.size // 2_000))
-        inside = []
+        asks = []
         for ask in self.asks:
-            inside.append(scope.of(accelerated=ask.accelerated))
+            inside = scope.of(accelerated=ask.accelerated)
+            if inside is None:
+                asks.append(ask)
+            else:
+                asks.append(replace(ask, mask=ask.mask & inside))
 
-        limited = zip(self.asks, inside, strict=True)
-        asks = [
-            ask if mask is None else replace(ask, mask=ask.mask & mask) for ask, mask in limited
-        ]
         anywhere = np.logical_or.reduce([ask.mask for ask in asks])
-        totals = tuple(
-            replace(total, mask=anywhere) if total.kept else total for total in self.totals
-        )
+        totals = []
+        for total in self.totals:
+            if total.kept:
+                totals.append(replace(total, mask=anywhere))
+            else:
+                totals.append(total)
 
-        return replace(self, asks=tuple(asks), mask=anywhere, totals=totals)
+        return replace(self, asks=tuple(asks), mask=anywhere, totals=tuple(totals))
 
     def charge(self, free: Ints) -> None:
         """Charge one comparison with the free room. Raises OutOfWork."""
+        resources, nodes = free.shape
         quantities = sum(len(slice_sum.divisors) for slice_sum in self.slices)
-        self.work.charge(
-            len(self.asks) * (10 + free.size // 200) + quantities * (10 + free.shape[1] // 200)
-        )
+        for_asks = len(self.asks) * (10 + resources * nodes // 200)
+        for_slices = quantities * (10 + nodes // 200)
+        self.work.charge(for_asks + for_slices)
 
     def free(self, ledger: Ledger) -> Ints:
         """Copy of the ledger's `free[r][n]`."""
-        return ledger.free[[ledger.resources[name] for name in self.names]]
+        rows = [ledger.resources[name] for name in self.names]
+        return ledger.free[rows]
 
     def enough(self, free: Ints) -> bool:
         """Whether `free[r][n]` could hold all members. Raises OutOfWork."""
         self.charge(free)
-        if any(total.free(free) < total.amount for total in self.totals):
-            return False
+        for total in self.totals:
+            if total.free(free) < total.amount:
+                return False
 
         rooms = [ask.rooms(free) for ask in self.asks]
-        if not all(
-            int(room.sum()) >= ask.count for ask, room in zip(self.asks, rooms, strict=True)
-        ):
-            return False
+        for ask, room in zip(self.asks, rooms, strict=True):
+            if int(room.sum()) < ask.count:
+                return False
 
-        return all(
-            int(self.copies(slice_sum, free, rooms).sum()) >= slice_sum.number
-            for slice_sum in self.slices
-        )
+        for slice_sum in self.slices:
+            copies = self.copies(slice_sum, free, rooms)
+            if int(copies.sum()) < slice_sum.number:
+                return False
+
+        return True
 
     def copies(
         self,
@@ -250,22 +293,28 @@ class NeededSums:
         """Number of slices that fit into `free[r][n]`, by domain of their level or, if given, of
         `inner`; `rooms` are the rooms of the asks.
         """
-        return slices.copies(
-            [
-                (inner or slices.level).sums(quantity)
-                for quantity in self.quantities(slices, free, rooms)
-            ]
-        )
+        domains = inner or slices.level
+        by_domain = []
+        for quantity in self.quantities(slices, free, rooms):
+            by_domain.append(domains.sums(quantity))
 
-    def quantities(self, slices: SliceSum, free: Ints, rooms: Sequence[Ints]) -> list[Ints]:
+        return slices.copies(by_domain)
+
+    def quantities(
+        self,
+        slices: SliceSum,
+        free: Ints,
+        rooms: Sequence[Ints],
+    ) -> list[Ints]:
         """The quantities that slices use, by node: room for the members of each `Ask`, and free
         amounts.
         """
-        amounts = []
+        quantities = [rooms[ask] for ask, _ in slices.parts]
         for row, _ in slices.amounts:
-            amounts.append(np.where(self.mask, np.maximum(free[row], 0), 0))
+            have = np.maximum(free[row], 0)
+            quantities.append(np.where(self.mask, have, 0))
 
-        return [*(rooms[ask] for ask, _ in slices.parts), *amounts]
+        return quantities
 
     def useful(self, before: Ints, after: Ints) -> Bools:
         """Nodes that have room for more members, or for more slices, with `after[r][n]` free
@@ -273,48 +322,41 @@ class NeededSums:
 
         All eligible nodes if totals matter, since any additional amount may help then.
         """
-        rooms = []
-        for free in (before, after):
-            rooms.append([ask.rooms(free) for ask in self.asks])
+        rooms_before = [ask.rooms(before) for ask in self.asks]
+        rooms_after = [ask.rooms(after) for ask in self.asks]
 
-        more = []
-        for was, now in zip(*rooms, strict=True):
-            more.append(now > was)
-
-        found: Bools = np.logical_or.reduce([np.full(before.shape[1], bool(self.totals)), *more])
+        useful: Bools = np.full(before.shape[1], bool(self.totals))
+        for was, now in zip(rooms_before, rooms_after, strict=True):
+            useful |= now > was
 
         if not self.slices:
-            return found
+            return useful
 
         # Where no further slice of the finest level fits, most of a thousand pods are in no slice.
-        domains = np.zeros_like(found)
+        in_domains = np.zeros_like(useful)
         for slice_sum in self.slices:
             if slice_sum.finest:
-                gained = self.copies(slice_sum, after, rooms[1]) > self.copies(
-                    slice_sum,
-                    before,
-                    rooms[0],
-                )
-                domains |= lookup(gained, slice_sum.level.codes, none=False)
+                copies_before = self.copies(slice_sum, before, rooms_before)
+                copies_after = self.copies(slice_sum, after, rooms_after)
+                gained = copies_after > copies_before
+                in_domains |= lookup(gained, slice_sum.level.codes, none=False)
 
         # By totals, coarser layers may need other domains as well.
-        if self.enough(np.where(domains, after, before)):
-            return found & domains
+        if self.enough(np.where(in_domains, after, before)):
+            return useful & in_domains
 
-        return found
+        return useful
 
     def on_one_node(self, free: Ints) -> Bools:
         """`on_one_node[n]`: node `n` alone could hold all members."""
-        fits = []
+        holds: Bools = np.ones(free.shape[1], dtype=np.bool_)
         for ask in self.asks:
-            fits.append(ask.rooms(free) >= ask.count)
+            holds &= ask.rooms(free) >= ask.count
 
         for row in range(len(self.names)):
-            fits.append(free[row] >= self.needed(row))
+            holds &= free[row] >= self.needed(row)
 
-        found: Bools = np.logical_and.reduce(fits)
-
-        return found
+        return holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,102 +376,133 @@ class DomainSums:
     scope: Callable[[int], Scope]
 
     @classmethod
-    def of(cls, group: Group, sums: NeededSums, ledger: Ledger) -> DomainSums:
+    def of(
+        cls,
+        group: Group,
+        sums: NeededSums,
+        ledger: Ledger,
+    ) -> DomainSums:
         """The sums in the domains that could hold the group."""
         domains = free_domains(group, ledger)
-        number = len(ledger.table)
+        nodes = len(ledger.table)
 
         if domains is None:
             (scope,) = regions(group, ledger)
-            own, others = (_one(mask, number) for mask in (scope.accelerated, scope.others))
-            return cls(sums, own, others, np.zeros(1, dtype=np.int64), lambda _: scope)
+            own = _one(scope.accelerated, nodes)
+            others = _one(scope.others, nodes)
+            only = np.zeros(1, dtype=np.int64)
+            return cls(sums, own, others, only, lambda _: scope)
 
         if domains.outer is None:
-            none = np.zeros(domains.level.size, dtype=np.int64)
-            return cls(sums, domains.level, _one(None, number), none, domains.scope)
+            only = np.zeros(domains.level.size, dtype=np.int64)
+            return cls(sums, domains.level, _one(None, nodes), only, domains.scope)
 
         return cls(sums, domains.level, domains.outer, domains.outer_of, domains.scope)
 
     @cached_property
     def mask(self) -> Bools:
         """Nodes that some member may use in some domain."""
-        kept, free = self._masks
-        found: Bools = (kept & (self.level.codes != NONE)) | (free & (self.others.codes != NONE))
-        return found
+        with_accelerator, others = self._masks
+        in_level = self.level.codes != NONE
+        in_others = self.others.codes != NONE
+
+        mask: Bools = (with_accelerator & in_level) | (others & in_others)
+        return mask
 
     def enough(self, free: Ints) -> Bools:
         """For each domain, whether `free[r][n]` could hold all members. Raises OutOfWork."""
         self.sums.charge(free)
-        found = np.ones(self.level.size, dtype=np.bool_)
+        enough = np.ones(self.level.size, dtype=np.bool_)
 
         for total in self.sums.totals:
             # The minResources of a gang are compared with all nodes that its members may use,
             # whatever the domain.
-            have = self.free(free, total.row) if total.kept else np.array(total.free(free))
-            found &= have >= total.amount
+            if total.kept:
+                enough &= self.free(free, total.row) >= total.amount
+            else:
+                enough &= total.free(free) >= total.amount
 
         rooms = [ask.rooms(free) for ask in self.sums.asks]
         for ask, room in zip(self.sums.asks, rooms, strict=True):
-            found &= self._sum(room, accelerated=ask.accelerated) >= ask.count
+            members = self._sum(room, accelerated=ask.accelerated)
+            enough &= members >= ask.count
 
-        for each, inner, outer_of in self._slices if self.sums.slices else ():
-            copies = self.sums.copies(each, free, rooms, inner)
+        if not self.sums.slices:
+            return enough
+
+        for slice_sum, inner, outer_of in self._slices:
+            copies = self.sums.copies(slice_sum, free, rooms, inner)
             most = np.bincount(outer_of, weights=copies, minlength=self._outer.size)
-            found &= (most if self._outer is self.level else most[self.others_of]) >= each.number
+            if self._outer is not self.level:
+                most = most[self.others_of]
 
-        return found
+            enough &= most >= slice_sum.number
+
+        return enough
 
     def room(self, free: Ints) -> Ints:
         """Number of members that fit in each domain, summed over the shapes, as if each shape were
         alone. Raises OutOfWork.
         """
         self.sums.charge(free)
-        found = np.zeros(self.level.size, dtype=np.int64)
+        members = np.zeros(self.level.size, dtype=np.int64)
 
         for ask in self.sums.asks:
-            found += np.minimum(ask.count, self._sum(ask.rooms(free), accelerated=ask.accelerated))
+            of_ask = self._sum(ask.rooms(free), accelerated=ask.accelerated)
+            members += np.minimum(ask.count, of_ask)
 
-        return found
+        return members
 
     def free(self, free: Ints, row: int) -> Ints:
         """For each domain, the total of `free[row][n]` on nodes that some member may use."""
         # A node on which members without accelerators may run, too, counts once: in the wider
         # domain.
-        kept, anywhere = self._masks
+        with_accelerator, others = self._masks
         have = np.maximum(free[row], 0)
-        return self._sum(have * (kept & ~anywhere), accelerated=True) + self._sum(
-            have * anywhere,
-            accelerated=False,
-        )
+        narrow = self._sum(have * (with_accelerator & ~others), accelerated=True)
+        wide = self._sum(have * others, accelerated=False)
+        return narrow + wide
 
     def largest(self, amounts: Ints, nodes: Ints) -> Ints:
         """For each domain, the largest of `amounts[i]`, of pods on nodes `nodes[i]` that any of the
         members may use; 0 if there is none.
         """
-        kept, anywhere = self._masks
-        found = []
+        with_accelerator, others = self._masks
+        narrow = self._largest_in(self.level, with_accelerator & ~others, amounts, nodes)
+        wide = self._largest_in(self.others, others, amounts, nodes)
+        return np.maximum(narrow, wide[self.others_of])
 
-        for domains, mask in ((self.level, kept & ~anywhere), (self.others, anywhere)):
-            there = np.flatnonzero((nodes != NONE) & mask[nodes] & (domains.codes[nodes] != NONE))
-            most = np.zeros(domains.size, dtype=np.int64)
-            np.maximum.at(most, domains.codes[nodes[there]], amounts[there])
-            found.append(most)
+    def _largest_in(
+        self,
+        domains: TopologyLevel,
+        mask: Bools,
+        amounts: Ints,
+        nodes: Ints,
+    ) -> Ints:
+        codes = domains.codes[nodes]
+        is_counted = (nodes != NONE) & mask[nodes] & (codes != NONE)
 
-        return np.maximum(found[0], found[1][self.others_of])
+        most = np.zeros(domains.size, dtype=np.int64)
+        np.maximum.at(most, codes[is_counted], amounts[is_counted])
+        return most
 
     def usable(self, enough: Bools, free: Ints) -> Bools:
         """The nodes with room for a member in `free[r][n]`, in the domains for which `enough` is
         True.
         """
-        found: Bools = np.zeros(free.shape[1], dtype=np.bool_)
-        others = np.zeros(self.others.size, dtype=np.bool_)
+        usable: Bools = np.zeros(free.shape[1], dtype=np.bool_)
+        enough_of_others = np.zeros(self.others.size, dtype=np.bool_)
+        enough_of_others[self.others_of[enough]] = True
 
-        others[self.others_of[enough]] = True
         for ask in self.sums.asks:
-            domains, chosen = (self.level, enough) if ask.accelerated else (self.others, others)
-            found |= (ask.rooms(free) > 0) & lookup(chosen, domains.codes, none=False)
+            if ask.accelerated:
+                inside = lookup(enough, self.level.codes, none=False)
+            else:
+                inside = lookup(enough_of_others, self.others.codes, none=False)
 
-        return found
+            usable |= (ask.rooms(free) > 0) & inside
+
+        return usable
 
     @cached_property
     def _outer(self) -> TopologyLevel:
@@ -449,25 +522,26 @@ class DomainSums:
         if is_mixed and not np.array_equal(self.level.codes, self.others.codes):
             return []
 
-        inner = []
-        for slice_sum in self.sums.slices:
-            inner.append((slice_sum, slice_sum.within(self._outer)))
-
         slices: list[tuple[SliceSum, TopologyLevel, Ints]] = []
-        for each, domains in inner:
-            slices.append((each, domains, domains.inside(self._outer)))
+        for slice_sum in self.sums.slices:
+            inner = slice_sum.within(self._outer)
+            outer_of = inner.inside(self._outer)
+            slices.append((slice_sum, inner, outer_of))
 
         return slices
 
     @cached_property
     def _masks(self) -> tuple[Bools, Bools]:
         """Nodes that members with an accelerator may use, and nodes for the others."""
-        kept, anywhere = np.zeros((2, len(self.level.codes)), dtype=np.bool_)
+        with_accelerator = np.zeros(len(self.level.codes), dtype=np.bool_)
+        others = np.zeros(len(self.level.codes), dtype=np.bool_)
         for ask in self.sums.asks:
-            mask = kept if ask.accelerated else anywhere
-            mask |= ask.mask
+            if ask.accelerated:
+                with_accelerator |= ask.mask
+            else:
+                others |= ask.mask
 
-        return kept, anywhere
+        return with_accelerator, others
 
     def _sum(self, values: Ints, *, accelerated: bool) -> Ints:
         if accelerated:
@@ -478,12 +552,25 @@ class DomainSums:
 
 def _one(mask: Bools | None, nodes: int) -> TopologyLevel:
     """A level of one domain: the nodes of the mask, None for all."""
-    codes = (
-        np.zeros(nodes, dtype=np.int32)
-        if mask is None
-        else np.where(mask, 0, NONE).astype(np.int32)
-    )
+    codes = np.zeros(nodes, dtype=np.int32)
+    if mask is not None:
+        codes[~mask] = NONE
+
     return TopologyLevel((), codes, 1, ())
+
+
+def _asks(
+    preemptor: Preemptor,
+    names: Sequence[str],
+    ledger: Ledger,
+) -> tuple[Ask, ...]:
+    ledger.work.charge(len(preemptor.counts) * (20 + len(ledger.table) // 200))
+    asks = []
+    for shape, count in preemptor.counts.items():
+        ask = _ask(shape, count, names, preemptor, ledger)
+        asks.append(ask)
+
+    return tuple(asks)
 
 
 def _ask(
@@ -509,22 +596,22 @@ def _ask(
     )
 
 
-def slices_of(preemptor: Preemptor, names: Sequence[str], ledger: Ledger) -> tuple[SliceSum, ...]:
+def slices_of(
+    preemptor: Preemptor,
+    names: Sequence[str],
+    ledger: Ledger,
+) -> tuple[SliceSum, ...]:
     """The slices of the needed members, as one sum per layer of a gang; `names` are the rows.
 
     A gang has no sum if it needs members of slices that partly run or lack members.
     """
-    asks = {shape: number for number, shape in enumerate(preemptor.counts)}
-    gangs = []
+    ask_of = {shape: number for number, shape in enumerate(preemptor.counts)}
+    sums: list[SliceSum] = []
     for gang in preemptor.gangs:
         if gang.constraints.slices:
-            gangs.append(gang)
+            sums += _layers(gang, ask_of, names, ledger)
 
-    result: list[SliceSum] = []
-    for gang in gangs:
-        result += _layers(gang, asks, names, ledger)
-
-    return tuple(result)
+    return tuple(sums)
 
 
 def _layers(
@@ -546,15 +633,35 @@ def _layers(
 
         # What the smallest slice of the layer requests: `and_` of counters takes the least of each
         # shape.
-        least = reduce(and_, (Counter(pod.shape for pod in slice_.pods) for slice_ in layer))
-        parts = tuple((asks[shape], number) for shape, number in least.items())
-        amounts = Counter[str]()
+        counts = [Counter(pod.shape for pod in slice_.pods) for slice_ in layer]
+        least = reduce(and_, counts)
+        parts = [(asks[shape], number) for shape, number in least.items()]
 
-        for shape, number in least.items() if len(least) > 1 else ():
-            amounts.update({name: amount * number for name, amount in shape.requests})
-
-        rows = tuple((names.index(name), amount) for name, amount in amounts.items() if amount)
         if parts:
-            yield SliceSum(level((layer[0].key,), ledger.table), len(layer), parts, rows, not finer)
+            yield SliceSum(
+                level=level((layer[0].key,), ledger.table),
+                number=len(layer),
+                parts=tuple(parts),
+                amounts=_total_amounts(least, names),
+                finest=not finer,
+            )
 
         layer = finer
+
+
+def _total_amounts(
+    counts: Counter[Shape],
+    names: Sequence[str],
+) -> tuple[tuple[int, int], ...]:
+    """What pods of several shapes request together, by row; nothing for one shape, whose room says
+    as much.
+    """
+    if len(counts) <= 1:
+        return ()
+
+    total = Counter[str]()
+    for shape, number in counts.items():
+        for name, amount in shape.requests:
+            total[name] += amount * number
+
+    return tuple((names.index(name), amount) for name, amount in total.items() if amount)

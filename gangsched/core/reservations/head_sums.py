@@ -8,6 +8,7 @@ checks inter-pod and volume constraints.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -55,22 +56,21 @@ class HeadSums:
         self._lacks = [missing(gang, 0) for gang in head.gangs]
         self._domains = Domains.required(head.group, empty.table)
         self._asks = _asks(head, empty)
-        self._least = [least for gang in head.gangs for least in _min_resources(gang, empty)]
+
+        self._least: list[tuple[int, int, Bools]] = []
+        for gang in head.gangs:
+            self._least += _min_resources(gang, empty)
 
     @property
     def rows(self) -> list[int]:
         """The resources that are compared, as row indexes."""
-        names = set()
+        asked = {row for row, _, _ in self._least}
         for ask in self._asks:
             for name, _ in ask.shape.requests:
-                names.add(name)
+                if name in self._resources:
+                    asked.add(self._resources[name])
 
-        asked = set()
-        for name in names:
-            if name in self._resources:
-                asked.add(self._resources[name])
-
-        return sorted(asked.union(row for row, _, _ in self._least))
+        return sorted(asked)
 
     def enough(self, free: Ints) -> bool:
         """Whether the totals of `free[r][n]` suffice in at least one domain. Resources that are not
@@ -82,32 +82,32 @@ class HeadSums:
         """For each required domain, whether the totals of `free[r][n]` suffice. If no domain is
         required, one entry for all nodes.
         """
-        # Without the debts of overcommitted nodes, which take nothing from what others have free.
-        if any(
-            int(np.maximum(free[row][nodes], 0).sum()) < amount
-            for row, amount, nodes in self._least
-        ):
-            return np.zeros(1, dtype=np.bool_)
+        for row, amount, nodes in self._least:
+            # Without the debts of overcommitted nodes, which take nothing from the others.
+            have = np.maximum(free[row][nodes], 0)
+            if int(have.sum()) < amount:
+                return np.zeros(1, dtype=np.bool_)
 
         fits = []
         for ask in self._asks:
-            fits.append(self._per_domain(ask, room(ask.shape, free, self._resources)))
+            pods_on_node = room(ask.shape, free, self._resources)
+            fits.append(self._per_domain(ask, pods_on_node))
 
-        found = np.ones(1, dtype=np.bool_)
-
+        suffices = np.ones(1, dtype=np.bool_)
         for gang, lack in enumerate(self._lacks):
-            most = sum(
-                np.minimum(ask.counts[gang], fit) for ask, fit in zip(self._asks, fits, strict=True)
-            )
-            found = found & (most >= lack)
+            most: Ints = np.zeros(1, dtype=np.int64)
+            for ask, fit in zip(self._asks, fits, strict=True):
+                most = most + np.minimum(ask.counts[gang], fit)
+
+            suffices = suffices & (most >= lack)
 
         for ask in self._asks:
+            have = np.maximum(free[ask.row], 0)
             for amount, least in ask.least:
-                found = found & (
-                    self._per_domain(ask, np.maximum(free[ask.row], 0) // amount) >= least
-                )
+                units = self._per_domain(ask, have // amount)
+                suffices = suffices & (units >= least)
 
-        return found
+        return suffices
 
     def _per_domain(self, ask: _Ask, fits: Ints) -> Ints:
         """The sum of `fits[n]` by domain; one entry for all nodes where the pods may be in
@@ -123,17 +123,19 @@ class HeadSums:
 def _asks(head: Head, empty: Ledger) -> list[_Ask]:
     """The pods of the head by shape."""
     counts = []
+    total: Counter[Shape] = Counter()
     for gang in head.gangs:
-        counts.append(Counter(pod.shape for pod in gang.pending))
+        of_gang = Counter(pod.shape for pod in gang.pending)
+        counts.append(of_gang)
+        total += of_gang
 
-    total = Counter(pod.shape for gang in head.gangs for pod in gang.pending)
     nodes = {}
     for shape in total:
         nodes[shape] = usable(shape, head.group, empty) > 0
 
     by_topology = any(gang.constraints.topology for gang in head.group.gangs)
     all_needed = all(missing(gang, 0) == len(gang.pending) for gang in head.gangs)
-    made = []
+    asks = []
 
     for shape in total:
         name, amount = empty.packed_by(shape)
@@ -143,28 +145,50 @@ def _asks(head: Head, empty: Ledger) -> list[_Ask]:
         # that start.
         if name and all_needed and len(total) > 1:
             # Shapes whose nodes are all among these: what they take, they take here.
-            inside = []
-            for other in total:
-                if not (nodes[other] & ~nodes[shape]).any():
-                    inside.append(other)
+            inside = {}
+            for other, count in total.items():
+                is_elsewhere = (nodes[other] & ~nodes[shape]).any()
+                if not is_elsewhere:
+                    inside[other] = count
 
-            asked = []
-            for other in inside:
-                asked.append((total[other], dict(other.requests).get(name, 0)))
+            least = _least_units(inside, name, amount)
 
-            least = tuple(
-                (a, sum(count * (each // a) for count, each in asked)) for a in sorted({1, amount})
-            )
+        ask = _Ask(
+            shape,
+            counts=np.array([of_gang[shape] for of_gang in counts], dtype=np.int64),
+            open=nodes[shape],
+            # A required GPU product restricts only pods with accelerators (`Domains.required`).
+            kept=by_topology or bool(name),
+            row=empty.resources.get(name, 0),
+            least=least,
+        )
+        asks.append(ask)
 
-        of_gangs = np.array([count[shape] for count in counts], dtype=np.int64)
-        # A required GPU product restricts only pods with accelerators (`Domains.required`).
-        kept = by_topology or bool(name)
-        made.append(_Ask(shape, of_gangs, nodes[shape], kept, empty.resources.get(name, 0), least))
-
-    return made
+    return asks
 
 
-def _min_resources(gang: Gang, empty: Ledger) -> list[tuple[int, int, Bools]]:
+def _least_units(
+    counts: Mapping[Shape, int],
+    resource: str,
+    amount: int,
+) -> tuple[tuple[int, int], ...]:
+    """`_Ask.least` of these pods, for single accelerators and for `amount` of them."""
+    least = []
+    for unit in sorted({1, amount}):
+        units = 0
+        for shape, count in counts.items():
+            asked = dict(shape.requests).get(resource, 0)
+            units += count * (asked // unit)
+
+        least.append((unit, units))
+
+    return tuple(least)
+
+
+def _min_resources(
+    gang: Gang,
+    empty: Ledger,
+) -> list[tuple[int, int, Bools]]:
     """Requirements of `minResources` (P4): the resource, how much of it must be free in sum, and on
     which nodes.
     """
@@ -179,11 +203,12 @@ def _min_resources(gang: Gang, empty: Ledger) -> list[tuple[int, int, Bools]]:
     for placement in gang.held:
         held.update(dict(placement.pod.shape.requests))
 
-    rows = ((empty.resources.get(name), amount - held[name]) for name, amount in gang.min_resources)
     resources: list[tuple[int, int, Bools]] = []
-    for row, amount in rows:
+    for name, amount in gang.min_resources:
+        row = empty.resources.get(name)
         if row is not None:
-            resources.append((row, amount, nodes))
+            lacking = amount - held[name]
+            resources.append((row, lacking, nodes))
 
     return resources
 
@@ -211,7 +236,12 @@ class HeadDomains:
     open: Bools
 
     @classmethod
-    def of(cls, head: Head, ledger: Ledger, empty: Ledger) -> HeadDomains | None:
+    def of(
+        cls,
+        head: Head,
+        ledger: Ledger,
+        empty: Ledger,
+    ) -> HeadDomains | None:
         """The domains of a head. None if totals decide, not all pods require a domain, or more than
         room matters.
         """
@@ -219,20 +249,22 @@ class HeadDomains:
         domains = Domains.required(head.group, ledger.table)
         if domains is None or domains.outer is not domains.level or not head.group.strict:
             return None
+
         # Pods of one shape are decided by sums: what adds up in a domain also fits there.
-        if (
-            len(demand.items) < 2
-            or demand.slices is not None
-            or not (demand.is_exact and demand.only_room)
-        ):
+        if len(demand.items) < 2 or demand.slices is not None:
+            return None
+        if not demand.is_exact or not demand.only_room:
             return None
 
         # Members that run already tie the others to their domain.
         home = domains.level.common(member_nodes(head.group, ledger.table))
         size = domains.level.size
-        allowed = np.ones(size, dtype=np.bool_) if home is None else np.arange(size) == home
+        allowed = np.ones(size, dtype=np.bool_)
+        if home is not None:
+            allowed = np.arange(size) == home
 
-        return cls(demand, domains, allowed, Demand.of(head.group, head.gangs, empty).room > 0)
+        of_empty = Demand.of(head.group, head.gangs, empty)
+        return cls(demand, domains, allowed, of_empty.room > 0)
 
     def first(
         self,
@@ -250,8 +282,11 @@ class HeadDomains:
         """
         number = len(ends_s)
         pods = timeline.ended(float(ends_s[-1]))
-        when = np.searchsorted(ends_s, timeline.ends_s[:pods])
-        where = self.domains.level.codes[timeline.nodes[:pods]]
+        # By pod: the index of its end, and its domain.
+        ends = np.searchsorted(ends_s, timeline.ends_s[:pods])
+        pod_domains = self.domains.level.codes[timeline.nodes[:pods]]
+        cells = pods + len(self.demand.items) * len(ledger.table)
+
         begin = low
         width = FIRST_ENDS
         at = begin
@@ -261,29 +296,31 @@ class HeadDomains:
             with ledger.work.at_most(ledger.work.left / 2):
                 while begin < number:
                     end = min(begin + width, number)
-                    ledger.work.charge(
-                        50 + (pods + len(self.demand.items) * len(ledger.table)) // 50
-                    )
+                    ledger.work.charge(50 + cells // 50)
 
                     # The window's last moment: a domain that sums refuse there holds the head
                     # nowhere in the window.
-                    free = ledger.free + timeline.freed(np.flatnonzero(when < end), sums.rows)
-                    left = np.flatnonzero(sums.by_domain(free) & self.allowed)
+                    ended = np.flatnonzero(ends < end)
+                    free = ledger.free + timeline.freed(ended, sums.rows)
+                    possible = np.flatnonzero(sums.by_domain(free) & self.allowed)
 
                     # By time: the first domain that holds the head has the earliest end of all that
                     # may.
-                    heap = [(begin, domain) for domain in left.tolist()]
+                    heap = [(begin, domain) for domain in possible.tolist()]
                     while heap:
                         at, domain = heappop(heap)
-                        own = np.flatnonzero(where == domain)
-                        if self._holds(domain, ledger, timeline, own[when[own] <= at]):
+                        in_domain = np.flatnonzero(pod_domains == domain)
+                        own_ends = ends[in_domain]
+                        if self._holds(domain, ledger, timeline, in_domain[own_ends <= at]):
                             return at
 
-                        later = when[own][(when[own] > at) & (when[own] < end)]
+                        later = own_ends[(own_ends > at) & (own_ends < end)]
                         if later.size:
-                            heappush(heap, (int(later.min()), domain))
+                            next_end = int(later.min())
+                            heappush(heap, (next_end, domain))
 
-                    at = begin = end
+                    begin = end
+                    at = begin
                     width *= 4
         # Everything before `at` is refuted, so it is a lower bound, as the one that sums gave.
         except OutOfWork:
@@ -291,8 +328,17 @@ class HeadDomains:
 
         return at
 
-    def _holds(self, domain: int, ledger: Ledger, timeline: Timeline, gone: Ints) -> bool:
+    def _holds(
+        self,
+        domain: int,
+        ledger: Ledger,
+        timeline: Timeline,
+        gone: Ints,
+    ) -> bool:
         """Whether a domain holds the head once these pods are gone. Raises OutOfWork."""
         nodes = self.domains.level.nodes(domain)
-        free = ledger.free[:, nodes] + timeline.freed(gone)[:, nodes]
-        return packed(self.demand.problem_on(nodes, free, self.open[:, nodes]), ledger) is not None
+        freed = timeline.freed(gone)
+        free = ledger.free[:, nodes] + freed[:, nodes]
+
+        problem = self.demand.problem_on(nodes, free, self.open[:, nodes])
+        return packed(problem, ledger) is not None

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from gangsched.model.reservation import Occupant
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 Floats = npt.NDArray[np.float64]
+OccupantsByNode: TypeAlias = Mapping[str, Sequence[Occupant]]
 _LAST_S: Final = float(np.finfo(np.float64).max)
 """The end of time: what ends later has no known end."""
 SHAPES: Final = 4_096
@@ -54,45 +54,62 @@ class _Rows:
         groups: Sequence[str],
     ) -> _Rows:
         """Build columns from these rows, given in any order."""
-        column = np.empty(len(pods), dtype=object)
-        column[:] = pods
-        group = np.empty(len(pods), dtype=object)
-        group[:] = groups
         claims = np.array([bool(pod.claims) for pod in pods], dtype=np.bool_)
+        rows = cls(
+            ends_s,
+            started_s,
+            node,
+            shape,
+            claims,
+            group=_object_column(groups),
+            pods=_object_column(pods),
+        )
 
         # Stable, so that equal ends keep the order in which they were read.
-        return cls(ends_s, started_s, node, shape, claims, group, column)._take(
-            np.argsort(ends_s, kind="stable")
-        )
+        order = np.argsort(ends_s, kind="stable")
+        return rows._take(order)
 
     def without(self, nodes: Ints) -> _Rows:
         """The timeline without the pods on these nodes."""
-        return self._take(np.flatnonzero(~np.isin(self.node, nodes)))
+        is_there = np.isin(self.node, nodes)
+        return self._take(np.flatnonzero(~is_there))
 
     def without_group(self, group: str) -> _Rows:
         """The timeline without the pods of a group."""
-        return self._take(np.flatnonzero(self.group != group))
+        of_others = self.group != group
+        return self._take(np.flatnonzero(of_others))
 
     def with_ending_together(self, others: _Rows) -> _Rows:
         """The timeline with `others` added, whose pods all end at the same time."""
+        if not len(others.ends_s):
+            return self
+
         # One insertion instead of a sort: a plan adds the pods of each head and of each group that
         # it places.
-        at = (
-            int(np.searchsorted(self.ends_s, others.ends_s[0], side="right"))
-            if len(others.ends_s)
-            else 0
-        )
-        both = zip(self._columns(), others._columns(), strict=True)
-        return _Rows(*(np.concatenate((column[:at], other, column[at:])) for column, other in both))
+        end_s = others.ends_s[0]
+        at = int(np.searchsorted(self.ends_s, end_s, side="right"))
+
+        columns = []
+        for own, other in zip(self._columns(), others._columns(), strict=True):
+            column = np.concatenate((own[:at], other, own[at:]))
+            columns.append(column)
+
+        return _Rows(*columns)
 
     def with_others(self, others: _Rows) -> _Rows:
         """The timeline with `others` added."""
-        both = zip(self._columns(), others._columns(), strict=True)
-        joined = _Rows(*(np.concatenate(columns) for columns in both))
-        return joined._take(np.argsort(joined.ends_s, kind="stable"))
+        columns = []
+        for own, other in zip(self._columns(), others._columns(), strict=True):
+            column = np.concatenate((own, other))
+            columns.append(column)
+
+        joined = _Rows(*columns)
+        order = np.argsort(joined.ends_s, kind="stable")
+        return joined._take(order)
 
     def _take(self, index: Ints) -> _Rows:
-        return _Rows(*(column[index] for column in self._columns()))
+        columns = [column[index] for column in self._columns()]
+        return _Rows(*columns)
 
     def _columns(self) -> tuple[Any, ...]:
         return (
@@ -104,6 +121,13 @@ class _Rows:
             self.group,
             self.pods,
         )
+
+
+def _object_column(values: Sequence[object]) -> npt.NDArray[Any]:
+    """A column of these values; numpy would make a table of a sequence of sequences."""
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
 
 
 class _Shapes:
@@ -128,25 +152,37 @@ class _Shapes:
                 self._numbers[id(shape)] = len(self._shapes)
                 self._shapes.append(shape)
 
-        return np.array([self._numbers[id(shape)] for shape in shapes], dtype=np.int64)
+        numbers = [self._numbers[id(shape)] for shape in shapes]
+        return np.array(numbers, dtype=np.int64)
 
     def amounts(self, resources: Mapping[str, int]) -> Ints:
         """A column of requests for each shape; read-only."""
-        if self._amounts.shape[1] != len(self._shapes) or self._resources != resources:
-            self._amounts = np.zeros((len(resources), len(self._shapes)), dtype=np.int64)
-            self._resources = dict(resources)
-            for number, shape in enumerate(self._shapes):
-                for name, amount in shape.requests:
-                    if name in resources:
-                        self._amounts[resources[name], number] = amount
+        number_of_shapes = len(self._shapes)
+        is_complete = self._amounts.shape[1] == number_of_shapes
+        if is_complete and self._resources == resources:
+            return self._amounts
 
-        return self._amounts
+        amounts = np.zeros((len(resources), number_of_shapes), dtype=np.int64)
+        for number, shape in enumerate(self._shapes):
+            for name, amount in shape.requests:
+                if name in resources:
+                    row = resources[name]
+                    amounts[row, number] = amount
+
+        self._amounts = amounts
+        self._resources = dict(resources)
+        return amounts
 
 
 class Timeline:
     """Pods that use room, as columns, in the order of their expected ends."""
 
-    def __init__(self, rows: _Rows, shapes: _Shapes, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        rows: _Rows,
+        shapes: _Shapes,
+        ledger: Ledger,
+    ) -> None:
         """Nodes and resources are those of `ledger`."""
         self._rows = rows
         self._shapes = shapes
@@ -158,7 +194,8 @@ class Timeline:
         """Build a timeline; pods on nodes that are not in the ledger are left out."""
         by_node: dict[str, list[Occupant]] = {}
         for occupant in occupants:
-            by_node.setdefault(occupant.node, []).append(occupant)
+            on_node = by_node.setdefault(occupant.node, [])
+            on_node.append(occupant)
 
         return OccupantColumns().timeline(by_node, ledger)
 
@@ -176,29 +213,36 @@ class Timeline:
         """A timeline in which the pods of a reservation also run, from `at_s` to `ends_s`."""
         pods = [placement.pod for placement in placements]
         index = self._ledger.table.index
-        node = np.array([index[placement.node] for placement in placements], dtype=np.int64)
-        started_s, all_end_s = (
-            np.full(len(pods), each, dtype=np.float64) for each in (at_s, ends_s)
-        )
-        groups = [""] * len(pods)
-        more = _Rows.of(pods, node, started_s, all_end_s, self._shapes.numbers(pods), groups)
+        nodes = [index[placement.node] for placement in placements]
 
-        return Timeline(self._rows.with_ending_together(more), self._shapes, self._ledger)
+        reserved = _Rows.of(
+            pods,
+            node=np.array(nodes, dtype=np.int64),
+            started_s=np.full(len(pods), at_s, dtype=np.float64),
+            ends_s=np.full(len(pods), ends_s, dtype=np.float64),
+            shape=self._shapes.numbers(pods),
+            groups=[""] * len(pods),
+        )
+        rows = self._rows.with_ending_together(reserved)
+
+        return Timeline(rows, self._shapes, self._ledger)
 
     def of_others(self, group: str) -> Timeline:
         """The timeline as a group sees it that waits for more room: its own pods never end, since
         with them it needs no room any more.
         """
-        return Timeline(self._rows.without_group(group), self._shapes, self._ledger)
+        others = self._rows.without_group(group)
+        return Timeline(others, self._shapes, self._ledger)
 
     def distinct_ends_s(self, until_s: float) -> Floats:
         """Known expected ends until `until_s`, ascending and without duplicates."""
         # Without the infinite ones, whose pods never make room.
-        ends_s = self.ends_s[: self.ended(min(until_s, _LAST_S))]
-        first = np.ones(len(ends_s), dtype=np.bool_)
-        np.not_equal(ends_s[1:], ends_s[:-1], out=first[1:])
+        ended = self.ended(min(until_s, _LAST_S))
+        ends_s = self.ends_s[:ended]
 
-        return ends_s[first]
+        is_first = np.ones(ended, dtype=np.bool_)
+        np.not_equal(ends_s[1:], ends_s[:-1], out=is_first[1:])
+        return ends_s[is_first]
 
     def ended(self, at_s: float) -> int:
         """Number of pods whose expected end is at or before `at_s`."""
@@ -209,38 +253,48 @@ class Timeline:
         """Node of each pod, by index, in the order of `ends_s`."""
         return self._rows.node
 
-    def freed(self, pods: slice | Ints, rows: Sequence[int] | None = None) -> Ints:
+    def freed(
+        self,
+        pods: slice | Ints,
+        rows: Sequence[int] | None = None,
+    ) -> Ints:
         """`freed[r][n]`: the room that these pods, given by index, use on each node.
 
         The rows of resources that are not in `rows` stay 0; None stands for all resources.
         """
         nodes = self._rows.node[pods]
         shapes = self._rows.shape[pods]
+        if rows is None:
+            rows = range(len(self._amounts))
 
-        found = np.zeros((len(self._amounts), len(self._ledger.table)), dtype=np.int64)
-        for row in range(len(found)) if rows is None else rows:
+        freed = np.zeros((len(self._amounts), len(self._ledger.table)), dtype=np.int64)
+        for row in rows:
+            amounts = self._amounts[row][shapes]
             # `add.at`, because many of these pods share a node.
-            np.add.at(found[row], nodes, self._amounts[row][shapes])
+            np.add.at(freed[row], nodes, amounts)
 
-        return found
+        return freed
 
     def release(self, ended: int, ledger: Ledger) -> None:
         """Release the room of the first `ended` pods on `ledger`."""
-        if ended:
-            rows = self._rows
-            claiming = np.flatnonzero(self._rows.claims[:ended]).tolist()
-            pods = rows.pods[:ended].tolist()
-            nodes = rows.node[:ended]
-            ledger.release_many(pods, nodes, self.freed(slice(ended)), claiming=claiming)
+        if not ended:
+            return
+
+        rows = self._rows
+        pods = rows.pods[:ended].tolist()
+        nodes = rows.node[:ended]
+        claiming = np.flatnonzero(rows.claims[:ended])
+        freed = self.freed(slice(ended))
+        ledger.release_many(pods, nodes, freed, claiming=claiming.tolist())
 
     def longest_started_s(self) -> Floats:
         """Start time of the longest-running pod of each node; `math.inf` for a node
         without pods.
         """
         # The minimum of nothing: infinity marks an empty node.
-        started = np.full(len(self._ledger.table), math.inf)
-        np.minimum.at(started, self._rows.node, self._rows.started_s)
-        return started
+        started_s = np.full(len(self._ledger.table), math.inf)
+        np.minimum.at(started_s, self._rows.node, self._rows.started_s)
+        return started_s
 
 
 class OccupantColumns:
@@ -253,41 +307,65 @@ class OccupantColumns:
 
     def __init__(self) -> None:
         self._table: NodeTable | None = None
-        self._seen: Mapping[str, Sequence[Occupant]] = {}
+        self._last: OccupantsByNode = {}
         self._shapes = _Shapes()
         self._rows: _Rows | None = None
 
-    def timeline(self, by_node: Mapping[str, Sequence[Occupant]], ledger: Ledger) -> Timeline:
+    def timeline(self, by_node: OccupantsByNode, ledger: Ledger) -> Timeline:
         """The timeline of these pods, given by node name."""
         index = ledger.table.index
-        changed = list[str]()
-
-        if self._seen is not by_node:
-            changed = [name for name, there in by_node.items() if self._seen.get(name) is not there]
-            changed += self._seen.keys() - by_node.keys()
-
         # Rows have node numbers of one table. Shapes that are gone keep their numbers until all are
         # read again.
-        if self._rows is None or self._table is not ledger.table or len(self._shapes) > SHAPES:
+        is_outdated = self._table is not ledger.table or len(self._shapes) > SHAPES
+
+        if self._rows is None or is_outdated:
             self._table = ledger.table
             self._shapes = _Shapes()
-            self._rows = None
-            changed = list(by_node)
+            self._rows = self._read(by_node, by_node, index)
 
-        if changed or self._rows is None:
-            there = chain.from_iterable(by_node.get(name, ()) for name in changed if name in index)
-            new = self._read(list(there), index)
-            nodes = np.array([index[name] for name in changed if name in index], dtype=np.int64)
-            self._rows = new if self._rows is None else self._rows.without(nodes).with_others(new)
-            self._seen = by_node
+        elif self._last is not by_node:
+            changed = self._changed(by_node)
+            if changed:
+                nodes = [index[name] for name in changed if name in index]
+                others = self._rows.without(np.array(nodes, dtype=np.int64))
+                read = self._read(changed, by_node, index)
+                self._rows = others.with_others(read)
 
+        self._last = by_node
         return Timeline(self._rows, self._shapes, ledger)
 
-    def _read(self, occupants: Sequence[Occupant], index: Mapping[str, int]) -> _Rows:
-        pods = [occupant.pod for occupant in occupants]
-        node = np.array([index[occupant.node] for occupant in occupants], dtype=np.int64)
-        started_s = np.array([occupant.started_s for occupant in occupants], dtype=np.float64)
-        ends_s = np.array([occupant.ends_s for occupant in occupants], dtype=np.float64)
+    def _changed(self, by_node: OccupantsByNode) -> list[str]:
+        """The nodes whose pods are others than last time."""
+        changed = []
+        for name, occupants in by_node.items():
+            if self._last.get(name) is not occupants:
+                changed.append(name)
 
-        groups = [occupant.group for occupant in occupants]
-        return _Rows.of(pods, node, started_s, ends_s, self._shapes.numbers(pods), groups)
+        changed += self._last.keys() - by_node.keys()
+        return changed
+
+    def _read(
+        self,
+        names: Iterable[str],
+        by_node: OccupantsByNode,
+        index: Mapping[str, int],
+    ) -> _Rows:
+        """The rows of the pods on these nodes, without those that are not in `index`."""
+        occupants: list[Occupant] = []
+        for name in names:
+            if name in index:
+                occupants += by_node.get(name, ())
+
+        pods = [occupant.pod for occupant in occupants]
+        nodes = [index[occupant.node] for occupant in occupants]
+        started_s = [occupant.started_s for occupant in occupants]
+        ends_s = [occupant.ends_s for occupant in occupants]
+
+        return _Rows.of(
+            pods,
+            node=np.array(nodes, dtype=np.int64),
+            started_s=np.array(started_s, dtype=np.float64),
+            ends_s=np.array(ends_s, dtype=np.float64),
+            shape=self._shapes.numbers(pods),
+            groups=[occupant.group for occupant in occupants],
+        )

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,6 +51,29 @@ UNITS_A_POD = 3
 """Units of finding out with which others a member belongs together."""
 
 
+class AskedRow(NamedTuple):
+    """A resource in units of `a`: ⌊free/a⌋ by node, and ⌊ask/a⌋ by item, for the items that request
+    at least `a`.
+    """
+
+    free: Ints
+    asked: dict[int, int]
+
+
+class _Copies(NamedTuple):
+    """A kind of slices that may open anywhere, and how many domains take by sums.
+
+    `copies[domain]` are those that it takes, `order` the domains that take any, those with most
+    first; `count` slices are needed, `first` is one of them.
+    """
+
+    first: Slice
+    level: TopologyLevel
+    copies: Ints
+    order: Ints
+    needed: int
+
+
 @dataclass(frozen=True, eq=False)
 class Demand:
     """`items` on the nodes that are open to the group; each gang needs `needs[gang]` pods
@@ -64,24 +88,37 @@ class Demand:
     slices: Slices | None = None
 
     @classmethod
-    def of(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
+    def of(
+        cls,
+        group: Group,
+        gangs: Sequence[Gang],
+        ledger: Ledger,
+    ) -> Demand:
         """The demand of the pending members that the gangs need."""
         if group.apart or is_sliced(gangs):
-            return _sliced(group, gangs, ledger, [missing(gang, 0) for gang in gangs])
+            lacks = [missing(gang, 0) for gang in gangs]
+            return _sliced(group, gangs, ledger, lacks)
 
-        minimum = cls.of_all(group, gangs, ledger).minimum()
+        of_all = cls.of_all(group, gangs, ledger)
+        minimum = of_all.minimum()
         # Members whose affinity makes several parts are slices: the packing then keeps the parts
         # apart (decision 0065).
         return _parted(minimum) or minimum
 
     @classmethod
-    def of_all(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
+    def of_all(
+        cls,
+        group: Group,
+        gangs: Sequence[Gang],
+        ledger: Ledger,
+    ) -> Demand:
         """The demand of all pending members of the gangs, needed or not."""
         needs = tuple(len(gang.pending) for gang in gangs)
         if group.apart or is_sliced(gangs):
             return _sliced(group, gangs, ledger, needs)
 
-        return cls(group, gangs, ledger, tuple(items_of(gangs, ledger)), needs)
+        items = tuple(items_of(gangs, ledger))
+        return cls(group, gangs, ledger, items, needs)
 
     def minimum(self) -> Demand:
         """The part of the demand that the minimums need; the demand itself if they need all
@@ -114,17 +151,23 @@ class Demand:
         several nodes.
         """
         storage = self.ledger.occupancy.storage
-        if any(storage.is_joint(item.pods[0]) for item in self.items):
-            return True
+        for item in self.items:
+            first = item.pods[0]
+            if storage.is_joint(first):
+                return True
 
-        return any(storage.shares(pod) for item in self.items for pod in item.pods)
+            if any(storage.shares(pod) for pod in item.pods):
+                return True
+
+        return False
 
     @cached_property
     def only_room(self) -> bool:
         """Whether only room matters for every member, and not other pods, ports, volumes
         or claims.
         """
-        return all(self.ledger.only_room_counts(item.pods) for item in self.items)
+        only_room_counts = self.ledger.only_room_counts
+        return all(only_room_counts(item.pods) for item in self.items)
 
     @cached_property
     def by_terms(self) -> bool:
@@ -132,7 +175,8 @@ class Demand:
         the members.
         """
         firsts = [item.pods[0] for item in self.items]
-        term_labels = self.ledger.occupancy.pods.label_keys(firsts)
+        running = self.ledger.occupancy.pods
+        term_labels = running.label_keys(firsts)
 
         if is_sliced(self.gangs) or term_labels is None or self.only_room:
             # most gangs state no terms where no pod does, so that their members are not compared
@@ -168,45 +212,53 @@ class Demand:
         """`room[item][n]`: number of pods of the item that fit on node `n`, without pods of other
         items.
         """
-        rooms = np.array([usable(item.shape, self.group, self.ledger) for item in self.items])
-        storage = self.ledger.occupancy.storage
+        ledger = self.ledger
+        storage = ledger.occupancy.storage
+        rooms = []
 
-        for number, item in enumerate(self.items):
+        for item in self.items:
             first = item.pods[0]
+            room = usable(item.shape, self.group, ledger)
 
             for label, code in item.pins:
                 # A mask: members of a slice that runs in part may only join its domain.
-                home = level((label,), self.ledger.table).codes == code
-                rooms[number] *= home
+                domains = level((label,), ledger.table)
+                room = room * (domains.codes == code)
 
             if item.devices is not None:
-                rooms[number] = storage.with_devices(first, rooms[number])
+                room = storage.with_devices(first, room)
 
             if self.by_terms:
-                rooms[number] = narrow(first, rooms[number], self.ledger.occupancy)
+                room = narrow(first, room, ledger.occupancy)
 
-        return rooms
+            rooms.append(room)
+
+        return np.array(rooms)
 
     @cached_property
     def _names(self) -> list[str]:
         asked: set[str] = set()
         for item in self.items:
-            asked.update(name for name, _ in item.shape.requests)
+            for name, _ in item.shape.requests:
+                asked.add(name)
 
-        return sorted(name for name in asked if name in self.ledger.resources)
+        known = asked.intersection(self.ledger.resources)
+        return sorted(known)
 
     @cached_property
     def _rows_asked(self) -> list[int]:
         """The rows of `Ledger.free` for the resources that are requested."""
-        return [self.ledger.resources[name] for name in self._names]
+        rows = self.ledger.resources
+        return [rows[name] for name in self._names]
 
     @cached_property
     def asks(self) -> list[tuple[int, ...]]:
         """`asks[item][r]` for the resources that are requested."""
         result = []
         for item in self.items:
-            amounts = dict(item.shape.requests)
-            result.append(tuple([amounts.get(name, 0) for name in self._names]))
+            requests = dict(item.shape.requests)
+            amounts = [requests.get(name, 0) for name in self._names]
+            result.append(tuple(amounts))
 
         return result
 
@@ -229,78 +281,111 @@ class Demand:
     @cached_property
     def pieces(self) -> tuple[int, ...]:
         """By kind, the number of pods or slices that a packing can use."""
-        # More pieces than are needed would only multiply the choices; pods inside slices come with
-        # their slice.
         counts = []
         for item in self.items:
+            count = 0
+            # More pieces than are needed would only multiply the choices; pods inside slices come
+            # with their slice.
             if item.home < 0:
-                counts.append(min(len(item.pods), self.wanted[item.need]))
-            else:
-                counts.append(0)
+                wanted = self.wanted[item.need]
+                count = min(len(item.pods), wanted)
+
+            counts.append(count)
 
         if self.slices is not None:
             counts += map(len, self.slices.at_hand)
 
         return tuple(counts)
 
-    def problem(self, nodes: Ints | None = None, scope: Scope | None = None) -> PackingProblem:
+    def problem(
+        self,
+        nodes: Ints | None = None,
+        scope: Scope | None = None,
+    ) -> PackingProblem:
         """The packing problem of the minimum on these `nodes`, limited to the `scope`."""
-        ledger = self.ledger
-        work = ledger.work
-        where = np.flatnonzero(self._anywhere) if nodes is None else nodes
-
-        if self.slices is not None:
-            most = MAX_NODES if nodes is None else len(ledger.table)
-            if self.group.apart:
-                # Building the problem costs nodes times kinds; random hostile trees took 120 ms
-                # before this limit.
-                number = len(self.items) + len(self.slices.pieces)
-                most = min(most, MAX_CELLS // number)
-
-            useful = self._useful(most)
-            where = where[useful[where]]
-
-        units_a_node = 12 + len(self.items) + len(self._names)
-        size = where.size * units_a_node // 8
-        work.charge(150 + size + len(self.items) * len(ledger.table) // 200)
-        room = self.room[:, where]
-
-        for number, item in enumerate(self.items):
-            if scope is None:
-                break
-
-            inside = scope.of(accelerated=ledger.accelerated(item.shape))
-            if inside is not None:
-                room[number] *= inside[where]
+        where = self._where(nodes)
+        self._charge_problem(where.size)
 
         kinds = []
         for item, asks in zip(self.items, self.asks, strict=True):
             kinds.append(Piece(item.need, asks, item.home))
 
-        blocks = []
+        blocks: list[Ints] = []
         if self.slices is not None:
-            layers = self.slices.layers
-            number = len(self.items) + len(self.slices.pieces)
-            # The square of the kinds: each is compared with all others when the steps are made.
-            work.charge(where.size * len(layers) // 8 + number * number // 2)
-
-            for label in layers:
-                codes = level((label,), ledger.table).codes
-                blocks.append(codes[where].astype(np.int64))
-
             kinds += self.slices.pieces
+            blocks = self._blocks(self.slices, where)
 
         rows = np.array(self._rows_asked, dtype=np.int64)
-        free = np.maximum(ledger.free[rows[:, None], where], 0)
+        free = self.ledger.free[rows[:, None], where]
+        # Overcommitted nodes have negative room.
+        free = np.maximum(free, 0)
+        room = self._room_in(scope, where)
+
         return problem(kinds, self.pieces, self.wanted, where, free, room, blocks)
 
-    def problem_on(self, nodes: Ints, free: Ints, is_open: Bools) -> PackingProblem:
+    def _where(self, nodes: Ints | None) -> Ints:
+        """Those of the nodes that are of use to a packing; None stands for all nodes."""
+        where = np.flatnonzero(self._anywhere) if nodes is None else nodes
+        if self.slices is None:
+            return where
+
+        most = MAX_NODES if nodes is None else len(self.ledger.table)
+        if self.group.apart:
+            # Building the problem costs nodes times kinds; random hostile trees took 120 ms
+            # before this limit.
+            kinds = len(self.items) + len(self.slices.pieces)
+            most = min(most, MAX_CELLS // kinds)
+
+        useful = self._useful(most)
+        return where[useful[where]]
+
+    def _charge_problem(self, nodes: int) -> None:
+        units_a_node = 12 + len(self.items) + len(self._names)
+        for_nodes = nodes * units_a_node // 8
+        for_room = len(self.items) * len(self.ledger.table) // 200
+        self.ledger.work.charge(150 + for_nodes + for_room)
+
+    def _room_in(self, scope: Scope | None, where: Ints) -> Ints:
+        """`room` on the nodes `where`, none outside the scope."""
+        room = self.room[:, where]
+        if scope is None:
+            return room
+
+        for number, item in enumerate(self.items):
+            accelerated = self.ledger.accelerated(item.shape)
+            inside = scope.of(accelerated=accelerated)
+            if inside is not None:
+                room[number] *= inside[where]
+
+        return room
+
+    def _blocks(self, slices: Slices, where: Ints) -> list[Ints]:
+        """For each layer of slices, the block of each of the nodes `where`."""
+        ledger = self.ledger
+        kinds = len(self.items) + len(slices.pieces)
+        # The square of the kinds: each is compared with all others when the steps are made.
+        ledger.work.charge(where.size * len(slices.layers) // 8 + kinds * kinds // 2)
+
+        blocks = []
+        for label in slices.layers:
+            codes = level((label,), ledger.table).codes
+            blocks.append(codes[where].astype(np.int64))
+
+        return blocks
+
+    def problem_on(
+        self,
+        nodes: Ints,
+        free: Ints,
+        is_open: Bools,
+    ) -> PackingProblem:
         """The packing problem of a minimum without slices, limited to `nodes`.
 
         `free[r][n]` and `is_open[item][n]` are for these nodes.
         """
         units_a_node = 12 + len(self.items) + len(self._names)
-        self.ledger.work.charge(120 + nodes.size * units_a_node // 8)
+        for_nodes = nodes.size * units_a_node // 8
+        self.ledger.work.charge(120 + for_nodes)
         free = np.maximum(free[self._rows_asked], 0)
 
         fits = []
@@ -308,12 +393,13 @@ class Demand:
         kinds = []
         for item, asks in zip(self.items, self.asks, strict=True):
             by_resource = []
-            for r, asked in enumerate(asks):
+            for row, asked in enumerate(asks):
                 if asked:
-                    by_resource.append(free[r] // asked)
+                    by_resource.append(free[row] // asked)
 
+            needed = min(len(item.pods), self.needs[item.gang])
             fits.append(np.minimum.reduce(by_resource))
-            counts.append(min(len(item.pods), self.needs[item.gang]))
+            counts.append(needed)
             kinds.append(Piece(item.gang, asks))
 
         room = np.where(is_open, np.array(fits), 0)
@@ -321,13 +407,12 @@ class Demand:
         return problem(kinds, tuple(counts), self.needs, nodes, free, room)
 
     @cached_property
-    def rows(self) -> list[tuple[Ints, dict[int, int]]]:
+    def rows(self) -> list[AskedRow]:
         """The result of `rows_on` for all nodes."""
         return self.rows_on()
 
-    def rows_on(self, nodes: Ints | None = None) -> list[tuple[Ints, dict[int, int]]]:
-        """Rows that limit what fits on these nodes (None: all nodes): ⌊free/a⌋ by node, and ⌊ask/a⌋
-        by item, for items that request `a`.
+    def rows_on(self, nodes: Ints | None = None) -> list[AskedRow]:
+        """Rows that limit what fits on these nodes; None stands for all nodes.
 
         Rows that cannot refute anything are left out: if only one item requests the resource, its
         room is more precise; if every node has enough for all pods, the total suffices.
@@ -338,18 +423,20 @@ class Demand:
         anywhere = room.any(axis=0)
         rows = []
 
-        for r in range(len(free)):
-            amounts = [asks[r] for asks in self.asks]
+        for row, free_of_row in enumerate(free):
+            amounts = [asks[row] for asks in self.asks]
             total = 0
             for item, amount in zip(self.items, amounts, strict=True):
-                total += min(len(item.pods), self.needs[item.gang]) * amount
+                needed = min(len(item.pods), self.needs[item.gang])
+                total += needed * amount
 
-            if not (free[r][anywhere] < total).any():
+            if not (free_of_row[anywhere] < total).any():
                 continue
 
             # ⌊free/a⌋ for each requested amount: the sum of free room alone misses that 3 and 3 do
             # not hold a pod of 4.
-            for divisor in sorted({1, *amounts} - {0}):
+            divisors = {1, *amounts} - {0}
+            for divisor in sorted(divisors):
                 asked = {}
                 for number, amount in enumerate(amounts):
                     if amount >= divisor:
@@ -358,9 +445,10 @@ class Demand:
                 if len(asked) == 1:
                     continue
 
-                self.ledger.work.charge(8 + len(asked) + free.shape[1] // 50)
-                fits = np.logical_or.reduce([room[number] > 0 for number in asked])
-                rows.append((np.where(fits, free[r] // divisor, 0), asked))
+                self.ledger.work.charge(8 + len(asked) + free_of_row.size // 50)
+                takes_any = np.logical_or.reduce([room[number] > 0 for number in asked])
+                units = np.where(takes_any, free_of_row // divisor, 0)
+                rows.append(AskedRow(units, asked))
 
         return rows
 
@@ -377,30 +465,35 @@ class Demand:
         """
         if self.slices is None:
             return None
-        if any(item.home < 0 and not item.pins for item in self.items):
+        are_free = (item.home < 0 and not item.pins for item in self.items)
+        if any(are_free):
             return None
 
         mask = self._outside_slices()
 
-        for first, inside, copies, order, count in self._copies:
+        for kind in self._copies:
+            order = kind.order
+            copies = kind.copies[order]
+
             # The fewest domains, those with most copies first; `number` is the index of the last of
             # them.
-            sums = np.cumsum(copies[order])
-            number = int(np.searchsorted(sums, count))
+            sums = np.cumsum(copies)
+            number = int(np.searchsorted(sums, kind.needed))
             if number >= len(order):
                 return None
 
-            before_last = int(copies[order[:number]].sum())
-            enough = copies[order] >= count - before_last
+            before_last = int(copies[:number].sum())
+            enough = copies >= kind.needed - before_last
 
-            own_item = self.slices.item_of[first.pods[0].uid]
-            room = inside.sums(self.room[own_item])[order]
-            for_all = np.flatnonzero(enough & (room >= first.size))
+            first_pod = kind.first.pods[0]
+            own_item = self.slices.item_of[first_pod.uid]
+            room = kind.level.sums(self.room[own_item])[order]
+            for_all = np.flatnonzero(enough & (room >= kind.first.size))
 
             # The last in descending order is the tightest domain that is still large enough.
             last = for_all[-1] if for_all.size else number
             chosen = [*order[:number], order[last]]
-            mask |= np.isin(inside.codes, chosen)
+            mask |= np.isin(kind.level.codes, chosen)
 
         return np.flatnonzero(mask & self._anywhere)
 
@@ -413,10 +506,10 @@ class Demand:
         mask = self._outside_slices()
         anywhere = self._anywhere.astype(np.int64)
 
-        for _, inside, _, order, _ in self._copies:
-            sizes = inside.sums(anywhere)[order]
-            first_domains = order[np.cumsum(sizes) <= most]
-            mask |= np.isin(inside.codes, first_domains)
+        for kind in self._copies:
+            sizes = kind.level.sums(anywhere)[kind.order]
+            first_domains = kind.order[np.cumsum(sizes) <= most]
+            mask |= np.isin(kind.level.codes, first_domains)
 
         return mask
 
@@ -430,34 +523,36 @@ class Demand:
         return mask
 
     @cached_property
-    def _copies(self) -> list[tuple[Slice, TopologyLevel, Ints, Ints, int]]:
-        """Of each kind of slices that may open anywhere, what domains take by sums, and how many
-        are needed.
-
-        That is the first one, its level, the copies by domain, and the domains that take any, those
-        with most first.
-        """
+    def _copies(self) -> list[_Copies]:
+        """The kinds of slices that may open anywhere."""
         assert self.slices is not None
-        self.ledger.work.charge(20 + len(self.items) * len(self.ledger.table) // 60)
+        cells = len(self.items) * len(self.ledger.table)
+        self.ledger.work.charge(20 + cells // 60)
         result = []
 
-        for piece, slices in zip(self.slices.pieces, self.slices.at_hand, strict=True):
+        kinds = zip(self.slices.pieces, self.slices.at_hand, strict=True)
+        for piece, slices in kinds:
             if not slices:
                 continue
 
             first = slices[0]
-            count = min(len(slices), self.slices.wanted[piece.gang])
+            wanted = self.slices.wanted[piece.gang]
+            needed = min(len(slices), wanted)
             inside, copies = self._copies_of(first, ())
 
             # Stable: domains with equal room keep the order of their names, so that the plan is
             # deterministic.
             order = np.argsort(-copies, kind="stable")
             takes_any = order[copies[order] > 0]
-            result.append((first, inside, copies, takes_any, count))
+            result.append(_Copies(first, inside, copies, takes_any, needed))
 
         return result
 
-    def _copies_of(self, slice_: Slice, outer: tuple[str, ...]) -> tuple[TopologyLevel, Ints]:
+    def _copies_of(
+        self,
+        slice_: Slice,
+        outer: tuple[str, ...],
+    ) -> tuple[TopologyLevel, Ints]:
         """By domain how many copies of a slice it takes by sums; of inner ones by domain inside the
         outer levels.
         """
@@ -467,7 +562,8 @@ class Demand:
 
         # NO_LIMIT and not int64's maximum: these numbers are summed over domains.
         most = np.full(inside.size, NO_LIMIT, dtype=np.int64)
-        own_items = Counter(self.slices.item_of[pod.uid] for pod in slice_.own)
+        item_of = self.slices.item_of
+        own_items = Counter(item_of[pod.uid] for pod in slice_.own)
         for number, count in own_items.items():
             room = inside.sums(self.room[number])
             most = np.minimum(most, room // count)
@@ -482,8 +578,9 @@ class Demand:
         for kind, count in part_kinds.items():
             finer, copies = self._copies_of(example_of[kind], labels)
             outer_domains = finer.inside(inside)
-            summed = np.bincount(outer_domains, weights=copies, minlength=inside.size)
-            most = np.minimum(most, summed.astype(np.int64) // count)
+            of_kind = np.bincount(outer_domains, weights=copies, minlength=inside.size)
+            of_kind = of_kind.astype(np.int64)
+            most = np.minimum(most, of_kind // count)
 
         return inside, most
 
@@ -504,41 +601,48 @@ def _parted(demand: Demand) -> Demand | None:
     if sum(demand.needs) < waiting:
         return None
 
-    terms = terms_of(demand.gangs, demand.ledger)
     gangs = demand.gangs
     ledger = demand.ledger
-
+    terms = terms_of(gangs, ledger)
     if terms is None or terms.is_one_part or not terms.parts:
         return None
 
     keys = dict.fromkeys(part.keys[0] for part in terms.parts)
-    layers, is_nested = layers_of([(SliceLayer(1, key),) for key in keys], ledger.table)
-
-    # Shapes differ by terms that name one part each: what asks for the same and may go to the same
-    # nodes is one kind.
-    like: dict[Shape, Shape] = {}
-    shapes: dict[tuple[ResourceVector, bytes], Shape] = {}
-
-    for item, room in zip(demand.items, demand.room, strict=True):
-        # Without this, every permutation of equal jobs would be tried: 12 racks for 12 children in
-        # all their orders.
-        open_nodes = narrow(item.pods[0], room, ledger.occupancy).tobytes()
-        name = item.shape.requests, open_nodes
-        like[item.shape] = shapes.setdefault(name, item.shape)
+    labels = [(SliceLayer(1, key),) for key in keys]
+    layers, is_nested = layers_of(labels, ledger.table)
 
     wanted = [len(loose) for loose in terms.loose]
-    kinds = Kinds(ledger, layers, wanted, like=like)
+    kinds = Kinds(ledger, layers, wanted, like=_like(demand))
     for number, loose in enumerate(terms.loose):
         kinds.add_pods(number, number, loose)
 
     for part in terms.parts:
-        kinds.wanted[part.gang] += 1
+        gang = part.gang
+        kinds.wanted[gang] += 1
         slice_ = Slice(part.keys[0], len(part.pods), part.pods, alone=part.alone)
-        kinds.tops.append((part.gang, part.gang, slice_, ()))
+        kinds.tops.append((gang, gang, slice_, ()))
 
     no_units = (None,) * len(gangs)
     items, slices = kinds.finished(no_units, is_nested=is_nested)
     return Demand(demand.group, gangs, ledger, items, demand.needs, slices)
+
+
+def _like(demand: Demand) -> dict[Shape, Shape]:
+    """For each shape the first that asks for the same and may go to the same nodes: one kind.
+
+    Shapes differ by terms that name one part each. Without this, every permutation of equal jobs
+    would be tried: 12 racks for 12 children in all their orders.
+    """
+    like: dict[Shape, Shape] = {}
+    firsts: dict[tuple[ResourceVector, bytes], Shape] = {}
+
+    for item, room in zip(demand.items, demand.room, strict=True):
+        shape = item.shape
+        open_nodes = narrow(item.pods[0], room, demand.ledger.occupancy)
+        key = (shape.requests, open_nodes.tobytes())
+        like[shape] = firsts.setdefault(key, shape)
+
+    return like
 
 
 def needed_units(gang: Gang, lack: int, ledger: Ledger) -> NeededUnits:
@@ -547,7 +651,7 @@ def needed_units(gang: Gang, lack: int, ledger: Ledger) -> NeededUnits:
     """
 
     def with_its_gang() -> tuple[Gang, NeededUnits]:
-        ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
+        _charge_pods(gang, ledger)
         all_units = units(gang, gang.pending, ledger.table)
         return gang, needed(all_units, lack)
 
@@ -557,25 +661,32 @@ def needed_units(gang: Gang, lack: int, ledger: Ledger) -> NeededUnits:
     return kept[1]
 
 
-def _sliced(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:
+def _sliced(
+    group: Group,
+    gangs: Sequence[Gang],
+    ledger: Ledger,
+    lacks: Sequence[int],
+) -> Demand:
     """The demand of gangs of which some have slices, each of which lacks so many members; once for
     all scopes.
     """
-    key = ("sliced", group.apart, *map(id, gangs), *lacks)  # of gangs that the demand keeps alive
+    # By id: the demand keeps its gangs alive.
+    gang_ids = map(id, gangs)
+    key = ("sliced", group.apart, *gang_ids, *lacks)
     demand: Demand = ledger.recall(key, lambda: _collected(group, gangs, ledger, lacks))
-    return replace(demand, group=group)  # its own room: that is of this scope
+
+    # A demand of its own, because its room is that of this scope.
+    return replace(demand, group=group)
 
 
-def _collected(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:
-    table = ledger.table
+def _collected(
+    group: Group,
+    gangs: Sequence[Gang],
+    ledger: Ledger,
+    lacks: Sequence[int],
+) -> Demand:
     number_of = {gang.id: number for number, gang in enumerate(gangs)}
-    entries = [PackedPart((gang.id,)) for gang in gangs]
-
-    if group.apart:
-        ledger.work.charge(sum(20 + UNITS_A_POD * len(gang.pending) for gang in gangs))
-        by_id = {gang.id: gang for gang in gangs}
-        lack_of = dict(zip(by_id, lacks, strict=True))
-        entries = entries_of(group.apart, by_id, lack_of, table) or entries
+    entries = _entries(group, gangs, ledger, lacks)
 
     units_of: list[NeededUnits | None] = [NeededUnits() for _ in gangs]
     for entry in entries:
@@ -591,9 +702,9 @@ def _collected(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Seque
     for gang, own in zip(gangs, units_of, strict=True):
         all_labels += _labels(gang, own)
 
-    layers, is_nested = layers_of(all_labels, table)
+    layers, is_nested = layers_of(all_labels, ledger.table)
     kinds = Kinds(ledger, layers, [0] * len(gangs))
-    firsts: dict[Hashable, int] = {}
+    first_alike: dict[Hashable, int] = {}
     needs = [0] * len(gangs)
 
     for entry in entries:
@@ -603,26 +714,54 @@ def _collected(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Seque
         wanted = units_of[number]
 
         # Identical parts are one kind with a number, else each order of them would be tried.
-        g = number
+        need = number
         if group.apart:
             numbers = [number_of[gang_id] for gang_id in entry.gangs]
             members = [(gangs[other], lacks[other]) for other in numbers]
-            g = firsts.setdefault(_alike(members, wanted), number)
+            need = first_alike.setdefault(_alike(members, wanted), number)
 
         if wanted is None:
-            ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
-            needs[g] += lack
-            kinds.wanted[g] += lack
-            kinds.add_pods(g, g, gang.pending)
+            _charge_pods(gang, ledger)
+            needs[need] += lack
+            kinds.wanted[need] += lack
+            kinds.add_pods(need, need, gang.pending)
         else:
-            needs[g] += wanted.pods
-            kinds.add_units(g, wanted)
+            needs[need] += wanted.pods
+            kinds.add_units(need, wanted)
 
     items, slices = kinds.finished(tuple(units_of), is_nested=is_nested)
     return Demand(group, gangs, ledger, items, tuple(needs), slices)
 
 
-def _labels(gang: Gang, own: NeededUnits | None) -> Iterator[tuple[SliceLayer, ...]]:
+def _entries(
+    group: Group,
+    gangs: Sequence[Gang],
+    ledger: Ledger,
+    lacks: Sequence[int],
+) -> Sequence[PackedPart]:
+    """The parts of the group that are packed, at least each gang as one."""
+    gang_by_gang = [PackedPart((gang.id,)) for gang in gangs]
+    if not group.apart:
+        return gang_by_gang
+
+    for gang in gangs:
+        _charge_pods(gang, ledger)
+
+    by_id = {gang.id: gang for gang in gangs}
+    lack_of = dict(zip(by_id, lacks, strict=True))
+    parts = entries_of(group.apart, by_id, lack_of, ledger.table)
+    return parts or gang_by_gang
+
+
+def _charge_pods(gang: Gang, ledger: Ledger) -> None:
+    """Charge for finding out which of the gang's members belong together."""
+    ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
+
+
+def _labels(
+    gang: Gang,
+    own: NeededUnits | None,
+) -> Iterator[tuple[SliceLayer, ...]]:
     """The layers of what belongs together of a gang, or of the part that it is the first
     gang of.
     """
@@ -632,13 +771,17 @@ def _labels(gang: Gang, own: NeededUnits | None) -> Iterator[tuple[SliceLayer, .
 
     distinct: dict[tuple[str, ...], None] = {}
     for slice_ in own.of:
-        distinct.update(dict.fromkeys(layers_in(slice_)))
+        for labels in layers_in(slice_):
+            distinct[labels] = None
 
     for labels in distinct:
-        yield tuple([SliceLayer(1, label) for label in labels])
+        yield tuple(SliceLayer(1, label) for label in labels)
 
 
-def _alike(members: Sequence[tuple[Gang, int]], wanted: NeededUnits | None) -> Hashable:
+def _alike(
+    members: Sequence[tuple[Gang, int]],
+    wanted: NeededUnits | None,
+) -> Hashable:
     """Equal for parts of which a packing may take one for the other: all that waits is needed,
     anywhere.
     """
@@ -649,10 +792,12 @@ def _alike(members: Sequence[tuple[Gang, int]], wanted: NeededUnits | None) -> H
             return first.id
 
     for gang, lack in members:
-        if lack < len(gang.pending) or any(pod.claims for pod in gang.pending):
+        any_claims = any(pod.claims for pod in gang.pending)
+        if lack < len(gang.pending) or any_claims:
             return first.id
 
     if wanted is None:
-        return frozenset(Counter(pod.shape for pod in first.pending).items())
+        counts = Counter(pod.shape for pod in first.pending)
+        return frozenset(counts.items())
 
     return signature(wanted.of[0])

@@ -25,8 +25,6 @@ UNITS_A_KIND = 6
 MAX_KEPT = 2**20
 """Domains of which judgments are kept, 17 bytes each."""
 
-Row = tuple[Ints, dict[int, int]]
-
 
 @dataclass(slots=True)
 class _Judgment:
@@ -59,19 +57,20 @@ class Contents:
         """The cache for the nodes of a ledger, updated to the ledger's initial free room."""
         # In the node table: new labels or nodes make a new table, and with it everything is judged
         # again.
-        known: Contents | None = ledger.table.judged.get("contents")
+        judged = ledger.table.judged
+        known: Contents | None = judged.get("contents")
         if known is None or known.resources != ledger.resources:
-            known = cls(
-                free.copy(),
-                dict(ledger.resources),
-                np.ones(len(ledger.table), dtype=np.int64),
-            )
-            ledger.table.judged["contents"] = known
+            changed = np.ones(len(ledger.table), dtype=np.int64)
+            new = cls(free.copy(), dict(ledger.resources), changed)
+            judged["contents"] = new
+            return new
+
         # Comparing 5,000 nodes takes microseconds, and no maker of snapshots has to count versions
         # (decision 0079).
-        elif not np.array_equal(free, known.free):
+        if not np.array_equal(free, known.free):
+            is_changed = np.any(free != known.free, axis=0)
             known.version += 1
-            known.changed[np.any(free != known.free, axis=0)] = known.version
+            known.changed[is_changed] = known.version
             known.free = free.copy()
 
         return known
@@ -81,17 +80,23 @@ class Contents:
         are dropped first.
         """
         # pop and insert keep the order of use.
-        made = self.kept.pop(key, None)
-        if made is None:
-            zeros = np.zeros(size, dtype=np.int64)
-            made = _Judgment(zeros, zeros.astype(np.bool_), np.full(size, -1, dtype=np.int64))
+        judgment = self.kept.pop(key, None)
+        if judgment is None:
+            judgment = _Judgment(
+                holds=np.zeros(size, dtype=np.int64),
+                refuted=np.zeros(size, dtype=np.bool_),
+                # Older than every version.
+                as_of=np.full(size, -1, dtype=np.int64),
+            )
             self.size += size
 
-        self.kept[key] = made
+        self.kept[key] = judgment
         while self.size > MAX_KEPT and len(self.kept) > 1:
-            self.size -= self.kept.pop(next(iter(self.kept))).as_of.size
+            oldest = next(iter(self.kept))
+            dropped = self.kept.pop(oldest)
+            self.size -= dropped.as_of.size
 
-        return made
+        return judgment
 
 
 def judge(
@@ -110,72 +115,103 @@ def judge(
 
     # Nothing is refuted then: every domain may be enough.
     if len(demand.items) > MAX_SHAPES:
-        return np.ones(level.size, dtype=np.bool_), np.full(level.size, needed, dtype=np.int64)
+        may_fit = np.ones(level.size, dtype=np.bool_)
+        return may_fit, np.full(level.size, needed, dtype=np.int64)
 
-    ledger = demand.ledger
-    inside = level.codes >= 0
-
-    found = _kept(demand, level, kept)
-    if found is None:
+    cached = _kept(demand, level, kept)
+    if cached is None:
         holds = sums(demand, level, kept)
         return holds >= needed, holds
 
-    contents, known = found
+    contents, known = cached
+    ledger = demand.ledger
     ledger.work.charge(20 + len(ledger.table) // 300)
-    moved = np.zeros(level.size, dtype=np.bool_)
-    touched = np.zeros(level.size, dtype=np.bool_)
 
-    if known.version < contents.version:
-        # Outside of every domain the code is -1, which would mark the last one.
-        moved[level.codes[inside & (contents.changed > known.as_of[level.codes])]] = True
-
-    if ledger.version:  # what this plan took and gave is not what the next one finds
-        codes = level.codes[np.concatenate(ledger.touched_since(0))]
-        touched[codes[codes >= 0]] = True
-
-    again = moved | touched
+    changed = _changed(level, contents, known)
+    touched = _touched(level, ledger)
+    outdated = changed | touched
     holds = known.holds.copy()
 
-    if again.any():
+    if outdated.any():
         nodes = None
-        if not again.all():
-            nodes = np.flatnonzero(inside & again[level.codes])
+        if not outdated.all():
+            inside = level.codes >= 0
+            nodes = np.flatnonzero(inside & outdated[level.codes])
 
-        holds[again] = sums(demand, level, kept, nodes)[again]
+        current = sums(demand, level, kept, nodes)
+        holds[outdated] = current[outdated]
 
         # Nodes that this plan touched have other room in the next one, so their domains are judged
         # again.
-        lasting = moved & ~touched
+        lasting = changed & ~touched
+        known.holds[lasting] = holds[lasting]
         # A refutation was about the room before the change.
-        known.holds[lasting], known.refuted[lasting], known.as_of[lasting] = (
-            holds[lasting],
-            False,
-            contents.version,
-        )
+        known.refuted[lasting] = False
+        known.as_of[lasting] = contents.version
 
     if not touched.any():
         known.version = contents.version
 
-    return (holds >= needed) & ~(known.refuted & ~again), holds
+    is_refuted = known.refuted & ~outdated
+    return (holds >= needed) & ~is_refuted, holds
+
+
+def _changed(
+    level: TopologyLevel,
+    contents: Contents,
+    known: _Judgment,
+) -> Bools:
+    """The domains with a node that changed since they were judged."""
+    changed = np.zeros(level.size, dtype=np.bool_)
+    if known.version < contents.version:
+        # Outside of every domain the code is -1, which would mark the last one.
+        inside = level.codes >= 0
+        is_newer = contents.changed > known.as_of[level.codes]
+        changed[level.codes[inside & is_newer]] = True
+
+    return changed
+
+
+def _touched(level: TopologyLevel, ledger: Ledger) -> Bools:
+    """The domains with a node that this plan touched: what it took and gave is not what the next
+    one finds.
+    """
+    touched = np.zeros(level.size, dtype=np.bool_)
+    if ledger.version:
+        nodes = np.concatenate(ledger.touched_since(0))
+        codes = level.codes[nodes]
+        touched[codes[codes >= 0]] = True
+
+    return touched
 
 
 def is_hopeless(demand: Demand) -> bool:
     """Whether the whole cluster has too little room, by totals."""
-    whole = TopologyLevel((), np.zeros(len(demand.ledger.table), dtype=np.int32), 1, ())
-    return not judge(demand, whole)[0].all()
+    one_domain = np.zeros(len(demand.ledger.table), dtype=np.int32)
+    cluster = TopologyLevel((), one_domain, 1, ())
+    may_fit, _ = judge(demand, cluster)
+    return not may_fit[0]
 
 
-def note_refuted(demand: Demand, level: TopologyLevel, domain: int) -> None:
+def note_refuted(
+    demand: Demand,
+    level: TopologyLevel,
+    domain: int,
+) -> None:
     """Record that a search refuted the minimum in a domain; ignored if its nodes changed since the
     plan began.
     """
     ledger = demand.ledger
-    nodes = level.nodes(domain)
+    all_items = tuple(range(len(demand.items)))
+    cached = _kept(demand, level, all_items)
+    if cached is None:
+        return
 
-    found = _kept(demand, level, tuple(range(len(demand.items))))
+    contents, judgment = cached
+    nodes = level.nodes(domain)
     # Only on untouched nodes: what this plan reserved is not part of what is kept.
-    if found is not None and np.array_equal(ledger.free[:, nodes], found[0].free[:, nodes]):
-        found[1].refuted[domain] = True
+    if np.array_equal(ledger.free[:, nodes], contents.free[:, nodes]):
+        judgment.refuted[domain] = True
 
 
 def _kept(
@@ -185,9 +221,8 @@ def _kept(
 ) -> tuple[Contents, _Judgment] | None:
     """Where the judgment is kept; None for demands of which none is."""
     ledger = demand.ledger
+    free = ledger.begun_with
     key = _key(demand, level, kept)
-
-    free = demand.ledger.begun_with
     if key is None or free is None:
         return None
 
@@ -195,26 +230,42 @@ def _kept(
     return contents, contents.judgment(key, level.size)
 
 
-def _key(demand: Demand, level: TopologyLevel, kept: Sequence[int]) -> Hashable:
+def _key(
+    demand: Demand,
+    level: TopologyLevel,
+    kept: Sequence[int],
+) -> Hashable:
     """Equal for demands that are judged alike on equal room; None where more than what runs on the
     nodes matters.
     """
-    group = demand.group
-    ledger = demand.ledger
-    scope = ledger.scope
-
-    # Promises and scopes differ from plan to plan, and are not part of the key.
-    is_more = bool(ledger.promises) or scope.accelerated is not None or scope.others is not None
-    is_more = is_more or any(item.devices is not None for item in demand.items)
-    if is_more or not level.size or demand.by_terms:
+    if not level.size or demand.by_terms or _is_of_one_plan(demand):
         return None
 
-    items = ((item.gang, item.shape, len(item.pods), item.pins, item.home) for item in demand.items)
-    closed = (rules_key(group, item.shape, ledger) for item in demand.items)
-    sliced = demand.slices
-    parts = None if sliced is None else (sliced.layers, sliced.pieces, demand.pieces, demand.wanted)
+    ledger = demand.ledger
+    items = []
+    closed = []
+    for item in demand.items:
+        items.append((item.gang, item.shape, len(item.pods), item.pins, item.home))
+        closed.append(rules_key(demand.group, item.shape, ledger))
+
+    parts = None
+    if demand.slices is not None:
+        sliced = demand.slices
+        parts = (sliced.layers, sliced.pieces, demand.pieces, demand.wanted)
 
     return level.keys, kept, tuple(demand.needs), tuple(items), parts, tuple(closed)
+
+
+def _is_of_one_plan(demand: Demand) -> bool:
+    """Whether the demand depends on what differs from plan to plan and is not part of the key:
+    promises, scopes and devices.
+    """
+    ledger = demand.ledger
+    scope = ledger.scope
+    if ledger.promises or scope.accelerated is not None or scope.others is not None:
+        return True
+
+    return any(item.devices is not None for item in demand.items)
 
 
 def sums(
@@ -227,48 +278,53 @@ def sums(
     all.
     """
     ledger = demand.ledger
-    work = demand.ledger.work
-    needed = sum(demand.needs)
+    work = ledger.work
+    items = demand.items
     number = len(ledger.table) if nodes is None else nodes.size
-    work.charge(20 + len(demand.items) * number // 60 + UNITS_A_KIND * len(kept))
-    rooms = {
-        i: level.sums(demand.room[i] if nodes is None else demand.room[i][nodes], nodes)
-        for i in kept
-    }
-    needs = list(demand.needs)
+    work.charge(20 + len(items) * number // 60 + UNITS_A_KIND * len(kept))
 
-    for i in (i for i in range(len(demand.items)) if i not in rooms):
-        needs[demand.items[i].gang] = max(
-            0,
-            needs[demand.items[i].gang] - len(demand.items[i].pods),
-        )
+    rooms = {}
+    for i in kept:
+        room = demand.room[i]
+        if nodes is not None:
+            room = room[nodes]
+
+        rooms[i] = level.sums(room, nodes)
+
+    # Pods of the other items may be anywhere: a domain need not hold them.
+    needs = list(demand.needs)
+    for i, item in enumerate(items):
+        if i not in rooms:
+            needs[item.gang] = max(0, needs[item.gang] - len(item.pods))
+
+    of_gangs: dict[int, list[int]] = {}
+    for i in kept:
+        own = of_gangs.setdefault(items[i].gang, [])
+        own.append(i)
 
     total = np.zeros(level.size, dtype=np.int64)
-    of_gangs: dict[int, list[int]] = {}
-
-    for i in kept:
-        of_gangs.setdefault(demand.items[i].gang, []).append(i)
-
     for gang, own in of_gangs.items():
-        # An item cannot contribute more pods than it has, however much room there is.
-        most = []
+        of_gang = np.zeros(level.size, dtype=np.int64)
         for i in own:
-            most.append(np.minimum(len(demand.items[i].pods), rooms[i]))
+            # An item cannot contribute more pods than it has, however much room there is.
+            of_gang += np.minimum(len(items[i].pods), rooms[i])
 
-        total += np.minimum(sum(most[1:], most[0]), needs[gang])
+        total += np.minimum(of_gang, needs[gang])
 
-    elsewhere = needed - sum(needs)
+    elsewhere = sum(demand.needs) - sum(needs)
     holds: Ints = total + elsewhere
+    if len(kept) <= 1:
+        return holds
 
-    for row, asked in (
-        (demand.rows if nodes is None else demand.rows_on(nodes)) if len(kept) > 1 else ()
-    ):
+    rows = demand.rows if nodes is None else demand.rows_on(nodes)
+    for row in rows:
         work.charge(20 + 2 * len(kept) + number // 200 + UNITS_A_KIND * len(of_gangs))
-        have = level.sums(row, nodes)
-        cheapest = _cheapest(demand, asked, needs, of_gangs)
+        free = level.sums(row.free, nodes)
+        cheapest = _cheapest(demand, row.asked, needs, of_gangs)
 
         # As many of the cheapest pods as the row has room for: no choice of members can do better.
-        holds = np.minimum(holds, np.searchsorted(cheapest, have, "right") + elsewhere)
+        most = np.searchsorted(cheapest, free, "right")
+        holds = np.minimum(holds, most + elsewhere)
 
     return holds
 
@@ -282,11 +338,18 @@ def _cheapest(
     """The least that 1, 2, … of the needed pods take of a row, each gang with those that take
     least.
     """
-    taken = [np.zeros(0, dtype=np.int64)]
+    amounts = [np.zeros(0, dtype=np.int64)]
     for gang, items in of_gangs.items():
-        own = sorted((asked.get(i, 0), len(demand.items[i].pods)) for i in items)
-        if needs[gang]:
-            taken.append(np.repeat(*np.array(own).T)[: needs[gang]])
+        own = []
+        for i in items:
+            amount = asked.get(i, 0)
+            own.append((amount, len(demand.items[i].pods)))
 
-    found: Ints = np.cumsum(np.sort(np.concatenate(taken)))
-    return found
+        if needs[gang]:
+            of_item, pods = np.array(sorted(own)).T
+            of_pods = np.repeat(of_item, pods)
+            amounts.append(of_pods[: needs[gang]])
+
+    in_order = np.sort(np.concatenate(amounts))
+    least: Ints = np.cumsum(in_order)
+    return least

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,26 +36,57 @@ def problem(
     """
     asked = np.array(most_asked(kinds, start), dtype=np.int64)
     # A resource that every node has enough of refutes nothing, but would make equal nodes differ.
-    kept = np.flatnonzero((free < asked[:, None]).any(axis=1)) if free.size else np.arange(0)
-    used = tuple(
-        replace(kind, asks=tuple(kind.asks[r] for r in kept.tolist())) if kind.layer < 0 else kind
-        for kind in kinds
-    )
-    most = np.array(
-        [sum(count) for count in zip(*_pods_in(kinds, start), strict=True)][: len(room)],
-        dtype=np.int64,
-    )
+    kept = np.arange(0)
+    if free.size:
+        scarce = (free < asked[:, None]).any(axis=1)
+        kept = np.flatnonzero(scarce)
+
+    used = _with_resources(kinds, kept.tolist())
+    most = _most_pods(kinds, start, len(room))
 
     # Capped at what could be used, so that a node with 8 free GPUs equals one with 16 if 8 are
     # asked for.
     room = np.minimum(room, most[:, None])
+    free = np.clip(free[kept], 0, asked[kept, None])
+
     inside = room.any(axis=0)
-    columns = np.concatenate((room, np.clip(free[kept], 0, asked[kept, None])))[:, inside]
+    columns = np.concatenate((room, free))[:, inside]
     layers = [codes[inside] for codes in blocks]
-    builder = _Builder(used, len(room), int(most.sum()))
+
+    needed = int(most.sum())
+    builder = _Builder(used, len(room), needed)
     steps = builder.steps(columns, nodes[inside], layers)
 
     return PackingProblem(used, tuple(start), tuple(needs), tuple(steps))
+
+
+def _with_resources(
+    kinds: Sequence[Piece],
+    rows: Sequence[int],
+) -> tuple[Piece, ...]:
+    """The kinds, of which pods ask for the resources in these rows only."""
+    used = []
+    for kind in kinds:
+        if kind.layer < 0:
+            asks = tuple(kind.asks[row] for row in rows)
+            used.append(replace(kind, asks=asks))
+        else:
+            used.append(kind)
+
+    return tuple(used)
+
+
+def _most_pods(
+    kinds: Sequence[Piece],
+    start: Pattern,
+    pods: int,
+) -> Ints:
+    """How many pods of each of the first `pods` kinds all pieces have together."""
+    most = np.zeros(len(kinds), dtype=np.int64)
+    for counts in _pods_in(kinds, start):
+        most += counts
+
+    return most[:pods]
 
 
 def most_asked(kinds: Sequence[Piece], start: Pattern) -> list[int]:
@@ -63,34 +95,61 @@ def most_asked(kinds: Sequence[Piece], start: Pattern) -> list[int]:
     total = [0] * width
 
     for counts in _pods_in(kinds, start):
-        for t, count in enumerate(counts):
-            if count:
-                total = [have + count * ask for have, ask in zip(total, kinds[t].asks, strict=True)]
+        for kind, count in zip(kinds, counts, strict=True):
+            if not count:
+                continue
+
+            for row, ask in enumerate(kind.asks):
+                total[row] += count * ask
 
     return total
 
 
-def _pods_in(kinds: Sequence[Piece], start: Pattern) -> Iterator[list[int]]:
+def _pods_in(
+    kinds: Sequence[Piece],
+    start: Pattern,
+) -> Iterator[list[int]]:
     """Of each kind at hand the pods that it consists of, by kind."""
-    for t, count in enumerate(start):
-        if count:
-            found = [0] * len(kinds)
-            for pod, number in pods_of(kinds, t):
-                found[pod] += number * count
+    for piece, count in enumerate(start):
+        if not count:
+            continue
 
-            yield found
+        counts = [0] * len(kinds)
+        for pod, number in pods_of(kinds, piece):
+            counts[pod] += number * count
+
+        yield counts
 
 
-def pods_of(kinds: Sequence[Piece], t: int) -> Iterator[tuple[int, int]]:
+def pods_of(
+    kinds: Sequence[Piece],
+    t: int,
+) -> Iterator[tuple[int, int]]:
     """Yield the kinds of pods in one piece of kind `t`, with their numbers."""
     open_parts = [(t, 1)]
     while open_parts:
         part, count = open_parts.pop()
-        if kinds[part].layer < 0:
+        kind = kinds[part]
+        if kind.layer < 0:
             yield part, count
 
-        for each, number in kinds[part].parts:
-            open_parts.append((each, number * count))
+        for inner, number in kind.parts:
+            open_parts.append((inner, number * count))
+
+
+class _Block(NamedTuple):
+    """The steps of a block, and what each has: equal in blocks that are alike. The nodes that are
+    in no block are one as well, `is_outside`.
+    """
+
+    room: list[Amounts]
+    is_outside: bool
+    steps: list[Step]
+
+    @property
+    def key(self) -> tuple[bool, list[Amounts]]:
+        """Equal for blocks that are alike, greater for more room; least outside of every block."""
+        return not self.is_outside, self.room
 
 
 @dataclass(slots=True)
@@ -118,102 +177,128 @@ class _Builder:
         order = np.argsort(blocks[layer], kind="stable")
         columns = columns[:, order]
         nodes = nodes[order]
-        inner = [codes[order] for codes in blocks]
-        codes, starts = np.unique(inner[layer], return_index=True)
-        made: list[tuple[list[Amounts], bool, list[Step]]] = []
+        blocks = [codes[order] for codes in blocks]
 
-        for code, first, end in zip(
-            codes.tolist(),
-            starts.tolist(),
-            [*starts.tolist()[1:], nodes.size],
-            strict=True,
-        ):
-            part = slice(first, end)
-            steps = self.steps(
-                columns[:, part],
-                nodes[part],
-                [each[part] for each in inner],
-                layer + 1,
-            )
-            made.append(([step.room + step.free for step in steps], code < 0, steps))
+        block_codes, first_nodes = np.unique(blocks[layer], return_index=True)
+        starts = first_nodes.tolist()
+        ends = [*starts[1:], nodes.size]
+        built = []
+
+        for code, start, end in zip(block_codes.tolist(), starts, ends, strict=True):
+            part = slice(start, end)
+            inner = [codes[part] for codes in blocks]
+            steps = self.steps(columns[:, part], nodes[part], inner, layer + 1)
+
+            room = [step.room + step.free for step in steps]
+            block = _Block(room, code < 0, steps)
+            built.append(block)
 
         # The roomiest blocks first, nodes outside of every block last: most problems are solved in
         # the first ones.
-        made.sort(key=lambda each: (not each[1], each[0]), reverse=True)
-        found: list[Step] = []
+        built.sort(key=lambda block: block.key, reverse=True)
+        no_slices = (0,) * len(self.kinds)
+        result = []
 
-        for (_, is_outside), alike in groupby(made, key=lambda each: each[:2]):
+        for _, alike in groupby(built, key=lambda block: block.key):
             self.number += 1
-            like = self.number
+            number = self.number
 
-            for _, _, steps in alike:
-                room = (0,) * len(self.kinds) if is_outside else self._room(layer, steps)
-                found += [Step(layer, like, room), *steps]
+            for block in alike:
+                slices = no_slices
+                if not block.is_outside:
+                    slices = self._room(layer, block.steps)
 
-        return found
+                result.append(Step(layer, number, slices))
+                result += block.steps
+
+        return result
 
     def _nodes(self, columns: Ints, nodes: Ints) -> list[Step]:
         """One step a node, equal ones side by side and no more of them than could be used."""
-        found: list[Step] = []
-        rest = (0,) * (len(self.kinds) - self.pods)
+        steps: list[Step] = []
+        no_slices = (0,) * (len(self.kinds) - self.pods)
 
         for column, alike in _alike(columns, nodes):
             self.number += 1
-            room = column[: self.pods] + rest
+            room = column[: self.pods] + no_slices
             free = column[self.pods :]
 
             # Of equal nodes no more than there are pods can be used.
             for node in alike[: self.needed]:
-                found.append(Step(-1, self.number, room, free, node))
+                steps.append(Step(-1, self.number, room, free, node))
 
-        return found
+        return steps
 
     def _room(self, layer: int, steps: Sequence[Step]) -> Amounts:
         """How many slices of each kind the block takes at most, each kind alone."""
         room = []
-        for t, kind in enumerate(self.kinds):
-            if kind.layer != layer:
+        for number, kind in enumerate(self.kinds):
+            if kind.layer == layer:
+                room.append(self._slices(number, steps))
+            else:
                 room.append(0)
-                continue
-
-            limits = []
-            for part, count in kind.parts:
-                limits.append(sum(step.room[part] for step in steps) // count)
-
-            asked = list(pods_of(self.kinds, t))
-
-            for r, _ in enumerate(self.kinds[0].asks):
-                amount = 0
-                for pod, count in asked:
-                    amount += self.kinds[pod].asks[r] * count
-
-                if amount:
-                    limits.append(sum(step.free[r] for step in steps if step.layer < 0) // amount)
-
-            room.append(min([*limits, 1] if kind.alone else limits, default=0))
 
         return tuple(room)
 
+    def _slices(self, number: int, steps: Sequence[Step]) -> int:
+        """How many slices of a kind the block takes at most, by each of its parts and resources."""
+        kind = self.kinds[number]
+        limits = []
+        if kind.alone:
+            limits.append(1)
 
-def _alike(columns: Ints, nodes: Ints) -> Iterator[tuple[Amounts, list[int]]]:
+        for part, count in kind.parts:
+            room = sum(step.room[part] for step in steps)
+            limits.append(room // count)
+
+        pods = list(pods_of(self.kinds, number))
+        for row, _ in enumerate(self.kinds[0].asks):
+            asked = 0
+            for pod, count in pods:
+                asked += self.kinds[pod].asks[row] * count
+
+            if asked:
+                free = sum(step.free[row] for step in steps if step.layer < 0)
+                limits.append(free // asked)
+
+        return min(limits, default=0)
+
+
+def _alike(
+    columns: Ints,
+    nodes: Ints,
+) -> Iterator[tuple[Amounts, list[int]]]:
     """Equal nodes by what they have, the roomiest first."""
     if nodes.size <= FEW_NODES:
-        ordered = sorted(
-            zip(map(tuple, columns.T.tolist()), nodes.tolist(), strict=True),
-            key=lambda each: each[0],
-        )
-        by_column = groupby(reversed(ordered), key=lambda each: each[0])
-        yield from ((column, sorted(node for _, node in alike)) for column, alike in by_column)
-
+        yield from _alike_of_few(columns, nodes)
         return
 
-    distinct, like, sizes = np.unique(columns.T, axis=0, return_inverse=True, return_counts=True)
-    order = np.argsort(like.reshape(-1), kind="stable")
-    starts = np.concatenate(([0], np.cumsum(sizes)))
+    distinct, numbers, sizes = np.unique(
+        columns.T,
+        axis=0,
+        return_inverse=True,
+        return_counts=True,
+    )
+    order = np.argsort(numbers.reshape(-1), kind="stable")
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
 
     # np.unique sorts ascending; the roomiest comes first here.
-    for number in range(len(distinct) - 1, -1, -1):
-        yield (
-            tuple(distinct[number].tolist()),
-            nodes[order[starts[number] : starts[number + 1]]].tolist(),
-        )
+    for number in reversed(range(len(distinct))):
+        column = tuple(distinct[number].tolist())
+        alike = order[starts[number] : ends[number]]
+        yield column, nodes[alike].tolist()
+
+
+def _alike_of_few(
+    columns: Ints,
+    nodes: Ints,
+) -> Iterator[tuple[Amounts, list[int]]]:
+    """The same by sorting, which is quicker for a few nodes."""
+    by_column: dict[Amounts, list[int]] = {}
+    for column, node in zip(columns.T.tolist(), nodes.tolist(), strict=True):
+        alike = by_column.setdefault(tuple(column), [])
+        alike.append(node)
+
+    for column in sorted(by_column, reverse=True):
+        yield column, sorted(by_column[column])
