@@ -9,6 +9,7 @@ placing does not matter. Undoing a move restores everything.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,6 +31,19 @@ MOST_VIEWS = 16
 """Views that are compared with each other."""
 UNITS_A_VIEW = 2_000
 """Units of finding out what nodes see of pools of several nodes, on a thousand nodes."""
+
+Nodes: TypeAlias = tuple[int, ...]
+"""Nodes, or views of them, by index."""
+
+
+class _Together(NamedTuple):
+    """Items that may take devices from each other, where they are, and the claims that are
+    freed there.
+    """
+
+    items: list[PlacedClaims]
+    placed: tuple[Located, ...]
+    freed: frozenset[str]
 
 
 class DeviceUse:
@@ -60,10 +74,8 @@ class DeviceUse:
         self._columns: dict[DeviceKind, PlanColumn] = {}
         self._faults: dict[DeviceKind, NodeRoom | None] = {}
         self._joint_faults: dict[DeviceKind, dict[int, NodeRoom]] = {}
-        self._places: dict[tuple[DeviceKind, tuple[int, ...], bool], Located] = {}
-        self._together: dict[
-            object, tuple[list[PlacedClaims], tuple[Located, ...], frozenset[str]]
-        ] = {}
+        self._places: dict[tuple[DeviceKind, Nodes, bool], Located] = {}
+        self._together: dict[object, _Together] = {}
         self._joining: dict[tuple[object, ...], tuple[int, Ints]] = {}
 
     # --- what is taken ---------------------------------------------------------------------------
@@ -72,7 +84,7 @@ class DeviceUse:
         self,
         uid: str,
         kind: DeviceKind,
-        nodes: tuple[int, ...],
+        nodes: Nodes,
         order: int | None = None,
     ) -> None:
         """Place an item: as the last one, or at its earlier position `order`."""
@@ -81,14 +93,15 @@ class DeviceUse:
 
         if order is None:
             order = self._ordered
-            self._ordered = self._ordered + 1
+            self._ordered += 1
 
         self._items[uid] = PlacedClaims(order, uid, kind, nodes)
         if is_joint:
             self._joint.add(uid)
 
         for node in nodes:
-            self._on.setdefault(node, set()).add(uid)
+            on_node = self._on.setdefault(node, set())
+            on_node.add(uid)
 
         self._move(nodes, is_joint=is_joint)
 
@@ -97,63 +110,93 @@ class DeviceUse:
         such item.
         """
         item = self._items.pop(uid, None)
-        if item is not None:
-            for node in item.nodes:
-                self._on[node].discard(uid)
+        if item is None:
+            return None
 
-            self._move(item.nodes, is_joint=uid in self._joint)
-            self._joint.discard(uid)
+        for node in item.nodes:
+            self._on[node].discard(uid)
+
+        is_joint = uid in self._joint
+        self._move(item.nodes, is_joint=is_joint)
+        self._joint.discard(uid)
 
         return item
 
-    def free(self, node: int, claims: Iterable[str]) -> None:
+    def free(
+        self,
+        node: int,
+        claims: Iterable[str],
+    ) -> None:
         """Treat the devices that these claims hold on a node as free."""
-        self._free[node] = self._free.get(node, frozenset()).union(claims)
+        freed = self._free.get(node, frozenset())
+        self._free[node] = freed.union(claims)
         self._move((node,), is_joint=self._views is not None)
 
-    def hold(self, node: int, claims: Iterable[str]) -> None:
+    def hold(
+        self,
+        node: int,
+        claims: Iterable[str],
+    ) -> None:
         """Undo `free`."""
         self._free[node] = self._free[node].difference(claims)
         self._move((node,), is_joint=self._views is not None)
 
-    def _move(self, nodes: Iterable[int], *, is_joint: bool) -> None:
+    def _move(
+        self,
+        nodes: Iterable[int],
+        *,
+        is_joint: bool,
+    ) -> None:
         self._moved += nodes
         self._together.clear()
         self._unsolved.update(nodes)  # devices are chosen again for all pods there
 
-        if is_joint:
-            self._joint_moves += 1
-            self._unsolved.update(
-                node for uid in self._joint if uid in self._items for node in self._items[uid].nodes
-            )
+        if not is_joint:
+            return
+
+        self._joint_moves += 1
+        for uid in self._joint:
+            item = self._items.get(uid)
+            if item is not None:
+                self._unsolved.update(item.nodes)
 
     # --- room ------------------------------------------------------------------------------------
 
-    def room(self, kind: DeviceKind, wanted: Ints) -> Ints:
+    def room(
+        self,
+        kind: DeviceKind,
+        wanted: Ints,
+    ) -> Ints:
         """`room[node]`: how many more pods of the kind get devices. Nodes with `wanted[node]` > 0
         are searched; a node that was never searched has 0.
         """
         column = self._column(kind)
-        for node in np.flatnonzero((column.room == UNKNOWN) & (wanted > 0)).tolist():
-            if column.room[node] == UNKNOWN:
-                self._work.charge(2)
-                column.room[node] = self._search(kind, node).pods
+        views = self._views
+        room = column.room
+        open_nodes = np.flatnonzero((room == UNKNOWN) & (wanted > 0))
+        for node in open_nodes.tolist():
+            # A node that sees the same as an earlier one has its room already.
+            if room[node] != UNKNOWN:
+                continue
 
-                column.is_pure[node] = self._is_joint(kind, (node,)) and not self._is_local(
-                    kind,
-                    node,
-                )
-                # so have all nodes that see the same
-                if column.is_pure[node] and self._views is not None:
-                    column.room[column.is_pure & (self._views.of == self._views.of[node])] = (
-                        column.room[node]
-                    )
+            self._work.charge(2)
+            room[node] = self._search(kind, node).pods
 
-        faults = (fault for node, fault in self._faults_of(kind) if wanted[node] > 0)
-        self._faults[kind] = next(faults, None)
-        found: Ints = np.maximum(column.room, 0)  # UNKNOWN is -1
+            is_joint = self._is_joint(kind, (node,))
+            column.is_pure[node] = is_joint and not self._is_local(kind, node)
+            # so have all nodes that see the same
+            if column.is_pure[node] and views is not None:
+                alike = column.is_pure & (views.of == views.of[node])
+                room[alike] = room[node]
 
-        return found
+        self._faults[kind] = None
+        for node, fault in self._faults_of(kind):
+            if wanted[node] > 0:
+                self._faults[kind] = fault
+                break
+
+        known: Ints = np.maximum(room, 0)  # UNKNOWN is -1
+        return known
 
     def fault(self, kind: DeviceKind) -> NodeRoom | None:
         """The kind's error on one of the nodes whose room was last requested; None if there was no
@@ -171,37 +214,46 @@ class DeviceUse:
         read so far count.
         """
         views = self._views
-        found = np.zeros(len(self._table), dtype=np.bool_)
-
+        invalid = np.zeros(len(self._table), dtype=np.bool_)
         if views is not None:
-            found |= np.isin(views.of, [*views.invalid])
+            invalid |= np.isin(views.of, [*views.invalid])
 
-        found[
-            [self._table.index[name] for name in self.index.invalid if name in self._table.index]
-        ] = True
-        return found
+        index = self._table.index
+        for name in self.index.invalid:
+            if name in index:
+                invalid[index[name]] = True
+
+        return invalid
 
     def read_pools(self, nodes: Bools) -> None:
         """Read the pools of these nodes that no search has read yet."""
-        names = self._table.names
         views = self._views
+        names = self._table.names
+        asked = [names[node] for node in np.flatnonzero(nodes).tolist()]
 
-        for node in self.index.unread(names[node] for node in np.flatnonzero(nodes).tolist()):
-            self._work.charge(
-                UNITS_A_NODE
-                + UNITS_A_DEVICE * sum(len(pool.devices) for pool in self.index.pools(node))
-            )
+        for name in self.index.unread(asked):
+            devices = 0
+            for pool in self.index.pools(name):
+                devices += len(pool.devices)
 
-        if views is not None:
-            for view in views.unread(nodes):
-                self._work.charge(UNITS_A_NODE + self.index.slices.joint_devices // 8)
-                views.pools((view,))
+            self._work.charge(UNITS_A_NODE + UNITS_A_DEVICE * devices)
+
+        if views is None:
+            return
+
+        for view in views.unread(nodes):
+            self._work.charge(UNITS_A_NODE + self.index.slices.joint_devices // 8)
+            views.pools((view,))
 
     def known(self, kind: DeviceKind) -> Ints:
         """`room[node]` of searched nodes, `UNKNOWN` for all others. Read-only."""
         return self._column(kind).room
 
-    def fits(self, kind: DeviceKind, node: int) -> bool:
+    def fits(
+        self,
+        kind: DeviceKind,
+        node: int,
+    ) -> bool:
         """Whether the node has devices for one more pod of the kind."""
         return self._search(kind, node).pods > 0
 
@@ -215,27 +267,18 @@ class DeviceUse:
 
     def _faults_of(self, kind: DeviceKind) -> Iterator[tuple[int, NodeRoom]]:
         index = self._table.index
-        yield from (
-            (index[name], fault) for name, fault in self.index.faults(kind) if name in index
-        )
+        for name, fault in self.index.faults(kind):
+            if name in index:
+                yield index[name], fault
+
         yield from self._joint_faults.get(kind, {}).items()
 
     def _column(self, kind: DeviceKind) -> PlanColumn:
         column = self._columns.get(kind)
         views = self._views
-
         if column is None:
-            self._work.charge(20 + len(self._table) // 20)
-            room = self.index.column(kind, self._table).copy()
-            is_pure = np.zeros(len(self._table), dtype=np.bool_)
-
-            if views is not None:
-                self._work.charge(len(self._table) // 2)
-                is_pure = (
-                    self.index.pure_on(kind, self._table) & self._touches(kind, views)[views.of]
-                )
-
-            column = self._columns[kind] = PlanColumn(room, is_pure, 0, -1)
+            column = self._new_column(kind, views)
+            self._columns[kind] = column
 
         moved = self._moved[column.seen :]
         if moved:
@@ -243,64 +286,106 @@ class DeviceUse:
 
         column.seen = len(self._moved)
         if views is not None and column.joint_seen != self._joint_moves:
-            self._work.charge(20 + len(self._table) // 20)
-            touched = self._touches(kind, views)[views.of]
-
-            # devices of the node alone are still there
-            alone = self.index.column(kind, self._table)
-            column.room[touched] = np.where(alone > 0, alone, UNKNOWN)[touched]
-            column.room[[node for node, items in self._on.items() if items]] = UNKNOWN
-            column.room[list(self._free)] = UNKNOWN
+            self._forget_joint(column, kind, views)
             column.joint_seen = self._joint_moves
 
         return column
 
-    def _search(self, kind: DeviceKind, node: int) -> NodeRoom:
-        is_joint = self._is_joint(kind, (node,))
+    def _new_column(
+        self,
+        kind: DeviceKind,
+        views: Views | None,
+    ) -> PlanColumn:
+        self._work.charge(20 + len(self._table) // 20)
+        room = self.index.column(kind, self._table).copy()
+        is_pure = np.zeros(len(self._table), dtype=np.bool_)
+
+        if views is not None:
+            self._work.charge(len(self._table) // 2)
+            is_touched = self._touches(kind, views)[views.of]
+            is_pure = self.index.pure_on(kind, self._table) & is_touched
+
+        return PlanColumn(room, is_pure, 0, -1)
+
+    def _forget_joint(
+        self,
+        column: PlanColumn,
+        kind: DeviceKind,
+        views: Views,
+    ) -> None:
+        """Forget the room that moves of items with devices of several nodes may have changed."""
+        self._work.charge(20 + len(self._table) // 20)
+        is_touched = self._touches(kind, views)[views.of]
+
+        # devices of the node alone are still there
+        own = self.index.column(kind, self._table)
+        own_room = np.where(own > 0, own, UNKNOWN)
+        column.room[is_touched] = own_room[is_touched]
+
+        occupied = [node for node, items in self._on.items() if items]
+        column.room[occupied] = UNKNOWN
+        column.room[list(self._free)] = UNKNOWN
+
+    def _search(
+        self,
+        kind: DeviceKind,
+        node: int,
+    ) -> NodeRoom:
+        nodes = (node,)
+        is_joint = self._is_joint(kind, nodes)
         if is_joint and self._is_local(kind, node):
             # Either suffices, and is known for many nodes at once; only then both are searched
             # together.
-            for found in (self._search_alone(kind, node), self._search_pools(kind, node)):
-                if found.pods > 0:
-                    return found
+            with_own = self._search_alone(kind, node)
+            if with_own.pods > 0:
+                return with_own
 
-        items = self._located(self._competing(kind, (node,), is_joint=is_joint, moved={}))
-        found = self._searched_beside(
-            items,
-            (kind, self._place(kind, (node,), is_joint=is_joint)),
-            (node,),
-        )
-        if found.fault and is_joint:
-            self._joint_faults.setdefault(kind, {})[node] = found
+            with_pools = self._search_pools(kind, node)
+            if with_pools.pods > 0:
+                return with_pools
 
-        return found
+        items = self._competing(kind, nodes, is_joint=is_joint, moved={})
+        placed = self._located(items)
+        place = self._place(kind, nodes, is_joint=is_joint)
+        room = self._searched_beside(placed, (kind, place), nodes)
 
-    def _search_alone(self, kind: DeviceKind, node: int) -> NodeRoom:
+        if room.fault and is_joint:
+            faults = self._joint_faults.setdefault(kind, {})
+            faults[node] = room
+
+        return room
+
+    def _search_alone(
+        self,
+        kind: DeviceKind,
+        node: int,
+    ) -> NodeRoom:
         """The room if all pods of the plan on the node use its own devices."""
-        here = []
-        for uid in self._on.get(node, ()):
-            here.append(self._items[uid])
-
         place = ClaimPlace(self._table.names[node])
-        own = sorted(
-            placed_claims
-            for placed_claims in here
-            if placed_claims.uid not in self._joint or self._mixed_on(placed_claims)
-        )
+        own = []
+        for uid in self._on.get(node, ()):
+            item = self._items[uid]
+            if uid not in self._joint or self._mixed_on(item):
+                own.append(item)
 
-        return self._searched_beside(
-            tuple((placed_claims.kind, place) for placed_claims in own),
-            (kind, place),
-            (node,),
-        )
+        placed = tuple([(item.kind, place) for item in sorted(own)])
+        return self._searched_beside(placed, (kind, place), (node,))
 
-    def _search_pools(self, kind: DeviceKind, node: int) -> NodeRoom:
+    def _search_pools(
+        self,
+        kind: DeviceKind,
+        node: int,
+    ) -> NodeRoom:
         """The room if a pod uses devices of pools of several nodes alone."""
         views = self._views
         assert views is not None
-        items = self._located(self._competing(kind, (node,), is_joint=True, moved={}, is_pure=True))
+        nodes = (node,)
+        items = self._competing(kind, nodes, is_joint=True, moved={}, is_pure=True)
+        placed = self._located(items)
 
-        return self._searched_beside(items, (kind, ClaimPlace("", (int(views.of[node]),))), (node,))
+        view = int(views.of[node])
+        place = ClaimPlace("", (view,))
+        return self._searched_beside(placed, (kind, place), nodes)
 
     def _searched_beside(
         self,
@@ -312,25 +397,26 @@ class DeviceUse:
     ) -> NodeRoom:
         """The room for an item on these nodes beside others."""
         kind, place = item
-        without = self._without(nodes, (*placed, item))
-        if not placed and not without:
-            known = self.index.known(kind, place)
-            if known is not None:
-                return known
+        freed = self._without(nodes, (*placed, item))
+        is_beside_others = bool(placed or freed)
+
+        if is_beside_others:
+            known = self.index.known_beside(placed, item, freed, most)
         else:
-            known = self.index.known_beside(placed, item, without, most)
-            if known is not None:
-                return known
+            known = self.index.known(kind, place)
+
+        if known is not None:
+            return known
 
         self._work.charge(UNITS_A_NODE + self._asked((*placed, item)))
-        if placed or without:
-            found, steps = self.index.search_beside(placed, item, without, most)
+        if is_beside_others:
+            room, steps = self.index.search_beside(placed, item, freed, most)
         else:
-            found, steps = self.index.search(kind, place)
+            room, steps = self.index.search(kind, place)
 
         # what was found is kept, so that the next plan goes on behind it
         self._work.charge(steps * UNITS_A_STEP)
-        return found
+        return room
 
     def _asked(self, items: Sequence[Located]) -> int:
         places = dict.fromkeys(place for _, place in items)
@@ -341,27 +427,38 @@ class DeviceUse:
                 own += len(pool.devices)
 
         views = {place.views for place in places} - {()}
-        seen = sum(
-            len(pool.devices)
-            for view in views
-            for pool in self.index.pools_at(ClaimPlace("", view))
-        )
-        devices = own + min(seen, MOST_JOINT * len(views)) + seen // 16
-        kinds = dict.fromkeys(items)
-        requests = sum(
-            len(group) for kind, _ in kinds for claim in kind.claims for group in claim.requests
-        )
+        viewed = 0
+        for view in views:
+            for pool in self.index.pools_at(ClaimPlace("", view)):
+                viewed += len(pool.devices)
 
+        requests = 0
+        for kind, _ in dict.fromkeys(items):
+            for claim in kind.claims:
+                requests += sum(len(alternatives) for alternatives in claim.requests)
+
+        searched = min(viewed, MOST_JOINT * len(views))
+        devices = own + searched + viewed // 16
         return devices * (UNITS_A_DEVICE + UNITS_A_QUESTION * requests)
 
-    def _without(self, nodes: Iterable[int], items: Iterable[Located]) -> frozenset[str]:
+    def _without(
+        self,
+        nodes: Iterable[int],
+        items: Iterable[Located],
+    ) -> frozenset[str]:
         """The claims that are freed where these items may have devices."""
         if not self._free:
             return frozenset()
-        if any(place.views for _, place in items):
-            return frozenset[str]().union(*self._free.values())
 
-        return frozenset[str]().union(*(self._free.get(node, frozenset()) for node in nodes))
+        # A pool of several nodes may have devices that are freed anywhere.
+        is_joint = any(place.views for _, place in items)
+        where = self._free if is_joint else nodes
+
+        freed: frozenset[str] = frozenset()
+        for node in where:
+            freed |= self._free.get(node, frozenset())
+
+        return freed
 
     # --- pools of several nodes ------------------------------------------------------------------
 
@@ -372,65 +469,97 @@ class DeviceUse:
 
         return self.index.views(self._table, self._matching)
 
-    def _touches(self, kind: DeviceKind, views: Views) -> Bools:
+    def _touches(
+        self,
+        kind: DeviceKind,
+        views: Views,
+    ) -> Bools:
         """`touches[view]`: pods of the kind may use devices that are seen there."""
-        if kind not in self._touched:
-            self._work.charge(20 + len(views.component))
-            seen = {*views.of[views.sees].tolist()}
-            places = (
-                ClaimPlace("", (view,)) if view in seen else None
-                for view in range(len(views.component))
-            )
-            self._touched[kind] = np.array(
-                [place is not None and self._uses(kind, place) for place in places]
-            )
+        if kind in self._touched:
+            return self._touched[kind]
 
-        return self._touched[kind]
+        number = len(views.component)
+        self._work.charge(20 + number)
+        touches = np.zeros(number, dtype=np.bool_)
+        seen_views = np.unique(views.of[views.sees])
+        for view in seen_views.tolist():
+            touches[view] = self._uses(kind, ClaimPlace("", (view,)))
 
-    def _uses(self, kind: DeviceKind, place: ClaimPlace) -> bool:
+        self._touched[kind] = touches
+        return touches
+
+    def _uses(
+        self,
+        kind: DeviceKind,
+        place: ClaimPlace,
+    ) -> bool:
         if not self.index.is_known(kind, place):
             # A pool is looked through as a whole for each part of it that some nodes see.
-            self._work.charge(
-                UNITS_A_NODE + (self.index.slices.joint_devices // 8 if place.views else 0)
-            )
+            of_pools = self.index.slices.joint_devices // 8 if place.views else 0
+            self._work.charge(UNITS_A_NODE + of_pools)
             self._work.charge(self._asked(((kind, place),)))
 
         return self.index.uses(kind, place)
 
-    def _is_local(self, kind: DeviceKind, node: int) -> bool:
+    def _is_local(
+        self,
+        kind: DeviceKind,
+        node: int,
+    ) -> bool:
         """Whether pods of the kind may use devices of the node alone."""
         return self._uses(kind, ClaimPlace(self._table.names[node]))
 
-    def _is_joint(self, kind: DeviceKind, nodes: tuple[int, ...]) -> bool:
+    def _is_joint(
+        self,
+        kind: DeviceKind,
+        nodes: Nodes,
+    ) -> bool:
         """Whether claims of the kind may use devices of several nodes."""
         views = self._views
-        if views is None or not views.sees[nodes[0]]:
+        if views is None:
             return False
 
+        first = nodes[0]
+        if not views.sees[first]:
+            return False
         if len(nodes) > 1:
             return True
 
-        return bool(self._touches(kind, views)[views.of[nodes[0]]])
+        touches = self._touches(kind, views)
+        return bool(touches[views.of[first]])
 
-    def may_join(self, kind: DeviceKind, nodes: Iterable[int]) -> bool:
+    def may_join(
+        self,
+        kind: DeviceKind,
+        nodes: Iterable[int],
+    ) -> bool:
         """Whether one claim might be usable on all these nodes."""
-        views = self._views
         places = tuple(nodes)
-        return len(places) < 2 or (
-            views is not None and all(self._is_joint(kind, (node,)) for node in places)
-        )
+        if len(places) < 2:
+            return True
+        if self._views is None:
+            return False
 
-    def _place(self, kind: DeviceKind, nodes: tuple[int, ...], *, is_joint: bool) -> ClaimPlace:
+        return all(self._is_joint(kind, (node,)) for node in places)
+
+    def _place(
+        self,
+        kind: DeviceKind,
+        nodes: Nodes,
+        *,
+        is_joint: bool,
+    ) -> ClaimPlace:
         views = self._views
+        first = nodes[0]
+        name = self._table.names[first]
         if not is_joint or views is None:
-            return ClaimPlace(self._table.names[nodes[0]])
+            return ClaimPlace(name)
 
-        name = (
-            self._table.names[nodes[0]]
-            if len(nodes) == 1 and self._is_local(kind, nodes[0])
-            else ""
-        )
-        return ClaimPlace(name, tuple(sorted({int(views.of[node]) for node in nodes})))
+        if len(nodes) > 1 or not self._is_local(kind, first):
+            name = ""
+
+        seen_views = {int(views.of[node]) for node in nodes}
+        return ClaimPlace(name, tuple(sorted(seen_views)))
 
     def _located(
         self,
@@ -438,25 +567,30 @@ class DeviceUse:
         moved: Container[str] = (),
     ) -> tuple[Located, ...]:
         """Where the items are; those that are `moved` are on several nodes."""
-        return tuple(
-            self._at(
-                placed_claims,
-                is_joint=placed_claims.uid in self._joint or placed_claims.uid in moved,
-            )
-            for placed_claims in items
-        )
+        located = []
+        for item in items:
+            is_joint = item.uid in self._joint or item.uid in moved
+            located.append(self._at(item, is_joint=is_joint))
 
-    def _at(self, item: PlacedClaims, *, is_joint: bool) -> Located:
+        return tuple(located)
+
+    def _at(
+        self,
+        item: PlacedClaims,
+        *,
+        is_joint: bool,
+    ) -> Located:
         key = (item.kind, item.nodes, is_joint)
         if key not in self._places:  # one object: a search remembers all items beside it
-            self._places[key] = (item.kind, self._place(item.kind, item.nodes, is_joint=is_joint))
+            place = self._place(item.kind, item.nodes, is_joint=is_joint)
+            self._places[key] = (item.kind, place)
 
         return self._places[key]
 
     def _competing(
         self,
         kind: DeviceKind,
-        nodes: tuple[int, ...],
+        nodes: Nodes,
         *,
         is_joint: bool,
         moved: Mapping[str, PlacedClaims],
@@ -465,7 +599,6 @@ class DeviceUse:
         """The items that may take devices from claims of the kind on these nodes, in order; `moved`
         replaces some.
         """
-        views = self._views
         joint = []
         for uid in self._joint | moved.keys():
             joint.append(moved.get(uid, self._items[uid]))
@@ -475,78 +608,92 @@ class DeviceUse:
             here.update(self._on.get(node, ()))
 
         if not is_joint:
-            both = (
-                placed_claims
-                for placed_claims in joint
-                if placed_claims.uid in here and self._mixed_on(placed_claims) == nodes
-            )
-            if views is None or next(both, None) is None:
-                found = [self._items[uid] for uid in here - self._joint]
-                return sorted(found)
+            mixed = (item for item in joint if item.uid in here and self._mixed_on(item) == nodes)
+            if self._views is None or next(mixed, None) is None:
+                own = [self._items[uid] for uid in here - self._joint]
+                return sorted(own)
 
+        views = self._views
         assert views is not None
         component = views.component[views.of[nodes[0]]]
-        joint = [
-            placed_claims
-            for placed_claims in joint
-            if views.component[views.of[placed_claims.nodes[0]]] == component
-        ]
-        full: set[int] = set()
-        for placed_claims in joint:
-            full.update(self._mixed_on(placed_claims))
+        competing = []
+        # Nodes whose own devices are in question as well.
+        local_nodes: set[int] = set()
+        for item in joint:
+            if views.component[views.of[item.nodes[0]]] == component:
+                competing.append(item)
+                local_nodes.update(self._mixed_on(item))
 
         if len(nodes) == 1 and not is_pure and self._is_local(kind, nodes[0]):
-            full.add(nodes[0])
+            local_nodes.add(nodes[0])
 
-        local = (
-            {uid for node in full for uid in self._on.get(node, ())} - self._joint - moved.keys()
-        )
-        return sorted([*joint, *(self._items[uid] for uid in local)])
+        local: set[str] = set()
+        for node in local_nodes:
+            local.update(self._on.get(node, ()))
 
-    def _mixed_on(self, item: PlacedClaims) -> tuple[int, ...]:
+        local -= self._joint | moved.keys()
+        competing += [self._items[uid] for uid in local]
+        return sorted(competing)
+
+    def _mixed_on(self, item: PlacedClaims) -> Nodes:
         """The node whose own devices a joint item may use, too."""
-        if len(item.nodes) == 1 and self._is_local(item.kind, item.nodes[0]):
+        if len(item.nodes) > 1:
+            return ()
+
+        (node,) = item.nodes
+        if self._is_local(item.kind, node):
             return item.nodes
 
         return ()
 
     # --- claims that other pods share ------------------------------------------------------------
 
-    def joins(self, claims: tuple[str, ...], kind: DeviceKind | None, wanted: Ints) -> Bools:
+    def joins(
+        self,
+        claims: tuple[str, ...],
+        kind: DeviceKind | None,
+        wanted: Ints,
+    ) -> Bools:
         """`joins[node]`: claims that the plan has placed can be used on this node, too, together
         with one more pod of the kind.
 
         Only nodes with `wanted[node]` > 0 are searched.
         """
         key = (claims, kind)
-        moves, column = self._joining.get(key, (-1, np.zeros(0, dtype=np.int64)))
-        if moves != len(self._moved):
+        column = self._joined(key)
+        if column is None:
             column = np.full(len(self._table), UNKNOWN, dtype=np.int64)
             self._joining[key] = (len(self._moved), column)
 
         views = self._views
-        on: list[int] = []
+        if kind is None:
+            alike = np.ones(len(self._table), dtype=np.bool_)
+        else:
+            alike = self._column(kind).is_pure.copy()
+
         for claim in claims:
-            on += self._items[claim].nodes
+            alike[list(self._items[claim].nodes)] = False
 
-        alike = (
-            np.ones(len(self._table), dtype=np.bool_)
-            if kind is None
-            else self._column(kind).is_pure.copy()
-        )
-        alike[on] = False
+        open_nodes = np.flatnonzero((column == UNKNOWN) & (wanted > 0))
+        for node in open_nodes.tolist():
+            # A node that sees the same as an earlier one has its answer already.
+            if column[node] != UNKNOWN:
+                continue
 
-        for node in np.flatnonzero((column == UNKNOWN) & (wanted > 0)).tolist():
-            if column[node] == UNKNOWN:
-                self._work.charge(20)
-                column[node] = self._may_go_on(claims, kind, node)
-                if alike[node] and views is not None:  # all nodes that see the same
-                    column[alike & (views.of == views.of[node])] = column[node]
+            self._work.charge(20)
+            column[node] = self._may_go_on(claims, kind, node)
+            if alike[node] and views is not None:  # all nodes that see the same
+                is_same = views.of == views.of[node]
+                column[alike & is_same] = column[node]
 
-        found: Bools = column == 1
-        return found
+        usable: Bools = column == 1
+        return usable
 
-    def room_together(self, kind: DeviceKind, room: Ints) -> Ints:
+    def room_together(
+        self,
+        kind: DeviceKind,
+        room: Ints,
+    ) -> Ints:
         """`together[node]`: pods that fit on this node and on all nodes where a claim of the kind
         is also usable.
         """
@@ -555,77 +702,101 @@ class DeviceUse:
             return room
 
         own = np.where(views.sees, room, 0)  # nodes without a view share nothing
-        seen = [
-            view
-            for view in np.unique(views.of[own > 0]).tolist()
-            if self._touches(kind, views)[view]
-        ]
-        if len(seen) > MOST_VIEWS:
+        touches = self._touches(kind, views)
+        with_room = np.unique(views.of[own > 0])
+        shared = with_room[touches[with_room]].tolist()
+        if len(shared) > MOST_VIEWS:
             return np.maximum(room, int(own.sum()))  # a bound: all are tried
 
         total = {}
-        for view in seen:
+        for view in shared:
             total[view] = int(own[views.of == view].sum())
 
-        found = room.copy()
+        together = room.copy()
+        for view in shared:
+            pods = 0
+            for other in shared:
+                both = tuple(sorted({view, other}))
+                if self._is_usable(kind, both):
+                    pods += total[other]
 
-        for view in seen:
             nodes = views.of == view
-            others = (
-                other for other in seen if self._is_usable(kind, tuple(sorted({view, other})))
-            )
-            found[nodes] = np.maximum(found[nodes], sum(total[other] for other in others))
+            together[nodes] = np.maximum(together[nodes], pods)
 
-        return found
+        return together
 
-    def _is_usable(self, kind: DeviceKind, views: tuple[int, ...]) -> bool:
+    def _is_usable(
+        self,
+        kind: DeviceKind,
+        views: Nodes,
+    ) -> bool:
         """Whether a claim could be used on all nodes with these views."""
-        return self._searched_beside((), (kind, ClaimPlace("", views)), ()).pods > 0
+        place = ClaimPlace("", views)
+        return self._searched_beside((), (kind, place), ()).pods > 0
 
-    def lacking(self, claims: tuple[str, ...], kind: DeviceKind | None) -> Bools:
+    def lacking(
+        self,
+        claims: tuple[str, ...],
+        kind: DeviceKind | None,
+    ) -> Bools:
         """Nodes on which `joins` found no devices since the last move."""
-        moves, column = self._joining.get((claims, kind), (-1, np.zeros(0, dtype=np.int64)))
-        found: Bools = (
-            column == 0 if moves == len(self._moved) else np.zeros(len(self._table), dtype=np.bool_)
-        )
-        return found
+        column = self._joined((claims, kind))
+        if column is None:
+            return np.zeros(len(self._table), dtype=np.bool_)
 
-    def _may_go_on(self, claims: tuple[str, ...], kind: DeviceKind | None, node: int) -> bool:
-        items = [self._items[claim] for claim in claims]
-        moved = {
-            placed_claims.uid: placed_claims._replace(nodes=(*placed_claims.nodes, node))
-            for placed_claims in items
-            if node not in placed_claims.nodes
-        }
+        lacks: Bools = column == 0
+        return lacks
+
+    def _joined(self, key: tuple[object, ...]) -> Ints | None:
+        """The answers of `joins`; None if an item moved since then."""
+        if key not in self._joining:
+            return None
+
+        moves, column = self._joining[key]
+        if moves != len(self._moved):
+            return None
+
+        return column
+
+    def _may_go_on(
+        self,
+        claims: tuple[str, ...],
+        kind: DeviceKind | None,
+        node: int,
+    ) -> bool:
+        moved = {}
+        for claim in claims:
+            item = self._items[claim]
+            if node not in item.nodes:
+                moved[item.uid] = item._replace(nodes=(*item.nodes, node))
+
         if not moved:
             return kind is None or self.fits(kind, node)
-        if not all(
-            self.may_join(placed_claims.kind, placed_claims.nodes)
-            for placed_claims in moved.values()
-        ):
-            return False
+
+        for item in moved.values():
+            if not self.may_join(item.kind, item.nodes):
+                return False
 
         last = next(reversed(moved.values()))
-        asked, nodes = (last.kind, last.nodes) if kind is None else (kind, (node,))
-
-        # a shared claim alone always spans nodes
-        is_joint = kind is None or self._is_joint(kind, nodes)
         competing = self._competing(last.kind, last.nodes, is_joint=True, moved=moved)
 
-        if kind is not None:
+        if kind is None:
+            # a shared claim alone always spans nodes
+            asked = last.kind
+            nodes = last.nodes
+            is_joint = True
+            competing = [item for item in competing if item.uid != last.uid]
+        else:
+            asked = kind
+            nodes = (node,)
+            is_joint = self._is_joint(kind, nodes)
             beside = self._competing(kind, nodes, is_joint=is_joint, moved=moved)
             competing = sorted({*competing, *beside})
 
-        placed = self._located(
-            (
-                placed_claims
-                for placed_claims in competing
-                if kind is not None or placed_claims.uid != last.uid
-            ),
-            moved,
-        )
+        placed = self._located(competing, moved)
         place = self._place(asked, nodes, is_joint=is_joint)
-        return self._searched_beside(placed, (asked, place), nodes, most=1).pods > 0
+        room = self._searched_beside(placed, (asked, place), nodes, most=1)
+        return room.pods > 0
 
     # --- devices ---------------------------------------------------------------------------------
 
@@ -633,19 +804,20 @@ class DeviceUse:
         """Choose devices on nodes with newly placed pods; False if any pod got none. Raises
         OutOfWork.
         """
-        is_found = True
+        is_solved = True
         for node in sorted(self._unsolved):
             for uid in sorted(self._on.get(node, ())):
-                _, placed, without = self._with(self._items[uid])
-                if not self.index.is_solved(placed, without):
+                _, placed, freed = self._with(self._items[uid])
+                if not self.index.is_solved(placed, freed):
                     self._work.charge(UNITS_A_NODE + self._asked(placed))
-                    self._work.charge(self.index.solve(placed, without) * UNITS_A_STEP)
+                    steps = self.index.solve(placed, freed)
+                    self._work.charge(steps * UNITS_A_STEP)
 
-                is_found &= self.index.solution(placed, without) is not None
+                is_solved &= self.index.solution(placed, freed) is not None
 
             self._unsolved.discard(node)
 
-        return is_found
+        return is_solved
 
     def chosen(self, uid: str) -> tuple[tuple[DeviceResult, ...], ...] | None:
         """The devices of each claim of an item; None if the plan found none within its work."""
@@ -653,29 +825,27 @@ class DeviceUse:
         if item is None:
             return None
 
-        items, placed, without = self._with(item)
-        solution = self.index.solution(placed, without)
+        together = self._with(item)
+        solution = self.index.solution(together.placed, together.freed)
         if solution is None:
             return None
 
-        return solution[items.index(item)]
+        position = together.items.index(item)
+        return solution[position]
 
     def placed(self, uid: str) -> PlacedClaims | None:
         """The item that the plan has placed for this uid; None if there is none."""
         return self._items.get(uid)
 
-    def _with(
-        self,
-        item: PlacedClaims,
-    ) -> tuple[list[PlacedClaims], tuple[Located, ...], frozenset[str]]:
-        """The item and all that may take devices from it, where they are, and the claims that are
-        freed.
-        """
-        key = (item.kind, item.nodes, item.uid in self._joint)
+    def _with(self, item: PlacedClaims) -> _Together:
+        """The item and all that may take devices from it."""
+        is_joint = item.uid in self._joint
+        key = (item.kind, item.nodes, is_joint)
         # Once for all items of a node, which are asked for one after the other.
         if key not in self._together:
-            items = self._competing(item.kind, item.nodes, is_joint=key[-1], moved={})
+            items = self._competing(item.kind, item.nodes, is_joint=is_joint, moved={})
             placed = self._located(items)
-            self._together[key] = items, placed, self._without(item.nodes, placed)
+            freed = self._without(item.nodes, placed)
+            self._together[key] = _Together(items, placed, freed)
 
         return self._together[key]

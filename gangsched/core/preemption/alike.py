@@ -42,11 +42,11 @@ def alike_behind(group: Group, later: Sequence[Group]) -> list[Group]:
         if not is_single(other) or other.unchanged:
             return False
 
-        its = other.gangs[0].pending[0]
+        other_pod = other.gangs[0].pending[0]
         return (
-            its.shape == pod.shape
-            and its.priority == pod.priority
-            and its.never_preempts == pod.never_preempts
+            other_pod.shape == pod.shape
+            and other_pod.priority == pod.priority
+            and other_pod.never_preempts == pod.never_preempts
             and other.avoid == group.avoid
             and other.broken == group.broken
         )
@@ -68,14 +68,17 @@ def together(preemptors: Sequence[Preemptor]) -> Preemptor:
     return Preemptor.of(replace(first.group, gangs=(gang,)))
 
 
-def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
+def shares(
+    attempt: Found,
+    preemptors: Sequence[Preemptor],
+) -> list[Found] | None:
     """The part of the result `found` for each preemptor; None if it cannot be divided.
 
     On each node, the last preemptors get victims until they have enough room for their pods, and
     the first preemptors get the free room. The first preemptors also wait for the victims of the
     others, so that no victim is counted twice (V10).
     """
-    chosen = found.candidate
+    chosen = attempt.candidate
     if chosen is None:
         return None
 
@@ -84,19 +87,20 @@ def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
 
     # Priorities that differ could be the cheaper choice for all together, where one by one the
     # lowest go first (V8).
-    priorities = {int(columns.priority[i]) for i in chosen.pods}
+    priorities = {int(columns.priority[victim]) for victim in chosen.pods}
     if len(priorities) > 1:
         return None
     if chosen.cores or chosen.harm.gangs_stopped or chosen.harm.budgets_broken:
         return None
 
     victims: defaultdict[str, list[int]] = defaultdict(list)
-    for i in chosen.pods:
-        victims[columns.running[i].node].append(i)
+    for victim in chosen.pods:
+        node = columns.running[victim].node
+        victims[node].append(victim)
 
     placements = {}
     nodes = set()
-    for placement in found.placements:
+    for placement in attempt.placements:
         placements[placement.pod.uid] = placement
         nodes.add(placement.node)
 
@@ -108,10 +112,11 @@ def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
 
     # The last first: what the first ones do not get freed, they have as free room already.
     for place in reversed(places):
-        taken[place.pod.uid] = _take(victims[place.node], place, found)
+        taken[place.pod.uid] = _take(victims[place.node], place, attempt)
 
     for place in places:  # what is left of a node's victims goes with the first there
-        taken[place.pod.uid] += tuple(victims.pop(place.node, ()))
+        left = victims.pop(place.node, [])
+        taken[place.pod.uid] += tuple(left)
 
     parts = []
     for place in places:
@@ -122,12 +127,16 @@ def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
     return parts
 
 
-def _take(left: list[int], place: Placement, found: Found) -> tuple[int, ...]:
+def _take(
+    left: list[int],
+    place: Placement,
+    attempt: Found,
+) -> tuple[int, ...]:
     """Victims of those `left` on a node, taken off that list, until they free what the pod asks or
     none is left.
     """
-    assert found.candidate is not None
-    columns = found.candidate.of.columns
+    assert attempt.candidate is not None
+    columns = attempt.candidate.of.columns
     taken = []
 
     asked = dict(place.pod.shape.requests)
@@ -135,7 +144,8 @@ def _take(left: list[int], place: Placement, found: Found) -> tuple[int, ...]:
         victim = left.pop()
         taken.append(victim)
 
-        for name, amount in columns.running[victim].pod.shape.requests:
+        freed = columns.running[victim].pod.shape.requests
+        for name, amount in freed:
             if name in asked:
                 asked[name] -= amount
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 
@@ -61,21 +60,18 @@ class Regions:
     ) -> Regions:
         """The regions, if only units of the pods that `allowed` selects may be evicted."""
         units = Units.of(preemptor, columns, allowed)
-        everywhere = Region(units, sums, sums.free(ledger), columns.requests(sums.names))
-        return cls(
-            preemptor,
-            columns,
-            units,
-            DomainSums.of(preemptor.group, sums, ledger),
-            everywhere,
-        )
+        requests = columns.requests(sums.names)
+        everywhere = Region(units, sums, sums.free(ledger), requests)
+        domains = DomainSums.of(preemptor.group, sums, ledger)
+        return cls(preemptor, columns, units, domains, everywhere)
 
     def among(self, allowed: Bools) -> Regions:
         """The same regions with other evictable pods (`allowed`); the sums of free and requested
         amounts are shared.
         """
         units = Units.of(self.preemptor, self.columns, allowed)
-        return replace(self, units=units, everywhere=replace(self.everywhere, units=units))
+        everywhere = replace(self.everywhere, units=units)
+        return replace(self, units=units, everywhere=everywhere)
 
     @cached_property
     def least_victims(self) -> int:
@@ -87,11 +83,13 @@ class Regions:
         most = np.zeros(domains.level.size, dtype=np.int64)
 
         for row in range(len(region.sums.names)):
-            lack = np.maximum(region.sums.needed(row) - domains.free(region.free, row), 0)
+            lack = region.sums.needed(row) - domains.free(region.free, row)
+            lack = np.maximum(lack, 0)
             largest = domains.largest(region.requests[row], self.columns.node)
 
             # -(-a // b) rounds up.
-            most = np.maximum(most, np.where(largest > 0, -(-lack // np.maximum(largest, 1)), 0))
+            victims = -(-lack // np.maximum(largest, 1))
+            most = np.maximum(most, np.where(largest > 0, victims, 0))
 
         if not most.size:
             return 0
@@ -107,14 +105,14 @@ class Regions:
         # Whoever could go at one priority could go at every higher one, so room never becomes less:
         # bisect.
         levels = self.units.levels(self.domains.mask)
-        if not levels or not self.has_room_without(self.units.could_go(levels[-1])):
+        if not levels or not self._have_room_at(levels[-1]):
             return []
 
         low = 0
         high = len(levels) - 1
         while low < high:
             middle = (low + high) // 2
-            if self.has_room_without(self.units.could_go(levels[middle])):
+            if self._have_room_at(levels[middle]):
                 high = middle
             else:
                 low = middle + 1
@@ -123,61 +121,90 @@ class Regions:
 
     def have_room(self, units: Sequence[int]) -> bool:
         """Whether, by totals, any region has room without these units."""
-        return self.has_room_without(self.columns.mask(self.units.pods_of(units)))
+        pods = self.units.pods_of(units)
+        return self.has_room_without(self.columns.mask(pods))
 
     def has_room_without(self, gone: Bools) -> bool:
         """Whether, by totals, any region has room without the pods `gone`."""
-        return bool(self.domains.enough(self.everywhere.without(gone)).any())
+        free = self.everywhere.without(gone)
+        return bool(self.domains.enough(free).any())
 
-    def candidates(self, level: int, *, breaking: bool = False) -> list[PreemptionCandidate]:
+    def _have_room_at(self, level: int) -> bool:
+        could_go = self.units.could_go(level)
+        return self.has_room_without(could_go)
+
+    def candidates(
+        self,
+        level: int,
+        *,
+        breaking: bool = False,
+    ) -> list[PreemptionCandidate]:
         """Sets of units of at most priority `level`, cheapest first; `breaking`: budgets may be
         violated.
 
         Of sets with equal cost, the one that is found first comes first, so the eviction order
         within a gang takes precedence over the node order.
         """
-        made = self._candidates(level, breaking)
+        by_pods: dict[tuple[int, ...], PreemptionCandidate] = {}
+        # One after the other, since what is charged here ends the comparing of further regions.
+        for candidate in self._candidates(level, breaking):
+            needed = self._wholly_needed(candidate)
+            by_pods.setdefault(needed.pods, needed)
+
         if not breaking and self.columns.budgets.covering:
             # A candidate made as if there were no budgets may break none all the same.
-            made = chain(
-                made,
-                (
-                    preemption_candidate
-                    for preemption_candidate in self._candidates(level, True)
-                    if not preemption_candidate.harm.budgets_broken
-                ),
-            )
+            for candidate in self._candidates(level, True):
+                if not candidate.harm.budgets_broken:
+                    needed = self._wholly_needed(candidate)
+                    by_pods.setdefault(needed.pods, needed)
 
-        found: dict[tuple[int, ...], PreemptionCandidate] = {}
-        # One after the other, since what is charged here ends the comparing of further regions.
-        for needed in map(self._wholly_needed, made):
-            found.setdefault(needed.pods, needed)
+        return sorted(by_pods.values(), key=lambda candidate: candidate.harm)
 
-        return sorted(found.values(), key=lambda each: each.harm)
-
-    def tried(self, level: int, *, closely: bool = False) -> Iterator[Region]:
+    def tried(
+        self,
+        level: int,
+        *,
+        closely: bool = False,
+    ) -> Iterator[Region]:
         """The regions that could hold the members, ordered by fewest stopped gangs, then by least
         lost work. With `closely`, each region is followed by its single nodes that could hold all
         members.
         """
-        could = np.flatnonzero(
-            self.domains.enough(self.everywhere.without(self.units.could_go(level)))
-        )
-        if could.size > 1:
-            room = self.domains.room(self.everywhere.free)
-            stopped, work = self._least_harm(level)
-            could = could[np.lexsort((-room[could], work[could], stopped[could]))]
-
-        for n in could.tolist():
-            region = self.everywhere.within(self.domains.scope(n))
+        for domain in self._could_hold(level):
+            scope = self.domains.scope(domain)
+            region = self.everywhere.within(scope)
             yield region
 
             # If filters read other pods, the cheapest victims may be pods near which the members
             # must run. Then no set that contains these helps, but victims on a single node may.
-            for node in _single_nodes(region, level) if closely else ():
-                if (pods := np.flatnonzero(self.columns.node == node)).size:
-                    name = f"{region.name} {self.columns.running[int(pods[0])].node}"
-                    yield replace(_only(node, region, name), is_extra=True)
+            if closely:
+                yield from self._nodes_of(region, level)
+
+    def _could_hold(self, level: int) -> list[int]:
+        """The domains that could hold the members, those with least harm first."""
+        free = self.everywhere.without(self.units.could_go(level))
+        domains = np.flatnonzero(self.domains.enough(free))
+        if domains.size > 1:
+            room = self.domains.room(self.everywhere.free)
+            stopped, work = self._least_harm(level)
+            order = np.lexsort((-room[domains], work[domains], stopped[domains]))
+            domains = domains[order]
+
+        in_order: list[int] = domains.tolist()
+        return in_order
+
+    def _nodes_of(
+        self,
+        region: Region,
+        level: int,
+    ) -> Iterator[Region]:
+        """The single nodes with pods that could hold all members, each as a region."""
+        for node in _single_nodes(region, level):
+            pods = np.flatnonzero(self.columns.node == node)
+            if pods.size:
+                first = self.columns.running[int(pods[0])]
+                name = f"{region.name} {first.node}"
+                yield replace(_only(node, region, name), is_extra=True)
 
     def _least_harm(self, level: int) -> tuple[Ints, Ints]:
         """By domain the members of cores, and the work, that go at least, by the resource that is
@@ -187,85 +214,100 @@ class Regions:
         """
         region = self.everywhere
         columns = self.columns
-        row = self.everywhere.scarce
-        pods = np.flatnonzero(
-            self.units.could_go(level) & columns.on_node & (region.requests[row] > 0)
-        )
-        pods = pods[self.domains.level.codes[columns.node[pods]] != NONE]
+        codes = self.domains.level.codes
+        size = self.domains.level.size
+        row = region.scarce
+        requests = region.requests[row]
+
+        may_go = self.units.could_go(level) & columns.on_node & (requests > 0)
+        pods = np.flatnonzero(may_go)
+        pods = pods[codes[columns.node[pods]] != NONE]
         region.sums.work.charge(50 + len(columns.running) // 50 + len(pods) // 20)
-        domain = self.domains.level.codes[columns.node[pods]]
-        size = region.requests[row][pods]
-        order = np.lexsort((columns.work[pods] / size, ~self.units.single[pods], domain))
+
+        in_core = ~self.units.single
+        domain = codes[columns.node[pods]]
+        # np.lexsort takes the most important key last.
+        work_a_unit = columns.work[pods] / requests[pods]
+        order = np.lexsort((work_a_unit, in_core[pods], domain))
         pods = pods[order]
         domain = domain[order]
-        size = size[order]
+        amounts = requests[pods]
 
         # What the pods before each one free, counted from the first pod of its domain: a running
         # sum over all domains, less its value where the domain begins. A domain without pods begins
         # at the end, where 0 is appended.
-        freed = np.cumsum(size) - size
-        first = np.searchsorted(domain, np.arange(self.domains.level.size))
-        before = np.append(freed, 0)[first][domain]
+        freed = np.cumsum(amounts) - amounts
+        first = np.searchsorted(domain, np.arange(size))
+        before = np.append(freed, 0)[first]
+        freed_in_domain = freed - before[domain]
+
         lack = region.sums.needed(row) - self.domains.free(region.free, row)
-        taken = freed - before < lack[domain]
-        stopped, work = (
-            np.bincount(
-                domain[taken],
-                weights=each[pods][taken],
-                minlength=self.domains.level.size,
-            ).astype(np.int64)
-            for each in (~self.units.single, columns.work)
-        )
+        is_taken = freed_in_domain < lack[domain]
+        taken = pods[is_taken]
+        taken_from = domain[is_taken]
 
-        return stopped, work
+        stopped = np.bincount(taken_from, weights=in_core[taken], minlength=size)
+        work = np.bincount(taken_from, weights=columns.work[taken], minlength=size)
+        return stopped.astype(np.int64), work.astype(np.int64)
 
-    def _candidates(self, level: int, breaking: bool) -> Iterator[PreemptionCandidate]:
+    def _candidates(
+        self,
+        level: int,
+        breaking: bool,
+    ) -> Iterator[PreemptionCandidate]:
         # Regions come cheapest first, so that what work there is compares those that may be best.
         work = self.everywhere.sums.work
-        with_candidate = 0
         begun = work.used
+        with_candidate = 0
 
-        for part in self.tried(level):
-            is_one = False
+        for region in self.tried(level):
+            has_candidate = False
             for by_node in (False, True):
-                if is_one and work.used - begun > COMPARING // 2:
+                if has_candidate and work.used - begun > COMPARING // 2:
                     break
 
-                found = part.cheapest(level, by_node=by_node, breaking=breaking)
-                if found is not None:
-                    is_one = True
-                    yield found
+                candidate = region.cheapest(level, by_node=by_node, breaking=breaking)
+                if candidate is not None:
+                    has_candidate = True
+                    yield candidate
 
-                    if self._is_least(found, level):
+                    if self._is_least(candidate, level):
                         return
 
-            for node in _single_nodes(part, level):
-                found = _only(node, part).cheapest(level, breaking=breaking, outer=part)
-                if found is not None:
-                    is_one = True
-                    yield found
+            for node in _single_nodes(region, level):
+                on_node = _only(node, region)
+                candidate = on_node.cheapest(level, breaking=breaking, outer=region)
+                if candidate is not None:
+                    has_candidate = True
+                    yield candidate
 
-            with_candidate += is_one
-            if with_candidate == COMPARED or (with_candidate and work.used - begun > COMPARING):
+            with_candidate += has_candidate
+            if with_candidate == COMPARED:
+                return
+            if with_candidate and work.used - begun > COMPARING:
                 return
 
-    def _is_least(self, found: PreemptionCandidate, level: int) -> bool:
+    def _is_least(
+        self,
+        candidate: PreemptionCandidate,
+        level: int,
+    ) -> bool:
         """Whether no candidate can be better: it has the fewest pods that may do, and the least is
         lost with them.
         """
-        harm = found.harm
+        harm = candidate.harm
         number = self.least_victims
-        if harm.gangs_stopped or harm.budgets_broken or harm.victims != number or not number:
+        if harm.gangs_stopped or harm.budgets_broken:
+            return False
+        if harm.victims != number or not number:
             return False
 
-        units = self.units
         columns = self.columns
         inside = columns.inside(self.domains.mask)
+        could = np.flatnonzero(self.units.could_go(level) & inside)
 
-        could = np.flatnonzero(units.could_go(level) & inside)
-        if harm.highest_priority > int(
-            np.partition(columns.priority[could], number - 1)[number - 1]
-        ):
+        priorities = np.partition(columns.priority[could], number - 1)
+        if harm.highest_priority > int(priorities[number - 1]):
             return False
 
         wait = columns.wait[could]
@@ -274,63 +316,75 @@ class Regions:
 
         # In the order of `Harm`: if all of it is equal to that of the best pods, no other set is
         # better.
-        first = could[np.lexsort((-columns.start[could], wait, columns.work[could]))[:number]]
-        return (harm.work_lost, harm.started_s) == (
-            int(columns.work[first].sum()),
-            -int(columns.start[first].sum()),
-        )
+        order = np.lexsort((-columns.start[could], wait, columns.work[could]))
+        best = could[order[:number]]
+        least_work = int(columns.work[best].sum())
+        latest_start = int(columns.start[best].sum())
+        return harm.work_lost == least_work and harm.started_s == -latest_start
 
-    def _wholly_needed(self, chosen: PreemptionCandidate) -> PreemptionCandidate:
+    def _wholly_needed(self, candidate: PreemptionCandidate) -> PreemptionCandidate:
         """The candidate without what another required domain makes needless; a core may free room
         in several.
         """
-        units = self.units
-        needed = list(chosen.units)
+        nodes = self.columns.node[list(candidate.pods)]
+        domains = np.unique(self.domains.level.codes[nodes])
+        if domains.size < 2 or len(candidate.units) > RECHECKED:
+            return candidate
 
-        touched = np.unique(self.domains.level.codes[self.columns.node[list(chosen.pods)]])
-        if touched.size < 2 or len(chosen.units) > RECHECKED:
-            return chosen
+        needed = list(candidate.units)
+        for unit in reversed(candidate.units):
+            without = [other for other in needed if other != unit]
+            if self.have_room(without):
+                needed = without
 
-        for unit in reversed(chosen.units):
-            less = [each for each in needed if each != unit]
-            if self.have_room(less):
-                needed = less
-
-        return units.candidate(needed)
+        return self.units.candidate(needed)
 
 
-def _only(node: int, region: Region, name: str = "") -> Region:
+def _only(
+    node: int,
+    region: Region,
+    name: str = "",
+) -> Region:
     """The node as a region of its own."""
     mask = np.zeros_like(region.sums.mask)
     mask[node] = True
     return region.within(Scope(mask, mask, name=name))
 
 
-def _single_nodes(region: Region, level: int) -> list[int]:
+def _single_nodes(
+    region: Region,
+    level: int,
+) -> list[int]:
     """Nodes that could hold all members: those where no gang stops, the least work on them, and
     free the soonest.
     """
     units = region.units
-    columns = region.units.columns
-    could_go = units.could_go(level)
-    fits = region.sums.on_one_node(region.without(could_go)) & region.sums.mask
+    columns = units.columns
+    number = region.free.shape[1]
 
-    nodes = np.flatnonzero(fits)
+    could_go = units.could_go(level)
+    fits = region.sums.on_one_node(region.without(could_go))
+    nodes = np.flatnonzero(fits & region.sums.mask)
     if not nodes.size:
         return []
 
-    alone = units.single & (columns.priority <= level)
-    gently = region.sums.on_one_node(region.without(alone))[nodes]
-    work, wait = np.zeros((2, 2, region.free.shape[1]))
+    # On these nodes no gang need stop.
+    singles = units.single & (columns.priority <= level)
+    gently = region.sums.on_one_node(region.without(singles))
 
-    for row, gone in enumerate((could_go, alone)):
+    works = []
+    waits = []
+    for gone in (singles, could_go):
         pods = np.flatnonzero(gone & columns.on_node)
-        of = columns.node[pods]
-        work[row] = np.bincount(of, weights=columns.work[pods] + 1, minlength=region.free.shape[1])
-        wait[row] = highest(columns.wait[pods], of, region.free.shape[1])
+        node = columns.node[pods]
+        pod_work = columns.work[pods] + 1
+        works.append(np.bincount(node, weights=pod_work, minlength=number))
+        waits.append(highest(columns.wait[pods], node, number))
 
-    keys = (np.where(gently, each[1][nodes], each[0][nodes]) for each in (wait, work))
-    order = np.lexsort((nodes, *keys, ~gently))
-    found: list[int] = nodes[order][:SINGLE_NODES].tolist()
+    work = np.where(gently, *works)[nodes]
+    wait = np.where(gently, *waits)[nodes]
+    # np.lexsort takes the most important key last.
+    order = np.lexsort((nodes, wait, work, ~gently[nodes]))
+    cheapest: list[int] = nodes[order][:SINGLE_NODES].tolist()
 
-    return found
+    return cheapest
