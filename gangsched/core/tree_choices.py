@@ -18,6 +18,7 @@ from gangsched.core.pre_filter import cannot_start
 from gangsched.core.search.openings import ways
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, Refusal
+from gangsched.model.objects import Pod
 from gangsched.model.tree import Composite, Part, composites_of, gangs_of, limited, part_id
 
 MAX_INNER_CHOICES = 64
@@ -56,20 +57,23 @@ class TreeParts:
     _unready: dict[str, Refusal | None] = field(default_factory=dict)
     _kinds: dict[str, int] = field(default_factory=dict)
     _numbers: dict[Hashable, int] = field(default_factory=dict)
-    _made: dict[str, list[Part]] = field(default_factory=dict)
+    _choices_of: dict[str, list[Part]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Index the gangs by id: as they are, and as a decision changes them."""
-        self.declared.update((gang.id, gang) for gang in self.group.gangs)
-        self.gangs.update(self.declared)
+        for gang in self.group.gangs:
+            self.declared[gang.id] = gang
+            self.gangs[gang.id] = gang
 
     # --- which have started, and which may start -------------------------------------------------
 
     def has_started(self, part: Part) -> bool:
         """Whether a gang of the part has started, or was placed by this decision."""
-        return any(
-            gang_id in self.placed or self.gangs[gang_id].satisfied for gang_id in gangs_of(part)
-        )
+        for gang_id in gangs_of(part):
+            if gang_id in self.placed or self.gangs[gang_id].satisfied:
+                return True
+
+        return False
 
     @cached_property
     def _needing_nothing(self) -> frozenset[str]:
@@ -81,12 +85,11 @@ class TreeParts:
                 names.add(gang.id)
 
         assert self.group.tree is not None
-
-        for composite in reversed([*composites_of(self.group.tree)]):
-            if (
-                sum(part_id(child) in names for child in composite.children)
-                >= composite.min_children
-            ):
+        composites = [*composites_of(self.group.tree)]
+        # The inner ones first.
+        for composite in reversed(composites):
+            idle = sum(part_id(child) in names for child in composite.children)
+            if idle >= composite.min_children:
                 names.add(composite.id)
 
         return frozenset(names)
@@ -97,12 +100,7 @@ class TreeParts:
         """
         nothing = self._needing_nothing
         if not nothing:
-            result: list[Part] = []
-            for child in composite.children:
-                if self.has_started(child):
-                    result.append(child)
-
-            return result
+            return self.started(composite)
 
         return [
             child
@@ -110,45 +108,41 @@ class TreeParts:
             if part_id(child) in nothing or self.has_started(child)
         ]
 
+    def started(self, composite: Composite) -> list[Part]:
+        """Children that have started."""
+        return [child for child in composite.children if self.has_started(child)]
+
     def waiting(self, composite: Composite) -> list[Part]:
         """Children that have not started, in start order."""
-        return sorted(
-            (child for child in composite.children if not self.has_started(child)), key=self._order
-        )
+        waiting = [child for child in composite.children if not self.has_started(child)]
+        return sorted(waiting, key=self._order)
 
     def ready(self, composite: Composite) -> list[Part]:
         """Waiting children that are ready."""
-        result: list[Part] = []
-        for child in self.waiting(composite):
-            if self.unready(child) is None:
-                result.append(child)
-
-        return result
+        return [child for child in self.waiting(composite) if self.unready(child) is None]
 
     def candidates(self, composite: Composite) -> list[Part]:
         """Ready children that would bring the composite nearer to its minimum."""
         ready = self.ready(composite)
-        if not self._needing_nothing:
+        nothing = self._needing_nothing
+        if not nothing:
             return ready
 
-        candidates: list[Part] = []
-        for child in ready:
-            if part_id(child) not in self._needing_nothing:
-                candidates.append(child)
-
-        return candidates
+        return [child for child in ready if part_id(child) not in nothing]
 
     def lack(self, composite: Composite) -> int:
         """Number of further children that the composite needs to reach its minimum."""
-        return max(0, composite.min_children - len(self.counted(composite)))
+        counted = len(self.counted(composite))
+        return max(0, composite.min_children - counted)
 
     def unready(self, part: Part) -> Refusal | None:
         """Why a part that has not started is not ready; None if it is ready."""
         name = part_id(part)
         if name not in self._unready:
-            self._unready[name] = (
-                cannot_start(self.gangs[part]) if isinstance(part, str) else self.missing(part)
-            )
+            if isinstance(part, str):
+                self._unready[name] = cannot_start(self.gangs[part])
+            else:
+                self._unready[name] = self.missing(part)
 
         return self._unready[name]
 
@@ -158,43 +152,50 @@ class TreeParts:
         if len(candidates) >= self.lack(composite):
             return None
 
-        unready = ((child, self.unready(child)) for child in self.waiting(composite))
-        first = next(((child, why) for child, why in unready if why is not None), None)
-        return findings.children_missing(
-            composite,
-            len(self.counted(composite)) + len(candidates),
-            first,
-        )
+        first = None
+        for child in self.waiting(composite):
+            why = self.unready(child)
+            if why is not None:
+                first = (child, why)
+                break
+
+        ready = len(self.counted(composite)) + len(candidates)
+        return findings.children_missing(composite, ready, first)
 
     def _order(self, part: Part) -> tuple[bool, bool, int, int, int, str]:
         """The rest of a start first, then those with bound members, then by priority, age and
         number.
         """
         gangs = [self.declared[gang_id] for gang_id in gangs_of(part)]
-        name = part_id(part)
-        priority = max((pod.priority for gang in gangs for pod in gang.pending), default=0)
-        age = min((pod.creation_s for gang in gangs for pod in gang.pending), default=0)
         is_rest = any(gang.id in self.group.rest for gang in gangs)
+        any_bound = any(gang.bound for gang in gangs)
 
-        return not is_rest, not any(gang.bound for gang in gangs), -priority, age, len(name), name
+        pods: list[Pod] = []
+        for gang in gangs:
+            pods += gang.pending
+
+        priority = max((pod.priority for pod in pods), default=0)
+        age = min((pod.creation_s for pod in pods), default=0)
+
+        name = part_id(part)
+        return not is_rest, not any_bound, -priority, age, len(name), name
 
     def needed(self, composite: Composite) -> list[str]:
         """The gangs that the minimum of a composite needs: first the gangs of children that have
         started, then of the first ready ones. If it needs none, those of the first child that would
         start by itself.
         """
-        started = []
-        for child in composite.children:
-            if self.has_started(child):
-                started.append(child)
-
-        chosen = [*started, *self.candidates(composite)[: self.lack(composite)]]
+        lack = self.lack(composite)
+        chosen = self.started(composite) + self.candidates(composite)[:lack]
         if not chosen:
             chosen = self.ready(composite)[:1]
 
         gangs: list[str] = []
         for child in chosen:
-            gangs += [child] if isinstance(child, str) else self.needed(child)
+            if isinstance(child, str):
+                gangs.append(child)
+            else:
+                gangs += self.needed(child)
 
         return gangs
 
@@ -207,26 +208,24 @@ class TreeParts:
             if not gangs.isdisjoint(gangs_of(child)):
                 chosen.append(child)
 
-        started = []
-        for child in composite.children:
-            if self.has_started(child):
-                started.append(child)
-
-        candidates = self.candidates(composite)
-        further = [child for child in chosen if child not in started]
-
+        started = self.started(composite)
         if any(child not in chosen for child in started):
             return False
 
-        if started or self.lack(composite):
-            if len(further) != min(self.lack(composite), len(candidates)):
+        candidates = self.candidates(composite)
+        lack = self.lack(composite)
+        further = [child for child in chosen if child not in started]
+
+        if started or lack:
+            if len(further) != min(lack, len(candidates)):
                 return False
             if any(child not in candidates for child in further):
                 return False
         elif len(further) != 1 or self.unready(further[0]) is not None:
             return False  # it needs none: one that starts by itself
 
-        return all(isinstance(child, str) or self.is_needed(child, gangs) for child in chosen)
+        inner = [child for child in chosen if not isinstance(child, str)]
+        return all(self.is_needed(child, gangs) for child in inner)
 
     def needed_ways(self, composite: Composite) -> Iterator[list[str]]:
         """Yield choices of the gangs that the minimum of a composite needs; each has different
@@ -234,31 +233,37 @@ class TreeParts:
 
         If it needs none, yield each kind of a child that would start by itself.
         """
-        started = []
-        for child in composite.children:
-            if self.has_started(child):
-                started.append(child)
-
+        started = self.started(composite)
         candidates = self.candidates(composite)
-
         lack = min(self.lack(composite), len(candidates))
         if not started and not lack:
             yield from self._ways_by_themselves(composite)
             return
 
-        begun = []
-        for part in started:
-            if not isinstance(part, str):
-                begun.append(part)
-
         own = []
+        inner = []
         for part in started:
             if isinstance(part, str):
                 own.append(part)
+            else:
+                inner.append(part)
 
-        for parts in (each for _, each in self.choices(candidates, lack)) if lack else [()]:
-            for others in self._needed_within(begun):
-                yield [*own, *gangs_of(*parts), *others]
+        for further in self._further(candidates, lack):
+            for within in self._needed_within(inner):
+                yield [*own, *gangs_of(*further), *within]
+
+    def _further(
+        self,
+        candidates: Sequence[Part],
+        lack: int,
+    ) -> Iterator[tuple[Part, ...]]:
+        """The choices of `lack` parts; one of no part if none is lacking."""
+        if not lack:
+            yield ()
+            return
+
+        for _, chosen in self.choices(candidates, lack):
+            yield chosen
 
     def _ways_by_themselves(self, composite: Composite) -> Iterator[list[str]]:
         """Yield for each kind of ready children what one of them needs to start."""
@@ -272,14 +277,14 @@ class TreeParts:
             else:
                 yield from self.needed_ways(first)
 
-    def _needed_within(self, begun: Sequence[Composite]) -> Iterator[list[str]]:
+    def _needed_within(self, composites: Sequence[Composite]) -> Iterator[list[str]]:
         """Every choice within one composite, with every one within the others."""
-        if not begun:
+        if not composites:
             yield []
             return
 
-        for gangs in self.needed_ways(begun[0]):
-            for others in self._needed_within(begun[1:]):
+        for gangs in self.needed_ways(composites[0]):
+            for others in self._needed_within(composites[1:]):
                 yield [*gangs, *others]
 
     # --- which choices differ --------------------------------------------------------------------
@@ -298,24 +303,29 @@ class TreeParts:
             yield 0, first
 
         is_flat = all(isinstance(part, str) for part in ready)
-        if is_flat and (lack == len(ready) or len(self.by_kind(ready)) == 1):
-            return
+        if is_flat:
+            takes_all = lack == len(ready)
+            if takes_all or len(self.by_kind(ready)) == 1:
+                return
 
-        known = self._signature(first)
+        first_signature = self._signature(first)
         skipped = max(0, begin - 1)
-        self.work.charge(skipped * (UNITS_A_SKIPPED_CHOICE + len(self.gangs) // 16))
+        units = UNITS_A_SKIPPED_CHOICE + len(self.gangs) // 16
+        self.work.charge(skipped * units)
 
-        # others are made anew, since what they combine depends on those before
+        # Choices within composites are made again, since what they combine depends on those before.
         passed = skipped if is_flat else 0
-        for number, each in enumerate(self._ways(ready, lack, passed), 1 + passed):
-            if number >= begin and self._signature(each) != known:
-                yield number, each
+        for number, choice in enumerate(self._ways(ready, lack, passed), 1 + passed):
+            if number >= begin and self._signature(choice) != first_signature:
+                yield number, choice
 
     def _first(self, part: Part) -> Part:
         if isinstance(part, str):
             return part
 
-        children = tuple([self._first(child) for child in self.candidates(part)[: self.lack(part)]])
+        lack = self.lack(part)
+        first = self.candidates(part)[:lack]
+        children = tuple([self._first(child) for child in first])
         return replace(part, children=children, min_children=len(children))
 
     def _ways(
@@ -332,25 +342,32 @@ class TreeParts:
             if self.refuted(parts[0]) is None:
                 kinds.append(parts)
 
-        for counts in islice(ways([len(parts) for parts in kinds], number), begin, None):
-            yield from self._combined(
-                [parts[:count] for parts, count in zip(kinds, counts, strict=True) if count]
-            )
+        sizes = [len(parts) for parts in kinds]
+        for counts in islice(ways(sizes, number), begin, None):
+            chosen = []
+            for parts, count in zip(kinds, counts, strict=True):
+                if count:
+                    chosen.append(parts[:count])
+
+            yield from self._combined(chosen)
 
     def _combined(self, kinds: Sequence[Sequence[Part]]) -> Iterator[tuple[Part, ...]]:
         """Every choice within the parts of each kind, with every one within the parts of the
         others.
         """
-        plain = tuple([part for parts in kinds if isinstance(parts[0], str) for part in parts])
+        plain: list[Part] = []
         nested = []
         for parts in kinds:
-            nested.append([part for part in parts if not isinstance(part, str)])
-
-        nested = [parts for parts in nested if parts]
+            composites = [part for part in parts if not isinstance(part, str)]
+            # The parts of a kind are all gangs or all composites.
+            if composites:
+                nested.append(composites)
+            else:
+                plain += parts
 
         def rest(index: int) -> Iterator[tuple[Part, ...]]:
             if index == len(nested):
-                yield plain
+                yield tuple(plain)
                 return
 
             for chosen in self._within(nested[index]):
@@ -363,66 +380,76 @@ class TreeParts:
         """Choices within composites of one kind: which of them makes which choice does
         not matter.
         """
-        made = [self._inner(part) for part in alike]
-        most = min(map(len, made))
+        by_part = [self._inner(part) for part in alike]
+        most = min(map(len, by_part))
         for picks in combinations_with_replacement(range(most), len(alike)):
-            yield tuple([choices[pick] for choices, pick in zip(made, picks, strict=True)])
+            yield tuple([choices[pick] for choices, pick in zip(by_part, picks, strict=True)])
 
     def _inner(self, part: Composite) -> list[Part]:
         """The choices within one composite, computed once."""
-        found = self._made.get(part.id)
-        if found is None:
-            ways_of = list(
-                islice(self._ways(self.candidates(part), self.lack(part)), MAX_INNER_CHOICES + 1)
-            )
-            self.work.charge(UNITS_AN_INNER_CHOICE * len(ways_of))
-            self.is_cut = self.is_cut or len(ways_of) > MAX_INNER_CHOICES
-            found = []
+        if part.id in self._choices_of:
+            return self._choices_of[part.id]
 
-            for each in ways_of[:MAX_INNER_CHOICES]:
-                found.append(replace(part, children=each, min_children=len(each)))
+        candidates = self.candidates(part)
+        every_way = self._ways(candidates, self.lack(part))
+        some = list(islice(every_way, MAX_INNER_CHOICES + 1))
+        self.work.charge(UNITS_AN_INNER_CHOICE * len(some))
+        self.is_cut = self.is_cut or len(some) > MAX_INNER_CHOICES
 
-            self._made[part.id] = found
+        choices: list[Part] = []
+        for children in some[:MAX_INNER_CHOICES]:
+            choice = replace(part, children=children, min_children=len(children))
+            choices.append(choice)
 
-        return found
+        self._choices_of[part.id] = choices
+        return choices
 
     def refuted(self, part: Part) -> Refusal | None:
         """Why sums refute a part even by itself, because of a gang or of too many children; None if
         it may fit.
         """
         if isinstance(part, str):
-            if self.hopeless is not None:
-                return self.hopeless(self.gangs[part])
+            if self.hopeless is None:
+                return None
 
-            return None
+            return self.hopeless(self.gangs[part])
 
-        whys = [self.refuted(child) for child in self.candidates(part)]
-        refuted = [why for why in whys if why is not None]
+        candidates = self.candidates(part)
+        refuted = []
+        for child in candidates:
+            why = self.refuted(child)
+            if why is not None:
+                refuted.append(why)
 
-        spare = len(whys) - self.lack(part)
+        spare = len(candidates) - self.lack(part)
         if len(refuted) <= spare:
             return None
 
-        never = sum(why.never for why in refuted) > spare
-        return replace(refuted[0], never=never)
+        refuted_forever = sum(why.never for why in refuted)
+        return replace(refuted[0], never=refuted_forever > spare)
 
     def none_ever(self, ready: Sequence[Part], lack: int) -> bool:
         """Whether none of the choices skipped because sums refute a part would fit even on empty
         nodes.
         """
-        found = []
+        all_refuted_forever = True
+        may_ever_fit = 0
         for parts in self.by_kind(ready):
-            found.append((len(parts), self.refuted(parts[0])))
+            why = self.refuted(parts[0])
+            if why is None:
+                may_ever_fit += len(parts)
+            elif not why.never:
+                may_ever_fit += len(parts)
+                all_refuted_forever = False
 
-        return all(why is None or why.never for _, why in found) or lack > sum(
-            number for number, why in found if why is None or not why.never
-        )
+        return all_refuted_forever or lack > may_ever_fit
 
     def by_kind(self, parts: Sequence[Part]) -> list[list[Part]]:
         """Parts grouped by `kind`, in order."""
         kinds: dict[int, list[Part]] = {}
         for part in parts:
-            kinds.setdefault(self.kind(part), []).append(part)
+            alike = kinds.setdefault(self.kind(part), [])
+            alike.append(part)
 
         return list(kinds.values())
 
@@ -433,31 +460,37 @@ class TreeParts:
         name = part_id(part)
         if name not in self._kinds:
             # Numbers, since a choice of a hundred gangs is compared by them, thousands of times.
-            self._kinds[name] = self._numbers.setdefault(self._described(part), len(self._numbers))
+            described = self._described(part)
+            self._kinds[name] = self._numbers.setdefault(described, len(self._numbers))
 
         return self._kinds[name]
 
     def _described(self, part: Part) -> Hashable:
         if not isinstance(part, str):
-            return (
-                part.min_children,
-                part.topology,
-                frozenset(Counter(map(self.kind, self.ready(part))).items()),
-            )
+            kinds = Counter(map(self.kind, self.ready(part)))
+            return part.min_children, part.topology, frozenset(kinds.items())
 
         gang = self.gangs[part]
         self.work.charge(2 + len(gang.pending) // 4)
 
-        if gang.bound or gang.held or gang.kept or any(pod.claims for pod in gang.pending):
+        any_claims = any(pod.claims for pod in gang.pending)
+        if gang.bound or gang.held or gang.kept or any_claims:
             return part
 
-        shapes = frozenset(Counter(pod.shape for pod in gang.pending).items())
-        return shapes, gang.min_member, gang.constraints, gang.min_resources, gang.match_policy
+        counts = Counter(pod.shape for pod in gang.pending)
+        return (
+            frozenset(counts.items()),
+            gang.min_member,
+            gang.constraints,
+            gang.min_resources,
+            gang.match_policy,
+        )
 
     def _signature(self, chosen: Sequence[Part]) -> Hashable:
         """Equal for choices that differ only in which of several identical parts they take."""
         self.work.charge(2 + len(chosen) // 2)
-        return frozenset(Counter(map(self._chosen_kind, chosen)).items())
+        counts = Counter(map(self._chosen_kind, chosen))
+        return frozenset(counts.items())
 
     def _chosen_kind(self, part: Part) -> Hashable:
         if isinstance(part, str):
@@ -480,7 +513,8 @@ def needed(group: Group, choice: Set[str] = frozenset()) -> Group:
     if group.minimum is not None:
         return group.minimum
 
-    return _only(group, tree, {*TreeParts(group, Work()).needed(tree)} or {*gangs_of(tree)})
+    gangs = TreeParts(group, Work()).needed(tree)
+    return _only(group, tree, {*gangs} or {*gangs_of(tree)})
 
 
 def is_choice(group: Group, choice: Set[str]) -> bool:
@@ -488,17 +522,22 @@ def is_choice(group: Group, choice: Set[str]) -> bool:
     are ready.
     """
     known = {gang.id for gang in group.gangs}
-    return (
-        group.tree is not None
-        and choice <= known
-        and TreeParts(group, Work()).is_needed(group.tree, choice)
-    )
+    if group.tree is None or not choice <= known:
+        return False
+
+    return TreeParts(group, Work()).is_needed(group.tree, choice)
 
 
 def has_choices(group: Group) -> bool:
     """Whether a tree may start with different children."""
-    composites = composites_of(group.tree) if group.tree is not None else ()
-    return any(composite.min_children < len(composite.children) for composite in composites)
+    if group.tree is None:
+        return False
+
+    for composite in composites_of(group.tree):
+        if composite.min_children < len(composite.children):
+            return True
+
+    return False
 
 
 def needed_choices(
@@ -525,18 +564,22 @@ def needed_choices(
         raise OutOfWork
 
 
-def _only(group: Group, tree: Composite, chosen: Set[str]) -> Group:
+def _only(
+    group: Group,
+    tree: Composite,
+    chosen: Set[str],
+) -> Group:
     """The group of only these gangs of its tree, in the domains that the parts around
     them require.
     """
-    of_parts = (
-        key for part in composites_of(limited(tree, chosen) or tree) for key in part.topology
-    )
-    gangs = tuple(gang for gang in group.gangs if gang.id in chosen)
+    topology = {*group.topology}
+    for part in composites_of(limited(tree, chosen) or tree):
+        topology.update(part.topology)
+
     return replace(
         group,
-        gangs=gangs,
+        gangs=tuple(gang for gang in group.gangs if gang.id in chosen),
         tree=None,
         minimum=None,
-        topology=tuple(sorted({*group.topology, *of_parts})),
+        topology=tuple(sorted(topology)),
     )

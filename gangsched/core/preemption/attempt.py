@@ -71,10 +71,12 @@ class Attempt:
 
     def __post_init__(self) -> None:
         self.rounds = TrialRounds(self.preemptor, self.columns, self.ledger)
-        self.known = (
-            self.known if self.known is not None and self.known.why is Obstacle.LATER else None
-        )
-        self.passed = list(self.known.passed) if self.known is not None else []
+        self.passed = []
+        if self.known is not None and self.known.why is not Obstacle.LATER:
+            self.known = None
+
+        if self.known is not None:
+            self.passed = list(self.known.passed)
 
     def make_room(self) -> Found | NotHelpful:
         """Look for room in the order of preemption cost."""
@@ -88,8 +90,10 @@ class Attempt:
             for group in self.holders:
                 ledger.move(held(group), -1)
 
-            if self.holders and (placed := self._placed(sums)) is not None:
-                return Found(placed, released=self._in_the_way(placed))
+            if self.holders:
+                placed = self._placed(sums)
+                if placed is not None:
+                    return Found(placed, released=self._in_the_way(placed))
 
             gone = self.columns.gone(ledger)
             if gone.pods:
@@ -98,7 +102,8 @@ class Attempt:
 
                 placed = self._placed(sums)
                 if placed is not None:
-                    return Found(placed, released=self._in_the_way(placed), awaited=True)
+                    released = self._in_the_way(placed)
+                    return Found(placed, released=released, awaited=True)
 
             return self._take(sums)
 
@@ -107,32 +112,33 @@ class Attempt:
         all of them does not suffice (H11).
         """
         columns = self.columns
-        theirs = np.fromiter(
-            (columns.running[i].pod.uid in uids for i in range(len(columns.running))),
-            dtype=np.bool_,
-        )
+        overdue = np.fromiter((pod.pod.uid in uids for pod in columns.running), dtype=np.bool_)
 
         # They may be of the preemptor's own priority.
-        units = Units.of(replace(self.preemptor, right=self.preemptor.right + 1), columns, theirs)
-        cores = units.cores.among(theirs) + units.first_core
+        preemptor = replace(self.preemptor, right=self.preemptor.right + 1)
+        units = Units.of(preemptor, columns, overdue)
+        singles = np.flatnonzero(units.single & columns.plain)
+        cores = units.cores.among(overdue) + units.first_core
 
-        left = [*np.flatnonzero(units.single & columns.plain).tolist(), *cores.tolist()]
+        left = singles.tolist() + cores.tolist()
         if not left or self.rounds.places(units.pods_of(left)) is None:
             return None
 
         # Greedily, a round for each group.
         for unit in list(left):
-            fewer = [each for each in left if each != unit]
-            if (
-                fewer
-                and self.rounds.may_go_on
-                and self.rounds.places(units.pods_of(fewer)) is not None
-            ):
+            fewer = [other for other in left if other != unit]
+            if not fewer or not self.rounds.may_go_on:
+                continue
+
+            if self.rounds.places(units.pods_of(fewer)) is not None:
                 left = fewer
 
-        chosen = units.candidate(left)
-        found = None if chosen.harm.budgets_broken else self._confirmed(chosen)
-        return found if isinstance(found, Found) else None
+        candidate = units.candidate(left)
+        if candidate.harm.budgets_broken:
+            return None
+
+        confirmed = self._confirmed(candidate)
+        return confirmed if isinstance(confirmed, Found) else None
 
     def _take(self, sums: NeededSums) -> Found | NotHelpful:
         """Choose victims; those that may take longer to end than the settings allow only where no
@@ -143,59 +149,71 @@ class Attempt:
         regions = Regions.of(self.preemptor, sums, columns, self.ledger, allowed & ~columns.slow)
 
         if (columns.slow & allowed).any():
-            found = self._take_among(regions)
-            if isinstance(found, Found) or found.why is Obstacle.LATER:
-                return found
+            result = self._take_among(regions)
+            if isinstance(result, Found) or result.why is Obstacle.LATER:
+                return result
 
             regions = regions.among(allowed)
 
         self._takes_slow = True
-        found = self._take_among(regions)
+        result = self._take_among(regions)
+        if isinstance(result, Found) or result.why not in BY_CHOICE:
+            return result
 
-        young = (
-            columns.young
-            & ~columns.foreign
-            & ~columns.spared
-            & (columns.priority < self.preemptor.right)
-        )
-        if isinstance(found, Found) or found.why not in BY_CHOICE or not young.any():
-            return found
+        is_lower = columns.priority < self.preemptor.right
+        young = columns.young & ~columns.foreign & ~columns.spared & is_lower
+        if not young.any():
+            return result
 
         # Once another pod may be evicted, another choice is possible.
-        return replace(found, until_s=int(columns.start[young].min()) + self.settings.min_run_s)
+        first_start_s = int(columns.start[young].min())
+        return replace(result, until_s=first_start_s + self.settings.min_run_s)
 
     def _take_among(self, regions: Regions) -> Found | NotHelpful:
         """Choose victims among the units of these regions."""
         levels = regions.levels()
-        sums = regions.everywhere.sums
-
         if not levels:
             return obstacle(regions, self.settings)
+
         number = regions.least_victims
         if number > self.settings.max_pods:
             return NotHelpful(why=Obstacle.TOO_MANY, pods=number, needed=self.settings.max_pods)
 
         # The lowest first (V8), and the highest in any case, at which the most pods may go.
-        tried = [*levels[:LEVELS], levels[-1]] if len(levels) > LEVELS else levels
-        for breaking in (
-            (False, True) if self.settings.budgets is BudgetRule.LAST_RESORT else (False,)
-        ):
-            for level in tried:
-                made = (
-                    self._by_sums(level, regions, breaking=breaking)
-                    if sums.exact or sums.slices
-                    else None
-                )
-                if made is None and not sums.exact:
-                    made = self._by_rounds(level, regions, breaking=breaking)
+        tried = levels
+        if len(levels) > LEVELS:
+            tried = [*levels[:LEVELS], levels[-1]]
 
-                if made is not None:
-                    return made
+        may_break = [False]
+        if self.settings.budgets is BudgetRule.LAST_RESORT:
+            may_break.append(True)
+
+        for breaking in may_break:
+            for level in tried:
+                result = self._take_at(level, regions, breaking=breaking)
+                if result is not None:
+                    return result
 
         if GIVEN_UP in self.passed:
             return NotHelpful(why=Obstacle.TOO_MUCH_WORK, needed=len(self.preemptor.pods))
 
         return self._blocked(regions, tried)
+
+    def _take_at(
+        self,
+        level: int,
+        regions: Regions,
+        *,
+        breaking: bool,
+    ) -> Found | NotHelpful | None:
+        """Choose victims up to one priority: by sums if they say anything, then by rounds."""
+        sums = regions.everywhere.sums
+        if sums.exact or sums.slices:
+            result = self._by_sums(level, regions, breaking=breaking)
+            if result is not None or sums.exact:
+                return result
+
+        return self._by_rounds(level, regions, breaking=breaking)
 
     def _blocked(self, regions: Regions, tried: Sequence[int]) -> NotHelpful:
         """The budget that the cheapest victims break most; without one, other obstacles."""
@@ -241,31 +259,35 @@ class Attempt:
         """
         name = f"{self._takes_slow} {level} {breaking} by sums"
         sums = regions.everywhere.sums
+        work = self.ledger.work
 
         if self.known is not None and self.known.name == name:
-            made = self._confirmed(self._chosen_before(self.known, regions.units))
-            if made is not None:
-                return made
+            before = self._chosen_before(self.known, regions.units)
+            confirmed = self._confirmed(before)
+            if confirmed is not None:
+                return confirmed
 
-        for chosen in regions.candidates(level, breaking=breaking)[: 2 if sums.exact else 1]:
+        most = 2 if sums.exact else 1
+        candidates = regions.candidates(level, breaking=breaking)
+        for candidate in candidates[:most]:
             # Some work is left over for a plan that is put off to say who is held back meanwhile.
             try:
-                with self.ledger.work.at_most(self.ledger.work.left - LEFT_OVER):
-                    made = self._confirmed(chosen)
+                with work.at_most(work.left - LEFT_OVER):
+                    confirmed = self._confirmed(candidate)
             except OutOfWork:
                 if not sums.slices:
                     raise
 
-                names = tuple(regions.units.name(unit) for unit in chosen.units)
+                names = [regions.units.name(unit) for unit in candidate.units]
                 return NotHelpful(
                     why=Obstacle.LATER,
                     name=name,
-                    resume=names,
+                    resume=tuple(names),
                     passed=tuple(self.passed),
                 )
 
-            if made is not None:
-                return made
+            if confirmed is not None:
+                return confirmed
 
         return None
 
@@ -274,14 +296,18 @@ class Attempt:
         columns = self.columns
         names = set(known.resume)
         self.ledger.work.charge(len(columns.running) // NAMES_A_UNIT)
-        pods = []
 
-        for i in np.flatnonzero(units.single).tolist():
-            if columns.running[i].pod.uid in names:
-                pods.append(i)
+        chosen = []
+        for pod in np.flatnonzero(units.single).tolist():
+            if columns.running[pod].pod.uid in names:
+                chosen.append(pod)
 
-        cores = (np.flatnonzero(units.cores.open) + units.first_core).tolist()
-        return units.candidate([*pods, *(core for core in cores if units.name(core) in names)])
+        cores = np.flatnonzero(units.cores.open) + units.first_core
+        for core in cores.tolist():
+            if units.name(core) in names:
+                chosen.append(core)
+
+        return units.candidate(chosen)
 
     def _by_rounds(
         self,
@@ -294,12 +320,17 @@ class Attempt:
         it breaks none.
         """
         # Members may be allowed on a node by pods that run elsewhere (required affinity, spread).
-        asked = (pod.shape.inter_pod for pod in self.preemptor.pods)
-        closely = any(each is not None and (each.affinity or each.spread) for each in asked)
+        closely = False
+        for pod in self.preemptor.pods:
+            terms = pod.shape.inter_pod
+            if terms is not None and (terms.affinity or terms.spread):
+                closely = True
 
-        for anyway in (
-            (False, True) if self.columns.budgets.covering and not breaking else (breaking,)
-        ):
+        ways = [breaking]
+        if self.columns.budgets.covering and not breaking:
+            ways = [False, True]
+
+        for anyway in ways:
             name = f"{self._takes_slow} {level} {breaking} {anyway}"
             probe = Probe(
                 regions,
@@ -312,29 +343,29 @@ class Attempt:
                 known=self.known,
             )
 
-            chosen = probe.choose()
-            if isinstance(chosen, NotHelpful):
-                return chosen
-            if chosen is not None and (breaking or not chosen.harm.budgets_broken):
-                return self._confirmed(chosen)
+            candidate = probe.choose()
+            if isinstance(candidate, NotHelpful):
+                return candidate
+            if candidate is not None and (breaking or not candidate.harm.budgets_broken):
+                return self._confirmed(candidate)
 
         return None
 
-    def _confirmed(self, chosen: PreemptionCandidate) -> Found | NotHelpful | None:
+    def _confirmed(self, candidate: PreemptionCandidate) -> Found | NotHelpful | None:
         """The candidate with the places that a round finds once its pods are gone."""
-        if chosen.harm.victims > self.settings.max_pods:
+        if candidate.harm.victims > self.settings.max_pods:
             return NotHelpful(
                 why=Obstacle.TOO_MANY,
-                pods=chosen.harm.victims,
+                pods=candidate.harm.victims,
                 needed=self.settings.max_pods,
             )
 
-        with self.rounds.without(chosen.pods) as placed:
+        with self.rounds.without(candidate.pods) as placed:
             if placed is None:
                 return None
 
             released = self._in_the_way(placed) if self.holders else ()
-            return Found(placed, chosen, released, awaited=True)
+            return Found(placed, candidate, released, awaited=True)
 
     def _placed(self, sums: NeededSums) -> tuple[Placement, ...] | None:
         """Places on the ledger as it is, reserved; None if there are none."""
@@ -348,11 +379,12 @@ class Attempt:
         keep theirs first.
         """
         needed: list[Group] = []
+        own = [(placement.pod, placement.node) for placement in placed]
         for group in self.holders:
             holds = held(group)
             self.ledger.move(holds, 1)
 
-            both = [*holds, *((placement.pod, placement.node) for placement in placed)]
+            both = holds + own
             if not all(self.ledger.fits_still(pod, node) for pod, node in both):
                 self.ledger.move(holds, -1)
                 needed.append(group)
@@ -377,10 +409,9 @@ def obstacle(regions: Regions, settings: PreemptionSettings) -> NotHelpful:
     """
     columns = regions.columns
     sums = regions.everywhere.sums
+    any_young = (columns.young & ~columns.foreign & ~columns.spared).any()
 
-    if (columns.young & ~columns.foreign & ~columns.spared).any() and regions.among(
-        ~columns.foreign
-    ).levels():
+    if any_young and regions.among(~columns.foreign).levels():
         return _young(regions, settings)
     if columns.foreign.any() and regions.among(np.ones_like(columns.foreign)).levels():
         return _foreign(regions)
@@ -409,9 +440,9 @@ def _young(regions: Regions, settings: PreemptionSettings) -> NotHelpful:
     columns = regions.columns
     young = columns.young & ~columns.spared
     there = young & columns.inside(regions.everywhere.sums.mask)
-    number = np.unique(columns.gang[there & columns.in_gang]).size + int(
-        np.count_nonzero(there & columns.plain)
-    )
+    gangs = np.unique(columns.gang[there & columns.in_gang])
+    plain_pods = int(np.count_nonzero(there & columns.plain))
+
     starts = np.unique(columns.start[young & ~columns.foreign])
     low = 0
     high = len(starts) - 1  # that all but the last may go is not known to be enough
@@ -421,7 +452,8 @@ def _young(regions: Regions, settings: PreemptionSettings) -> NotHelpful:
             break
 
         middle = (low + high) // 2
-        if regions.among((columns.start <= starts[middle]) & ~columns.foreign).levels():
+        old_enough = columns.start <= starts[middle]
+        if regions.among(old_enough & ~columns.foreign).levels():
             high = middle
         else:
             low = middle + 1
@@ -432,7 +464,7 @@ def _young(regions: Regions, settings: PreemptionSettings) -> NotHelpful:
 
     return NotHelpful(
         why=Obstacle.TOO_YOUNG,
-        pods=number,
+        pods=gangs.size + plain_pods,
         seconds=settings.min_run_s,
         until_s=until_s,
     )
@@ -442,15 +474,20 @@ def _foreign(regions: Regions) -> NotHelpful:
     """How much of what the members need most of is in use by pods of other schedulers."""
     columns = regions.columns
     sums = regions.everywhere.sums
+    ask = sums.asks[0]
+
     lower = (columns.priority < regions.preemptor.right) & ~columns.spared
     theirs = np.flatnonzero(columns.foreign & lower & columns.inside(sums.mask))
-    rows = columns.requests(sums.names, theirs).sum(axis=1).tolist()
-    asked = sums.asks[0].amounts
-    used = [
-        (bool(sums.asks[0].accelerated and "/" in name), rows[r] // max(1, asked[r]), name)
-        for r, name in enumerate(sums.names)
-        if asked[r]
-    ]
-    name = max(used)[2]
+    amounts = columns.requests(sums.names, theirs).sum(axis=1).tolist()
 
-    return NotHelpful(why=Obstacle.OTHER_SCHEDULERS, amount=rows[sums.names.index(name)], name=name)
+    used = []
+    for row, name in enumerate(sums.names):
+        if ask.amounts[row]:
+            # An accelerator first.
+            is_accelerator = bool(ask.accelerated and "/" in name)
+            members = amounts[row] // max(1, ask.amounts[row])
+            used.append((is_accelerator, members, name))
+
+    _, _, name = max(used)
+    amount = amounts[sums.names.index(name)]
+    return NotHelpful(why=Obstacle.OTHER_SCHEDULERS, amount=amount, name=name)
