@@ -27,6 +27,19 @@ MOST_IN_VAIN = 3
 """Plans in a row that may come no further: then a single step takes more than a plan does."""
 
 
+def _first_without_node(chosen: Sequence[tuple[Pod, int]]) -> int | None:
+    """The number of the first pod whose node is gone; None if there is none."""
+    for number, (_, node) in enumerate(chosen):
+        if node < 0:
+            return number
+
+    return None
+
+
+_NOTHING = Unfinished(group="", generation=0, plans=0)
+"""What a group begins with."""
+
+
 class Progress:
     """Results of earlier plans for one group; rounds read these results and add their own.
 
@@ -34,25 +47,31 @@ class Progress:
     choices of children that were refuted, by composite.
     """
 
-    def __init__(self, before: Unfinished | None = None, choices: int = 0) -> None:
+    def __init__(
+        self,
+        before: Unfinished | None = None,
+        choices: int = 0,
+    ) -> None:
         """Continue from `before`; exact searches of the plan have made so many `choices` so far."""
         self._before = before
         self._choices_before = choices
-        self._scope = before.scope if before is not None else ""
+        earlier = before or _NOTHING
+
+        self._scope = earlier.scope
         self._part = ""
-        self.parts: dict[str, Any] = {**before.parts} if before is not None else {}
-        self.refuted: dict[str, int] = {**before.refuted} if before is not None else {}
-        self._passed = set(before.passed) if before is not None else set[str]()
-        self._earlier: Mapping[str, str] = before.placed if before is not None else {}
+        self.parts: dict[str, Any] = {**earlier.parts}
+        self.refuted: dict[str, int] = {**earlier.refuted}
+        self._passed = set(earlier.passed)
+        self._earlier: Mapping[str, str] = earlier.placed
         self._resumed: dict[str, str] = {}
 
         # few groups take a second plan: names are looked up for those
         self._placed: list[Sequence[Placement]] = []
-        self._versions = before.versions if before is not None else None
-        self._storage = before.storage if before is not None else None
-        self._failed_earlier: Mapping[str, Refusal] = before.failed if before is not None else {}
+        self._versions = earlier.versions
+        self._storage = earlier.storage
+        self._failed_earlier: Mapping[str, Refusal] = earlier.failed
         self._failed: dict[str, Refusal] = {}
-        self.searched = before.searched if before is not None else False
+        self.searched = earlier.searched
         self._rooms: dict[tuple[str, Shape], int] = {}
         self._shortages: dict[Shape, Shortage] = {}
 
@@ -71,18 +90,21 @@ class Progress:
     def enter(self, scope: str) -> None:
         """Start a scope, by name. Results from other scopes do not apply in it."""
         name = self._named(scope)
-        if name != self._scope:
-            if self._scope and self._scope.partition("\n")[0] in {self._part, self._scope}:
-                self._passed.add(self._scope)
+        if name == self._scope:
+            return
 
-            # Nodes chosen in another scope may be outside of this one.
-            self._earlier = {}
-            self._resumed = {}
-            self._placed = []
-            self._scope = name
-            self._failed_earlier = {}
-            self._failed = {}
-            self.searched = False
+        part, _, _ = self._scope.partition("\n")
+        if self._scope and part in {self._part, self._scope}:
+            self._passed.add(self._scope)
+
+        # Nodes chosen in another scope may be outside of this one.
+        self._earlier = {}
+        self._resumed = {}
+        self._placed = []
+        self._scope = name
+        self._failed_earlier = {}
+        self._failed = {}
+        self.searched = False
 
     def _named(self, scope: str) -> str:
         return f"{self._part}\n{scope}" if self._part else scope
@@ -94,44 +116,47 @@ class Progress:
         longer fits.
         """
         index = ledger.table.index
+        names = ledger.table.names
         earlier = self._earlier
         if not earlier:
             return
 
-        found = []
+        chosen = []
         for pod in pods:
             if pod.uid in earlier:
-                found.append((pod, index.get(earlier[pod.uid], -1)))
+                node = index.get(earlier[pod.uid], -1)
+                chosen.append((pod, node))
 
-        ledger.work.charge(len(pods) // 4 + 4 * len(found))
+        ledger.work.charge(len(pods) // 4 + 4 * len(chosen))
         is_cut = False
 
-        while found:
+        while chosen:
             checkpoint = ledger.checkpoint()
-            known = next((n for n, (_, node) in enumerate(found) if node < 0), None)
-            if known is None:
+            conflict = _first_without_node(chosen)
+            if conflict is None:
                 # All at once, and only then checked: checking one by one would cost as much as
                 # placing them again.
-                ledger.reserve_many([pod for pod, _ in found], [node for _, node in found])
-                known = self._first_conflict(found, ledger)
+                ledger.reserve_many([pod for pod, _ in chosen], [node for _, node in chosen])
+                conflict = self._first_conflict(chosen, ledger)
 
-            if known is None:
+            if conflict is None:
                 break
 
             ledger.rollback(checkpoint)
             is_cut = True
-            found = found[:known]  # later pods were placed in addition to that one
+            chosen = chosen[:conflict]  # later pods were placed in addition to that one
 
-        names = ledger.table.names
-        self._resumed.update((pod.uid, names[node]) for pod, node in found)
-        asked = {pod.uid for pod in pods}
-        self._earlier = (
-            {} if is_cut else {uid: node for uid, node in earlier.items() if uid not in asked}
-        )
+        for pod, node in chosen:
+            self._resumed[pod.uid] = names[node]
+
+        self._earlier = {}
+        if not is_cut:
+            asked = {pod.uid for pod in pods}
+            self._earlier = {uid: node for uid, node in earlier.items() if uid not in asked}
 
     def _first_conflict(
         self,
-        found: Sequence[tuple[Pod, int]],
+        chosen: Sequence[tuple[Pod, int]],
         ledger: Ledger,
     ) -> int | None:
         """The first of these pods, which have their room, whose node does not take it; None if all
@@ -140,8 +165,9 @@ class Progress:
         moved = self._moved(ledger)
         full: Bools = np.any(ledger.free < 0, axis=0)
         table = ledger.table
+        is_other_storage = self._storage is not ledger.occupancy.storage.storage
 
-        for number, (pod, node) in enumerate(found):
+        for number, (pod, node) in enumerate(chosen):
             fit = table.static_fits.get(pod.shape)
             if fit is None:
                 ledger.room(pod.shape)
@@ -150,10 +176,8 @@ class Progress:
             if full[node] or not fit.mask[node]:
                 return number
 
-            looks = moved[node] or (
-                pod.claims and self._storage is not ledger.occupancy.storage.storage
-            )
-            if looks and not ledger.fits_still(pod, table.names[node]):
+            may_conflict = moved[node] or (pod.claims and is_other_storage)
+            if may_conflict and not ledger.fits_still(pod, table.names[node]):
                 return number
 
         return None
@@ -180,19 +204,23 @@ class Progress:
 
         return moved
 
-    def again(self, run: Sequence[Pod], ledger: Ledger) -> list[Placement]:
+    def again(
+        self,
+        run: Sequence[Pod],
+        ledger: Ledger,
+    ) -> list[Placement]:
         """The placements of the first pods of this run that `resume` reserved again."""
         storage = ledger.occupancy.storage
-        found = []
+        placements = []
 
         for pod in run:
             node = self._resumed.get(pod.uid)
             if node is None:
                 break
 
-            found.append(Placement(pod, node, storage.selected(pod)))
+            placements.append(Placement(pod, node, storage.selected(pod)))
 
-        return found
+        return placements
 
     def took(self, placements: Sequence[Placement]) -> None:
         """Record that members were placed."""
@@ -202,18 +230,32 @@ class Progress:
         """The refusals of an earlier plan for the pods of a run; None unless they are known for all
         pods of the run.
         """
-        if not self._failed_earlier or any(pod.uid not in self._failed_earlier for pod in run):
+        earlier = self._failed_earlier
+        if not earlier:
             return None
 
-        return [(pod, self._failed_earlier[pod.uid]) for pod in run]
+        refusals = []
+        for pod in run:
+            if pod.uid not in earlier:
+                return None
+
+            refusals.append((pod, earlier[pod.uid]))
+
+        return refusals
 
     def fails(self, failed: Sequence[tuple[Pod, Refusal]]) -> None:
         """Record that members found no node."""
-        self._failed.update((pod.uid, refusal) for pod, refusal in failed)
+        for pod, refusal in failed:
+            self._failed[pod.uid] = refusal
 
     # --- sums ------------------------------------------------------------------------------------
 
-    def room(self, gang: str, shape: Shape, count: int) -> int | None:
+    def room(
+        self,
+        gang: str,
+        shape: Shape,
+        count: int,
+    ) -> int | None:
         """Room that an earlier plan found for a gang's pods of a shape, if it sufficed for all
         `count` pods.
         """
@@ -226,7 +268,12 @@ class Progress:
 
         return None
 
-    def has_room(self, gang: str, shape: Shape, room: int) -> None:
+    def has_room(
+        self,
+        gang: str,
+        shape: Shape,
+        room: int,
+    ) -> None:
         """Record the room for a gang's pods of a shape, computed from totals."""
         self._rooms[gang, shape] = room
 
@@ -247,55 +294,57 @@ class Progress:
     def ends(self) -> bool:
         """Whether the next plan will give up the group."""
         before = self._before
-        return before is not None and (
-            before.plans >= MOST_PLANS
-            or before.in_vain >= MOST_IN_VAIN
-            or before.choices >= MAX_CHOICES
-        )
+        if before is None:
+            return False
+        if before.plans >= MOST_PLANS or before.in_vain >= MOST_IN_VAIN:
+            return True
+
+        return before.choices >= MAX_CHOICES
 
     def so_far(self, group: Group, ledger: Ledger) -> Unfinished:
         """The progress made so far, as input of the next plan."""
-        before = self._before
+        before = self._before or _NOTHING
+        occupancy = ledger.occupancy
+        needs = occupancy.storage.needs
+
         placed = {**self._earlier, **self._resumed}
-        placed.update(
-            (placement.pod.uid, placement.node)
-            for placements in self._placed
-            for placement in placements
-        )
+        for placements in self._placed:
+            for placement in placements:
+                placed[placement.pod.uid] = placement.node
+
         failed = {**self._failed_earlier, **self._failed}
-        rooms = {**(before.rooms if before is not None else {}), **self._rooms}
-        shortages = {**(before.shortages if before is not None else {}), **self._shortages}
+        rooms = {**before.rooms, **self._rooms}
+        shortages = {**before.shortages, **self._shortages}
         choices = ledger.work.choices - self._choices_before
 
         # A measure of progress: whatever makes it grow, the group came further in this plan.
         known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
         known += len(self.parts) + sum(self.refuted.values())
-        known += len(ledger.occupancy.storage.needs.known)  # derived by this plan and those before
-        devices = ledger.occupancy.storage.devices
-        known += devices.index.searches if devices is not None else 0
-        is_further = (
-            before is None
-            or choices > 0
-            or (len(self._passed), known) > (len(before.passed), before.known)
-        )
+        known += len(needs.known)  # derived by this plan and those before
+        devices = occupancy.storage.devices
+        if devices is not None:
+            known += devices.index.searches
+
+        is_further = self._before is None or choices > 0
+        is_further |= (len(self._passed), known) > (len(before.passed), before.known)
 
         return Unfinished(
             group=group.id,
             generation=group.generation,
-            plans=1 if before is None else before.plans + 1,
-            in_vain=0 if is_further or before is None else before.in_vain + 1,
+            plans=before.plans + 1,
+            in_vain=0 if is_further else before.in_vain + 1,
             known=known,
             scope=self._scope,
             passed=frozenset(self._passed),
             parts=self.parts,
             refuted=self.refuted,
-            choices=choices + (before.choices if before is not None else 0),
+            choices=before.choices + choices,
             placed=placed,
             failed=failed,
             rooms=rooms,
             shortages=shortages,
             searched=self.searched,
-            versions=ledger.occupancy.pods.versions,
-            storage=ledger.occupancy.storage.storage,
-            claim_needs=dict(ledger.occupancy.storage.needs.known),
+            versions=occupancy.pods.versions,
+            storage=occupancy.storage.storage,
+            claim_needs=dict(needs.known),
         )

@@ -239,7 +239,12 @@ class Ledger:
         finally:
             self.rollback(checkpoint)
 
-    def reserve(self, pods: Sequence[Pod], nodes: Ints, counts: Ints) -> None:
+    def reserve(
+        self,
+        pods: Sequence[Pod],
+        nodes: Ints,
+        counts: Ints,
+    ) -> None:
         """Reserve room for `pods`, all of one shape: the first `counts[0]` on node index
         `nodes[0]`, and so on.
 
@@ -277,7 +282,11 @@ class Ledger:
         if index is not None:
             self.reserve((pod,), np.array([index]), np.array([-1]))
 
-    def reserve_many(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
+    def reserve_many(
+        self,
+        pods: Sequence[Pod],
+        nodes: Sequence[int],
+    ) -> None:
         """Reserve room for pods of any shapes at once: `pods[i]` on `nodes[i]`."""
         self.work.charge(10 + 3 * len(pods))
         amounts = np.zeros_like(self.free)
@@ -408,7 +417,12 @@ class Ledger:
         ]
 
     @contextmanager
-    def keeping(self, group: str, *, but: Set[str]) -> Iterator[None]:
+    def keeping(
+        self,
+        group: str,
+        *,
+        but: Set[str],
+    ) -> Iterator[None]:
         """Inside the context, the group itself cannot use the room of its nominated pods either,
         except that of pods in `but`.
         """
@@ -467,11 +481,21 @@ class Ledger:
             rows, nodes = np.nonzero(self._in_use)
             self._count_once(rows, nodes, -self._in_use[rows, nodes])
 
-    def _count_once(self, rows: Ints, nodes: Ints, amounts: Ints) -> None:
+    def _count_once(
+        self,
+        rows: Ints,
+        nodes: Ints,
+        amounts: Ints,
+    ) -> None:
         self._journal.append(partial(Ledger._count, rows=rows, nodes=nodes, amounts=-amounts))
         self._count(rows, nodes, amounts)
 
-    def _count(self, rows: Ints, nodes: Ints, amounts: Ints) -> None:
+    def _count(
+        self,
+        rows: Ints,
+        nodes: Ints,
+        amounts: Ints,
+    ) -> None:
         if self._in_use is None:
             self._in_use = np.zeros_like(self.free)
 
@@ -481,7 +505,11 @@ class Ledger:
 
         self._touched.append(np.unique(nodes))
 
-    def move(self, placed: Iterable[tuple[Pod, str]], sign: int) -> None:
+    def move(
+        self,
+        placed: Iterable[tuple[Pod, str]],
+        sign: int,
+    ) -> None:
         """Reserve (+1) or release (-1) room for pods on their nodes, one shape at a time; nodes
         that no longer exist are skipped.
         """
@@ -622,7 +650,12 @@ class Ledger:
         self.free += amounts
         self._touched.append(np.flatnonzero(amounts.any(axis=0)))
 
-    def _add(self, shape: Shape, nodes: Ints, counts: Ints) -> None:
+    def _add(
+        self,
+        shape: Shape,
+        nodes: Ints,
+        counts: Ints,
+    ) -> None:
         for name, amount in shape.requests:
             row = self.resources.get(name)
             if row is not None:

@@ -320,7 +320,12 @@ class TreeDecision:
             if isinstance(child, Composite) and not self.children.lack(child):
                 self._start_others(child)
 
-    def _choose(self, composite: Composite, ready: Sequence[Part], lack: int) -> Refusal | None:
+    def _choose(
+        self,
+        composite: Composite,
+        ready: Sequence[Part],
+        lack: int,
+    ) -> Refusal | None:
         """Place the first choice of children that fits; a refusal if none does."""
         if not lack:
             return None
@@ -535,7 +540,10 @@ class TreeDecision:
         return tuple(Need(shape, 0) for shape in shapes)
 
 
-def _by_gang(verdict: Verdict, gangs: Sequence[Gang]) -> dict[str, list[Placement]]:
+def _by_gang(
+    verdict: Verdict,
+    gangs: Sequence[Gang],
+) -> dict[str, list[Placement]]:
     """What a verdict places of each of these gangs."""
     placed: dict[str, list[Placement]] = {}
     gang_of: dict[str, str] = {}
@@ -579,7 +587,11 @@ def _need(gang: Gang) -> int:
     return max(0, gang.min_member - gang.bound)
 
 
-def _as_started(gang: Gang, rest: tuple[Pod, ...], nodes: Sequence[str]) -> Gang:
+def _as_started(
+    gang: Gang,
+    rest: tuple[Pod, ...],
+    nodes: Sequence[str],
+) -> Gang:
     """The gang as it is once its minimum is bound to these nodes."""
     bound = gang.bound + len(nodes)
     there = tuple(sorted({*gang.nodes, *nodes}))

@@ -132,14 +132,23 @@ class DeviceIndex:
     ) -> set[str]:
         """Replace all objects of a kind."""
         listed = {item.name: item for item in items}
-        known = {*(self.slices.names() if kind is ResourceSlice else ())}
-        known |= self.classes.keys() if kind is DeviceClass else set()
-        known |= self._rules.keys() if kind is DeviceTaintRule else set()
         changed = set()
-        for name in known - listed.keys():
-            changed.update(self.drop(kind, name))
+        for name in self._names(kind) - listed.keys():
+            changed |= self.drop(kind, name)
 
-        return changed.union(*(self.apply(item) for item in listed.values()))
+        for item in listed.values():
+            changed |= self.apply(item)
+
+        return changed
+
+    def _names(self, kind: type) -> set[str]:
+        """The names of the known objects of a kind."""
+        if kind is ResourceSlice:
+            return {*self.slices.names()}
+        if kind is DeviceClass:
+            return {*self.classes}
+
+        return {*self._rules}
 
     def hold(
         self,
@@ -181,11 +190,9 @@ class DeviceIndex:
         there is none.
         """
         results = [result for result in results if not result.admin]
-        return self.holders.rival(
-            claim,
-            results,
-            [self._whole(id) for id in sorted({result.id[:2] for result in results})],
-        )
+        pool_ids = sorted({result.id[:2] for result in results})
+        pools = [self._whole(pool_id) for pool_id in pool_ids]
+        return self.holders.rival(claim, results, pools)
 
     def required(
         self,
@@ -195,15 +202,13 @@ class DeviceIndex:
         """Selector terms of the nodes that can use these devices, chosen on `node`; None for all
         nodes.
         """
-        scopes = {}
-        for id in {result.id[:2] for result in results}:
-            for each in self._whole(id).devices:
-                scopes[each.id] = each
+        devices = {}
+        for pool_id in {result.id[:2] for result in results}:
+            for device in self._whole(pool_id).devices:
+                devices[device.id] = device
 
-        return reachable_from(
-            [scopes[result.id] for result in results if result.id in scopes],
-            node,
-        )
+        chosen = [devices[result.id] for result in results if result.id in devices]
+        return reachable_from(chosen, node)
 
     def _whole(self, pool: PoolId) -> Pool:
         if pool not in self._entire:
@@ -211,7 +216,11 @@ class DeviceIndex:
 
         return self._entire[pool]
 
-    def _sliced(self, nodes: set[str], pool: PoolId) -> set[str]:
+    def _sliced(
+        self,
+        nodes: set[str],
+        pool: PoolId,
+    ) -> set[str]:
         """A slice of the pool changed, and perhaps the pools that these nodes have
         for themselves.
         """
@@ -247,13 +256,15 @@ class DeviceIndex:
         """
         other: set[str] = set()
         for node in nodes:
-            if (
-                node not in self._pools
-                # Comparing content costs less than waking every group that waits for devices: 20
-                # rewrites took 3.6 s of CPU with 500 waiting gangs, and take 0.08 s now.
-                or [pool.content for pool in self._pools[node]]
-                != [pool.content for pool in self.slices.local_pools(node)]
-            ):
+            if node not in self._pools:
+                other.add(node)
+                continue
+
+            # Comparing content costs less than waking every group that waits for devices: 20
+            # rewrites took 3.6 s of CPU with 500 waiting gangs, and take 0.08 s now.
+            before = [pool.content for pool in self._pools[node]]
+            after = [pool.content for pool in self.slices.local_pools(node)]
+            if before != after:
                 other.add(node)
 
         return other
@@ -274,30 +285,31 @@ class DeviceIndex:
 
         return {*self.slices.nodes(), EVERY_NODE}
 
-    def _changed(self, nodes: set[str], *, pools: bool = True) -> set[str]:
+    def _changed(
+        self,
+        nodes: set[str],
+        *,
+        pools: bool = True,
+    ) -> set[str]:
         for node in (*nodes, EVERY_NODE):  # what is of several nodes may be of these, too
             self._solutions.pop(node, None)
             self.beside.pop(node, None)
 
-        if pools and self.emptied is not None:
-            self.emptied._changed(nodes)
+        if pools:
+            if self.emptied is not None:
+                self.emptied._changed(nodes)
 
-        for node in nodes if pools else ():
-            self._pools.pop(node, None)
+            for node in nodes:
+                self._pools.pop(node, None)
 
         # Dropping all columns costs less than removing a hundred thousand entries one by one.
-        for column in (
-            self._columns.values() if len(nodes) * len(self._columns) < _MOST_CHANGES else ()
-        ):
-            for node in nodes:
-                column.rooms.pop(node, None)
-                column.joint.pop(node, None)
-
-                if pools:
-                    column.uses.pop(node, None)
+        are_many = len(nodes) * len(self._columns) >= _MOST_CHANGES
+        if not are_many:
+            for column in self._columns.values():
+                _forget(column, nodes, uses=pools)
 
         self._changes += nodes
-        if len(nodes) * len(self._columns) >= _MOST_CHANGES or len(self._changes) > _MOST_CHANGES:
+        if are_many or len(self._changes) > _MOST_CHANGES:
             self._columns.clear()
             self._changes.clear()
 
@@ -307,42 +319,43 @@ class DeviceIndex:
 
     def kind(self, claims: Iterable[DeviceClaim]) -> DeviceKind:
         """The `DeviceKind` of these claims; equal kinds are the same object."""
-        made = tuple(
+        nameless = []
+        for number, claim in enumerate(claims):
             # Without names, equal requests of different pods share one column; `DeviceKind.named`
             # puts the names back.
-            DeviceClaim(
+            asked = DeviceClaim(
                 name=f"#{number}",
-                requests=each.requests,
-                constraints=each.constraints,
-                unknown=each.unknown,
+                requests=claim.requests,
+                constraints=claim.constraints,
+                unknown=claim.unknown,
             )
-            for number, each in enumerate(claims)
-        )
+            nameless.append(asked)
+
         if len(self._kinds) > _MOST_KINDS:
             self._kinds.clear()
             self._columns.clear()
 
-        return self._kinds.setdefault(made, DeviceKind(made))
+        key = tuple(nameless)
+        return self._kinds.setdefault(key, DeviceKind(key))
 
     def column(self, kind: DeviceKind, table: NodeTable) -> Ints:
         """`room[node]`: number of pods of this kind for which the node has free devices; `UNKNOWN`
         for nodes not yet searched. Read-only.
         """
         column = self._column(kind)
+        with_devices = self.slices.nodes()
         if column.table is not table:
             column.table = table
             column.array = np.zeros(len(table), dtype=np.int64)
 
-            named = [
-                (table.index[node], node) for node in self.slices.nodes() if node in table.index
-            ]
-            for index, node in named:
-                known = column.rooms.get(node)
-                column.array[index] = UNKNOWN if known is None else known.pods
+            for node in with_devices:
+                if node in table.index:
+                    known = column.rooms.get(node)
+                    column.array[table.index[node]] = UNKNOWN if known is None else known.pods
         else:
             for node in self._changes[column.changes :]:
-                if (index := table.index.get(node, -1)) >= 0 and node not in column.rooms:
-                    column.array[index] = UNKNOWN if node in self.slices.nodes() else 0
+                if node in table.index and node not in column.rooms:
+                    column.array[table.index[node]] = UNKNOWN if node in with_devices else 0
 
         column.changes = len(self._changes)
         return column.array
@@ -365,13 +378,13 @@ class DeviceIndex:
         if column is None or not column.faults:
             return []
 
-        column.faults &= {
-            node for node in column.faults if node in column.rooms and column.rooms[node].fault
-        }
         faults: list[tuple[str, NodeRoom]] = []
         for node in sorted(column.faults):
-            faults.append((node, column.rooms[node]))
+            room = column.rooms.get(node)
+            if room is not None and room.fault:
+                faults.append((node, room))
 
+        column.faults = {node for node, _ in faults}
         return faults
 
     def search(self, kind: DeviceKind, place: ClaimPlace) -> tuple[NodeRoom, int]:
@@ -379,31 +392,31 @@ class DeviceIndex:
         self.searches += 1
         column = self._column(kind)
         questions, _ = self._about(((kind, place),))
+        use = Use(questions.pools, self.holders.held(questions.pools))
 
         try:
-            found = self._rooms.room(
-                questions,
-                Use(questions.pools, self.holders.held(questions.pools)),
-                kind.claims,
-                MOST_PODS,
-            )
-            room = _room(found.pods, found.ended)
-            steps = found.steps
+            result = self._rooms.room(questions, use, kind.claims, MOST_PODS)
+            room = _room(result.pods, result.ended)
+            steps = result.steps
         except DeviceFault as fault:
             unsupported = isinstance(fault, DevicesUnsupported)
             room = NodeRoom(0, fault=str(fault), unsupported=unsupported)
             steps = len(questions.devices)
 
+        node = place.node
         # Rooms of joint places are not in `array`: one search answers for all nodes with the same
         # view.
         if place.views:
-            column.joint.setdefault(place.node, {})[place] = room
+            rooms = column.joint.setdefault(node, {})
+            rooms[place] = room
             return room, steps
 
-        column.rooms[place.node] = room
-        column.faults |= {place.node} if room.fault else set()
-        if column.table is not None and place.node in column.table.index:
-            column.array[column.table.index[place.node]] = room.pods
+        column.rooms[node] = room
+        if room.fault:
+            column.faults.add(node)
+
+        if column.table is not None and node in column.table.index:
+            column.array[column.table.index[node]] = room.pods
 
         return room, steps
 
@@ -415,7 +428,8 @@ class DeviceIndex:
         most: int,
     ) -> NodeRoom | None:
         """The cached result of `search_beside`; None if anything has changed since then."""
-        return self.beside.get(home((*placed, item)), {}).get((placed, item, without, most))
+        rooms = self.beside.get(home((*placed, item)), {})
+        return rooms.get((placed, item, without, most))
 
     def search_beside(
         self,
@@ -429,13 +443,14 @@ class DeviceIndex:
         return the number of steps.
         """
         self.searches += 1
-        found = self._beside(placed, item, without, most)
+        room, steps = self._beside(placed, item, without, most)
 
-        if len(known := self.beside.setdefault(home((*placed, item)), {})) > _MOST_BESIDE:
-            known.clear()
+        rooms = self.beside.setdefault(home((*placed, item)), {})
+        if len(rooms) > _MOST_BESIDE:
+            rooms.clear()
 
-        known[placed, item, without, most] = found[0]
-        return found
+        rooms[placed, item, without, most] = room
+        return room, steps
 
     def _beside(
         self,
@@ -449,8 +464,9 @@ class DeviceIndex:
             states = self._states(questions, claims, without)
             # An upper bound first: to search for 110 pods on a node with 8 free devices would waste
             # steps.
-            most = states.at_most(claims[-1], most)
-            search = DeviceSearch(states, [*claims[:-1], *([claims[-1]] * most)])
+            *of_placed, of_item = claims
+            most = states.at_most(of_item, most)
+            search = DeviceSearch(states, of_placed + [of_item] * most)
         except DeviceFault:
             return NodeRoom(0), len(questions.devices)
 
@@ -462,26 +478,40 @@ class DeviceIndex:
         except DeviceFault:
             return NodeRoom(0), MOST_STEPS - search.left
 
-        return (
-            _room(max(0, search.deepest - len(placed)), ended),
-            MOST_STEPS - search.left + states.steps,
-        )
+        pods = max(0, search.deepest - len(placed))
+        steps = MOST_STEPS - search.left + states.steps
+        return _room(pods, ended), steps
 
-    def is_solved(self, placed: tuple[Located, ...], without: frozenset[str]) -> bool:
+    def is_solved(
+        self,
+        placed: tuple[Located, ...],
+        without: frozenset[str],
+    ) -> bool:
         """Whether `solve` was called for these pods since the last change, even if it found no
         solution.
         """
-        return (placed, without) in self._solutions.get(home(placed), {})
+        solutions = self._solutions.get(home(placed), {})
+        return (placed, without) in solutions
 
-    def solution(self, placed: tuple[Located, ...], without: frozenset[str]) -> Solution | None:
+    def solution(
+        self,
+        placed: tuple[Located, ...],
+        without: frozenset[str],
+    ) -> Solution | None:
         """The first solution for these pods; None if `solve` was not called or found none."""
-        return self._solutions.get(home(placed), {}).get((placed, without))
+        solutions = self._solutions.get(home(placed), {})
+        return solutions.get((placed, without))
 
-    def solve(self, placed: tuple[Located, ...], without: frozenset[str]) -> int:
+    def solve(
+        self,
+        placed: tuple[Located, ...],
+        without: frozenset[str],
+    ) -> int:
         """Choose devices for all these pods together; return the number of steps."""
         self.searches += 1
         solution, steps = self._solved(placed, without)
-        self._solutions.setdefault(home(placed), {})[placed, without] = solution
+        solutions = self._solutions.setdefault(home(placed), {})
+        solutions[placed, without] = solution
 
         return steps
 
@@ -492,7 +522,8 @@ class DeviceIndex:
     ) -> tuple[Solution | None, int]:
         questions, claims = self._about(placed)
         try:
-            search = DeviceSearch(states := self._states(questions, claims, without), claims)
+            states = self._states(questions, claims, without)
+            search = DeviceSearch(states, claims)
         except DeviceFault:
             return None, len(questions.devices)
 
@@ -504,12 +535,17 @@ class DeviceIndex:
             is_found = False
 
         steps = MOST_STEPS - search.left + states.steps
-        results = iter(search.results() if is_found else ())
-        return (
-            tuple(tuple(next(results) for _ in kind.claims) for kind, _ in placed)
-            if is_found
-            else None
-        ), steps
+        if not is_found:
+            return None, steps
+
+        # One after the other, in the order of pods and of their claims.
+        results = iter(search.results())
+        solution = []
+        for kind, _ in placed:
+            of_pod = tuple(next(results) for _ in kind.claims)
+            solution.append(of_pod)
+
+        return tuple(solution), steps
 
     def _about(self, items: Sequence[Located]) -> tuple[Questions, list[tuple[DeviceClaim, ...]]]:
         return questions_about(items, self._pools_for, self.classes, self._answers)
@@ -578,7 +614,11 @@ class DeviceIndex:
 
         return in_order((*own, *self._views.pools(place.views)))
 
-    def _pools_for(self, place: ClaimPlace, kinds: Iterable[DeviceKind]) -> tuple[Pool, ...]:
+    def _pools_for(
+        self,
+        place: ClaimPlace,
+        kinds: Iterable[DeviceKind],
+    ) -> tuple[Pool, ...]:
         """The pools that pods of these kinds are asked about there."""
         if not place.views or self._views is None:
             return self.pools_at(place)
@@ -594,41 +634,51 @@ class DeviceIndex:
         alone.
         """
         uses = self._column(kind).uses
-        known = (uses.get(name, {}).get(ClaimPlace(name)) for name in table.names)
-        return np.array([each is False for each in known], dtype=np.bool_)
+        pure = []
+        for name in table.names:
+            of_node = uses.get(name, {})
+            pure.append(of_node.get(ClaimPlace(name)) is False)
+
+        return np.array(pure, dtype=np.bool_)
 
     def pools(self, node: str) -> tuple[Pool, ...]:
         """The pools that belong to one node alone."""
-        found = self._pools.get(node)
-        if found is None:
-            found = self._pools[node] = self.slices.local_pools(node)
-            (self.invalid.add if any(pool.invalid for pool in found) else self.invalid.discard)(
-                node
-            )
+        pools = self._pools.get(node)
+        if pools is None:
+            pools = self.slices.local_pools(node)
+            self._pools[node] = pools
+            if any(pool.invalid for pool in pools):
+                self.invalid.add(node)
+            else:
+                self.invalid.discard(node)
 
-        return found
+        return pools
 
     def unread(self, nodes: Iterable[str]) -> list[str]:
         """The nodes whose pools have not been read yet."""
-        result: list[str] = []
-        for node in nodes:
-            if node not in self._pools:
-                result.append(node)
-
-        return result
+        return [node for node in nodes if node not in self._pools]
 
     def _column(self, kind: DeviceKind) -> KindColumn:
         """The column of a kind; those used last are kept."""
         # pop and insert make the dict an LRU list: its first key is the column that was not used
         # for longest.
-        found = self._columns.pop(kind, None) or KindColumn()
-        self._columns[kind] = found
+        column = self._columns.pop(kind, None) or KindColumn()
+        self._columns[kind] = column
 
         most = max(8, _MOST_ROOMS // max(1, len(self.slices.nodes())))
         while len(self._columns) > most:
             del self._columns[next(iter(self._columns))]
 
-        return found
+        return column
+
+
+def _forget(column: KindColumn, nodes: Iterable[str], *, uses: bool) -> None:
+    """Drop what a column knows of these nodes; with `uses`, their pools have changed as well."""
+    for node in nodes:
+        column.rooms.pop(node, None)
+        column.joint.pop(node, None)
+        if uses:
+            column.uses.pop(node, None)
 
 
 @cache

@@ -44,7 +44,12 @@ class Views:
     equal `component[view]` are connected.
     """
 
-    def __init__(self, slices: SliceIndex, table: NodeTable, matching: Matching) -> None:
+    def __init__(
+        self,
+        slices: SliceIndex,
+        table: NodeTable,
+        matching: Matching,
+    ) -> None:
         self._slices = slices
         self._table = table
         self._pools: dict[tuple[int, ...], tuple[Pool, ...]] = {}
@@ -121,7 +126,11 @@ class Views:
         return result
 
 
-def _nodes(scope: NodeScope, table: NodeTable, matching: Matching) -> Iterable[int]:
+def _nodes(
+    scope: NodeScope,
+    table: NodeTable,
+    matching: Matching,
+) -> Iterable[int]:
     if scope.node:
         if scope.node in table.index:
             return (table.index[scope.node],)
@@ -256,7 +265,10 @@ def _merged(parts: Sequence[Pool]) -> Pool:
     )
 
 
-def reachable_from(devices: Iterable[PoolDevice], node: str) -> tuple[NodeSelectorTerm, ...] | None:
+def reachable_from(
+    devices: Iterable[PoolDevice],
+    node: str,
+) -> tuple[NodeSelectorTerm, ...] | None:
     """The nodes that can use all these devices, which were chosen on `node`; None for every node.
 
     As in kube-scheduler: only `node` if one of the devices belongs to a single node, otherwise the

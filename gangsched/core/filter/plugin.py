@@ -45,7 +45,12 @@ class Occupancy:
     storage: StorageUse
     work: Work = field(default_factory=Work)
 
-    def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
+    def move(
+        self,
+        pods: Sequence[Pod],
+        nodes: Sequence[int],
+        sign: int,
+    ) -> None:
         """Move `pods[i]`, all of one shape, onto node `nodes[i]` (+1) or off it (-1); the ledger
         updates `free`.
         """
@@ -59,14 +64,23 @@ class Occupancy:
             if pod.claims:
                 note(pod, node)
 
-    def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
+    def come(
+        self,
+        pods: Sequence[Pod],
+        nodes: Sequence[int],
+    ) -> None:
         """Add `pods[i]` to node `nodes[i]`; the pods may have different shapes."""
         self.pods.come(pods, nodes)
         for pod, node in zip(pods, nodes, strict=True):
             if pod.claims:
                 self.storage.come(pod, node)
 
-    def leave(self, pods: Sequence[Pod], nodes: Sequence[int], claiming: Sequence[int]) -> None:
+    def leave(
+        self,
+        pods: Sequence[Pod],
+        nodes: Sequence[int],
+        claiming: Sequence[int],
+    ) -> None:
         """Remove `pods[i]` from node `nodes[i]`; the pods may have different shapes, and those at
         the indices `claiming` have claims.
         """
@@ -85,7 +99,12 @@ class Occupancy:
         for index in reversed(claiming):
             self.storage.come_back(pods[index], nodes[index])
 
-    def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
+    def take_back(
+        self,
+        pods: Sequence[Pod],
+        nodes: Sequence[int],
+        sign: int,
+    ) -> None:
         """Undo a `move`; the latest one must be undone first."""
         self.pods.take_back(pods, nodes, sign)
         # In reverse: volumes picked for a later pod depend on those of an earlier one.
@@ -173,7 +192,12 @@ class StatefulFilter(Filter):
         """
         return None
 
-    def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
+    def narrowed(
+        self,
+        pod: Pod,
+        room: Ints,
+        occupancy: Occupancy,
+    ) -> Ints:
         """`room`, reduced to the number of such pods that the filter allows on each node."""
         limit = self.room(pod, occupancy)
         if limit is None:
@@ -181,7 +205,12 @@ class StatefulFilter(Filter):
 
         return np.minimum(room, limit)
 
-    def stays(self, pod: Pod, node: int, occupancy: Occupancy) -> bool:
+    def stays(
+        self,
+        pod: Pod,
+        node: int,
+        occupancy: Occupancy,
+    ) -> bool:
         """Whether the filter allows a pod to stay on its node; the pod itself is not counted."""
         return not any(refused.nodes[node] for refused in self.refusals(pod, occupancy))
 

@@ -115,7 +115,12 @@ class PodCounts:
         self._existing: dict[str, ExistingTerms] = {}
         self._replicas = ReplicaCounts(table, pods_by_node.peers)
 
-    def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
+    def move(
+        self,
+        pods: Sequence[Pod],
+        nodes: Sequence[int],
+        sign: int,
+    ) -> None:
         """Add `pods[i]`, all of one shape, to the counts of node `nodes[i]` (+1), or subtract them
         (-1).
         """
@@ -126,7 +131,11 @@ class PodCounts:
             self._label_keys |= shape.constraints.keys
             self._count_owners(pods, sign)
 
-    def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
+    def come(
+        self,
+        pods: Sequence[Pod],
+        nodes: Sequence[int],
+    ) -> None:
         """Add `pods[i]`, of any shapes, to the counts of node `nodes[i]`."""
         self._moves.append((pods, nodes, 1))
         owners: dict[tuple[Shape, str], None] = {}
@@ -170,12 +179,21 @@ class PodCounts:
             for term in shape.constraints.anti_affinity
         )
 
-    def leave(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
+    def leave(
+        self,
+        pods: Sequence[Pod],
+        nodes: Sequence[int],
+    ) -> None:
         """Subtract `pods[i]`, of any shapes, from the counts of node `nodes[i]`."""
         self._moves.append((pods, nodes, -1))
         self._count_owners(pods, -1)
 
-    def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
+    def take_back(
+        self,
+        pods: Sequence[Pod],
+        nodes: Sequence[int],
+        sign: int,
+    ) -> None:
         """Undo a `move`; the latest one must be undone first."""
         self._count_owners(pods, -sign)
         # Some count may have read the move, so an undo is one more move.
@@ -281,7 +299,12 @@ class PodCounts:
 
         return known
 
-    def _extend(self, known: ExistingTerms, owner: TermOwner, pod: Pod) -> None:
+    def _extend(
+        self,
+        known: ExistingTerms,
+        owner: TermOwner,
+        pod: Pod,
+    ) -> None:
         shape, namespace = owner
         constraints = shape.constraints
         owned = OwnedBy(owner)

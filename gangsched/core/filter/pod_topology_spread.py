@@ -54,7 +54,11 @@ class PodTopologySpread(StatefulFilter):
             yield RefusedNodes(REFUSED, skew > constraint.max_skew)
 
 
-def matching_pods(pod: Pod, index: int, occupancy: Occupancy) -> DomainCounts:
+def matching_pods(
+    pod: Pod,
+    index: int,
+    occupancy: Occupancy,
+) -> DomainCounts:
     """Matching pods by domain for one constraint; `index` counts the hard constraints first, then
     the soft ones.
     """

@@ -320,7 +320,12 @@ class PackingProblem:
 
         return result
 
-    def hopeless(self, step: int, left: Pattern, lack: Sequence[int]) -> bool:
+    def hopeless(
+        self,
+        step: int,
+        left: Pattern,
+        lack: Sequence[int],
+    ) -> bool:
         """Whether totals prove that the remaining pieces do not fit into the remaining steps."""
         if self.is_whole:
             # One subtraction compares all sums: each has 64 bits of the number, with a sign bit
@@ -505,7 +510,12 @@ class Packing:
 
         return ()
 
-    def _enter(self, position: int, left: Pattern, above: Pattern) -> _Frame | bool:
+    def _enter(
+        self,
+        position: int,
+        left: Pattern,
+        above: Pattern,
+    ) -> _Frame | bool:
         """The choice at `position`; True if nothing is left to place, False if that is refuted."""
         problem = self.problem
         steps = problem.steps
@@ -550,7 +560,12 @@ class Packing:
 
         return ()
 
-    def _rest(self, step: Step, left: Pattern, choice: Pattern) -> Pattern:
+    def _rest(
+        self,
+        step: Step,
+        left: Pattern,
+        choice: Pattern,
+    ) -> Pattern:
         """The members left after a choice; the parts of opened slices are left to be placed."""
         rest = list(left)
         if step.layer < 0:
@@ -566,7 +581,12 @@ class Packing:
 
         return tuple(rest)
 
-    def _next(self, step: Step, frame: _Frame, work: Work) -> Pattern | None:
+    def _next(
+        self,
+        step: Step,
+        frame: _Frame,
+        work: Work,
+    ) -> Pattern | None:
         """The choice after the present one, in falling order; None after the last. Raises
         OutOfWork.
         """
@@ -586,7 +606,12 @@ class Packing:
 
         return next_opening(frame.choice, limits)
 
-    def _next_full(self, step: Step, frame: _Frame, work: Work) -> Pattern | None:
+    def _next_full(
+        self,
+        step: Step,
+        frame: _Frame,
+        work: Work,
+    ) -> Pattern | None:
         """The next counts of pods for a node to which no pod can be added. Raises OutOfWork, having
         come further.
         """
@@ -611,7 +636,12 @@ class Packing:
 
         return pattern
 
-    def _next_pattern(self, limits: Pattern, has: Amounts, frame: _Frame) -> Pattern | None:
+    def _next_pattern(
+        self,
+        limits: Pattern,
+        has: Amounts,
+        frame: _Frame,
+    ) -> Pattern | None:
         """The next counts of pods for a node: of the last kind that it takes always as many
         as fit.
         """
@@ -656,7 +686,12 @@ class Packing:
 
         return tuple(counts)
 
-    def _takes_more(self, limits: Pattern, has: Amounts, pattern: Pattern) -> bool:
+    def _takes_more(
+        self,
+        limits: Pattern,
+        has: Amounts,
+        pattern: Pattern,
+    ) -> bool:
         """Whether one more pod of any kind would fit."""
         free = list(has)
         kinds = self.problem.kinds

@@ -44,7 +44,11 @@ class PackedPart:
     units: NeededUnits | None = None
 
 
-def kinds_in_packing(part: Part, gangs: Mapping[str, Gang], table: NodeTable) -> int | None:
+def kinds_in_packing(
+    part: Part,
+    gangs: Mapping[str, Gang],
+    table: NodeTable,
+) -> int | None:
     """Number of kinds of pods and slices that a part adds to a packing; None if it cannot be
     packed.
     """
@@ -52,7 +56,8 @@ def kinds_in_packing(part: Part, gangs: Mapping[str, Gang], table: NodeTable) ->
     if any(gang.constraints.same_product for gang in own):
         return None
 
-    entries = entries_of((part,), gangs, {gang.id: gang.min_member for gang in own}, table)
+    minimums = {gang.id: gang.min_member for gang in own}
+    entries = entries_of((part,), gangs, minimums, table)
     if entries is None:
         return None
 
@@ -180,56 +185,76 @@ def _fillings(
     if own is None:
         return None
 
-    found: list[Filling]
+    inside: list[Filling] | None
     if isinstance(part, str):
-        if not _is_simple(gangs[part]):
-            return None
-
-        selections = _selections(gangs[part], lacks[part])
-        if selections is None:
-            return None
-
-        found = [((), pods) for pods in selections]
+        inside = _fillings_of_gang(gangs[part], lacks[part])
     else:
-        inside = []
-        for child in part.children:
-            inside.append(_fillings(child, keys, own, gangs, lacks, table))
+        of_children = [_fillings(child, keys, own, gangs, lacks, table) for child in part.children]
+        inside = _combined(of_children)
 
-        known = [fillings for fillings in inside if fillings is not None]
-        if len(known) < len(inside):
-            return None
-
-        # islice: the product of many children has no bound.
-        choices = list(islice(product(*known), MAX_SELECTIONS + 1))
-        if len(choices) > MAX_SELECTIONS:
-            return None
-
-        found = []
-        for chosen in choices:
-            slices: list[Slice] = []
-            pods_of_all: list[Pod] = []
-            for parts, loose in chosen:
-                slices += parts
-                pods_of_all += loose
-
-            found.append((tuple(slices), tuple(pods_of_all)))
-
-    if own == label:
-        return found
+    if inside is None or own == label:
+        return inside
 
     fillings: list[Filling] = []
-    for parts, loose in found:
-        fillings.append(((_slice(own, parts, loose),), ()))
+    for parts, loose in inside:
+        slice_ = _slice(own, parts, loose)
+        fillings.append(((slice_,), ()))
 
     return fillings
 
 
-def _slice(key: str, parts: tuple[Slice, ...], loose: tuple[Pod, ...]) -> Slice:
-    pods = (*(pod for part in parts for pod in part.pods), *loose)
-    return Slice(key, len(pods), pods, parts, loose=loose)
+def _fillings_of_gang(gang: Gang, lack: int) -> list[Filling] | None:
+    if not _is_simple(gang):
+        return None
+
+    selections = _selections(gang, lack)
+    if selections is None:
+        return None
+
+    return [((), pods) for pods in selections]
 
 
-def _stated(part: Part, gangs: Mapping[str, Gang]) -> tuple[str, ...]:
+def _combined(of_children: Sequence[list[Filling] | None]) -> list[Filling] | None:
+    """Every way to fill one child with every way to fill the others; None if there are too many."""
+    known = [fillings for fillings in of_children if fillings is not None]
+    if len(known) < len(of_children):
+        return None
+
+    # islice: the product of many children has no bound.
+    choices = list(islice(product(*known), MAX_SELECTIONS + 1))
+    if len(choices) > MAX_SELECTIONS:
+        return None
+
+    combined: list[Filling] = []
+    for choice in choices:
+        slices: list[Slice] = []
+        pods: list[Pod] = []
+        for parts, loose in choice:
+            slices += parts
+            pods += loose
+
+        combined.append((tuple(slices), tuple(pods)))
+
+    return combined
+
+
+def _slice(
+    key: str,
+    parts: tuple[Slice, ...],
+    loose: tuple[Pod, ...],
+) -> Slice:
+    pods: list[Pod] = []
+    for part in parts:
+        pods += part.pods
+
+    pods += loose
+    return Slice(key, len(pods), tuple(pods), parts, loose=loose)
+
+
+def _stated(
+    part: Part,
+    gangs: Mapping[str, Gang],
+) -> tuple[str, ...]:
     if isinstance(part, str):
         return gangs[part].constraints.topology
 
@@ -249,8 +274,9 @@ def _label(keys: Sequence[str], table: NodeTable) -> str | None:
     if memo not in table.levels:
         table.levels[memo] = (_closest(keys, table),)
 
-    found: tuple[str | None] = table.levels[memo]
-    return found[0]
+    label: str | None
+    (label,) = table.levels[memo]
+    return label
 
 
 def _closest(keys: Sequence[str], table: NodeTable) -> str | None:
@@ -274,12 +300,16 @@ def _closest(keys: Sequence[str], table: NodeTable) -> str | None:
     return finest
 
 
-def _selections(gang: Gang, lack: int) -> list[tuple[Pod, ...]] | None:
+def _selections(
+    gang: Gang,
+    lack: int,
+) -> list[tuple[Pod, ...]] | None:
     """The pods of each way to choose `lack` members by shape; None if there are too many ways."""
     pools: dict[int, list[Pod]] = {}
     for pod in gang.pending:
         # Shapes are interned, so their identity is enough.
-        pools.setdefault(id(pod.shape), []).append(pod)
+        alike = pools.setdefault(id(pod.shape), [])
+        alike.append(pod)
 
     number = min(len(gang.pending), lack)
     sizes = [len(pool) for pool in pools.values()]

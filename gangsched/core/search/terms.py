@@ -72,20 +72,19 @@ def terms_of(gangs: Sequence[Gang], ledger: Ledger) -> Terms | None:
     # The gangs are part of the result: their ids, which are its name, stay theirs as long as it is
     # kept.
     name = ("terms", *map(id, gangs))
-    compared: tuple[Sequence[Gang], _Compared | None]
-
     # What members say of each other does not change with what runs; which parts are still open does
     # (`_terms`).
-    compared = ledger.recall(
+    kept: tuple[Sequence[Gang], _Compared | None] = ledger.recall(
         (*name, "compared"),
         lambda: (gangs, _compared(gangs, ledger)),
         lasting=True,
     )
-    if compared[1] is None:
+    _, compared = kept
+    if compared is None:
         return None
 
-    found: Terms | None = ledger.recall(name, lambda: _terms(len(gangs), compared[1], ledger))
-    return found
+    terms: Terms | None = ledger.recall(name, lambda: _terms(len(gangs), compared, ledger))
+    return terms
 
 
 def required_by_terms(group: Group, ledger: Ledger) -> tuple[str, ...]:
@@ -142,19 +141,21 @@ def _compared(gangs: Sequence[Gang], ledger: Ledger) -> _Compared | None:
     topology.
     """
     members = []
-    for g, gang in enumerate(gangs):
+    for number, gang in enumerate(gangs):
         for pod in gang.pending:
-            members.append((g, pod))
+            members.append((number, pod))
 
     ledger.work.charge(len(members))
     alike = ledger.occupancy.equivalence([pod for _, pod in members])
     classes: dict[Hashable, list[tuple[int, Pod]]] = {}
 
-    for g, pod in members:
-        classes.setdefault(alike(pod), []).append((g, pod))
+    for number, pod in members:
+        own = classes.setdefault(alike(pod), [])
+        own.append((number, pod))
 
     firsts = [own[0][1] for own in classes.values()]
-    if len(firsts) > MAX_CLASSES or len({id(pod.shape) for pod in firsts}) < len(firsts):
+    shapes = {id(pod.shape) for pod in firsts}
+    if len(firsts) > MAX_CLASSES or len(shapes) < len(firsts):
         return None  # a packing tells members apart by their shape
 
     numbers: dict[Affinity, int] = {}
@@ -210,11 +211,14 @@ def _wanted(
     return wanted
 
 
-def _terms(gangs: int, compared: _Compared | None, ledger: Ledger) -> Terms | None:
+def _terms(
+    gangs: int,
+    compared: _Compared,
+    ledger: Ledger,
+) -> Terms | None:
     """The terms with the pods that run now: affinity to those stays as it is, for members come only
     where they are.
     """
-    assert compared is not None
     firsts = compared.firsts
     families = compared.families
 
@@ -242,14 +246,15 @@ def _terms(gangs: int, compared: _Compared | None, ledger: Ledger) -> Terms | No
             by_family.setdefault(family, []).extend(own)
             continue
 
-        for g, pod in own:
-            loose[g].append(pod)
+        for number, pod in own:
+            loose[number].append(pod)
 
     parts = []
     for family, members in by_family.items():
         gang = -1
-        if len({g for g, _ in members}) == 1:
-            gang = members[0][0]
+        gangs_of_family = {number for number, _ in members}
+        if len(gangs_of_family) == 1:
+            (gang,) = gangs_of_family
 
         excludes = any(family in pair for pair in compared.apart)
         keys = []
@@ -302,14 +307,14 @@ def _apart(
                 if (i == j and sizes[i] == 1) or not selected.counts(other):
                     continue
 
-                one = families[i]
-                two = families[j]
-                if min(one, two) < 0 or one == two:
+                family = families[i]
+                excluded = families[j]
+                if min(family, excluded) < 0 or family == excluded:
                     return None
                 if {*_keys(pod), *_keys(other)} != {term.topology_key}:
                     return None
 
-                pairs |= {(one, two), (two, one)}
+                pairs |= {(family, excluded), (excluded, family)}
 
     several = sorted(set(chain.from_iterable(pairs)))
     # `alone` excludes all such parts from each other; if only some exclude each other, the packing

@@ -252,7 +252,12 @@ class ClaimDevices:
 
         self._gone.discard(pod.uid)
 
-    def _take(self, pod: Pod, node: int, move: _Move) -> None:
+    def _take(
+        self,
+        pod: Pod,
+        node: int,
+        move: _Move,
+    ) -> None:
         with self._work.unlimited():  # the pod is being placed, which must not be cut short
             needs = self._needs(pod)
 
@@ -278,11 +283,21 @@ class ClaimDevices:
         if own:
             self._devices.come(pod.uid, self._kind(own), (node,), move.order)
 
-    def _may_be_on(self, kind: DeviceKind, pods: list[tuple[str, int]], node: int) -> bool:
+    def _may_be_on(
+        self,
+        kind: DeviceKind,
+        pods: list[tuple[str, int]],
+        node: int,
+    ) -> bool:
         with self._work.unlimited():
             return self._devices.may_join(kind, dict.fromkeys((*(at for _, at in pods), node)))
 
-    def _move_claim(self, key: str, kind: DeviceKind, order: int | None) -> None:
+    def _move_claim(
+        self,
+        key: str,
+        kind: DeviceKind,
+        order: int | None,
+    ) -> None:
         """Let a claim be usable where its pods are."""
         nodes = tuple(dict.fromkeys(node for _, node in self._sharers[key]))
         before = self._devices.placed(key)
@@ -493,7 +508,11 @@ class ClaimDevices:
 
     # --- the decision ----------------------------------------------------------------------------
 
-    def decided(self, pod: Pod, node: str) -> tuple[Selection, ...] | None:
+    def decided(
+        self,
+        pod: Pod,
+        node: str,
+    ) -> tuple[Selection, ...] | None:
         """The decisions about the unallocated claims of a pod that the plan placed on this node;
         None if the plan found no devices within its work.
 

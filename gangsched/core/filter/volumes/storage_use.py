@@ -30,7 +30,7 @@ from gangsched.core.filter.volumes.volume_matching import candidates, provisiona
 from gangsched.core.work import Work
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, Ints, NodeTable
-from gangsched.model.storage import SHARED_MODES, Claim, Selection, Storage, Volume
+from gangsched.model.storage import SHARED_MODES, Claim, ResourceClaim, Selection, Storage, Volume
 
 # 32 bits in 64: limits minus attachments cannot overflow.
 NO_LIMIT = np.iinfo(np.int32).max
@@ -69,21 +69,34 @@ class Taken:
     def select(self, selected: tuple[Selection, ...], sign: int) -> None:
         """Mark the volumes picked for a pod as taken (+1) or free (-1)."""
         for selection in selected:
-            for name, value, given in (
-                (selection.volume, selection.key, self.volumes),
-                (selection.key, selection.volume, self.volume_of),
-                (selection.key, selection.node, self.provisioned_on),
+            for given, name, value in (
+                (self.volumes, selection.volume, selection.key),
+                (self.volume_of, selection.key, selection.volume),
+                (self.provisioned_on, selection.key, selection.node),
             ):
-                if sign > 0 and name and value:
+                if not name or not value:
+                    continue
+
+                if sign > 0:
                     given[name] = value
-                elif name and value:
+                else:
                     given.pop(name, None)
 
-    def attach(self, disk: Disk, node: int, sign: int, size: int) -> None:
+    def attach(
+        self,
+        disk: Disk,
+        node: int,
+        sign: int,
+        size: int,
+    ) -> None:
         """Count a pod that starts (+1) or stops (-1) using the disk on the node."""
-        counts = self.counts.setdefault(disk[0], np.zeros(size, dtype=np.int64))
-        before = self.attached[disk][node]
-        self.attached[disk][node] = after = before + sign
+        driver, _ = disk
+        counts = self.counts.setdefault(driver, np.zeros(size, dtype=np.int64))
+        pods = self.attached[disk]
+        before = pods[node]
+        after = before + sign
+
+        pods[node] = after
         counts[node] += (after > 0) - (before > 0)
 
 
@@ -119,14 +132,11 @@ class StorageUse:
         self._consumers: dict[str, set[str]] | None = None
 
         # None unless devices are allocated: everything below then costs nothing.
-        allocator = storage.allocator
-        self.devices = (
-            None if allocator is None else DeviceUse(table, allocator, self._work, self.reachable)
-        )
-        self.claim_devices = (
-            None
-            if self.devices is None
-            else ClaimDevices(
+        self.devices: DeviceUse | None = None
+        self.claim_devices: ClaimDevices | None = None
+        if storage.allocator is not None:
+            self.devices = DeviceUse(table, storage.allocator, self._work, self.reachable)
+            self.claim_devices = ClaimDevices(
                 table,
                 storage,
                 self.devices,
@@ -134,14 +144,14 @@ class StorageUse:
                 self._work,
                 self.needs,
             )
-        )
 
     # --- what is taken ---------------------------------------------------------------------------
 
     def come(self, pod: Pod, node: int) -> None:
         """Place a pod with claims on a node and pick its volumes."""
         # Before the devices: the volumes are picked on the state in which the filters saw the node.
-        self._move(pod, node, self._select(pod, node), +1)
+        selected = self._select(pod, node)
+        self._move(pod, node, selected, +1)
         self._consume(pod, is_there=True)
 
         if self.claim_devices is not None:
@@ -151,8 +161,11 @@ class StorageUse:
         """Remove a pod with claims from its node."""
         # What was picked is remembered, since picking again after an undo might choose another
         # volume.
-        self._left[pod.uid] = self._selected.get(pod.uid, self.storage.selections.get(pod.uid, ()))
-        self._move(pod, node, self._left[pod.uid], -1)
+        before_plan = self.storage.selections.get(pod.uid, ())
+        selected = self._selected.get(pod.uid, before_plan)
+        self._left[pod.uid] = selected
+
+        self._move(pod, node, selected, -1)
         self._consume(pod, is_there=False)
 
         if self.claim_devices is not None:
@@ -160,7 +173,8 @@ class StorageUse:
 
     def come_back(self, pod: Pod, node: int) -> None:
         """Undo `go`: put the pod back on its node, with the volumes that were picked for it."""
-        self._move(pod, node, self._left.pop(pod.uid), +1)
+        selected = self._left.pop(pod.uid)
+        self._move(pod, node, selected, +1)
         self._consume(pod, is_there=True)
 
         if self.claim_devices is not None:
@@ -173,7 +187,11 @@ class StorageUse:
 
         return self._selected.get(pod.uid, ())
 
-    def places_left(self, pod: Pod, beside: Set[str] = frozenset()) -> dict[str, int]:
+    def places_left(
+        self,
+        pod: Pod,
+        beside: Set[str] = frozenset(),
+    ) -> dict[str, int]:
         """By key of each ResourceClaim that the pod may share with others: how many further pods
         can be consumers, the pod and those with the uids `beside` among them.
 
@@ -191,40 +209,55 @@ class StorageUse:
             for other, _ in self.storage.users.values():
                 self._consume(other, is_there=True)
 
-        found: dict[str, int] = {}
+        places: dict[str, int] = {}
         for use in shared:
             key = use.key(pod.namespace)
             claim = self.storage.devices.get(key)
-            if claim is not None and self.storage.consumer(pod, use) is None:
-                # A claim that was written for a start which then failed has its members already.
-                there = {*claim.reserved, *self._consumers.get(key, ())}
-                there -= beside
-                there.discard(pod.uid)
-                left = RESERVATIONS_MAX - len(there)
-                found[key] = max(0, left)
+            if claim is None or self.storage.consumer(pod, use) is not None:
+                continue
 
-        return found
+            # A claim that was written for a start which then failed has its members already.
+            consumers = {*claim.reserved, *self._consumers.get(key, ())}
+            consumers -= beside
+            consumers.discard(pod.uid)
+            places[key] = max(0, RESERVATIONS_MAX - len(consumers))
+
+        return places
 
     def _consume(self, pod: Pod, *, is_there: bool) -> None:
         if self._consumers is None:
             return
 
         for use in shared_claims(pod):
-            consumers = self._consumers.setdefault(use.key(pod.namespace), set())
-            (consumers.add if is_there else consumers.discard)(pod.uid)
+            key = use.key(pod.namespace)
+            consumers = self._consumers.setdefault(key, set())
+            if is_there:
+                consumers.add(pod.uid)
+            else:
+                consumers.discard(pod.uid)
 
     @cached_property
     def _taken(self) -> Taken:
         taken = Taken()
         # Built on first use: plans without volumes never look at the users.
         for uid, (pod, name) in self.storage.users.items():
-            if _has_volumes(pod):
-                self._use(taken, pod, self.table.index.get(name, -1), +1)
-                taken.select(self.storage.selections.get(uid, ()), +1)
+            if not _has_volumes(pod):
+                continue
+
+            node = self.table.index.get(name, -1)
+            selected = self.storage.selections.get(uid, ())
+            self._use(taken, pod, node, +1)
+            taken.select(selected, +1)
 
         return taken
 
-    def _move(self, pod: Pod, node: int, selected: tuple[Selection, ...], sign: int) -> None:
+    def _move(
+        self,
+        pod: Pod,
+        node: int,
+        selected: tuple[Selection, ...],
+        sign: int,
+    ) -> None:
         if _has_volumes(pod):
             # Invalidates every matching: a volume that was taken or freed may change any of them.
             self._version += 1
@@ -236,7 +269,13 @@ class StorageUse:
         else:
             self._selected.pop(pod.uid, None)
 
-    def _use(self, taken: Taken, pod: Pod, node: int, sign: int) -> None:
+    def _use(
+        self,
+        taken: Taken,
+        pod: Pod,
+        node: int,
+        sign: int,
+    ) -> None:
         for use in pod.claims:
             key = use.key(pod.namespace)
             taken.users[key] += sign
@@ -257,39 +296,42 @@ class StorageUse:
 
     def limits(self, driver: str) -> Ints | None:
         """`limits[node]`: maximum number of volumes of a driver; None if no node declares one."""
-        if driver not in self._limits:
-            self._work.charge(len(self.storage.csi_nodes) // 2)
-            limits = np.full(len(self.table), NO_LIMIT, dtype=np.int64)
+        if driver in self._limits:
+            return self._limits[driver]
 
-            for name, csi_node in self.storage.csi_nodes.items():
-                if name in self.table.index:
-                    limits[self.table.index[name]] = dict(csi_node.limits).get(driver, NO_LIMIT)
+        self._work.charge(len(self.storage.csi_nodes) // 2)
+        index = self.table.index
+        limits = np.full(len(self.table), NO_LIMIT, dtype=np.int64)
+        for name, csi_node in self.storage.csi_nodes.items():
+            if name in index:
+                limit_of = dict(csi_node.limits)
+                limits[index[name]] = limit_of.get(driver, NO_LIMIT)
 
-            # None: no node limits the driver, so its disks are not counted at all.
-            self._limits[driver] = limits if (limits < NO_LIMIT).any() else None
-
+        # None: no node limits the driver, so its disks are not counted at all.
+        self._limits[driver] = limits if (limits < NO_LIMIT).any() else None
         return self._limits[driver]
 
     def attached(self, driver: str) -> Ints:
         """`attached[node]`: number of distinct volumes of a driver."""
-        return self._taken.counts.setdefault(driver, np.zeros(len(self.table), dtype=np.int64))
+        nothing = np.zeros(len(self.table), dtype=np.int64)
+        counts = self._taken.counts
+        return counts.setdefault(driver, nothing)
 
     def attached_on(self, disk: Disk) -> list[int]:
         """Nodes on which a disk is attached."""
-        known = self._taken.attached.get(disk)
-        if known:
-            result: list[int] = []
-            for node, count in known.items():
-                if count > 0:
-                    result.append(node)
+        pods = self._taken.attached.get(disk)
+        if pods is None:
+            return []
 
-            return result
-
-        return []
+        return [node for node, count in pods.items() if count > 0]
 
     # --- devices ---------------------------------------------------------------------------------
 
-    def allocated(self, pod: Pod, node: str) -> tuple[Selection, ...] | None:
+    def allocated(
+        self,
+        pod: Pod,
+        node: str,
+    ) -> tuple[Selection, ...] | None:
         """The decisions about the claims of a pod that the plan placed on this node; None if the
         plan found no devices within its work.
         """
@@ -317,28 +359,35 @@ class StorageUse:
         """
         wanted = self.wanted(pod)
         devices = self.devices
-        for each in wanted.on if devices is not None else ():
-            if devices is None or (each.kind is None and not wanted.other):
+        if devices is None:
+            return room
+
+        for on_nodes in wanted.on:
+            kind = on_nodes.kind
+            if kind is None and not wanted.other:
                 continue
 
             here = room
-            if each.nodes is not None:
-                here = np.where(each.nodes, room, 0)
+            if on_nodes.nodes is not None:
+                here = np.where(on_nodes.nodes, room, 0)
 
-            found = here
-            if each.kind is not None:
-                found = devices.room(each.kind, here)
+            served = here
+            if kind is not None:
+                served = devices.room(kind, here)
 
             if wanted.other:  # what other pods of the plan use already must be usable here, too
-                found = np.where(
-                    devices.joins(wanted.other, each.kind, np.minimum(here, found)),
-                    found,
-                    0,
-                )
+                joins = devices.joins(wanted.other, kind, np.minimum(here, served))
+                served = np.where(joins, served, 0)
 
-            # Pods placed after one that shares a claim use some of the same devices.
-            found = np.where(found > 0, room, 0) if self.shares(pod) else np.minimum(room, found)
-            room = found if each.nodes is None else np.where(each.nodes, found, room)
+            fewer = np.minimum(room, served)
+            if self.shares(pod):
+                # Pods placed after one that shares a claim use some of the same devices.
+                fewer = np.where(served > 0, room, 0)
+
+            if on_nodes.nodes is not None:
+                fewer = np.where(on_nodes.nodes, fewer, room)
+
+            room = fewer
 
         return room
 
@@ -369,10 +418,11 @@ class StorageUse:
         if devices is None or not pod.claims:
             return False
 
-        return any(
-            wanted.kind is not None and devices.is_shared(wanted.kind)
-            for wanted in self.wanted(pod).on
-        )
+        for on_nodes in self.wanted(pod).on:
+            if on_nodes.kind is not None and devices.is_shared(on_nodes.kind):
+                return True
+
+        return False
 
     def _is_special(self, pod: Pod) -> bool:
         """Whether the pod's claims are unlike those of every other pod."""
@@ -420,11 +470,18 @@ class StorageUse:
             return (pod.namespace, pod.native_group, pod.claims)
 
         volumes = frozenset((volume.required, volume.zones) for volume in needs.bound)
-        drivers = tuple(sorted(driver for driver, _ in needs.disks))
-        devices = (frozenset(claim.required for claim in needs.devices), self.device_kind(pod))
+        drivers = sorted(driver for driver, _ in needs.disks)
         classes = frozenset(claim.storage_class for claim in needs.unbound)
+        device_nodes = frozenset(claim.required for claim in needs.devices)
 
-        return (volumes, needs.volume_missing, drivers, classes, devices)
+        return (
+            volumes,
+            needs.volume_missing,
+            tuple(drivers),
+            classes,
+            device_nodes,
+            self.device_kind(pod),
+        )
 
     def _own(self, claim: Claim) -> bool:
         """Whether an unbound claim is unlike every other claim of its class."""
@@ -443,13 +500,14 @@ class StorageUse:
             if claim.bound:
                 bound.add(claim.volume_name)
 
-        found: dict[str, list[Volume]] = {}
-
+        by_class: dict[str, list[Volume]] = {}
         for volume in self.storage.volumes.values():
-            if volume.name not in bound and (volume.available or volume.claim is not None):
-                found.setdefault(volume.storage_class, []).append(volume)
+            is_kept = volume.claim is not None
+            if volume.name not in bound and (volume.available or is_kept):
+                of_class = by_class.setdefault(volume.storage_class, [])
+                of_class.append(volume)
 
-        return found
+        return by_class
 
     # --- volumes for unbound claims --------------------------------------------------------------
 
@@ -457,11 +515,12 @@ class StorageUse:
         """The nodes on which every unbound claim can get a volume now, and the volume picked for
         each claim there.
         """
-        known = self._matchings.get(needs)
-        if known is not None and known[0] == self._version:
-            return known[1]
+        version, known = self._matchings.get(needs, (-1, None))
+        if known is not None and version == self._version:
+            return known
 
-        self._work.charge(10 + len(needs.unbound) * (10 + len(self.table) // 100))
+        units_a_claim = 10 + len(self.table) // 100
+        self._work.charge(10 + len(needs.unbound) * units_a_claim)
         allowed = self.table.everywhere()
         picked: dict[str, PickedByNode] = {}
 
@@ -494,7 +553,8 @@ class StorageUse:
         self._work.charge(2 * len(of_class))
 
         for volume in candidates(claim, of_class, self._taken.volumes):
-            nodes = np.flatnonzero(self.reachable(volume.required) & lacking).tolist()
+            reached = self.reachable(volume.required) & lacking
+            nodes = np.flatnonzero(reached).tolist()
             self._work.charge(15 + len(self.table) // 500 + len(nodes) // 3)
 
             for node in nodes:
@@ -512,11 +572,13 @@ class StorageUse:
         """`obtainable[node]`: the claim has a volume picked there, or one can be made for that
         node.
         """
-        given = self.storage.volumes.get(self._taken.volume_of.get(claim.key, ""))
+        volume = self._taken.volume_of.get(claim.key, "")
+        given = self.storage.volumes.get(volume)
         if given is not None:
             return self.reachable(given.required)  # another member's node has decided it
 
-        made = provisionable(self.storage.classes.get(claim.storage_class), self.table)
+        storage_class = self.storage.classes.get(claim.storage_class)
+        obtainable = provisionable(storage_class, self.table)
         node = claim.selected_node
         # A volume to be provisioned for one node can be shared across nodes only with an access
         # mode for many.
@@ -524,46 +586,64 @@ class StorageUse:
             node = self._taken.provisioned_on.get(claim.key)
 
         if node is not None:
-            made &= self.table.having((node,))
+            obtainable &= self.table.having((node,))
 
-        made[list(picked)] = True
-        return made
+        obtainable[list(picked)] = True
+        return obtainable
 
     def _select(self, pod: Pod, node: int) -> tuple[Selection, ...]:
         """The selection for each claim that is not ready, if the pod goes to `node`."""
         with self._work.unlimited():  # the pod is being placed, which must not be cut short
             needs = self.needs(pod)
 
-        made = needs.extended.claim if needs.extended is not None else None
-        reserved = tuple(
-            Selection(
-                namespace=claim.namespace,
-                name=claim.name,
-                uid=claim.uid,
-                reserve=True,
-                required=claim.required,
-                consumer=needs.consumers.get(claim.key),
-                makes=(
-                    self.claim_devices.made(needs, node)
-                    if claim is made and self.claim_devices is not None
-                    else None
-                ),
-            )
-            for claim in needs.devices
-            # The pod of a claim that was created for it may not know of it yet.
-            if needs.users(pod, claim).isdisjoint(claim.reserved) or claim is made
+        selected = []
+        for claim in needs.devices:
+            selection = self._reservation(pod, claim, needs, node)
+            if selection is not None:
+                selected.append(selection)
+
+        if needs.unbound:
+            picked = self.matching(needs).picked
+            for unbound in needs.unbound:
+                by_node = picked.get(unbound.key, {})
+                selected.append(self._selection(unbound, by_node.get(node), node))
+
+        return tuple(selected)
+
+    def _reservation(
+        self,
+        pod: Pod,
+        claim: ResourceClaim,
+        needs: ClaimNeeds,
+        node: int,
+    ) -> Selection | None:
+        """The selection that makes the pod a consumer of the claim; None if it is one."""
+        extended = needs.extended
+        is_created = extended is not None and claim is extended.claim
+        # The pod of a claim that was created for it may not know of it yet.
+        if not is_created and not needs.users(pod, claim).isdisjoint(claim.reserved):
+            return None
+
+        makes = None
+        if is_created and self.claim_devices is not None:
+            makes = self.claim_devices.made(needs, node)
+
+        return Selection(
+            namespace=claim.namespace,
+            name=claim.name,
+            uid=claim.uid,
+            reserve=True,
+            required=claim.required,
+            consumer=needs.consumers.get(claim.key),
+            makes=makes,
         )
 
-        if not needs.unbound:
-            return reserved
-
-        picked = self.matching(needs).picked
-        return reserved + tuple(
-            self._selection(claim, picked.get(claim.key, {}).get(node), node)
-            for claim in needs.unbound
-        )
-
-    def _selection(self, claim: Claim, volume: Volume | None, node: int) -> Selection:
+    def _selection(
+        self,
+        claim: Claim,
+        volume: Volume | None,
+        node: int,
+    ) -> Selection:
         given = Selection(
             namespace=claim.namespace,
             name=claim.name,
@@ -582,12 +662,12 @@ def shared_claims(pod: Pod) -> list[ClaimUse]:
     """The ResourceClaims of a pod that other pods may use as well; those made from a template are
     its own.
     """
-    result: list[ClaimUse] = []
+    shared: list[ClaimUse] = []
     for use in pod.claims:
         if use.device and use.name and not use.ephemeral and not use.extended:
-            result.append(use)
+            shared.append(use)
 
-    return result
+    return shared
 
 
 def _has_volumes(pod: Pod) -> bool:
