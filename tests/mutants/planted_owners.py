@@ -142,3 +142,12 @@ def the_launcher_of_an_mpi_job_is_a_gang_of_its_own(is_member: Any) -> Any:
 @bug("O2", "kube.read.decode:controller_kind", KINDS)
 def a_job_of_another_api_group_is_a_job(kind_of: Any) -> Any:
     return lambda api_version, kind: kind
+
+
+@bug("O1", "kube.read.owner_asks:OwnerAsks._take_namespace", "unit/kube/read/test_owner_asks.py")
+def a_namespace_that_asks_later_has_its_pods_as_they_were(take: Any) -> Any:
+    def silently(self: Any, namespace: Any) -> None:
+        take(self, namespace)
+        self.pods_again.clear()
+
+    return silently

@@ -117,6 +117,9 @@ class VirtualCluster:
         def sink(message: Message) -> None:
             asks.take(message)
             self._loop.inbox(message)
+            if asks.pods_again.is_set():
+                asks.pods_again.clear()
+                self._list_pods()
 
         pods = resources.pods(ShapeTable(), owner_asks=asks)
         self._pods = store.Store(pods, sink, self._report)
@@ -153,6 +156,12 @@ class VirtualCluster:
                 if (pod_group := pod_groups.read(body, version_of(body))) is not None
             ]
             pod_groups.replace(found, str(self._version))
+
+    def _list_pods(self) -> None:
+        """The pods are listed again, as by their reflector."""
+        items = [body for (kind, _), body in self._objects.items() if kind == "Pod"]
+        metadata = {"resourceVersion": str(self._version)}
+        self._pods.add_page(json.dumps({"metadata": metadata, "items": items}).encode())
 
     # --- what a scenario does (play.Cluster) -----------------------------------------------------
 

@@ -32,6 +32,8 @@ from gangsched.model.protocol import Applied, Message, ProvisioningAvailable, Re
 
 PODS: Final = "pods"
 _MOST_NAMES: Final = 10_000
+LIST_AGAIN_EVERY_S: Final = 10.0
+"""How often at most pods are listed again because labels of namespaces change."""
 
 
 class ClaimWatch:
@@ -112,6 +114,7 @@ class Informers:
         gangs.
         """
         warn = runtime.warn
+        self._sleep = runtime.sleep
         self.backlog_bound = asyncio.Event()
         self.stores: dict[str, Store[Any, Any]] = {}
         self.reflectors: dict[str, Reflector[Any, Any]] = {}
@@ -225,7 +228,20 @@ class Informers:
                 asking = self.provisioning_rights.run()
                 group.create_task(asking, name="provisioning rights")
 
+            if self._owners:
+                group.create_task(self._decode_pods_again(), name="pods again")
+
             group.create_task(self.pod_groups.run(), name="podgroups")
+
+    async def _decode_pods_again(self) -> None:
+        """List the pods again when a namespace begins or ceases to ask for the gangs of owners."""
+        again = self.owner_asks.pods_again
+        while True:
+            await again.wait()
+            again.clear()
+            self.reflectors[PODS].list_again()
+            # Each time, all pods of the cluster are listed.
+            await self._sleep(LIST_AGAIN_EVERY_S)
 
     async def _reading(self, name: str, reflector: Reflector[Any, Any]) -> None:
         """Read a resource from when it is needed."""

@@ -18,13 +18,18 @@ from gangsched.model.protocol import Applied, Gone, Message, Object, Replaced
 
 
 class OwnerAsks:
-    """`asked` has an event for each kind of owner, set once owners of that kind must be read."""
+    """`asked` has an event for each kind of owner, set once owners of that kind must be read.
+    `pods_again` is set when pods that were decoded before must be decoded again.
+    """
 
     def __init__(self, setting: OwnerGangs) -> None:
         self.asked = {kind: asyncio.Event() for kind in OWNER_KINDS.values()}
         self._setting = setting
         self._unasked = set(self.asked)
         self._namespaces: set[str] = set()
+        #: Namespaces that existed before, of which pods may have been decoded.
+        self._seen: set[str] = set()
+        self.pods_again = asyncio.Event()
 
         if setting is OwnerGangs.ALL:
             self._ask_for_built_in()
@@ -54,6 +59,7 @@ class OwnerAsks:
             case Gone(key=key):
                 if message.kind is Namespace:
                     self._namespaces.discard(key)
+                    self._seen.discard(key)
 
     @property
     def _follows_namespaces(self) -> bool:
@@ -62,7 +68,9 @@ class OwnerAsks:
 
     def _take_list(self, kind: type[Object], items: Iterable[Object]) -> None:
         if kind is Namespace:
-            self._namespaces.clear()
+            names = {item.name for item in items if isinstance(item, Namespace)}
+            self._namespaces &= names
+            self._seen &= names
         elif kind not in (Pod, JobOwner):
             return
 
@@ -79,11 +87,22 @@ class OwnerAsks:
             if item.controller is not None:
                 self._ask(OWNER_KINDS[item.controller.kind])
         elif isinstance(item, Namespace) and self._follows_namespaces:
-            if item.labels.get(keys.OWNER_GANG) == keys.OWNER:
-                self._namespaces.add(item.name)
-                self._ask_for_built_in()
-            else:
-                self._namespaces.discard(item.name)
+            self._take_namespace(item)
+
+    def _take_namespace(self, namespace: Namespace) -> None:
+        name = namespace.name
+        asked = name in self._namespaces
+        asks = namespace.labels.get(keys.OWNER_GANG) == keys.OWNER
+        # The label decides what is kept of a pod (`api.pod_metadata`), and whether an ended one is.
+        if asks != asked and name in self._seen:
+            self.pods_again.set()
+
+        self._seen.add(name)
+        if asks:
+            self._namespaces.add(name)
+            self._ask_for_built_in()
+        else:
+            self._namespaces.discard(name)
 
     def _take_pod(self, pod: Pod) -> None:
         kind = OWNER_KINDS.get(pod.controller_kind)

@@ -147,6 +147,9 @@ class Reflector(Generic[W, T]):
         self._refused_watches = 0
         self._trouble: str | None = None
         self._tried_s = 0.0
+        #: All objects are to be listed again; the watch that ends for this.
+        self._must_list_again = False
+        self._stream: asyncio.Timeout | None = None
         #: How often a version was not served: each time, the next one is tried.
         self._versions_missed = 0
 
@@ -163,7 +166,8 @@ class Reflector(Generic[W, T]):
                     await self._list()
                     relist = False
 
-                useful = await self._watch()
+                useful = await self._watch_until_again()
+                relist = self._must_list_again
             except Silent:
                 self._fell_silent()
                 useful = True
@@ -184,9 +188,34 @@ class Reflector(Generic[W, T]):
 
             await self._pause(fault, useful=useful)
 
+    def list_again(self) -> None:
+        """List all objects again, because they are decoded otherwise now."""
+        if self._stream is not None and not self._must_list_again:
+            self._stream.reschedule(asyncio.get_running_loop().time())
+
+        self._must_list_again = True
+
+    async def _watch_until_again(self) -> bool:
+        """Follow one stream to its end, or until all is to be listed again."""
+        if self._must_list_again:
+            return True
+
+        try:
+            # Without a time: `list_again` sets one, which has passed.
+            async with asyncio.timeout(None) as self._stream:
+                return await self._watch()
+        except TimeoutError:
+            if not self._must_list_again:
+                raise
+
+            return True
+        finally:
+            self._stream = None
+
     async def _list(self) -> None:
         """Read every page; the last one replaces the store's contents."""
         store = self._store
+        self._must_list_again = False
         store.begin_list()
         page = await self._page("")
 

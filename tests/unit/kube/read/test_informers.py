@@ -6,7 +6,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
 from gangsched.kube.http.faults import ApiFault
 from gangsched.kube.ports import Runtime, silent
@@ -355,3 +357,84 @@ async def test_owners_are_read_once_a_pod_asks(tmp_path: Path) -> None:
     assert JobOwner in kinds
     assert StatefulSetOwner not in kinds
     assert not informers.reflectors["statefulsets"].synced.is_set()
+
+
+def in_namespace(body: Any, **metadata: Any) -> Any:
+    """A pod with more metadata."""
+    return {**body, "metadata": {**body["metadata"], "namespace": "ml", **metadata}}
+
+
+async def test_a_namespace_that_begins_to_ask_has_its_pods_read_again(tmp_path: Path) -> None:
+    """O1: also groups of a LeaderWorkerSet, which only the decoder knows, and pods that ended."""
+    said: list[Message] = []
+    group = dict.fromkeys(keys.LWS_GROUP, "0")
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "j",
+        "uid": "j",
+        "controller": True,
+    }
+    ended = {**pod("ended"), "status": {"phase": "Succeeded"}}
+    listed = page(
+        in_namespace(pod("leader"), labels=group),
+        in_namespace(ended, ownerReferences=[owner]),
+        rv="5",
+    )
+    asking = {"metadata": {"name": "ml", "uid": "n", "labels": {keys.OWNER_GANG: keys.OWNER}}}
+    silent_one = {"metadata": {"name": "ml", "uid": "n"}}
+    async with serving(tmp_path) as (server, client):
+        server.will("GET", "/api/v1/pods", says(listed), says(listed))
+        server.will("WATCH", "/api/v1/pods", streams(hold=True), streams(hold=True))
+        server.will("GET", "/api/v1/namespaces", says(page(silent_one, rv="5")))
+        server.will("WATCH", "/api/v1/namespaces", streams(hold=True))
+        server.will("GET", "/api/v1/nodes", says(page(rv="5")))
+        server.will("WATCH", "/api/v1/nodes", streams(hold=True))
+        informers = Informers(
+            client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0
+        )
+        informers.deliver_to(said.append)
+        task = asyncio.create_task(informers.run())
+        async with asyncio.timeout(10):
+            while not informers.reflectors["pods"].counts.watches:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            assert [each.name for _, each in informers.stores["pods"].items()] == ["leader"]
+            changed = json.dumps(line("MODIFIED", asking)).encode()
+            informers.stores["namespaces"].take_line(changed)
+            while informers.reflectors["pods"].counts.lists < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.wait({task})
+    *_, last = [each for each in said if isinstance(each, Replaced) and each.kind is Pod]
+    assert {each.name: bool(each.gang_metadata) for each in last.items} == {
+        "leader": True,
+        "ended": False,
+    }
+
+
+async def test_an_owner_is_read_in_the_version_that_is_served(tmp_path: Path) -> None:
+    """O7: MPIJobs of the training operator, once those of mpi-operator are not served."""
+    said: list[Message] = []
+    missing = says(status(404, "NotFound", "no such version"), 404)
+    mpi = {
+        "metadata": {"name": "train", "namespace": "ml", "uid": "u"},
+        "spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 3}}},
+    }
+    resource = resources.TRAINING_JOBS["MPIJob"]
+    served = "/apis/kubeflow.org/v1/mpijobs"
+    async with serving(tmp_path) as (server, client):
+        server.will("GET", resource.path, missing)
+        server.will("GET", served, says(page(mpi, rv="5")))
+        server.will("WATCH", served, streams(hold=True))
+        reader = store.Store(resource, said.append, silent)
+        reflector = Reflector(client, reader, runtime=Runtime(), refused=reader.refused)
+        task = asyncio.create_task(reflector.run())
+        async with asyncio.timeout(10):
+            await reflector.synced.wait()
+            while not reflector.counts.watches:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.wait({task})
+    (listed,) = said
+    assert isinstance(listed, Replaced)
+    assert [owner.minimum for owner in listed.items] == [3]

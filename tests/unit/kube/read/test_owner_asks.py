@@ -100,3 +100,24 @@ def test_the_setting_asks_for_all_or_for_nothing() -> None:
     nothing = OwnerAsks(OwnerGangs.OFF)
     nothing.take(Applied(Namespace("ml", {keys.OWNER_GANG: keys.OWNER})))
     assert (asked(nothing), nothing.of("ml")) == (set(), OwnerGangs.OFF)
+
+
+def test_pods_are_decoded_again_when_their_namespace_asks_otherwise() -> None:
+    """O1: not of namespaces that are new, which have no pods yet."""
+    asks = OwnerAsks(OwnerGangs.ASKED)
+    label = {keys.OWNER_GANG: keys.OWNER}
+    asks.take(Replaced(Namespace, (Namespace("ml", {}), Namespace("web", label))))
+    asks.take(Applied(Namespace("new", label)))
+    asks.take(Applied(Namespace("web", {**label, "team": "a"})))
+    assert not asks.pods_again.is_set()
+    for labels in (label, {}):
+        asks.take(Applied(Namespace("ml", labels)))
+        assert asks.pods_again.is_set()
+        asks.pods_again.clear()
+
+    asks.take(Replaced(Namespace, (Namespace("web", {}),)))  # after a watch that broke off
+    assert asks.pods_again.is_set()
+    asks.pods_again.clear()
+    asks.take(Gone(Namespace, "ml"))
+    asks.take(Applied(Namespace("ml", label)))
+    assert not asks.pods_again.is_set()

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -52,6 +53,7 @@ class Run:
         self.messages: list[Message] = []
         self.reports: list[str] = []
         self.pauses: list[float] = []
+        self.reflector: Reflector[Any, Any]
 
     def sink(self, message: Message) -> None:
         self.messages.append(message)
@@ -110,6 +112,7 @@ async def reflecting(
             ),
             silence_s=silence_s,
         )
+        run.reflector = reflector
         task = asyncio.create_task(reflector.run())
         try:
             yield run
@@ -482,3 +485,16 @@ async def test_request_that_never_answers(tmp_path: Path) -> None:
         assert messages == []
         task.cancel()
         await asyncio.wait({task})
+
+
+async def test_all_is_listed_again_when_it_is_decoded_otherwise(tmp_path: Path) -> None:
+    """A quiet watch is left at once, and resumed behind the new list."""
+    lists = [says(page(pod("a"), rv="5")), says(page(pod("a"), pod("b"), rv="9"))]
+    watches = [streams(hold=True), streams(line("ADDED", pod("c", rv="10")), hold=True)]
+    async with reflecting(tmp_path, lists, watches) as run:
+        await run.until(lambda: run.reflector.counts.watches == 1)
+        run.reflector.list_again()
+        await run.until(lambda: len(run.names()) == 3)
+        assert run.names() == {"a", "b", "c"}
+        assert run.reflector.counts.lists == 2
+        assert run.reflector.counts.faults == 0
