@@ -53,6 +53,11 @@ class FakeWatches(FakeApi):
             if kind != "DELETED":
                 others.append(item)
             self.answers[path] = listed(*others)
+            if "/namespaces/" in path:
+                one = f"{path}/{item['metadata']['name']}"
+                self.answers.pop(one, None)
+                if kind != "DELETED":
+                    self.answers[one] = item
             self.log.append((self.version, path, line))
 
     def forget(self) -> None:

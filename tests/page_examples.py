@@ -34,6 +34,7 @@ from kubectl_gangsched.page.document import (
     Reservation,
     Total,
 )
+from kubectl_gangsched.page.moments import remark, sentence
 
 GPU = "nvidia.com/gpu"
 NOW_S = 1_795_874_700
@@ -53,7 +54,7 @@ def demo() -> Document:
     before.bars.pop("demo/llm")
     before.details.pop("demo/llm")
     before.queue = []
-    before.sentence = f"15 of 96 {GPU} are free on 12 nodes; at most 8 on one node. No gang waits."
+    before.sentence = sentence(before.totals, before.queue, before.gangs)
 
     for node in before.nodes.values():
         node.reserved = []
@@ -97,13 +98,8 @@ def _demo_moment() -> Moment:
         "Gang demo/llm needs room for 5 more pods, each asking for 8 nvidia.com/gpu: there is room"
         " for 1. 15 nvidia.com/gpu are free in total, at most 8 on one node."
     )
-    return Moment(
+    moment = Moment(
         at_s=NOW_S,
-        sentence=(
-            f"15 of 96 {GPU} are free on 12 nodes; at most 8 on one node. 1 gang waits; it starts"
-            " at 14:56 at the latest."
-        ),
-        remark=f"8 {GPU} are on 1 cordoned node, 8 on 1 node that is not ready.",
         levels=LEVELS,
         totals=[
             Total(
@@ -169,8 +165,7 @@ def _demo_moment() -> Moment:
                 ],
                 events_from="the leader",
                 events_since_s=NOW_S - 12 * HOUR_S,
-                next="It starts at 14:56 at the latest",
-                holders="nvidia.com/gpu is used by gang resnet (48), gang bert (16)",
+                holders="nvidia.com/gpu is used by gang resnet (48), gang bert (16).",
                 source="the gangs API",
             ),
             "demo/resnet": Detail(
@@ -194,6 +189,9 @@ def _demo_moment() -> Moment:
             promises=[Promise(gang="demo/bert", promised_s=NOW_S - 2_400, started_s=NOW_S - 2_460)],
         ),
     )
+    moment.sentence = sentence(moment.totals, moment.queue, moment.gangs)
+    moment.remark = remark(moment.totals)
+    return moment
 
 
 def _running(name: str, pods: int, each: int, started_s: int, end_s: int) -> PageGang:
@@ -357,10 +355,7 @@ def _sum(moment: Moment) -> None:
             nodes=len(moment.nodes),
         )
     ]
-    moment.sentence = (
-        f"{sum(free)} of {total} {GPU} are free on {len(moment.nodes)} nodes; at most 8 on one"
-        f" node. {len(moment.queue)} gangs wait."
-    )
+    moment.sentence = sentence(moment.totals, moment.queue, moment.gangs)
 
 
 def _some_later(chance: random.Random, moment: Moment, number: int) -> Moment:

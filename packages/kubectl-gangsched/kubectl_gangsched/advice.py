@@ -39,7 +39,7 @@ class Advice:
 
 def advice(session: Session, gang: GangStory) -> Advice:
     """What can be said about a gang; sends up to two requests."""
-    answer = Advice(next=_next(gang))
+    answer = Advice(next=next_of(gang))
     if gang.waiting and gang.status is not None and gang.reason in LACKS_ROOM:
         _review(session, gang, answer)
 
@@ -49,7 +49,8 @@ def advice(session: Session, gang: GangStory) -> Advice:
     return answer
 
 
-def _next(gang: GangStory) -> str:
+def next_of(gang: GangStory) -> str:
+    """What happens next, without a full stop; "" if its message says so."""
     if gang.status is not None:
         step = str(gang.status.get("next") or "")
         # A refusal ends with the reservation, which is what happens next.

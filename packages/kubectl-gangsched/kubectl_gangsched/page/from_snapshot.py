@@ -18,13 +18,14 @@ from gangsched.kube.read import resources
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.snapshots.file import SnapshotError, SnapshotFile
 from kubectl_gangsched import from_api
+from kubectl_gangsched.advice import next_of
 from kubectl_gangsched.doctor.services import gpu_policy
 from kubectl_gangsched.page import rows
 from kubectl_gangsched.page.cluster import Cluster, GangObject
 from kubectl_gangsched.page.document import Detail, Moment, PageDomain, Unknown
 from kubectl_gangsched.page.moments import Moments
 from kubectl_gangsched.story import DomainStory
-from kubectl_gangsched.terminal import clean
+from kubectl_gangsched.terminal import clean, sentence
 
 GROUPS_READ = (
     keys.X_K8S,
@@ -144,10 +145,10 @@ def detail(cluster: Cluster, key: str, at_s: float) -> Detail:
     )
 
     if gang is not None:
-        status = gang.get("status") or {}
+        story = from_api.story(gang)
         found.source = from_api.SOURCE
-        found.next = rows.text(status.get("next"))
-        for domain in from_api.domains(status):
+        found.next = clean(sentence(next_of(story)))
+        for domain in story.domains:
             found.domains.append(_domain(domain))
 
     return found

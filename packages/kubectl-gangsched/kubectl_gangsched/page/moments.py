@@ -9,7 +9,6 @@ from typing import TypeAlias
 from msgspec import structs
 
 from gangsched.model.objects import Pod
-from gangsched.model.text import counted
 from gangsched.sentences.times import by
 from kubectl_gangsched.page import rows
 from kubectl_gangsched.page.cluster import Cluster, GangObject, nodes_of
@@ -239,8 +238,8 @@ def sentence(
     parts = []
     if totals:
         first = totals[0]
-        most = f", at most {first.most_free} on one node" if first.free else ""
-        parts.append(f"{first.free} of {first.total} {first.resource} are free{most}.")
+        most = f", at most {first.most_free:,} on one node" if first.free else ""
+        parts.append(f"{first.free:,} of {first.total:,} {first.resource} are free{most}.")
 
     promises = _promises(queue, gangs)
     if not queue:
@@ -250,7 +249,7 @@ def sentence(
         parts.append(f"1 gang waits{start}.")
     else:
         start = f"; the next promised start is at {by(promises[0])}" if promises else ""
-        parts.append(f"{counted(len(queue), 'gang')} wait{start}.")
+        parts.append(f"{len(queue):,} gangs wait{start}.")
 
     return " ".join(parts)
 
@@ -272,6 +271,6 @@ def remark(totals: Sequence[Total]) -> str:
 
     parts = []
     for word, number in sorted(totals[0].closed.items()):
-        parts.append(f"{number} on nodes that are {word}")
+        parts.append(f"{number:,} on nodes that are {word}")
 
     return f"Not free, though unused: {', '.join(parts)}."

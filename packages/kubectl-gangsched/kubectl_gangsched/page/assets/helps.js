@@ -20,8 +20,9 @@ export function Helps({ id }) {
   };
 
   return html`<div class="helps">
-    <button type="button" class="ask" disabled=${isAsked} onClick=${onClick}>
-      ${isAsked ? 'The scheduler plans…' : answer ? 'Ask again' : 'What would help now?'}</button>
+    <div class="ask-head">${answer && html`<h3>What would help now?</h3>`}
+      <button type="button" class="ask" disabled=${isAsked} onClick=${onClick}>
+        ${isAsked ? 'The scheduler plans…' : answer ? 'Ask again' : 'What would help now?'}</button></div>
     <div aria-live="polite">${answer && html`<${Suggestions} answer=${answer} />`}</div>
   </div>`;
 }

@@ -40,7 +40,7 @@ function factsOf({ gang }) {
 /** @param {number} position */
 function aheadText(position) {
   if (moment.value?.order === 'age' || position < 1) return '';
-  return position === 1 ? 'next' : `${counted(position - 1, 'gang')} ahead`;
+  return position === 1 ? 'no gang ahead' : `${counted(position - 1, 'gang')} ahead`;
 }
 
 /** A gang that waits, with all that is known of why. @param {{ waiting: Waiting, helps?: boolean }} props */

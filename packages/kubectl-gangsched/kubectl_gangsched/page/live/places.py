@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gangsched.kube.http.blocking import BlockingClient
-from gangsched.kube.http.faults import ApiFault, Fault
+from gangsched.kube.http.faults import ApiFault, Fault, Unreachable
 from kubectl_gangsched.page.cluster import Cluster, GangObject
 from kubectl_gangsched.session import GANGS, told
 from kubectl_gangsched.terminal import clean, sentence
@@ -55,6 +55,8 @@ class Places:
         try:
             self._ask_places(path)
             self._ask_nodes()
+        except Unreachable:
+            return EVERY_S  # the page says that the API server is away
         except (Fault, LookupError, TypeError, ValueError) as error:
             # The page has what it had.
             text = told(error) if isinstance(error, Fault) else f"{type(error).__name__} {error}"

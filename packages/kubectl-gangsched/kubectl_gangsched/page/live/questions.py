@@ -13,17 +13,17 @@ import msgspec
 
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault
 from kubectl_gangsched import from_api, from_pods
-from kubectl_gangsched.advice import helps, not_created
+from kubectl_gangsched.advice import helps, next_of, not_created
 from kubectl_gangsched.history import history_of
 from kubectl_gangsched.outputs import HistoryOutput, PlanOutput
 from kubectl_gangsched.page.document import Detail, Health, PageDomain, PageEvent
 from kubectl_gangsched.page.from_snapshot import detail
 from kubectl_gangsched.page.live.feed import Feed
-from kubectl_gangsched.page.rows import seconds, text
+from kubectl_gangsched.page.rows import seconds
 from kubectl_gangsched.plan.command import plan_of
 from kubectl_gangsched.session import CannotAnswer, Session
 from kubectl_gangsched.snapshot.pages import health_of
-from kubectl_gangsched.terminal import clean
+from kubectl_gangsched.terminal import clean, sentence
 from kubectl_gangsched.why import is_name
 
 HEALTH_S = 30.0
@@ -63,7 +63,7 @@ class Questions:
         if found.source == from_api.SOURCE:
             self._complete(session, name, found)
 
-        found.not_created = clean(self._not_created(session, name))
+        found.not_created = clean(sentence(self._not_created(session, name)))
         try:
             _put_events(found, history_of(session, name))
         except (CannotAnswer, Fault) as refusal:
@@ -94,7 +94,7 @@ class Questions:
 
         session, name = self._named(question.gang)
         suggestions, holders = helps(session, session.namespace, name)
-        return Helps([clean(suggestion) for suggestion in suggestions], clean(holders))
+        return Helps([clean(sentence(text)) for text in suggestions], clean(sentence(holders)))
 
     def _named(self, key: str) -> tuple[Session, str]:
         """The session for the namespace of a gang, and its name."""
@@ -114,7 +114,7 @@ class Questions:
 
             raise
 
-        found.next = text((story.status or {}).get("next"))
+        found.next = clean(sentence(next_of(story)))
         found.domains = []
         for domain in story.domains:
             refuted_by = clean(domain.refuted_by)

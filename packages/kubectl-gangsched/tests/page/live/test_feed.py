@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import random
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from kubectl_gangsched.main import cli
 from kubectl_gangsched.page.live import feed, places
 from kubectl_gangsched.session import GANGS
+from tests import page_truth
 from tests.fake_api import forbidden, listed, node, pod, status
 from tests.live_page import GANG_LISTS, NODES, PODS, WITHIN_S, Stream, cluster, live, tenant
 
@@ -66,41 +64,12 @@ def test_one_watch_serves_all_tabs(tmp_path: Path) -> None:
         assert len([asked for asked in page.fake.asked if asked.startswith("WATCH")]) == 2
 
 
-def test_random_changes_are_as_the_commands_say(tmp_path: Path) -> None:
-    """After 200 random events the map is that of `map`, also in a tab that saw only changes."""
-    chance = random.Random(54)
-    with live(tmp_path, cluster()) as page:
-        stream = Stream(page)
-        for step in range(200):
-            number = chance.randrange(12)
-            where = chance.choice(["", "n0", "n1", "n3"])
-            name = f"p-{number}"
-            kind = chance.choice(["MODIFIED", "MODIFIED", "DELETED"])
-            item = pod(name, gang=f"g{number % 3}" if number % 2 else "", node=where)
-            page.fake.change(kind, PODS, item)
-            if step % 20 == 0:
-                cordoned = chance.random() < 0.5
-                page.fake.change("MODIFIED", NODES, node("n3", 4, unschedulable=cordoned))
-
-        page.fake.change("ADDED", NODES, node("last", 8))
-        stream.until(lambda stream: "last" in stream.moment.nodes)
-        time.sleep(0.6)  # two ticks, for the pods, which come by another watch
-        config = str(tmp_path / "kubeconfig")
-        answer = CliRunner().invoke(cli, ["map", "-o", "json", "--kubeconfig", config])
-        shown = json.loads(answer.output)["resources"]["nvidia.com/gpu"]
-        for moment in (stream.moment, page.document()[1].moment):
-            assert set(moment.nodes) == {printed["node"] for printed in shown}
-            for printed in shown:
-                (devices,) = moment.nodes[printed["node"]].devices
-                by_name = {key.removeprefix("pod:"): n for key, n in devices.users.items()}
-                assert (devices.free, by_name) == (printed["free"], printed["users"])
-
-        queue = CliRunner().invoke(cli, ["queue", "-A", "-o", "json", "--kubeconfig", config])
-        waiting = [
-            f"{each['namespace']}/{each['name']}" for each in json.loads(queue.output)["gangs"]
-        ]
-        assert [key for key, _ in stream.moment.queue] == waiting
-        stream.close()
+@pytest.mark.parametrize("has_api", [True, False])
+def test_random_changes_are_as_the_commands_say(tmp_path: Path, *, has_api: bool) -> None:
+    """After 200 random events `map`, `queue` and `why` say the same, with and without the gangs
+    API, as in a tab that saw only changes; `make page-long` has more.
+    """
+    page_truth.check(tmp_path, seed=54, events=200, has_api=has_api)
 
 
 def test_a_tenant_sees_nothing_of_others(tmp_path: Path) -> None:
@@ -377,7 +346,7 @@ def test_what_would_help_and_what_if_are_asked_as_the_user(tmp_path: Path) -> No
         json_type = {"Content_Type": "application/json"}
         body = json.dumps({"gang": "team/waits"}).encode()
         answer = page.ask("/api/ask", "POST", body, **json_type)
-        assert answer.value == {"suggestions": ["8 more�[2J"], "holders": ""}
+        assert answer.value == {"suggestions": ["8 more�[2J."], "holders": ""}
         assert page.fake.bodies[-1]["spec"] == {"gang": {"existing": "waits"}}
         body = json.dumps({"manifest": manifest}).encode()
         answer = page.ask("/api/ask", "POST", body, **json_type)
