@@ -337,7 +337,7 @@ def _crossed(
     table: NodeTable,
 ) -> tuple[str, ...]:
     """The labels listed in `known` after `key`, so coarser, of which one of its values is in
-    several domains.
+    several domains. Not those whose domains have one value each, which are the finer ones then.
     """
     if key not in known:
         return ()  # nothing says which of the two would be coarser

@@ -297,6 +297,17 @@ def racks_of_one_name_in_two_zones_are_one_rack(_: Any) -> Any:
     return lambda key, known, table: (key,)
 
 
+@bug("R2", "core.topology:crosses", "properties/test_names_of_domains.py")
+def a_clique_of_two_racks_is_torn(_: Any) -> Any:
+    def in_several(one: str, other: str, table: Any) -> bool:
+        fine = table.label_column(one.removeprefix("="))
+        coarse = table.label_column(other)
+        pairs = {*zip(fine.codes.tolist(), coarse.codes.tolist(), strict=True)}
+        return len(pairs) > len({value for value, _ in pairs})
+
+    return in_several
+
+
 @bug("R2", "core.search.find:find", "unit/core/search/test_find.py")
 def a_search_that_ran_out_of_work_found_that_nothing_fits(find: Any) -> Any:
     def believing(*args: Any, **options: Any) -> Any:

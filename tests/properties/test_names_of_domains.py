@@ -77,6 +77,32 @@ def test_racks_of_one_name_are_no_rack(create: Callable[[World], list[Pod]]) -> 
     assert sorted(world.settle().bound().values()) == ["c", "d"]
 
 
+@pytest.mark.parametrize("create", GROUPS)
+def test_a_clique_of_two_racks_is_one_domain(create: Callable[[World], list[Pod]]) -> None:
+    """A label is finer than a later one only where one domain of that has several of its values;
+    a clique that is all of two racks is as large as both (docs/placement.md).
+    """
+    racks = [node(name, 8, labels={ZONE: f"z-{name}", RACK: "wide"}) for name in "ab"]
+    world = World(*racks)
+    create(world)
+    assert sorted(world.settle().bound().values()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("create", GROUPS)
+def test_where_neither_label_contains_the_other_a_domain_is_in_both(
+    create: Callable[[World], list[Pod]],
+) -> None:
+    """Beside a zone with two racks, a name in two zones is of two racks, although each of these
+    zones has no other (docs/placement.md).
+    """
+    world = World(at("a", "x", "r1"), at("b", "y", "r1"), at("c", "z", "r2"), at("d", "z", "r3"))
+    created = create(world)
+    assert world.settle().told().bound() == {}
+    _, message = world.condition(created[0])
+    assert RACK in message
+    assert ZONE in message
+
+
 def test_a_lost_member_is_replaced_in_its_own_rack() -> None:
     """C6, L3: beside the member that is left, and not in the other rack with its name."""
     world = World(*WHOLE, at("f", "x", "r2"), at("h", "x", "r1"), at("i", "y", "r1"))
