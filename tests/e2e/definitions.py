@@ -129,6 +129,23 @@ GROVE["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"
 ]
 
 
+def _owner(api_group: str, version: str, kind: str) -> Object:
+    """A kind of owners, with anything in its spec and status."""
+    body = definition(api_group, version, kind, {}, {}, subresource=True)
+    schema = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"] = {"spec": ANYTHING, "status": ANYTHING}
+    return body
+
+
+OWNERS = (
+    _owner("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+    _owner("ray.io", "v1", "RayCluster"),
+    _owner("kubeflow.org", "v1", "PyTorchJob"),
+    _owner("kubeflow.org", "v2beta1", "MPIJob"),
+)
+"""Objects of operators whose pods are gangs of their owners."""
+
+
 def install(api: Api, body: Object) -> None:
     """Apply a definition; its API is served some moments later."""
     apply(api, body)

@@ -73,7 +73,12 @@ OBJECTS: Final = {
 OWNERS: Final = {
     "job": ("batch/v1", "Job"),
     "statefulset": ("apps/v1", "StatefulSet"),
+    "jobset": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    "raycluster": ("ray.io/v1", "RayCluster"),
+    "pytorchjob": ("kubeflow.org/v1", "PyTorchJob"),
+    "mpijob": ("kubeflow.org/v2beta1", "MPIJob"),
 }
+_BUILT_IN: Final = frozenset({"Job", "StatefulSet"})
 _OBJECT_WORDS: Final = frozenset({"spec", "annotations"})
 _POD_WORDS: Final = frozenset(
     {
@@ -244,15 +249,11 @@ class Maker:
             body["metadata"]["finalizers"] = ["example.com/hold"]
         if words.get("owner"):
             kind = words.get("owner_kind", "Job")
-            body["metadata"]["ownerReferences"] = [
-                {
-                    "apiVersion": OWNER_VERSIONS.get(kind, "batch/v1"),
-                    "kind": kind,
-                    "name": words["owner"],
-                    "uid": "1" if not words.get("labels") else f"{kind}-{words['owner']}",
-                    "controller": True,
-                }
-            ]
+            reference = _reference(kind, words["owner"])
+            if not words.get("labels"):
+                reference["uid"] = "1"
+
+            body["metadata"]["ownerReferences"] = [reference]
         return body
 
     def _spec(self, name: str, words: Mapping[str, Any]) -> Object:
@@ -327,9 +328,30 @@ class Maker:
         return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
     def _owner(self, kind: str, name: str, words: dict[str, Any]) -> Object:
-        """A controller of pods, of which no controller-manager makes any: the table has them."""
-        _check(words, _OBJECT_WORDS)
+        """A controller of pods, of which no controller-manager makes any: the table has them. Its
+        `owner` is a controller as well.
+        """
+        _check(words, _OBJECT_WORDS | {"labels", "owner", "owner_kind"})
         api_version, kind = OWNERS[kind]
+        spec = self._template(kind, name) if kind in _BUILT_IN else {}
+        metadata: Object = {
+            "name": bare(name),
+            "namespace": self.namespace(name),
+            "labels": words.get("labels", {}),
+            "annotations": self._filled(words.get("annotations", {})),
+        }
+        if words.get("owner"):
+            metadata["ownerReferences"] = [_reference(words["owner_kind"], words["owner"])]
+
+        return {
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": metadata,
+            "spec": {**spec, **words.get("spec", {})},
+        }
+
+    def _template(self, kind: str, name: str) -> Object:
+        """What the API server asks of the spec of a Job or a StatefulSet."""
         labels = {"owner": bare(name)}
         template = make.pod("unused", labels=labels)
         spec: Object = {"template": {"metadata": {"labels": labels}, "spec": template["spec"]}}
@@ -338,16 +360,8 @@ class Maker:
         else:
             spec["template"]["spec"]["restartPolicy"] = "Always"  # the API server takes no other
             spec |= {"selector": {"matchLabels": labels}, "serviceName": bare(name)}
-        return {
-            "apiVersion": api_version,
-            "kind": kind,
-            "metadata": {
-                "name": bare(name),
-                "namespace": self.namespace(name),
-                "annotations": self._filled(words.get("annotations", {})),
-            },
-            "spec": {**spec, **words.get("spec", {})},
-        }
+
+        return spec
 
     def _values(self, words: Mapping[str, Any]) -> dict[str, str]:
         values = {K + key: words[word] for word, key in VALUES.items() if word in words}
@@ -424,6 +438,17 @@ _EDITS: Final = {
     },
     "Service": {"selector": "selector"},
 }
+
+
+def _reference(kind: str, name: str) -> Object:
+    """A reference to a controller, whose uid `own` fills in where it was made."""
+    return {
+        "apiVersion": OWNER_VERSIONS.get(kind, "batch/v1"),
+        "kind": kind,
+        "name": name,
+        "uid": f"{kind}-{name}",
+        "controller": True,
+    }
 
 
 def own(body: Object, uids: Mapping[tuple[str, str], str]) -> Object:

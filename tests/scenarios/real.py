@@ -24,6 +24,7 @@ from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
+from gangsched.model.owners import OWNER_KINDS
 from tests.e2e import definitions
 from tests.scenarios.api_server import dialect_of
 from tests.scenarios.objects import BUILT_IN, NEVER, PRIORITIES, SCENARIO, own, storage_class
@@ -129,7 +130,7 @@ class RealCluster:
             namespace = body["metadata"].get("namespace")
             if namespace is not None:
                 self._need(namespace)
-            if dialect_of(body) or body["kind"] in {"Job", "StatefulSet"}:
+            if dialect_of(body) or body["kind"] in OWNER_KINDS:
                 self._groups[body["kind"], _key(body)] = (
                     f"{self._api.path_of(body)}/{body['metadata']['name']}"
                 )
@@ -377,8 +378,9 @@ def stage(settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
         plane = stack.enter_context(ControlPlane(kwok=True, for_load=True))
         api = Api.of(plane)
         apply_manifests(api, all_victims=(settings or {}).get("preemption") == "all")
-        apply_yaml(api, ROOT / "manifests" / "rbac-owners.yaml")
-        for body in (definitions.VOLCANO, definitions.GROVE):
+        for manifest in sorted((ROOT / "manifests").glob("rbac-owners*.yaml")):
+            apply_yaml(api, manifest)
+        for body in (definitions.VOLCANO, definitions.GROVE, *definitions.OWNERS):
             definitions.install(api, body)
         for name, value in PRIORITIES.items():
             body = {

@@ -133,8 +133,12 @@ class VirtualCluster:
             "PersistentVolumeClaim": store.Store(resources.CLAIMS, sink, self._report),
             "PersistentVolume": store.Store(resources.VOLUMES, sink, self._report),
             "Namespace": store.Store(resources.NAMESPACES, sink, self._report),
-            "Job": store.Store(resources.JOBS, sink, self._report),
-            "StatefulSet": store.Store(resources.STATEFUL_SETS, sink, self._report),
+            **{
+                resource.kind.__name__.removesuffix("Owner"): store.Store(
+                    resource, sink, self._report
+                )
+                for resource in resources.OWNERS
+            },
         }
         readers: dict[str, store.Store[Any, Any]] = {
             "Namespace": self._others["Namespace"],  # first, as in the daemon

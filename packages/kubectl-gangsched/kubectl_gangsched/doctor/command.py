@@ -129,6 +129,10 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
         report.findings += of_pods.shared_nodes(everything, ours, policies[-1])
         report.look("PodGroups of all namespaces", lambda: _missing(client, everything, serving))
         report.look(
+            "the scheduler's rights to read owners",
+            lambda: rights.lacking_for_owners(client, system, account, everything),
+        )
+        report.look(
             "nodes and PodDisruptionBudgets of all namespaces",
             lambda: autoscalers.breakable(client, everything),
         )

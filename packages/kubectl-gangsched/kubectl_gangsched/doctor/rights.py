@@ -6,9 +6,10 @@ SubjectAccessReviews, the check counts as skipped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from gangsched.api import keys
 from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
 from gangsched.kube.http.permissions import (
     ALLOCATION,
@@ -22,10 +23,13 @@ from gangsched.kube.http.permissions import (
     Lease,
     Permission,
 )
+from gangsched.model.objects import Pod
+from gangsched.model.owners import TABLE, OwnerGangs
 from gangsched.model.text import named
 from kubectl_gangsched.doctor.finding import Finding
 
 PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+NAMESPACES = "/api/v1/namespaces"
 LEASE = "gangsched"
 
 
@@ -98,6 +102,56 @@ def lacking(
                 f"{who} may not {named(lacks)}: {means}.",
                 f"Apply manifests/{file}.",
             )
+
+
+def lacking_for_owners(
+    client: BlockingClient,
+    namespace: str,
+    account: str,
+    pods: Iterable[Pod],
+) -> Iterator[Finding]:
+    """Missing permissions to read the owners of pods that ask for their gang. Raises Fault."""
+    who = f"The scheduler's ServiceAccount {namespace}/{account}"
+    lacks: dict[str, list[str]] = {}
+    kinds: dict[str, list[str]] = {}
+
+    for name in sorted(_kinds_asked(client, pods)):
+        kind = TABLE[name]
+        for verb in ("list", "watch"):
+            permission = Permission(verb, kind.group, kind.plural)
+            if not _allowed(client, namespace, account, (permission, None)):
+                lacks.setdefault(kind.manifest, []).append(str(permission))
+                kinds.setdefault(kind.manifest, []).append(f"{name}s")
+
+    for manifest, permissions in lacks.items():
+        of_kinds = named(list(dict.fromkeys(kinds[manifest])))
+        yield Finding(
+            "rights",
+            f"{who} may not {named(permissions)}: pods ask for the gang of their owner, and those"
+            f" of {of_kinds} do not start together.",
+            f"Apply manifests/{manifest}.",
+        )
+
+
+def _kinds_asked(client: BlockingClient, pods: Iterable[Pod]) -> set[str]:
+    """Kinds of owners of which a pod, or its namespace, asks for the gang."""
+    asking = set()
+    for body in client.items(NAMESPACES):
+        metadata = body["metadata"]
+        if (metadata.get("labels") or {}).get(keys.OWNER_GANG) == keys.OWNER:
+            asking.add(metadata["name"])
+
+    kinds = set()
+    for pod in pods:
+        setting = OwnerGangs.ALL if pod.namespace in asking else OwnerGangs.ASKED
+        if not keys.asks_for_owner(dict(pod.gang_metadata), setting):
+            continue
+
+        kinds.add(pod.controller_kind)
+        if keys.JOBSET_NAME in pod.labels:
+            kinds.add("JobSet")
+
+    return kinds & TABLE.keys()
 
 
 def _allowed(

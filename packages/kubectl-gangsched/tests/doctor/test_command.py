@@ -95,6 +95,7 @@ def sound() -> dict[str, Any]:
         "/api/v1/pods": listed(
             pod("train-0", gang="train", message="no room"), pod("web", node="n1")
         ),
+        "/api/v1/namespaces": listed(),
         f"/apis/{X}/v1alpha1/podgroups": listed(pod_group("train", 1)),
         f"/apis/{SIGS}/v1alpha1/podgroups": listed(),
         f"/apis/{VOLCANO}/v1beta1/podgroups": listed(pod_group("mpi", 1)),
@@ -367,6 +368,56 @@ def test_what_may_not_be_read_is_not_checked(tmp_path: Path) -> None:
     assert (
         told["notChecked"]["pods of all namespaces"]
         == "You (user alice) may not list pods in the whole cluster"
+    )
+
+
+@pytest.mark.parametrize("by_namespace", [True, False])
+def test_rights_to_read_the_owners_that_pods_ask_for(tmp_path: Path, by_namespace: bool) -> None:
+    """O7: by kind; nothing is checked of kinds of which no pod asks."""
+    answers = sound()
+    asks = {"gangsched.dev/gang": "owner"}
+    members = []
+    for name, kind, api_version in (
+        ("train", "Job", "batch/v1"),
+        ("ray", "RayCluster", "ray.io/v1"),
+        ("web", "ReplicaSet", "apps/v1"),
+    ):
+        member = pod(f"{name}-0", message="no room")
+        owner = {
+            "apiVersion": api_version,
+            "kind": kind,
+            "name": name,
+            "uid": name,
+            "controller": True,
+        }
+        member["metadata"]["ownerReferences"] = [owner]
+        if not by_namespace:
+            member["metadata"]["labels"] = {**member["metadata"].get("labels", {}), **asks}
+
+        members.append(member)
+
+    members[0]["metadata"].setdefault("labels", {})["jobset.sigs.k8s.io/jobset-name"] = "train"
+    answers["/api/v1/pods"] = listed(*members)
+    if by_namespace:
+        labelled = {"metadata": {"name": members[0]["metadata"]["namespace"], "labels": asks}}
+        answers["/api/v1/namespaces"] = listed(labelled)
+
+    code, told, _ = examine(tmp_path, answers)
+    assert (code, told["findings"]) == (0, [])
+    answers[REVIEWS] = {"status": {"allowed": False}}
+    _, told, _ = examine(tmp_path, answers)
+    found = {
+        each["todo"]: each["sentence"] for each in told["findings"] if "owner" in each["sentence"]
+    }
+    assert found.keys() == {
+        "Apply manifests/rbac-owners.yaml.",
+        "Apply manifests/rbac-owners-jobset.yaml.",
+        "Apply manifests/rbac-owners-kuberay.yaml.",
+    }
+    assert found["Apply manifests/rbac-owners-jobset.yaml."] == (
+        "The scheduler's ServiceAccount gangsched-system/gangsched may not list jobsets in"
+        " jobset.x-k8s.io, watch jobsets in jobset.x-k8s.io: pods ask for the gang of their"
+        " owner, and those of JobSets do not start together."
     )
 
 
