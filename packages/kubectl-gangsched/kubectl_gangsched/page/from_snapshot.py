@@ -43,10 +43,9 @@ UNREADABLE = (
     ValueError,
 )
 """What the objects of a damaged file raise."""
-NO_GANGS = Unknown(
-    "order",
-    "The snapshot has no gangs of the gangs API: the queue is shown by age, without positions,"
-    " reservations and promised starts.",
+NO_GANGS = (
+    "The snapshot has no gangs of the gangs API{why}: the queue is shown by age, without positions,"
+    " reservations and promised starts."
 )
 NO_HISTORY = Unknown("history", "A snapshot has no history of gangs.")
 
@@ -91,7 +90,9 @@ def cluster_of(taken: SnapshotFile, gangs: Gangs | None) -> Cluster:
         gangs = {rows.key_of(gang): gang for gang in taken.gangs}
 
     if gangs is None:
-        cluster.unknown.append(NO_GANGS)
+        unread = taken.unread.get("gangs")
+        why = f" ({clean(unread)})" if unread else ""
+        cluster.unknown.append(Unknown("order", NO_GANGS.format(why=why)))
     else:
         cluster.gangs = {}
         for key, gang in gangs.items():

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -29,7 +30,7 @@ from gangsched.snapshots import file
 from gangsched.snapshots.kinds import all_resources
 from gangsched.snapshots.redaction import Pseudonyms, selected, without_the_rest
 from kubectl_gangsched.doctor.services import scheduler_settings
-from kubectl_gangsched.session import GANGS, CannotAnswer, Session, lacking
+from kubectl_gangsched.session import GANGS, CannotAnswer, Session, lacking, told
 from kubectl_gangsched.terminal import Cell, Line, facts, write
 
 NULL = msgspec.Raw(b"null")
@@ -107,6 +108,11 @@ def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot
         for answer_of_group in pod_groups.values():
             answer_of_group.items = [names.rename(body) for body in answer_of_group.items]
 
+    # Their sentences name pods, nodes and gangs.
+    gangs, why_no_gangs = (None, "") if redact_names else _gangs(client)
+    if why_no_gangs:
+        unread["gangs"] = why_no_gangs
+
     return file.SnapshotFile(
         kind=file.KIND,
         format=file.FORMAT,
@@ -120,17 +126,38 @@ def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot
         },
         unread=unread,
         pod_groups=pod_groups,
-        # Their sentences name pods, nodes and gangs.
-        gangs=None if redact_names else _gangs(client),
+        gangs=gangs,
     )
 
 
-def _gangs(client: BlockingClient) -> list[dict[str, Any]] | None:
-    """The gangs of the gangs API; None where it is not served or not readable."""
+def _gangs(client: BlockingClient) -> tuple[list[dict[str, Any]] | None, str]:
+    """The gangs of the gangs API, with the nodes that are reserved for them, or why there are
+    none; neither where the API is not served.
+    """
     try:
-        return client.items(f"{GANGS}/gangs")
-    except Fault:
-        return None
+        gangs = client.items(f"{GANGS}/gangs")
+    except ApiFault as fault:
+        is_served = fault.status != NOT_FOUND
+        return None, told(fault).rstrip(".") if is_served else ""
+    except Fault as fault:
+        return None, str(fault).rstrip(".")
+
+    reserved = {}
+    for place, gang in enumerate(gangs):
+        if (gang.get("status") or {}).get("reserved"):
+            metadata = gang["metadata"]
+            namespace = quote(str(metadata.get("namespace") or ""), safe="")
+            name = quote(str(metadata["name"]), safe="")
+            reserved[place] = f"{GANGS}/namespaces/{namespace}/gangs/{name}"
+
+    # Only a GET of one gang has its nodes, for users who may list nodes.
+    if reserved:
+        answers = client.gets(list(reserved.values()))
+        for place, answer in zip(reserved, answers, strict=True):
+            if isinstance(answer, dict):
+                gangs[place] = answer
+
+    return gangs, ""
 
 
 def _settings(client: BlockingClient) -> dict[str, Any]:

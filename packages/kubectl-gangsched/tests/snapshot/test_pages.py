@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,12 @@ def cluster(*gangs: dict[str, Any]) -> dict[str, Any]:
         "/apis": {"groups": []},
     }
     if gangs:
-        answers[f"{GANGS}/gangs"] = listed(*gangs)
+        # As the scheduler does: only a GET of one gang has the nodes of its reservation.
+        listed_gangs = copy.deepcopy(gangs)
+        for item in listed_gangs:
+            item["status"].get("reserved", {}).pop("nodes", None)
+
+        answers[f"{GANGS}/gangs"] = listed(*listed_gangs)
         answers |= {
             f"{GANGS}/namespaces/team/gangs/{item['metadata']['name']}": item for item in gangs
         }
@@ -152,6 +158,18 @@ def test_what_is_reserved_is_on_the_nodes(tmp_path: Path) -> None:
         " start is at 2026-01-01T02:00Z."
     )
     assert moment.remark == "Not free, though unused: 4 on nodes that are cordoned."
+
+
+def test_gangs_that_may_not_be_read_are_told(tmp_path: Path) -> None:
+    """With the right that is missing, on the page and on the terminal."""
+    answers = cluster() | {f"{GANGS}/gangs": forbidden("list", "gangs")}
+    out = tmp_path / "s.gz"
+    why = "You (user alice) may not list gangs in the whole cluster"
+    moment = page(tmp_path, answers).moment
+    (order,) = [unknown.sentence for unknown in moment.unknown if unknown.what == "order"]
+    assert order.startswith(f"The snapshot has no gangs of the gangs API ({why}): the queue")
+    answer = run(tmp_path, answers, "snapshot", "-o", str(out))
+    assert f"Not read: gangs: {why}." in answer.output
 
 
 def test_without_the_gangs_api_the_page_says_what_it_cannot_know(tmp_path: Path) -> None:
