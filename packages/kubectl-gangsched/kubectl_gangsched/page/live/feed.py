@@ -21,7 +21,7 @@ from kubectl_gangsched.page.changes import between, is_nothing
 from kubectl_gangsched.page.cluster import Cluster
 from kubectl_gangsched.page.document import Document, Moment, Unknown
 from kubectl_gangsched.page.live.places import Places
-from kubectl_gangsched.page.live.sources import sources
+from kubectl_gangsched.page.live.sources import Gangs, sources
 from kubectl_gangsched.page.live.watch import RIGHTS_S, Watch
 from kubectl_gangsched.page.moments import Moments
 from kubectl_gangsched.session import Session, explained, told
@@ -38,6 +38,15 @@ FIRST_S = 30.0
 CHANGES_KEPT = 256
 CHANGES_BYTES = 8 * 2**20
 """All that are kept, together: the document of a large cluster is about as long."""
+LEADER_S = 5.0
+MOST_LEADER_S = 300.0
+"""Between two lists of gangs that could come from the leader, at first and at most: each may be of
+ten thousand gangs.
+"""
+OF_STANDBY = (
+    "A standby of the scheduler answers, which decides nothing: reservations, promised starts and"
+    " what is held are not known until the leader does."
+)
 NOT_GANGS = (
     "Positions, reservations and promised starts are not known, and the queue is shown by age: "
 )
@@ -86,7 +95,10 @@ class Feed:
         self.news = threading.Condition()
         self.watches = []
 
-        for source in sources(self._cluster, session.namespace):
+        self._gangs = Gangs(self._cluster, session.namespace)
+        self._relist_s = 0.0
+        self._relist_wait_s = LEADER_S
+        for source in sources(self._cluster, session.namespace, self._gangs):
             watch = Watch(session.client, source, self._lock, self._dirty.set, rights_s)
             self.watches.append(watch)
 
@@ -246,6 +258,8 @@ class Feed:
                 text = NOT_GANGS + watch.missing if hides == "order" else watch.missing
                 unknown.append(Unknown(hides, text, watch.is_right))
 
+        if self._gangs.of_standby:
+            unknown.append(Unknown("reservations", OF_STANDBY))
         if self._places.trouble:
             unknown.append(Unknown("order", self._places.trouble))
 
@@ -290,8 +304,19 @@ class Feed:
     def _ask_places(self) -> float:
         gangs = next(watch for watch in self.watches if watch.source.name == "gangs")
         wait_s = self._places.ask(gangs.path)
+        self._look_for_leader(gangs)
         self._dirty.set()
         return wait_s
+
+    def _look_for_leader(self, gangs: Watch) -> None:
+        """Ask for gangs again where they came from a standby and the leader answers, too."""
+        now_s = time.monotonic()
+        if not self._gangs.of_standby:
+            self._relist_wait_s = LEADER_S
+        elif self._places.is_of_leader and now_s > self._relist_s:
+            gangs.relist()
+            self._relist_s = now_s + self._relist_wait_s
+            self._relist_wait_s = min(MOST_LEADER_S, 2 * self._relist_wait_s)
 
     def _check_rights(self) -> float:
         for watch in self.watches:

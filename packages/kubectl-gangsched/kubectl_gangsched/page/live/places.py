@@ -43,6 +43,8 @@ class Places:
         self._refused_until_s: dict[str, float] = {}
         #: Why places may be old, one sentence; "" if they are not.
         self.trouble = ""
+        #: The leader answered last.
+        self.is_of_leader = False
 
     def ask(self, path: str) -> float:
         """Ask for everything once; `path` is where gangs are listed, "" if they are not. Seconds
@@ -81,6 +83,7 @@ class Places:
                 positions = {}  # those of the gangs are as new
                 break
 
+            self.is_of_leader = not is_of_standby(answer)
             rows = answer.get("items") or ()
             for row in rows:
                 positions[f"{row['namespace']}/{row['name']}"] = int(row["position"])
@@ -124,6 +127,12 @@ class Places:
         reserved = _reserved(body)
         if known is not None and _is_same(_reserved(known), reserved):
             self._cluster.put_gang(key, with_nodes(known, reserved.get("nodes") or []))
+
+
+def is_of_standby(answer: Mapping[str, Any]) -> bool:
+    """Whether a replica answered that does not lead; of a gang, the status says so."""
+    served_by = answer.get("servedBy") or {}
+    return served_by.get("role") == "standby"
 
 
 def _without_nodes(cluster: Cluster) -> list[str]:

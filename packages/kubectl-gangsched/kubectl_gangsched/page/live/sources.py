@@ -18,7 +18,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.model.objects import Node, Pod
 from kubectl_gangsched.gpu_map import unready_of
 from kubectl_gangsched.page.cluster import Cluster
-from kubectl_gangsched.page.live.places import kept_nodes
+from kubectl_gangsched.page.live.places import is_of_standby, kept_nodes
 from kubectl_gangsched.session import GANGS
 
 Item: TypeAlias = tuple[str, Any]
@@ -204,10 +204,17 @@ class PodGroups(Source):
 
 
 class Gangs(Source):
-    """Gangs of the gangs API."""
+    """Gangs of the gangs API. `of_standby` are those that a standby told of, which decides nothing:
+    it knows no reservations.
+    """
 
     name = "gangs"
     hides = "order"
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        """As other sources."""
+        super().__init__(cluster, namespace)
+        self.of_standby: set[str] = set()
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -221,7 +228,11 @@ class Gangs(Source):
 
     def put(self, key: str, stored: Mapping[str, Any] | None) -> None:
         """Store a gang."""
+        self.of_standby.discard(key)
         if stored is not None:
+            if is_of_standby(stored.get("status") or {}):
+                self.of_standby.add(key)
+
             known = self.cluster.gangs or {}
             stored = kept_nodes(known.get(key), stored)
 
@@ -242,13 +253,13 @@ class Gangs(Source):
         self.cluster.renew()
 
 
-def sources(cluster: Cluster, namespace: str) -> list[Source]:
+def sources(cluster: Cluster, namespace: str, gangs: Gangs) -> list[Source]:
     """All resources of the page."""
     groups = [PodGroups(cluster, namespace, group) for group in (keys.X_K8S, keys.SIGS)]
     return [
         Nodes(cluster, namespace),
         Pods(cluster, namespace),
-        Gangs(cluster, namespace),
+        gangs,
         *groups,
     ]
 

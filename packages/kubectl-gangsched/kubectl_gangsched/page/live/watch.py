@@ -92,6 +92,7 @@ class Watch(threading.Thread):
         self._connection: http.client.HTTPConnection | None = None
         self._path = ""
         self._version = ""
+        self._is_relisted = False
 
     def run(self) -> None:
         """Read until the end."""
@@ -99,6 +100,10 @@ class Watch(threading.Thread):
         while not self._over.is_set():
             began_s = time.monotonic()
             wait_s = 0.0
+            if self._is_relisted:
+                self._is_relisted = False
+                self._version = ""
+
             try:
                 self._read()
             except _Relist:
@@ -133,6 +138,11 @@ class Watch(threading.Thread):
         if connection is not None and connection.sock is not None:
             with suppress(OSError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def relist(self) -> None:
+        """List again, maybe from another replica."""
+        self._is_relisted = True
+        self.reconnect()
 
     @property
     def path(self) -> str:

@@ -442,6 +442,30 @@ def test_a_scheduler_without_places_is_asked_now_and_then(
         stream.close()
 
 
+def test_a_standby_is_said_and_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows no reservations: the page says so, and asks again once the leader answers."""
+    monkeypatch.setattr(places, "EVERY_S", 0.05)
+    monkeypatch.setattr(feed, "LEADER_S", 0.2)
+    standby = {"servedBy": {"role": "standby", "identity": "b"}}
+    leader = {"servedBy": {"role": "leader", "identity": "a"}}
+    answers = cluster(**{path: listed(gang("a", 1, **standby)) for path in GANG_LISTS})
+    with live(tmp_path, answers) as page:
+        stream = Stream(page)
+        page.fake.queue |= standby
+        stream.until(lambda stream: [unknown.what for unknown in stream.moment.unknown])
+        (unknown,) = stream.moment.unknown
+        assert (unknown.what, unknown.sentence) == ("reservations", feed.OF_STANDBY)
+        assert page.fake.asked.count(f"GET {GANG_LISTS[0]}?limit=500") == 1
+        reserved = {"kind": "timed", "startTime": "2030-01-01T00:00:00Z", "nodes": ["n1"]}
+        for path in GANG_LISTS:
+            page.fake.answers[path] = listed(gang("a", 1, reserved=reserved, **leader))
+
+        page.fake.queue |= leader
+        stream.until(lambda stream: stream.moment.nodes["n1"].reserved)
+        stream.until(lambda stream: stream.moment.unknown == [])
+        stream.close()
+
+
 def test_a_gang_that_is_gone_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
