@@ -140,6 +140,21 @@ def at_home(group: Group, ledger: Ledger) -> Group:
     return replace(group, topology=(*group.topology, *keys))
 
 
+def healed_at_home(group: Group, ledger: Ledger) -> Group:
+    """The group as `at_home`, at the home of the gangs that wait for members, which may be another
+    one than that of the rest of the group.
+    """
+    gangs: list[Gang] = []
+    for gang in group.gangs:
+        waits = gang.pending or gang.retry
+        # Only what is to be healed decides where that is.
+        gangs.append(gang if waits else replace(gang, nodes=()))
+
+    healed = replace(group, gangs=tuple(gangs))
+    home = at_home(healed, ledger)
+    return group if home is healed else home
+
+
 def _home_of(group: Group, ledger: Ledger) -> tuple[str, ...]:
     """The labels of the closest level at which all bound members of the group are in one domain."""
     nodes: list[Ints] = []
@@ -150,7 +165,8 @@ def _home_of(group: Group, ledger: Ledger) -> tuple[str, ...]:
         nodes.append(_nodes_of(gang, ledger))
 
     of_all = np.concatenate(nodes)
-    for known_level in _levels(group.gangs[0], ledger):
+    with_nodes = [gang for gang in group.gangs if gang.nodes]
+    for known_level in _levels(with_nodes[0], ledger) if with_nodes else ():
         if _shared(known_level, of_all) is not None:
             return known_level.keys
 

@@ -82,3 +82,34 @@ def test_a_start_has_no_home() -> None:
     world.add_nodes(at("home", "r", 8), at("far", "s"))
     world.create(members("c", 1, gpus=4, **stated))
     assert world.settle().bound()["c-0"] == "far"
+
+
+@pytest.mark.parametrize("stated", [TREE, LIST], ids=["tree", "group"])
+@pytest.mark.parametrize("order", [("home", "far"), ("far", "home")])
+def test_room_for_a_lost_member_is_made_in_the_rack_of_its_own_gang(
+    stated: dict[str, Any], order: tuple[str, str]
+) -> None:
+    """L3, L5: the other gang runs in another rack, where pods of lower priority run as well."""
+    world = World(at("n0", "r"), at("n1", "r"), preempts=True)
+    world.create(members("a", 2, gpus=4, priority=9, **stated))
+    world.create(members("b", 2, gpus=4, priority=9, **stated))
+    world.settle()
+    world.add_nodes(at("m0", "s"), at("m1", "s"))
+    where = world.settle().bound()
+    lost_node = where["b-0"]
+    racks = {"n": ("r", "s"), "m": ("s", "r")}[lost_node[0]]
+    assert where["b-1"][0] == lost_node[0] != where["a-0"][0]
+
+    world.add_nodes(at(lost_node, racks[0], closed=True))
+    for name in order:
+        rack = racks[0] if name == "home" else racks[1]
+        world.add_nodes(at(name, rack))
+        world.create(members(f"low-{name}", 1, gpus=4))
+        assert world.settle().bound()[f"low-{name}-0"] == name
+
+    world.delete(*(pod for pod in [*world.pods.values()] if pod.name == "b-0"))
+    world.settle()
+    world.create(members("b", 1, first=2, gpus=4, priority=9, **stated))
+    world.settle()
+    (nomination,) = world.state.preemptions.nominations.all()
+    assert [nominee.node for nominee in nomination.nominees.values()] == ["home"]

@@ -231,7 +231,9 @@ def check_gangs(history: _History) -> Counter[str]:
     for namespace, name in visible_gangs(world.state):
         gang = describe(world.state, namespace, name, moment)
         assert gang is not None
-        facts.update([*gang["status"].get("facts", {})])
+        status = gang["status"]
+        assert isinstance(status, dict)
+        facts.update([*status.get("facts", {})])
         text = msgspec.json.encode(gang).decode()
         found = foreign_words(namespace, text, history.listed[namespace])
         assert not found, f"{namespace} is shown {found}: {text}"

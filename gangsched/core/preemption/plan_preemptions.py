@@ -16,7 +16,7 @@ import numpy as np
 
 from gangsched.core import findings
 from gangsched.core.group_rules import rules_key
-from gangsched.core.homes import at_home
+from gangsched.core.homes import healed_at_home
 from gangsched.core.preemption.alike import MAX_TOGETHER, alike_behind, is_single, shares, together
 from gangsched.core.preemption.attempt import Attempt, Found, held
 from gangsched.core.preemption.columns import PodTableCache, RunningColumns
@@ -330,7 +330,7 @@ class PlanPreemptions:
         if not group.broken or group.tree is not None:
             return [preemptor]
 
-        home = at_home(group, self.ledger)
+        home = healed_at_home(group, self.ledger)
         places = [preemptor] if home is group else [replace(preemptor, group=home), preemptor]
 
         preemptors: list[Preemptor] = []
