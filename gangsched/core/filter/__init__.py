@@ -7,7 +7,7 @@ per shape and node table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -116,37 +116,54 @@ def cause(pod: Pod, occupancy: Occupancy) -> Refusal | None:
     return next((fault for fault in faults if fault is not None), None)
 
 
+def applying(pod: Pod, occupancy: Occupancy) -> Sequence[StatefulFilter]:
+    """The stateful filters that may reject a node that has enough room for the pod, in order.
+
+    Until a pod has terms about others, equal shapes have the same ones (`StatefulFilter.applies`).
+    """
+    if occupancy.pods.has_terms:
+        return [plugin for plugin in STATEFUL if plugin.applies(pod, occupancy)]
+
+    alike = (pod.shape, bool(pod.claims))
+    known = occupancy.applying.get(alike)
+    if known is None:
+        known = [plugin for plugin in STATEFUL if plugin.applies(pod, occupancy)]
+        occupancy.applying[alike] = known
+
+    return known
+
+
 def restricts(pod: Pod, occupancy: Occupancy) -> bool:
     """Whether a stateful filter may reject a node that has enough room for the pod."""
-    return any(plugin.applies(pod, occupancy) for plugin in STATEFUL)
+    return bool(applying(pod, occupancy))
 
 
 def restricts_by_terms(pod: Pod, occupancy: Occupancy) -> bool:
     """Whether inter-pod terms are the only stateful filters that may reject a node with enough
     room.
     """
-    return all(plugin in TERMS for plugin in STATEFUL if plugin.applies(pod, occupancy))
+    return all(plugin in TERMS for plugin in applying(pod, occupancy))
 
 
 def serial(pod: Pod, occupancy: Occupancy) -> bool:
     """Whether placing one such pod may change the feasible nodes of the next one other than by
     using room.
     """
-    return any(plugin.serial(pod, occupancy) for plugin in STATEFUL)
+    return any(plugin.serial(pod, occupancy) for plugin in applying(pod, occupancy))
 
 
 def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
     """`room`, reduced by the stateful filters; it must already be 0 on nodes where the pod does not
     fit.
     """
-    applying = [plugin for plugin in STATEFUL if plugin.applies(pod, occupancy)]
+    plugins = applying(pod, occupancy)
     # Charged before the arrays are made; the unit is that of `core.work` (25,000 are one plan).
-    occupancy.work.charge(4 + len(applying) * (10 + room.size // 200))
+    occupancy.work.charge(4 + len(plugins) * (10 + room.size // 200))
 
-    if applying and pre_filter(pod, occupancy) is not None:
+    if plugins and pre_filter(pod, occupancy) is not None:
         return np.zeros_like(room)
 
-    for plugin in applying:
+    for plugin in plugins:
         # In the order of FILTERS: a later filter may read what an earlier one left.
         for refused in plugin.refusals(pod, occupancy):
             room = np.where(refused.nodes, 0, room)
@@ -180,7 +197,7 @@ def may_stay(pod: Pod, node: int, occupancy: Occupancy) -> bool:
     """
     # Affinity and spread are decided once (IgnoredDuringExecution); asked again is only what two
     # pods cannot have at the same time.
-    lasting = (plugin for plugin in STATEFUL if plugin.lasting and plugin.applies(pod, occupancy))
+    lasting = (plugin for plugin in applying(pod, occupancy) if plugin.lasting)
     return all(plugin.stays(pod, node, occupancy) for plugin in lasting)
 
 

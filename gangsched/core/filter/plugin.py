@@ -44,6 +44,8 @@ class Occupancy:
     pods: PodCounts
     storage: StorageUse
     work: Work = field(default_factory=Work)
+    #: The filters that apply, by shape and whether a pod has claims (`core.filter.applying`).
+    applying: dict[tuple[Shape, bool], Sequence[StatefulFilter]] = field(default_factory=dict)
 
     def move(
         self,
@@ -177,12 +179,15 @@ class StatefulFilter(Filter):
         """Yield each reason with the nodes that it refuses."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """Whether the filter may reject this pod on a node that has enough room."""
+        """Whether the filter may reject this pod on a node that has enough room.
+
+        Depends on the shape, on whether the pod has claims and on other pods' terms, nothing else.
+        """
         return True
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
         """Whether placing one such pod may change which nodes the next one may use; such pods are
-        placed one by one.
+        placed one by one. Asked only of a filter that applies.
         """
         return self.applies(pod, occupancy)
 

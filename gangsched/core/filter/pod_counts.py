@@ -203,6 +203,11 @@ class PodCounts:
             # no count has been read yet, so the log is exactly what was not undone
             self._moves.pop()
 
+    @property
+    def has_terms(self) -> bool:
+        """Whether any pod, of the snapshot or of this plan, has terms about other pods."""
+        return bool(self._term_owners)
+
     def label_keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
         """Label keys that inter-pod terms read; None if there are no terms."""
         shapes = []
