@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -22,9 +22,12 @@ from gangsched.model.reservation import Occupant
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 Floats = npt.NDArray[np.float64]
+Objects = npt.NDArray[Any]
 OccupantsByNode: TypeAlias = Mapping[str, Sequence[Occupant]]
 _LAST_S: Final = float(np.finfo(np.float64).max)
 """The end of time: what ends later has no known end."""
+_NO_GROUP: Final = -1
+"""Instead of an entry: the pod is only reserved room for, so that no group has it."""
 SHAPES: Final = 4_096
 """Shapes beyond which columns forget those that no pod has any more."""
 
@@ -32,7 +35,9 @@ SHAPES: Final = 4_096
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
     """One row a pod, by its end: when it started and ends, its node, the number of its shape,
-    whether it has claims, and the id of its group.
+    whether it has claims, and the number of its entry in `groups` of the timeline.
+
+    A number, since copying a column of objects takes ten times as long as one of numbers.
     """
 
     ends_s: Floats
@@ -40,8 +45,8 @@ class _Rows:
     node: Ints
     shape: Ints
     claims: Bools
-    group: npt.NDArray[Any]
-    pods: npt.NDArray[Any]
+    group: Ints
+    pods: Objects
 
     @classmethod
     def of(
@@ -51,7 +56,7 @@ class _Rows:
         started_s: Floats,
         ends_s: Floats,
         shape: Ints,
-        groups: Sequence[str],
+        group: Ints,
     ) -> _Rows:
         """Build columns from these rows, given in any order."""
         claims = np.array([bool(pod.claims) for pod in pods], dtype=np.bool_)
@@ -61,7 +66,7 @@ class _Rows:
             node,
             shape,
             claims,
-            group=_object_column(groups),
+            group,
             pods=_object_column(pods),
         )
 
@@ -74,10 +79,10 @@ class _Rows:
         is_there = np.isin(self.node, nodes)
         return self._take(np.flatnonzero(~is_there))
 
-    def without_group(self, group: str) -> _Rows:
-        """The timeline without the pods of a group."""
-        of_others = self.group != group
-        return self._take(np.flatnonzero(of_others))
+    def without_groups(self, entries: Ints) -> _Rows:
+        """The timeline without the pods whose group is one of these entries."""
+        is_there = np.isin(self.group, entries)
+        return self._take(np.flatnonzero(~is_there))
 
     def with_ending_together(self, others: _Rows) -> _Rows:
         """The timeline with `others` added, whose pods all end at the same time."""
@@ -123,7 +128,7 @@ class _Rows:
         )
 
 
-def _object_column(values: Sequence[object]) -> npt.NDArray[Any]:
+def _object_column(values: Sequence[object]) -> Objects:
     """A column of these values; numpy would make a table of a sequence of sequences."""
     column = np.empty(len(values), dtype=object)
     column[:] = values
@@ -181,10 +186,12 @@ class Timeline:
         self,
         rows: _Rows,
         shapes: _Shapes,
+        groups: Objects,
         ledger: Ledger,
     ) -> None:
-        """Nodes and resources are those of `ledger`."""
+        """Nodes and resources are those of `ledger`; `groups` are ids of groups."""
         self._rows = rows
+        self._groups = groups
         self._shapes = shapes
         self._amounts = shapes.amounts(ledger.resources)
         self._ledger = ledger
@@ -221,18 +228,19 @@ class Timeline:
             started_s=np.full(len(pods), at_s, dtype=np.float64),
             ends_s=np.full(len(pods), ends_s, dtype=np.float64),
             shape=self._shapes.numbers(pods),
-            groups=[""] * len(pods),
+            group=np.full(len(pods), _NO_GROUP, dtype=np.int64),
         )
         rows = self._rows.with_ending_together(reserved)
 
-        return Timeline(rows, self._shapes, self._ledger)
+        return Timeline(rows, self._shapes, self._groups, self._ledger)
 
     def of_others(self, group: str) -> Timeline:
         """The timeline as a group sees it that waits for more room: its own pods never end, since
         with them it needs no room any more.
         """
-        others = self._rows.without_group(group)
-        return Timeline(others, self._shapes, self._ledger)
+        entries = np.flatnonzero(self._groups == group)
+        others = self._rows.without_groups(entries)
+        return Timeline(others, self._shapes, self._groups, self._ledger)
 
     def distinct_ends_s(self, until_s: float) -> Floats:
         """Known expected ends until `until_s`, ascending and without duplicates."""
@@ -310,6 +318,8 @@ class OccupantColumns:
         self._last: OccupantsByNode = {}
         self._shapes = _Shapes()
         self._rows: _Rows | None = None
+        #: The id of each row's group; the rows have them in order.
+        self._groups: Objects = _object_column(())
 
     def timeline(self, by_node: OccupantsByNode, ledger: Ledger) -> Timeline:
         """The timeline of these pods, given by node name."""
@@ -321,7 +331,8 @@ class OccupantColumns:
         if self._rows is None or is_outdated:
             self._table = ledger.table
             self._shapes = _Shapes()
-            self._rows = self._read(by_node, by_node, index)
+            self._groups = _object_column(())
+            self._keep(self._read(by_node, by_node, index))
 
         elif self._last is not by_node:
             changed = self._changed(by_node)
@@ -329,10 +340,16 @@ class OccupantColumns:
                 nodes = [index[name] for name in changed if name in index]
                 others = self._rows.without(np.array(nodes, dtype=np.int64))
                 read = self._read(changed, by_node, index)
-                self._rows = others.with_others(read)
+                self._keep(others.with_others(read))
 
         self._last = by_node
-        return Timeline(self._rows, self._shapes, ledger)
+        assert self._rows is not None
+        return Timeline(self._rows, self._shapes, self._groups, ledger)
+
+    def _keep(self, rows: _Rows) -> None:
+        """Keep these rows, and of the groups only theirs, in the order of the rows."""
+        self._groups = self._groups[rows.group]
+        self._rows = replace(rows, group=np.arange(len(rows.group)))
 
     def _changed(self, by_node: OccupantsByNode) -> list[str]:
         """The nodes whose pods are others than last time."""
@@ -350,7 +367,9 @@ class OccupantColumns:
         by_node: OccupantsByNode,
         index: Mapping[str, int],
     ) -> _Rows:
-        """The rows of the pods on these nodes, without those that are not in `index`."""
+        """The rows of the pods on these nodes, without those that are not in `index`; their groups
+        come behind those that are known.
+        """
         occupants: list[Occupant] = []
         for name in names:
             if name in index:
@@ -361,11 +380,15 @@ class OccupantColumns:
         started_s = [occupant.started_s for occupant in occupants]
         ends_s = [occupant.ends_s for occupant in occupants]
 
+        known = len(self._groups)
+        read = _object_column([occupant.group for occupant in occupants])
+        self._groups = np.concatenate((self._groups, read))
+
         return _Rows.of(
             pods,
             node=np.array(nodes, dtype=np.int64),
             started_s=np.array(started_s, dtype=np.float64),
             ends_s=np.array(ends_s, dtype=np.float64),
             shape=self._shapes.numbers(pods),
-            groups=[occupant.group for occupant in occupants],
+            group=np.arange(known, len(self._groups)),
         )

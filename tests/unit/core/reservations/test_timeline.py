@@ -19,12 +19,17 @@ FOUR = [node(name) for name in "abcd"]
 
 
 def on(
-    name: str, gpus: int, *, ends: float = math.inf, started: float = 5, cpu_milli: int = 0
+    name: str,
+    gpus: int,
+    *,
+    ends: float = math.inf,
+    started: float = 5,
+    cpu_milli: int = 0,
+    group: str = "",
 ) -> Occupant:
     """A pod on a node."""
-    return Occupant(
-        running(pod(f"on-{name}", gpus=gpus, cpu_milli=cpu_milli), name), name, started, ends
-    )
+    there = running(pod(f"on-{name}", gpus=gpus, cpu_milli=cpu_milli), name)
+    return Occupant(there, name, started, ends, group)
 
 
 OCCUPANTS = [
@@ -111,7 +116,8 @@ def test_columns_read_only_the_nodes_that_changed() -> None:
                 by_node.pop(name, None)
             else:
                 by_node[name] = tuple(
-                    on(name, dice.randint(1, 4), ends=dice.randint(1, 9)) for _ in range(3)
+                    on(name, dice.randint(1, 4), ends=dice.randint(1, 9), group=dice.choice("gh"))
+                    for _ in range(3)
                 )
         found = columns.timeline(by_node, on_it)
         anew = Timeline.of([each for there in by_node.values() for each in there], on_it)
@@ -119,6 +125,9 @@ def test_columns_read_only_the_nodes_that_changed() -> None:
         assert [gpus(found.freed(slice(found.ended(end)))) for end in range(10)] == [
             gpus(anew.freed(slice(anew.ended(end)))) for end in range(10)
         ]
+        of_others = found.of_others("g")
+        others = [each for there in by_node.values() for each in there if each.group != "g"]
+        assert of_others.ends_s.tolist() == Timeline.of(others, on_it).ends_s.tolist()
 
 
 def test_columns_follow_the_table_of_nodes() -> None:
