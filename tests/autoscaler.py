@@ -11,11 +11,45 @@ from typing import Any
 
 import msgspec
 
+from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.objects import Node, Pod
 from gangsched.model.protocol import Applied, Gone, NodesRequested, RequestNodes
 from gangsched.model.provisioning import ProvisioningRequest, ProvisioningState
-from tests.builders import node
+from gangsched.state.rule_set import ProvisioningRules, Rules
+from tests.builders import members, node, pod_group
 from tests.world import World
+
+CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+
+
+def provisioning_rules(**fields: Any) -> Rules:
+    """Requests are on, for all gangs."""
+    return Rules(
+        defaults=GangDefaults(provisioning_class=CLASS),
+        provisioning=ProvisioningRules(is_on=True, **fields),
+    )
+
+
+def waiting(world: World, number: int, name: str = "g", **fields: Any) -> list[Pod]:
+    """A gang that asks for as many nodes."""
+    world.declare(pod_group(name, number, uid=f"uid-of-{name}"))
+    return world.create(members(name, number, gpus=8, pod_group=True, **fields))
+
+
+def world_with_new_node(*nodes: Node, **fields: Any) -> World:
+    """A world with these nodes, and another one, `new`, which is reserved for a gang of two that
+    still lacks one.
+    """
+    world = World(*nodes, rules=provisioning_rules())
+    scaler = Autoscaler(world, 0)
+    waiting(world, 2, "asks")
+    scaler.run(14)
+    (key,) = scaler.requests
+    scaler.answers = False
+    scaler.say(key, ProvisioningState.PROVISIONED)
+    world.add_nodes(new_node(world, "new", **fields))
+    world.advance(1)
+    return world
 
 
 def new_node(world: World, name: str, gpus: int = 8, **fields: Any) -> Node:

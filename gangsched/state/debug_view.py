@@ -15,7 +15,6 @@ from typing import TypeAlias
 from gangsched.api.dialects import api_version
 from gangsched.api.slice_layers import format_slices
 from gangsched.api.timestamps import format_timestamp
-from gangsched.core.reserve import Ledger
 from gangsched.core.search.domains import best_domains
 from gangsched.core.topology import level_summaries
 from gangsched.model.gang import Refusal
@@ -26,6 +25,7 @@ from gangsched.sentences import say
 from gangsched.state.avoided import not_over
 from gangsched.state.broken_groups import broken
 from gangsched.state.gangs import GangRecord
+from gangsched.state.glance import glance_ledger
 from gangsched.state.group_record import GroupRecord, QueueState
 from gangsched.state.members import Member, State
 from gangsched.state.scheduling import SchedulingState
@@ -252,7 +252,7 @@ def _domains(state: SchedulingState, group: GroupRecord | None, now_s: float) ->
     if group is None:
         return []
 
-    ledger = Ledger(state.snapshot(), policy=state.registry.policy, counts=state.cluster.counts)
+    ledger = glance_ledger(state, state.snapshot(), now_s)
     domains: list[Json] = []
 
     for domain_room in best_domains(state.registry.group(group.id, now_s), ledger):

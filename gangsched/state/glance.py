@@ -1,4 +1,5 @@
-"""The input of a plan that decides nothing: what would become of a group now (PlacementReviews).
+"""What would become of a group now, and what room is left for it: the input of a plan that decides
+nothing (PlacementReviews), and a ledger (the best domains).
 
 Invariant: reads the state and changes nothing.
 """
@@ -8,8 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangsched.core.plan_cache import PlanCache
+from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.plan import PlanInput
+from gangsched.model.snapshot import Snapshot
 from gangsched.state.scheduling import SchedulingState
 
 
@@ -46,7 +49,15 @@ def glance_input(
         queue=(group, *others, *holders),
         reserving=state.reservations.glance(now_s, wall_s, in_turn),
         preempting=preempting,
+        fenced=state.asks.fenced(now_s),
     )
+
+
+def glance_ledger(state: SchedulingState, snapshot: Snapshot, now_s: float) -> Ledger:
+    """The room of a snapshot, without the nodes that an autoscaler added for other groups (E10)."""
+    ledger = Ledger(snapshot, policy=state.registry.policy, counts=state.cluster.counts)
+    ledger.promises.fence(state.asks.fenced(now_s), snapshot.table)
+    return ledger
 
 
 def glance_cache(state: SchedulingState) -> PlanCache:

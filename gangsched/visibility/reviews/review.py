@@ -26,7 +26,7 @@ from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.text import counted, named
 from gangsched.sentences import say
-from gangsched.state.glance import glance_cache, glance_input
+from gangsched.state.glance import glance_cache, glance_input, glance_ledger
 from gangsched.state.hypothetical import (
     Hypothetical,
     Wanted,
@@ -272,7 +272,7 @@ class Reviewer:
         return self._domains(registry.group(group_id, self._clocks.now_s()), self._state.snapshot())
 
     def _ledger(self, snapshot: Snapshot) -> Ledger:
-        return Ledger(snapshot, policy=self.policy, counts=self._state.cluster.counts)
+        return glance_ledger(self._state, snapshot, self._clocks.now_s())
 
     def _domains(self, group: Group, snapshot: Snapshot) -> list[Json]:
         """The best domains of the levels that a group requires, and what each lacks; none if it

@@ -4,14 +4,11 @@ E10).
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
-from gangsched.model.objects import Pod
 from gangsched.model.owners import JobOwner
 from gangsched.model.protocol import (
     Applied,
@@ -23,25 +20,9 @@ from gangsched.model.protocol import (
 from gangsched.model.provisioning import ProvisioningRequest, ProvisioningState
 from gangsched.state.autoscaling.requesting import Provisioning
 from gangsched.state.rule_set import ProvisioningRules, Rules
-from tests.autoscaler import Autoscaler, new_node
+from tests.autoscaler import CLASS, Autoscaler, new_node, provisioning_rules, waiting
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
-
-CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-
-
-def rules(**fields: Any) -> Rules:
-    """Requests are on, for all gangs."""
-    return Rules(
-        defaults=GangDefaults(provisioning_class=CLASS),
-        provisioning=ProvisioningRules(is_on=True, **fields),
-    )
-
-
-def waiting(world: World, number: int, name: str = "g", **fields: Any) -> list[Pod]:
-    """A gang that asks for as many nodes."""
-    world.declare(pod_group(name, number, uid=f"uid-of-{name}"))
-    return world.create(members(name, number, gpus=8, pod_group=True, **fields))
 
 
 def reasons(world: World, name: str = "g") -> set[str]:
@@ -71,7 +52,7 @@ def orders(world: World) -> list[RequestNodes]:
 
 def test_one_request_brings_all_nodes_and_goes_once_the_gang_has_started() -> None:
     """E10: nothing is bought for single pods meanwhile, and no pod needs an annotation."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 10, boots_s=6)
     waiting(world, 8)
     assert reasons(world) == {"Provisioning"}
@@ -84,7 +65,7 @@ def test_one_request_brings_all_nodes_and_goes_once_the_gang_has_started() -> No
 
 def test_nothing_is_bought_for_a_gang_that_the_pool_cannot_hold() -> None:
     """E10: the gang says what the autoscaler says."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 10)
     waiting(world, 12)
     scaler.run(300)
@@ -98,7 +79,7 @@ def test_nothing_is_bought_for_a_gang_that_the_pool_cannot_hold() -> None:
 
 def test_room_that_becomes_free_is_used_before_anything_is_asked_for() -> None:
     """E10: a gang asks after it has lacked room for a while."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 10)
     waiting(world, 2)
     scaler.run(8)
@@ -110,7 +91,7 @@ def test_room_that_becomes_free_is_used_before_anything_is_asked_for() -> None:
 
 def test_new_nodes_are_reserved_for_the_gang_that_asked() -> None:
     """E10: plain pods that wait do not take them before the gang starts."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 8, boots_s=4)
     waiting(world, 8)
     world.told()
@@ -127,7 +108,7 @@ def test_new_nodes_are_reserved_for_the_gang_that_asked() -> None:
 
 def test_nodes_that_come_one_by_one_are_kept_from_others() -> None:
     """E10: as many as the gang needs; what comes beyond that is anybody's."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 0)
     waiting(world, 3)
     world.told()
@@ -152,7 +133,7 @@ def test_nodes_that_come_one_by_one_are_kept_from_others() -> None:
 
 def test_reserved_nodes_are_free_again_after_a_while() -> None:
     """E10: what the gang still lacks then, it asks for as any other."""
-    world = World(rules=rules(keep_s=100.0))
+    world = World(rules=provisioning_rules(keep_s=100.0))
     scaler = Autoscaler(world, 0)
     waiting(world, 3)
     scaler.run(14)
@@ -173,7 +154,7 @@ def test_reserved_nodes_are_free_again_after_a_while() -> None:
 
 def test_a_gang_that_is_deleted_withdraws_its_request() -> None:
     """E10: and its nodes are anybody's."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 0)
     pods = waiting(world, 2)
     scaler.run(14)
@@ -195,7 +176,7 @@ def test_a_gang_that_is_deleted_withdraws_its_request() -> None:
 
 def test_a_gang_whose_pods_are_gone_withdraws_its_request() -> None:
     """E10: also if its PodGroup stays; no nodes are kept for nobody."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 0)
     pods = waiting(world, 2)
     scaler.run(14)
@@ -217,7 +198,7 @@ def test_a_gang_whose_pods_are_gone_withdraws_its_request() -> None:
 
 def test_gangs_with_names_that_read_alike_ask_by_themselves() -> None:
     """E10: names of gangs may have characters that names of objects may not."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 10)
     for name in ("Train.a", "train-a"):
         waiting(world, 2, name)
@@ -229,7 +210,7 @@ def test_gangs_with_names_that_read_alike_ask_by_themselves() -> None:
 
 def test_a_request_that_is_made_too_late_is_withdrawn() -> None:
     """E10: its gang asks for single nodes meanwhile, and nothing is bought twice."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 10, answers=False)
     waiting(world, 8)
     world.advance(80)
@@ -244,7 +225,7 @@ def test_a_request_that_is_made_too_late_is_withdrawn() -> None:
 
 def test_a_request_that_is_provisioned_no_more_keeps_no_nodes() -> None:
     """E10: also if its status goes back and forth, it ends, and is made again later."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 0)
     waiting(world, 3)
     scaler.run(14)
@@ -266,7 +247,7 @@ def test_a_request_that_is_provisioned_no_more_keeps_no_nodes() -> None:
 
 def test_a_changed_gang_asks_under_another_name() -> None:
     """E10: the earlier request is withdrawn."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 0)
     waiting(world, 3)
     scaler.run(14)
@@ -281,7 +262,7 @@ def test_a_changed_gang_asks_under_another_name() -> None:
 
 def test_another_process_finds_the_request() -> None:
     """E10: by its name, so that nothing is asked for twice."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 0)
     waiting(world, 3)
     scaler.run(14)
@@ -297,7 +278,7 @@ def test_another_process_finds_the_request() -> None:
 
 def test_a_request_that_nobody_wants_is_deleted() -> None:
     """E10: for example one whose gang has started while no scheduler ran; those of others stay."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 0, answers=False)
     ours = ProvisioningRequest("ns", "gangsched-x-1", uid="1", requested_by="gangsched")
     other = ProvisioningRequest("ns", "gangsched-x-2", uid="2", requested_by="another")
@@ -310,7 +291,7 @@ def test_a_request_that_nobody_wants_is_deleted() -> None:
 
 def test_requests_that_fail_are_made_again_ever_less_often() -> None:
     """E10: after one minute, doubling to half an hour; the gang asks for no single nodes."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 10)
     scaler.fate = (ProvisioningState.FAILED, "QuotaExceeded: no more of them")
     waiting(world, 8)
@@ -328,7 +309,7 @@ def test_requests_that_fail_are_made_again_ever_less_often() -> None:
 def test_capacity_that_expires_or_is_revoked_is_asked_for_again() -> None:
     """E10: as after a failure."""
     for state in (ProvisioningState.EXPIRED, ProvisioningState.REVOKED):
-        world = World(rules=rules())
+        world = World(rules=provisioning_rules())
         scaler = Autoscaler(world, 10)
         scaler.fate = (state, "too late")
         waiting(world, 8)
@@ -341,7 +322,7 @@ def test_capacity_that_expires_or_is_revoked_is_asked_for_again() -> None:
 
 def test_a_gang_asks_as_any_other_where_no_autoscaler_answers() -> None:
     """E10: for ten minutes, then it tries again."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 0, answers=False)
     waiting(world, 8)
     scaler.run(60)
@@ -356,7 +337,7 @@ def test_a_gang_asks_as_any_other_where_no_autoscaler_answers() -> None:
 
 def test_without_the_right_a_gang_asks_as_any_other_and_says_so() -> None:
     """E10: also if the right is taken away later; once it is granted, the request is made."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 10)
     world.say(ProvisioningAvailable("The API server does not serve ProvisioningRequests."))
     waiting(world, 8)
@@ -372,7 +353,7 @@ def test_without_the_right_a_gang_asks_as_any_other_and_says_so() -> None:
 
 def test_a_request_that_somebody_deletes_is_made_again() -> None:
     """E10: after a minute."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 0)
     waiting(world, 8)
     scaler.run(20)
@@ -386,7 +367,7 @@ def test_a_request_that_somebody_deletes_is_made_again() -> None:
 
 def test_a_request_of_somebody_else_under_our_name_is_not_used() -> None:
     """E10: its owner is another; the error of the API server is told."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 0)
     waiting(world, 8)
     scaler.run(14)
@@ -403,7 +384,7 @@ def test_a_gang_without_a_class_does_not_ask() -> None:
     """E10: nor one whose class is none, nor a plain pod, nor anybody while the setting is off."""
     for given, stated in (
         (Rules(provisioning=ProvisioningRules(is_on=True)), ""),
-        (rules(), "none"),
+        (provisioning_rules(), "none"),
         (Rules(defaults=GangDefaults(provisioning_class=CLASS)), ""),
     ):
         world = World(rules=given)
@@ -422,7 +403,7 @@ def test_a_gang_without_a_class_does_not_ask() -> None:
 
 def test_a_group_of_two_namespaces_asks_in_both() -> None:
     """E10: its nodes are reserved once both requests are provisioned."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 10)
     both = ["a/g", "b/g"]
     for namespace in ("a", "b"):
@@ -436,7 +417,7 @@ def test_a_group_of_two_namespaces_asks_in_both() -> None:
 
 def test_a_request_has_a_pod_set_for_each_kind_of_pod() -> None:
     """E10: of what the minimum lacks, by its oldest pod; for more than 32 kinds there is none."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     world.declare(pod_group("g", 4))
     world.create(members("g", 3, gpus=8, pod_group=True))
     world.create(members("g", 2, first=3, gpus=2, pod_group=True))
@@ -445,7 +426,7 @@ def test_a_request_has_a_pod_set_for_each_kind_of_pod() -> None:
     assert [(pod_set.name, pod_set.count) for pod_set in order.pod_sets] == [("g-0", 3), ("g-3", 1)]
     assert (order.owner.kind, order.class_name) == ("PodGroup", CLASS)
 
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     world.declare(pod_group("g", 33))
     for number in range(33):
         world.create(members("g", 1, first=number, gpus=100 + number, pod_group=True))
@@ -456,7 +437,7 @@ def test_a_request_has_a_pod_set_for_each_kind_of_pod() -> None:
 
 def test_room_of_members_to_come_is_asked_for_with_the_first() -> None:
     """E10, O5: the first pod starts only where all have room, so one node would not help."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     job = JobOwner(uid="u", namespace="ns", name="train", minimum=4)
     world.say(Replaced(JobOwner, (job,)))
     first = pod(
@@ -488,7 +469,7 @@ def test_gangs_that_have_their_nodes_do_not_look_at_all_new_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """E10: hundreds of gangs with requests, and thousands of new nodes, delay no turn."""
-    world = World(rules=rules())
+    world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 0)
     for number in range(20):
         waiting(world, 2, f"g{number}")

@@ -38,6 +38,7 @@ from gangsched.visibility.reviews.request import Review, read_review
 from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.suggestions import suggestions
 from gangsched.visibility.statuses import RequestRefused
+from tests.autoscaler import world_with_new_node
 from tests.builders import members, node, pod, pod_group
 from tests.sizes import of_size
 from tests.world import EPOCH_S, World
@@ -535,3 +536,22 @@ async def test_yes_means_that_it_starts_and_no_that_it_does_not(seed: int) -> No
     if status["fits"] and status["reason"] == "Scheduled":
         bound = [each for each in made if world.pods[each.uid].node_name]
         assert len(bound) >= minimum
+
+
+async def test_nodes_that_are_reserved_for_others_are_no_room() -> None:
+    """E10: neither for the answer nor in its domains; its own group may use them."""
+    old = node("old", 4, labels={"rack": "a"})
+    world = world_with_new_node(old, labels={"rack": "b"})
+    asked = Asked(world)
+    refused = await asked.review(body(pod_set(1, 8)))
+    assert not refused["fits"]
+    assert "reserved for a gang that an autoscaler added them for" in refused["message"]
+    assert refused["suggestions"] == []
+    assert (await asked.review(body(pod_set(1, 4))))["fits"]
+
+    template = {"annotations": {"gangsched.dev/topology": "rack"}}
+    wide = pod_set(2, 8)
+    wide["template"]["metadata"] = template
+    status = await asked.review(body(wide))
+    holds = {domain["domain"]: domain["holds"] for domain in status["domains"]}
+    assert set(holds.values()) == {0}
