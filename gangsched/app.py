@@ -222,7 +222,7 @@ async def schedule(
             services=settings.plain_replicas is PlainReplicas.SPREAD,
             devices=settings.devices,
             extends=extends,
-            provisioning=settings.provisioning,
+            requested_by=settings.requested_by if settings.provisioning else "",
             follow=follow,
         )
         reading = group.create_task(informers.run(), name="informers")

@@ -50,7 +50,7 @@ def provisioning(settings: Settings) -> ProvisioningRules:
     """Settings of ProvisioningRequests."""
     return ProvisioningRules(
         is_on=settings.provisioning,
-        requested_by=min(settings.scheduler_names),
+        requested_by=settings.requested_by,
         after_s=settings.provisioning_after_s,
         keep_s=settings.provisioning_keep_s,
         patience_s=settings.autoscaler_patience_s,

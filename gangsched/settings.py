@@ -7,7 +7,9 @@ Whether the values fit the cluster is not checked here.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
@@ -63,6 +65,7 @@ Identity = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=253)]
 ProvisioningClass = Annotated[
     str, StringConstraints(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)
 ]
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 SchedulerName = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=253)]
 
 
@@ -501,3 +504,15 @@ class Settings(BaseSettings):
     @classmethod
     def _unique_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(value))
+
+    @property
+    def requested_by(self) -> str:
+        """The value of the label with which ProvisioningRequests are marked as those of this
+        instance.
+        """
+        name = min(self.scheduler_names)
+        if _LABEL_VALUE.fullmatch(name):
+            return name
+
+        # Names of schedulers have no grammar, and two of them must not become one.
+        return f"gangsched-{sha256(name.encode()).hexdigest()[:8]}"

@@ -31,9 +31,29 @@ def provisioning_rules(**fields: Any) -> Rules:
 
 
 def waiting(world: World, number: int, name: str = "g", **fields: Any) -> list[Pod]:
-    """A gang that asks for as many nodes."""
-    world.declare(pod_group(name, number, uid=f"uid-of-{name}"))
-    return world.create(members(name, number, gpus=8, pod_group=True, **fields))
+    """A gang that asks for as many nodes; `fields` are of its PodGroup."""
+    world.declare(pod_group(name, number, uid=f"uid-of-{name}", **fields))
+    return world.create(members(name, number, gpus=8, pod_group=True))
+
+
+def reasons(world: World, name: str = "g") -> set[str]:
+    """The reasons of its pods that wait."""
+    world.told()
+    return {
+        world.condition(pod)[0]
+        for pod in world.pods.values()
+        if not pod.node_name and pod.name.startswith(name)
+    }
+
+
+def message(world: World, name: str = "g") -> str:
+    """What the PodGroup says."""
+    world.told()
+    for condition in world.status(name)["conditions"]:
+        if condition["type"] == "Scheduled":
+            return str(condition["message"])
+
+    return ""
 
 
 def world_with_new_node(*nodes: Node, **fields: Any) -> World:
@@ -154,6 +174,8 @@ class Autoscaler:
             name=order.name,
             uid=f"pr-{len(self.created)}",
             owner_uid=order.owner.uid,
+            owner_kind=order.owner.kind,
+            owner_name=order.owner.name,
             requested_by=order.requested_by,
             creation_s=self.world.wall_s(),
             templates=tuple(f"{order.name}-{n}" for n in range(len(order.pod_sets))),

@@ -35,6 +35,7 @@ class NodesAskedFor:
     request: str
     is_made: bool = False
     is_accepted: bool = False
+    lacks_capacity: bool = False
     message: str = ""
 
 

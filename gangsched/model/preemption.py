@@ -266,7 +266,8 @@ class NotHelpful:
     `allowed` of `needed` evictions; unless that is known of every choice, `pods` could be evicted
     as for TOO_LITTLE. TOO_YOUNG: `pods` counts gangs and plain pods; `seconds` is the
     setting. OTHER_SCHEDULERS: `amount` of `name` is in use. BACK_OFF: `seconds` are left. DELAYED:
-    `seconds` are left of the delay `delay_s`, which ends at epoch second `amount` (V28). TOO_MANY:
+    `seconds` are left of the delay `delay_s`, which ends at epoch second `amount` (V28); with
+    `delay_s` 0 an autoscaler is asked for nodes until then. TOO_MANY:
     `pods` would have to be evicted; `needed` are allowed. TOO_MUCH_WORK: `needed` pods wait. LATER:
     `name` identifies the search if a round has yet to confirm its choice.
     """
@@ -349,6 +350,9 @@ class PreemptionInput:
     nominated: Mapping[str, Refusal] = field(default_factory=dict)
     #: By group id: the monotonic second before which it makes no nomination (V12).
     retry_at_s: Mapping[str, float] = field(default_factory=dict)
+    #: By group id: the epoch second until which it evicts no pods, since an autoscaler may add
+    #: nodes for it (V28).
+    nodes_until_s: Mapping[str, int] = field(default_factory=dict)
     #: By group id: the result of its last examination, while nothing that it depends on has changed
     #: (V25).
     known: Mapping[str, NotHelpful] = field(default_factory=dict)

@@ -366,13 +366,16 @@ class RequestNodes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class WithdrawNodes(msgspec.Struct, frozen=True, gc=False):
-    """Delete a ProvisioningRequest and its PodTemplates; repeated until that is certain, and not
-    answered.
+    """Delete a ProvisioningRequest and its PodTemplates, which belong to `owner_uid`; repeated
+    until that is certain, and not answered. With `uid` "" the request is gone already.
     """
 
     namespace: str
     name: str
     uid: str
+    owner_uid: str
+    #: The scheduler that made it.
+    requested_by: str
     templates: tuple[str, ...]
 
 

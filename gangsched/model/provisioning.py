@@ -36,8 +36,14 @@ class ProvisioningRequest(InNamespace, frozen=True, gc=False, kw_only=True):
 
     uid: str = ""
     owner_uid: str = ""
+    owner_kind: str = ""
+    owner_name: str = ""
     requested_by: str = ""
     creation_s: int = 0
+    #: When an autoscaler accepted it, 0 if none has.
+    accepted_s: int = 0
+    #: The detail ResizeRequestName of its class.
+    resize_request: str = ""
     deleting: bool = False
     #: Names of the PodTemplates of its pod sets.
     templates: tuple[str, ...] = ()

@@ -38,14 +38,18 @@ def _asked(fact: NodesAskedFor) -> str:
         return "An autoscaler is asked for all nodes at once if no room becomes free."
     if not fact.is_accepted:
         return f"{name} asks for nodes; no autoscaler has accepted it yet."
-    if not fact.message:
+    if not fact.lacks_capacity:
         return f"{name} is accepted; the autoscaler looks for capacity."
 
-    return f"{name} is accepted and has no capacity yet: {_cut(fact.message)}."
+    message = f": {_cut(fact.message).rstrip('.')}" if fact.message else ""
+    return f"{name} is accepted and has no capacity yet{message}."
 
 
 def _provided(fact: Provided) -> str:
     name = _name(fact.request)
+    if not fact.nodes:
+        return f"{name} is provisioned: its nodes are awaited until {by(fact.until_s)}."
+
     nodes = counted(fact.nodes, "new node")
     are = is_or_are(fact.nodes)
     return f"{name} is provisioned: {nodes} {are} reserved until {by(fact.until_s)}."

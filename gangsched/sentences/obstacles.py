@@ -75,8 +75,11 @@ def _back_off(why: NotHelpful) -> str:
 
 
 def _delayed(why: NotHelpful) -> str:
-    delay = short_duration(why.delay_s)
-    return f"The group preempts no pods before {by(why.amount)} (preemption-delay {delay})"
+    because = "an autoscaler may add nodes for it"
+    if why.delay_s:
+        because = f"preemption-delay {short_duration(why.delay_s)}"
+
+    return f"The group preempts no pods before {by(why.amount)} ({because})"
 
 
 def _forbidden(why: NotHelpful) -> str:

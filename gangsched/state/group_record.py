@@ -305,6 +305,8 @@ class GroupRecord:
     node_request: NodeRequest | None = None
     #: What its members say while it asks by a request, or why it does not.
     provisioning: NotAsking | None = None
+    #: The epoch second until which it evicts no pods, since nodes are to come; 0 for none.
+    nodes_until_s: int = 0
     #: While it does not ask, although nodes could help.
     pause: NotAsking | None = None
 

@@ -68,9 +68,7 @@ from gangsched.state.verify import Verifier
 
 LATE_CLAIMS_S = 30.0
 LATE_CLAIMS_LONGEST_S = 600.0
-"""When a group whose claims took too long is planned again, doubling: it kept room from others for
-10 minutes.
-"""
+"""When a group whose claims took too long is planned again, doubling: it kept room for 10 min."""
 PLACED = frozenset({State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING})
 """The states in which a commit leaves what it places."""
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
@@ -143,7 +141,8 @@ class SchedulingState:
             self.disruption_budgets,
             rules,
         )
-        self.asks = CapacityAsks(self.registry, self.cluster, rules, self._tells_anew)
+        asks_of = (self.members, self.registry, self.cluster, self.queue)
+        self.asks = CapacityAsks(*asks_of, rules, self._tells_anew)
         self.bulkhead = Bulkhead(
             self.registry,
             self.queue,
@@ -293,7 +292,7 @@ class SchedulingState:
             self._event_handlers.assign(now_s)
 
         refreshed = self.registry.refresh(now_s, most, most_new=most_new)
-        self._drop_groups(refreshed)
+        self._drop_groups(refreshed, now_s)
         self._follow_groups(refreshed, now_s)
         for group_id in self._event_handlers.take_restated():
             self.reports.note(group_id, now_s)
@@ -302,14 +301,14 @@ class SchedulingState:
         follow_room = partial(self._follow_room, refreshed.changed, now_s, in_turn=in_turn)
         self.bulkhead.run(FaultPlace.REFRESH, follow_room, None, now_s)
 
-    def _drop_groups(self, refreshed: Refreshed) -> None:
+    def _drop_groups(self, refreshed: Refreshed, now_s: float) -> None:
         """Forget the groups that are gone."""
         self.pending.changed(refreshed.gone.values())
         for group in refreshed.gone.values():
             self.queue.drop(group)
             self.bulkhead.gone(group)
             self.preemptions.gone(group)
-            self.asks.gone(group)
+            self.asks.gone(group, now_s)
             self.holds.gone(group)
             self.reports.reservations.gone(group)
 
@@ -343,7 +342,7 @@ class SchedulingState:
         self.bad_nodes.follow(group)
         self.waits.changed(group, map(self.registry.view, group.gangs), now_s)
         self.preemptions.changed(group)
-        self.asks.changed(group)
+        self.asks.changed(group, now_s)
         if not self.bulkhead.changed(group, now_s):
             return
 

@@ -188,7 +188,7 @@ def test_a_request_of_somebody_else_under_the_name_is_left_alone(
         }
         kept = api.post(here("v1"), stranger)
         make.create_all(api, objects)
-        await_message(api, "it exists already and belongs to another client")
+        await_message(api, "exists already and belongs to another client")
         await_reason(pods, "g-", "Provisioning")
         assert await_one(requests)["metadata"]["uid"] == kept["metadata"]["uid"]
 

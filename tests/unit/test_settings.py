@@ -301,3 +301,11 @@ def test_what_replaces_a_removed_setting_exists() -> None:
         named = re.findall(r"\bset (\w+)", sentence)
         assert named or re.search(r"fixed at .*\d|fixed at one|kubectl", sentence), sentence
         assert set(named) <= Settings.model_fields.keys(), sentence
+
+
+def test_requests_are_marked_with_a_name_that_may_be_a_label() -> None:
+    """E10: names of schedulers may be longer, or have other characters."""
+    assert Settings(scheduler_names=("b", "a")).requested_by == "a"
+    odd = {Settings(scheduler_names=(name,)).requested_by for name in ("a" * 64, "b" * 64, "a/b")}
+    assert len(odd) == 3
+    assert all(name.startswith("gangsched-") and len(name) == 18 for name in odd)

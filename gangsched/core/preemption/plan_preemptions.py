@@ -255,10 +255,16 @@ class PlanPreemptions:
         """Until when the group gives an autoscaler time to bring nodes; None if that is
         over (V28).
         """
-        if not group.preemption_delay_s or not (lacks := needed(group)):
-            return None
+        delay_s = group.preemption_delay_s
+        until_s = 0
+        if delay_s and (lacks := needed(group)):
+            until_s = ceil(waiting_since_s(lacks) + delay_s)
 
-        until_s = ceil(waiting_since_s(lacks) + group.preemption_delay_s)
+        nodes_until_s = self.given.nodes_until_s.get(group.id, 0)
+        if nodes_until_s > until_s:
+            until_s = nodes_until_s
+            delay_s = 0.0
+
         left_s = until_s - self.given.wall_s
 
         if left_s > 0:
@@ -266,7 +272,7 @@ class PlanPreemptions:
                 why=Obstacle.DELAYED,
                 seconds=left_s,
                 amount=until_s,
-                delay_s=group.preemption_delay_s,
+                delay_s=delay_s,
             )
 
         return None

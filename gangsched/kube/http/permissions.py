@@ -118,7 +118,7 @@ EXTENDED_RESOURCES = _verbs("create delete", "resource.k8s.io", "resourceclaims"
 """Needed beside `ALLOCATION` for extended resources that devices serve."""
 PROVISIONING = (
     *_verbs("get list watch create delete", "autoscaling.x-k8s.io", "provisioningrequests"),
-    *_verbs("create delete", "", "podtemplates"),
+    *_verbs("get create delete", "", "podtemplates"),
 )
 """To ask autoscalers for all nodes of a gang at once (semantics E10)."""
 STAMP_POLICY = (

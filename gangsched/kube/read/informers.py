@@ -98,7 +98,7 @@ class Informers:
         services: bool = True,
         devices: DeviceScope = DeviceScope.ALLOCATED,
         extends: bool = True,
-        provisioning: bool = False,
+        requested_by: str = "",
         follow: Follow | None = None,
     ) -> None:
         """For `restore_signals`, `sweep_every_s` and `follow` see `PodGroupInformer`.
@@ -108,10 +108,10 @@ class Informers:
         for the spread of plain pods. Unless `devices` is `allocated`, they are read once a pod has
         ResourceClaims, or extended resources that a class serves, while gangsched may allocate
         them; classes are read once a pod has extended resources. Without `extends` devices serve no
-        extended resources. ProvisioningRequests are read with `provisioning`, while gangsched may
-        make them. `dialects` are the enabled ones of the dialects in `api.dialects` that can be
-        disabled. Owners of a kind are read once `owner_gangs`, a namespace or a pod asks for their
-        gangs.
+        extended resources. ProvisioningRequests of the scheduler `requested_by`, "" for none, are
+        read while gangsched may make them. `dialects` are the enabled ones of the dialects in
+        `api.dialects` that can be disabled. Owners of a kind are read once `owner_gangs`, a
+        namespace or a pod asks for their gangs.
         """
         warn = runtime.warn
         self._sleep = runtime.sleep
@@ -139,12 +139,14 @@ class Informers:
         self._claims = ClaimWatch(extends=extends)
         self._claims_matter = bool(later)
         self._device_rights = DeviceRights(client, runtime, asks=devices is DeviceScope.AUTO)
-        self.provisioning_rights = ProvisioningRights(client, runtime, asks=provisioning)
+        self.provisioning_rights = ProvisioningRights(client, runtime, asks=bool(requested_by))
         self.provisioning_rights.hears = self._hear_of_provisioning
         self._provisioning: ProvisioningAvailable | None = None
         self._requests: tuple[Any, ...] = (
-            (resources.provisioning_requests(),) if provisioning else ()
+            (resources.provisioning_requests(requested_by),) if requested_by else ()
         )
+        #: Set once the requests of an earlier process are known, or cannot be read.
+        self._requests_known = asyncio.Event()
         owners: tuple[Any, ...] = ()
         if owner_gangs is not OwnerGangs.OFF:
             owners = resources.OWNERS
@@ -184,6 +186,9 @@ class Informers:
                 synced[name] = reflector.synced
 
         self._synced = synced | {"podgroups": self.pod_groups.synced}
+        for resource in self._requests:
+            # Else the first plan would give away nodes that an autoscaler added for a gang.
+            self._synced[resource.name] = self._requests_known
 
     def deliver_to(self, sink: Sink) -> None:
         """Deliver all messages to `sink`, the first one including earlier messages; a sink that
@@ -202,7 +207,10 @@ class Informers:
 
     def known(self) -> list[Message]:
         """Messages that tell a new receiver everything that is known."""
-        messages = [message for store in self.stores.values() for message in store.known()]
+        messages: list[Message] = []
+        for store in self.stores.values():
+            messages += store.known()
+
         available = [self._provisioning] if self._provisioning is not None else []
         return [*messages, *available, *self.pod_groups.known()]
 
@@ -227,6 +235,7 @@ class Informers:
             if self._requests:
                 asking = self.provisioning_rights.run()
                 group.create_task(asking, name="provisioning rights")
+                group.create_task(self._follow_requests(), name="provisioning requests")
 
             if self._owners:
                 group.create_task(self._decode_pods_again(), name="pods again")
@@ -263,6 +272,13 @@ class Informers:
     def _hear_of_provisioning(self, obstacle: str) -> None:
         self._provisioning = ProvisioningAvailable(obstacle)
         self._take(self._provisioning)
+
+    async def _follow_requests(self) -> None:
+        """Note once what is known of the requests of an earlier process."""
+        (resource,) = self._requests
+        reflector = self.reflectors[resource.name]
+        await _first(reflector.synced.wait(), self.provisioning_rights.denied.wait())
+        self._requests_known.set()
 
     async def _read_requests(self, name: str, reflector: Reflector[Any, Any]) -> None:
         """Read ProvisioningRequests in the served version, while they may be made."""

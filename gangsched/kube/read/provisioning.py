@@ -15,13 +15,15 @@ from gangsched.kube.http.answers import decoded
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
 from gangsched.kube.read.decode import seconds
 from gangsched.kube.read.optional_rights import OptionalRights
-from gangsched.kube.read.wire import Meta, Wire, WireCondition
+from gangsched.kube.read.wire import Meta, Owner, Wire, WireCondition
 from gangsched.model.bounds import UP_TO_SOME
 from gangsched.model.provisioning import ProvisioningRequest, ProvisioningState
 
 GROUP: Final = "autoscaling.x-k8s.io"
 VERSIONS: Final = ("v1", "v1beta1")
 """Those that gangsched knows, the preferred one first; the fields that it uses are the same."""
+RESIZE_REQUEST: Final = "ResizeRequestName"
+"""The detail by which `queued-provisioning.gke.io` marks the nodes of a request."""
 REQUESTED_BY: Final = "gangsched.dev/requested-by"
 """The label with the scheduler that made a request."""
 
@@ -44,10 +46,17 @@ class WireProvisioningSpec(Wire):
     pod_sets: Annotated[list[WirePodSet], UP_TO_SOME] | None = None
 
 
+class WireRequestCondition(WireCondition):
+    """metav1.Condition."""
+
+    last_transition_time: str = ""
+
+
 class WireProvisioningStatus(Wire):
     """autoscaling.x-k8s.io ProvisioningRequestStatus."""
 
-    conditions: Annotated[list[WireCondition], UP_TO_SOME] | None = None
+    conditions: Annotated[list[WireRequestCondition], UP_TO_SOME] | None = None
+    provisioning_class_details: dict[str, str] | None = None
 
 
 class WireProvisioningRequest(Wire):
@@ -85,16 +94,22 @@ def decode_provisioning_request(wire: WireProvisioningRequest) -> ProvisioningRe
     """The request, and what an autoscaler says of it."""
     meta = wire.metadata
     owners = meta.owner_references or []
+    owner = owners[0] if len(owners) == 1 else Owner()
     state, message = _answer(wire.status.conditions or [])
     created = meta.creation_timestamp
+    details = wire.status.provisioning_class_details or {}
 
     return ProvisioningRequest(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        owner_uid=owners[0].uid if len(owners) == 1 else "",
+        owner_uid=owner.uid,
+        owner_kind=owner.kind,
+        owner_name=owner.name,
         requested_by=(meta.labels or {}).get(REQUESTED_BY, ""),
         creation_s=seconds(created) if created else 0,
+        accepted_s=_accepted_s(wire.status.conditions or []),
+        resize_request=details.get(RESIZE_REQUEST, ""),
         deleting=meta.deletion_timestamp is not None,
         templates=tuple(pod_set.pod_template_ref.name for pod_set in wire.spec.pod_sets or ()),
         state=state,
@@ -102,7 +117,17 @@ def decode_provisioning_request(wire: WireProvisioningRequest) -> ProvisioningRe
     )
 
 
-def _answer(conditions: list[WireCondition]) -> tuple[ProvisioningState, str]:
+def _accepted_s(conditions: list[WireRequestCondition]) -> int:
+    """When an autoscaler accepted a request; 0 if none has, or if it says no time."""
+    for condition in conditions:
+        if condition.type == "Accepted" and condition.status == "True":
+            accepted = condition.last_transition_time
+            return seconds(accepted) if accepted else 0
+
+    return 0
+
+
+def _answer(conditions: list[WireRequestCondition]) -> tuple[ProvisioningState, str]:
     by_type = {condition.type: condition for condition in conditions}
     is_accepted = "Accepted" in by_type and by_type["Accepted"].status == "True"
 

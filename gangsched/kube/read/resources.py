@@ -220,8 +220,12 @@ def nodes(warn: Warn, label_selector: str = "") -> Resource[WireNode, Node]:
     )
 
 
-def provisioning_requests() -> Resource[WireProvisioningRequest, ProvisioningRequest]:
-    """Read only if the setting asks for it; its reader sets the served version."""
+def provisioning_requests(
+    requested_by: str,
+) -> Resource[WireProvisioningRequest, ProvisioningRequest]:
+    """The requests that this scheduler made, read only if the setting asks for it; its reader sets
+    the served version.
+    """
     return Resource(
         f"/apis/{provisioning.GROUP}/{provisioning.VERSIONS[0]}/provisioningrequests",
         WireProvisioningRequest,
@@ -230,6 +234,7 @@ def provisioning_requests() -> Resource[WireProvisioningRequest, ProvisioningReq
         by_id,
         optional=True,
         meanwhile="until then gangs ask autoscalers as plain pods do",
+        label_selector=f"{provisioning.REQUESTED_BY}={requested_by}",
     )
 
 

@@ -2,16 +2,16 @@
 
 Invariant: orders are carried out one after the other, namespaces in turn so that none waits for all
 orders of another, and never delay a bind. Names are fixed, so that a lost answer leads to a
-conflict and not to a second object. Only objects of the same owner
-are used, and only what a request of gangsched names is deleted.
+conflict and not to a second object. Only objects of the same owner, and made for the same
+scheduler, are used and deleted; templates stay only with their request.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -20,12 +20,8 @@ from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.client import JSON
 from gangsched.kube.http.faults import CONFLICT, NOT_FOUND, ApiFault, Fault, Fenced
 from gangsched.kube.ports import WRITE_TIMEOUT_S, RestClient, Runtime, Sink
-from gangsched.kube.read.provisioning import (
-    GROUP,
-    REQUESTED_BY,
-    WireProvisioningRequest,
-    decode_provisioning_request,
-)
+from gangsched.kube.read.provisioning import GROUP, REQUESTED_BY
+from gangsched.kube.read.wire import Meta, Wire
 from gangsched.kube.write.binding import pod_path
 from gangsched.kube.write.device_claims import may_be_done
 from gangsched.model.protocol import (
@@ -39,11 +35,28 @@ from gangsched.model.protocol import (
 from gangsched.model.provisioning import RequestedPods
 
 TRIES: Final = 5
+AGAIN_S: Final = 1.0
 KEPT: Final = frozenset({"nodeName", "ephemeralContainers"})
 """Fields of a pod's spec that its template does not have."""
-STRANGER: Final = "it exists already and belongs to another client"
+STRANGER: Final = "exists already and belongs to another client"
 _pod = msgspec.json.Decoder(dict[str, Any])
-_request = msgspec.json.Decoder(WireProvisioningRequest)
+
+
+class _Metadata(Wire):
+    """Any object."""
+
+    metadata: Meta
+
+
+_object = msgspec.json.Decoder(_Metadata)
+
+
+class _Owned(NamedTuple):
+    """What an owner has of one scheduler in a namespace."""
+
+    namespace: str
+    owner_uid: str
+    requested_by: str
 
 
 class ProvisioningWriter:
@@ -119,15 +132,20 @@ class ProvisioningWriter:
     async def _request(self, order: RequestNodes) -> None:
         """Create the templates, then the request. Raises Fault."""
         names: list[str] = []
-        for number, pod_set in enumerate(order.pod_sets):
-            name = f"{order.name}-{number}"
-            body = await self._template(order, name, pod_set)
-            await self._create(f"/api/v1/namespaces/{order.namespace}/podtemplates", body)
-            names.append(name)
+        try:
+            for number, pod_set in enumerate(order.pod_sets):
+                name = f"{order.name}-{number}"
+                body = await self._template(order, name, pod_set)
+                names.append(name)
+                await self._create(_templates(order.namespace), body)
 
-        created = await self._create(self._path(order.namespace), self._body(order, names))
-        if not created:
-            await self._check_owner(order)
+            await self._create(self._path(order.namespace), self._body(order, names))
+        except ApiFault as fault:
+            # Refused for certain, so that no request will ever name them.
+            if names and not may_be_done(fault):
+                self.order(_of_templates(order, names))
+
+            raise
 
     async def _template(
         self,
@@ -163,8 +181,8 @@ class ProvisioningWriter:
             "spec": {"provisioningClassName": order.class_name, "podSets": pod_sets},
         }
 
-    async def _create(self, path: str, body: dict[str, Any]) -> bool:
-        """Create an object; False if one of its name exists. Raises Fault."""
+    async def _create(self, path: str, body: dict[str, Any]) -> None:
+        """Create an object; one that exists and is its equal is as good. Raises Fault."""
         backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
         encoded = msgspec.json.encode(body)
 
@@ -173,41 +191,71 @@ class ProvisioningWriter:
                 await self._client.request("POST", path, encoded, timeout_s=WRITE_TIMEOUT_S)
             except Fault as fault:
                 if isinstance(fault, ApiFault) and fault.status == CONFLICT:
-                    return False
+                    await self._check_owner(path, body)
+                    return
                 if isinstance(fault, Fenced) or not may_be_done(fault) or not tries_left:
                     raise
 
                 await self._runtime.sleep(backoff.next_s(fault))
             else:
-                return True
+                return
 
         raise AssertionError("unreachable")
 
-    async def _check_owner(self, order: RequestNodes) -> None:
-        """Raise Fault if the request that exists is not the gang's."""
-        path = f"{self._path(order.namespace)}/{order.name}"
+    async def _check_owner(self, path: str, body: dict[str, Any]) -> None:
+        """Raise Fault if the object that exists under this name is not the gang's."""
+        wanted = body["metadata"]
+        owner_uid = wanted["ownerReferences"][0]["uid"]
+        owned = _Owned(wanted["namespace"], owner_uid, wanted["labels"][REQUESTED_BY])
+        name = wanted["name"]
+        if await self._uid_of(f"{path}/{name}", owned) is None:
+            raise ApiFault(CONFLICT, "Conflict", f"{body['kind']} {name} {STRANGER}")
+
+    async def _uid_of(self, path: str, owned: _Owned) -> str | None:
+        """The uid of the object of this path if it is the owner's; else None. Raises Fault."""
         answer = await self._client.request("GET", path)
-        wire = decoded(_request, answer, f"ProvisioningRequest {order.name} is not one")
-        existing = decode_provisioning_request(wire)
-        if existing.owner_uid != order.owner.uid or existing.requested_by != order.requested_by:
-            raise ApiFault(CONFLICT, "Conflict", STRANGER)
+        meta = decoded(_object, answer, f"{path} is not an object").metadata
+        owners = [owner.uid for owner in meta.owner_references or []]
+        requested_by = (meta.labels or {}).get(REQUESTED_BY)
+        is_ours = owners == [owned.owner_uid] and requested_by == owned.requested_by
+        return meta.uid if is_ours else None
 
     # --- deleting --------------------------------------------------------------------------------
 
     async def _withdraw(self, order: WithdrawNodes) -> None:
         """Delete the request and its templates. Raises Fault if the result is not certain."""
-        path = f"{self._path(order.namespace)}/{order.name}"
-        await self._delete(path, {"uid": order.uid})
+        if order.uid:
+            path = f"{self._path(order.namespace)}/{order.name}"
+            await self._delete(path, order.uid)
 
+        owned = _Owned(order.namespace, order.owner_uid, order.requested_by)
         for name in order.templates:
             if name.startswith(f"{order.name}-"):
-                await self._delete(f"/api/v1/namespaces/{order.namespace}/podtemplates/{name}", {})
+                await self._delete_template(f"{_templates(order.namespace)}/{name}", owned)
 
-    async def _delete(self, path: str, preconditions: dict[str, str]) -> None:
-        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if preconditions:
-            options["preconditions"] = preconditions
+    async def _delete_template(self, path: str, owned: _Owned) -> None:
+        """Delete a template if it is the owner's. Raises Fault if the result is not certain."""
+        try:
+            uid = await self._uid_of(path, owned)
+        except Fenced:
+            raise
+        except Fault as fault:
+            if not may_be_done(fault):
+                return  # it is gone, or we may not
 
+            # The order comes again at once if there is no other.
+            await self._runtime.sleep(AGAIN_S)
+            raise
+
+        if uid is not None:
+            await self._delete(path, uid)
+
+    async def _delete(self, path: str, uid: str) -> None:
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+        }
         backoff = Backoff(0.5, 5.0, rng=self._runtime.rng)
         body = msgspec.json.encode(options)
 
@@ -235,6 +283,22 @@ class ProvisioningWriter:
 
     def _path(self, namespace: str) -> str:
         return f"/apis/{GROUP}/{self._version()}/namespaces/{namespace}/provisioningrequests"
+
+
+def _templates(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/podtemplates"
+
+
+def _of_templates(order: RequestNodes, names: Sequence[str]) -> WithdrawNodes:
+    """The order to delete templates whose request was never made."""
+    return WithdrawNodes(
+        order.namespace,
+        order.name,
+        "",
+        order.owner.uid,
+        order.requested_by,
+        tuple(names),
+    )
 
 
 def _metadata(order: RequestNodes, name: str) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from gangsched.state.autoscaling.requesting import Provisioning
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.queueing.queue import Queue
 from gangsched.state.rule_set import Rules
 
 
@@ -31,8 +33,10 @@ class CapacityAsks:
 
     def __init__(
         self,
+        members: MemberStore,
         registry: Registry,
         cluster: Cluster,
+        queue: Queue,
         rules: Rules,
         changed: Callable[[GroupRecord, float], None],
     ) -> None:
@@ -41,8 +45,10 @@ class CapacityAsks:
         self._requests = requests
         self._patience = Patience(registry, cluster, patience_s, changed)
         self._provisioning = Provisioning(
+            members,
             registry,
             cluster,
+            queue,
             rules.provisioning,
             requests,
             changed,
@@ -58,7 +64,7 @@ class CapacityAsks:
             case Replaced() if message.kind is ProvisioningRequest:
                 self._requests.replace(message.items)
             case Unread() if message.kind is ProvisioningRequest:
-                self._requests.replace(())
+                self._requests.forget()
             case _:
                 return False
 
@@ -74,14 +80,14 @@ class CapacityAsks:
         self._patience.committed(group, verdict, now_s)
         self._provisioning.committed(group, verdict, now_s)
 
-    def changed(self, group: GroupRecord) -> None:
+    def changed(self, group: GroupRecord, now_s: float) -> None:
         """Follow the members of a group."""
-        self._provisioning.changed(group)
+        self._provisioning.changed(group, now_s)
 
-    def gone(self, group: GroupRecord) -> None:
+    def gone(self, group: GroupRecord, now_s: float) -> None:
         """Forget a group that is gone."""
         self._patience.gone(group)
-        self._provisioning.gone(group)
+        self._provisioning.gone(group, now_s)
 
     def due(self, now_s: float, wall_s: float) -> list[ProvisioningOrder]:
         """Begin and end pauses; return what is to be asked for or withdrawn now."""

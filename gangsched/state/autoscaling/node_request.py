@@ -33,11 +33,35 @@ class NodeRequest:
     step: RequestStep = RequestStep.WAITING
     since_s: float
     until_s: float
-    #: How long it waits before it makes the next request that ended.
-    retry_s: float
-    #: The last answer of the autoscaler, in its words.
+    #: Whether all orders of its present step were carried out.
+    is_made: bool = False
+    #: When an autoscaler accepted it, for the first time.
+    accepted_s: float | None = None
+    #: Why the last request ended.
+    why: str = ""
+    #: The last answer of the autoscaler or the API server, in its words: about one namespace.
     message: str = ""
+    #: The autoscaler says that there is no capacity now.
+    lacks_capacity: bool = False
     #: The uids of requests that are to be deleted: the watch shows them for a while.
     withdrawn: set[str] = field(default_factory=set)
     #: The nodes that were added for it.
     fenced: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of its only request; "" of several, which namespaces do not learn of each
+        other.
+        """
+        names = [order.name for order in self.orders.values()]
+        return names[0] if len(names) == 1 else ""
+
+    @property
+    def told_message(self) -> str:
+        """What is told of `message`: a group of several namespaces tells all of them the same."""
+        return self.message if self.name else ""
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Where it has requests."""
+        return frozenset(order.namespace for order in self.orders.values())

@@ -30,11 +30,11 @@ def orders(
     owners: Mapping[str, ObjectRef],
     class_name: str,
     requested_by: str,
-) -> dict[str, RequestNodes]:
+) -> dict[str, RequestNodes] | None:
     """The requests of a group by key, one for each namespace of its `gangs`; each is owned by the
     first of the `owners` (by gang) there.
 
-    Empty if one of them would have too many kinds of pods.
+    None if one of them would have too many kinds of pods.
     """
     lacking: dict[str, list[Pod]] = defaultdict(list)
     first: dict[str, str] = {}
@@ -50,7 +50,7 @@ def orders(
             by_shape[pod.shape].append(pod)
 
         if len(by_shape) > MOST_POD_SETS:
-            return {}
+            return None
 
         gang_id = first[namespace]
         if by_shape and gang_id in owners:

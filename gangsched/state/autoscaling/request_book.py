@@ -19,6 +19,9 @@ class ProvisioningRequests:
         self.requested_by = requested_by
         self._requests: dict[str, ProvisioningRequest] = {}
         self._changed: set[str] = set()
+        #: Requests that are gone although nobody here has withdrawn them.
+        self._orphaned: list[ProvisioningRequest] = []
+        self._withdrawn: set[str] = set()
 
     @property
     def known(self) -> Mapping[str, ProvisioningRequest]:
@@ -28,6 +31,10 @@ class ProvisioningRequests:
     def apply(self, request: ProvisioningRequest) -> None:
         """Add or update a request."""
         if request.requested_by == self.requested_by:
+            known = self._requests.get(request.key)
+            if known is not None and known.uid != request.uid:
+                self._withdrawn.discard(known.uid)
+
             self._requests[request.key] = request
             self._changed.add(request.key)
         else:
@@ -35,8 +42,21 @@ class ProvisioningRequests:
 
     def drop(self, key: str) -> None:
         """Remove a request."""
-        if self._requests.pop(key, None) is not None:
-            self._changed.add(key)
+        request = self._requests.pop(key, None)
+        if request is None:
+            return
+
+        self._changed.add(key)
+        if request.uid in self._withdrawn:
+            self._withdrawn.remove(request.uid)
+        elif request.templates:
+            self._orphaned.append(request)
+
+    def forget(self) -> None:
+        """Forget all of them: they cannot be read any more."""
+        self._changed.update(self._requests)
+        self._requests.clear()
+        self._withdrawn.clear()
 
     def replace(self, requests: Iterable[ProvisioningRequest]) -> None:
         """Replace all of them by a full list."""
@@ -47,6 +67,16 @@ class ProvisioningRequests:
 
         for request in listed.values():
             self.apply(request)
+
+    def withdrawn(self, request: ProvisioningRequest) -> None:
+        """The request is to be deleted, with its templates."""
+        self._withdrawn.add(request.uid)
+
+    def take_orphaned(self) -> list[ProvisioningRequest]:
+        """Requests that others have deleted since the last call: their templates are left."""
+        orphaned = self._orphaned
+        self._orphaned = []
+        return orphaned
 
     def take_changed(self) -> set[str]:
         """Keys of requests that changed or are gone since the last call."""

@@ -7,48 +7,58 @@ only by the actions that `due` returns, and belongs to one group, or is deleted.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Hashable, Iterator, Set
 from dataclasses import dataclass
-from itertools import chain
+from math import ceil, inf
 from typing import Final
 
 from gangsched.model.capacity_facts import NodesAskedFor, NotAsking, NotProvided, Provided
+from gangsched.model.gang import Gang
+from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import (
     NodesRequested,
     ObjectRef,
     ProvisioningAvailable,
     ProvisioningOrder,
+    RequestNodes,
     WithdrawNodes,
 )
 from gangsched.model.provisioning import ENDED, NodeFence, ProvisioningRequest, ProvisioningState
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import NodeTable
+from gangsched.state.autoscaling.added_nodes import AddedNodes
 from gangsched.state.autoscaling.asking import wants
-from gangsched.state.autoscaling.new_nodes import NewNodes
+from gangsched.state.autoscaling.back_offs import BackOff, BackOffs
 from gangsched.state.autoscaling.node_request import NodeRequest, RequestStep
-from gangsched.state.autoscaling.pod_sets import orders
+from gangsched.state.autoscaling.pod_sets import MOST_POD_SETS, orders
 from gangsched.state.autoscaling.request_book import ProvisioningRequests
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref
 from gangsched.state.rule_set import ProvisioningRules
 from gangsched.state.timers import Timers
 
 ANSWERED_WITHIN_S: Final = 60.0
-"""An autoscaler that knows the class accepts a request within one of its loops."""
+"""An autoscaler that knows the class accepts a request so soon, or one of the requests before
+it.
+"""
+CREATED_WITHIN_S: Final = 600.0
+"""Orders of many gangs are carried out one after the other."""
 REST_S: Final = 600.0
 """How long a group asks as any other pod, where no autoscaler answers or the nodes do not
 suffice.
 """
-RETRY_S: Final = 60.0
-LONGEST_RETRY_S: Final = 1_800.0
 CAPACITY_S: Final = 3_600.0
 """How long an autoscaler may try to find capacity, without a patience of its own."""
+EVICTS_NOBODY_S: Final = 3_600.0
+"""How long a group evicts nobody at most since it waits for the nodes of a request."""
 LOOKS_PER_TURN: Final = 10
 """Each may look at thousands of new nodes."""
+POD: Final = "Pod"
 NO_CLASS: Final = "none"
 """The class of gangs that ask for nothing although the setting names a class."""
 DECIDED: Final = {
@@ -66,6 +76,11 @@ ORDER: Final = (
     ProvisioningState.PROVISIONED,
 )
 """The state of a group's requests is the first of their states."""
+ASKING: Final = frozenset({RequestStep.ASKED, RequestStep.ACCEPTED, RequestStep.PROVISIONED})
+"""Steps in which the API server has requests of the group, or gets them soon."""
+DIFFERENT_CLASSES: Final = "its gangs name different provisioning classes"
+TOO_MANY_KINDS: Final = f"its pods are of more than {MOST_POD_SETS} kinds"
+TOO_OFTEN: Final = "too many requests of its namespace have ended without a start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +98,23 @@ class Provisioning:
 
     def __init__(
         self,
+        members: MemberStore,
         registry: Registry,
         cluster: Cluster,
+        queue: Queue,
         rules: ProvisioningRules,
         requests: ProvisioningRequests,
         changed: Callable[[GroupRecord, float], None],
     ) -> None:
+        self._members = members
         self._registry = registry
         self._cluster = cluster
+        self._queue = queue
         self._rules = rules
         self._changed = changed
-        self._nodes = NewNodes(cluster)
         self.requests = requests
+        self._added = AddedNodes(registry, cluster)
+        self._back_offs = BackOffs()
         self._due = Timers()
         #: The group of each request that is wanted, by key.
         self._group_of: dict[str, str] = {}
@@ -103,9 +123,10 @@ class Provisioning:
         self._actions: list[ProvisioningOrder] = []
         #: Why nothing can be asked for, "" if it can.
         self._obstacle = ""
-        #: Groups whose nodes may still come, and those of which some have come.
+        #: By class: when an autoscaler was seen to accept a request.
+        self._accepted_s: dict[str, float] = {}
+        #: Groups whose nodes may still come.
         self._provisioned: set[str] = set()
-        self._fenced: set[str] = set()
         self._table: NodeTable | None = None
 
     # --- what happens ----------------------------------------------------------------------------
@@ -115,43 +136,78 @@ class Provisioning:
         if not self._rules.is_on:
             return
 
-        class_name = self._class_of(group)
+        classes = self._classes_of(group)
         lacks_room = verdict.reason is Reason.UNSCHEDULABLE and not verdict.binds
-        if not lacks_room or not class_name or self._has_started(group):
-            self.gone(group)
+        if not lacks_room or not classes or self._has_started(group):
+            self.gone(group, now_s, started=bool(verdict.binds))
             return
 
         gangs = [self._registry.view(gang) for gang in group.gangs]
         what, shapes = wants(gangs)
         before = group.node_request
-        if before is not None and before.wants == (what, class_name):
+        if before is not None and before.wants == (what, classes):
             return
 
-        self.gone(group)
-        owners = self._owners(group)
-        asked = orders(gangs, owners, class_name, self.requests.requested_by)
-        if not asked:
-            return
+        self.gone(group, now_s)
+        asked = self._orders(group, gangs, classes)
+        if isinstance(asked, str):
+            # It cannot be asked for as it is: its pods ask for single nodes.
+            group.provisioning = NotAsking(Reason.UNSCHEDULABLE, NotProvided("", asked))
+            self._changed(group, now_s)
+        elif asked:
+            self._begin(group, asked, (what, classes), shapes, now_s)
 
+    def _orders(
+        self,
+        group: GroupRecord,
+        gangs: list[Gang],
+        classes: frozenset[str],
+    ) -> dict[str, RequestNodes] | str:
+        """What is to be created for a group by key, or why nothing can be."""
+        if len(classes) > 1:
+            return DIFFERENT_CLASSES
+
+        (class_name,) = classes
+        asked = orders(gangs, self._owners(group), class_name, self.requests.requested_by)
+        return TOO_MANY_KINDS if asked is None else asked
+
+    def _begin(
+        self,
+        group: GroupRecord,
+        asked: dict[str, RequestNodes],
+        what: Hashable,
+        shapes: frozenset[Shape],
+        now_s: float,
+    ) -> None:
+        """Follow the requests of a group, which are made soon or exist already."""
         request = NodeRequest(
-            wants=(what, class_name),
+            wants=what,
             shapes=shapes,
             orders=asked,
             since_s=now_s,
             until_s=now_s + self._rules.after_s,
-            retry_s=RETRY_S,
         )
         group.node_request = request
         for key in asked:
             self._group_of[key] = group.id
             self._unwanted.drop(key)
 
+        back_off = self._back_offs.of_gang(group.id, now_s)
         if self._known(request):
             # An earlier process made it.
-            request.step = RequestStep.ASKED
-            request.until_s = now_s + ANSWERED_WITHIN_S
+            self._go(request, RequestStep.ASKED, now_s, ANSWERED_WITHIN_S)
+            request.is_made = True
+        elif back_off is not None and back_off.until_s > request.until_s:
+            self._back_off(request, back_off, now_s)
 
         self._due.set(group.id, now_s)
+
+    @staticmethod
+    def _back_off(request: NodeRequest, back_off: BackOff, now_s: float) -> None:
+        request.step = back_off.step
+        request.since_s = now_s
+        request.until_s = back_off.until_s
+        request.why = back_off.why
 
     def answered(self, answer: NodesRequested | ProvisioningAvailable, now_s: float) -> None:
         """Record what became of an order, or whether any can be carried out."""
@@ -163,8 +219,18 @@ class Provisioning:
             return
 
         group = self._registry.groups.get(self._group_of.get(answer.key, ""))
-        if group is not None and group.node_request is not None and answer.error:
-            self._retry(group, group.node_request, answer.error, now_s)
+        request = group.node_request if group is not None else None
+        if group is None or request is None or request.step is not RequestStep.ASKED:
+            return
+
+        if answer.error:
+            request.message = answer.error
+            self._retry(group, request, "it could not be created", now_s)
+        elif not request.is_made:
+            # From now on somebody can accept it.
+            request.is_made = True
+            self._go(request, RequestStep.ASKED, now_s, ANSWERED_WITHIN_S)
+            self._due.set(group.id, now_s)
 
     def _begin_again(self, group_id: str, now_s: float) -> None:
         """Whether requests can be made has changed."""
@@ -173,11 +239,21 @@ class Provisioning:
         if request is not None and request.step is RequestStep.WAITING:
             request.until_s = now_s + self._rules.after_s
 
-    def gone(self, group: GroupRecord) -> None:
-        """Withdraw what was asked for a group that starts, asks for something else or is gone."""
+    def gone(self, group: GroupRecord, now_s: float, *, started: bool = False) -> None:
+        """Withdraw what was asked for a group that has `started`, asks for something else, or is
+        gone.
+        """
+        group.provisioning = None
+        group.nodes_until_s = 0
+        if started:
+            self._back_offs.started(group.id)
+
         request = group.node_request
         if request is None:
             return
+
+        if request.step in ASKING and not started:
+            self._back_offs.changed(group.id, request.namespaces, now_s)
 
         self._withdraw(request)
         self._end_fence(group, request)
@@ -186,13 +262,12 @@ class Provisioning:
                 del self._group_of[key]
 
         group.node_request = None
-        group.provisioning = None
         self._due.drop(group.id)
 
-    def changed(self, group: GroupRecord) -> None:
+    def changed(self, group: GroupRecord, now_s: float) -> None:
         """Withdraw what was asked for a group of which no gang waits: nothing is planned for it."""
         if group.node_request is not None and self._has_started(group):
-            self.gone(group)
+            self.gone(group, now_s)
 
     def due(self, now_s: float, wall_s: float) -> list[ProvisioningOrder]:
         """Actions that are due now."""
@@ -216,43 +291,37 @@ class Provisioning:
             if key not in self._group_of and key in self.requests.known:
                 self._delete(self.requests.known[key])
 
+        self._back_offs.forget(now_s)
         actions = self._actions
         self._actions = []
         return actions
 
     def fenced(self, now_s: float) -> tuple[NodeFence, ...]:
         """The nodes that were added for groups which have not started on them yet."""
-        fences: list[NodeFence] = []
-        for group_id in sorted(self._fenced):
-            request = self._registry.groups[group_id].node_request
-            if request is not None:
-                group = self._registry.group(group_id, now_s)
-                fences.append(NodeFence(group_id, group.priority, request.fenced))
-
-        return tuple(fences)
+        return self._added.fences(now_s)
 
     def next_deadline_s(self) -> float | None:
         """When `due` must be called although nothing changes."""
-        times_s = (self._due.next_s(), self._unwanted.next_s())
+        times_s = (self._due.next_s(), self._unwanted.next_s(), self._back_offs.next_s())
         return min((at_s for at_s in times_s if at_s is not None), default=None)
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
         """For validation: each index with its groups, and a predicate for the groups that should be
         in it.
         """
-        yield "fenced", self._fenced, _has_fence
+        yield "fenced", self._added.groups, _has_fence
 
     # --- what is known ---------------------------------------------------------------------------
 
-    def _class_of(self, group: GroupRecord) -> str:
-        """The class that its gangs name; "" for none."""
+    def _classes_of(self, group: GroupRecord) -> frozenset[str]:
+        """The classes that its gangs name, empty if all of them ask for nothing."""
+        names: set[str] = set()
         for gang in group.gangs:
-            record = self._registry.gangs[gang]
-            if record.spec is not None and record.spec.provisioning_class:
-                name = record.spec.provisioning_class
-                return "" if name == NO_CLASS else name
+            spec = self._registry.gangs[gang].spec
+            if spec is not None and spec.provisioning_class:
+                names.add(spec.provisioning_class)
 
-        return ""
+        return frozenset() if names == {NO_CLASS} else frozenset(names)
 
     def _has_started(self, group: GroupRecord) -> bool:
         """Whether no gang of it waits as a whole."""
@@ -294,12 +363,62 @@ class Provisioning:
 
     def _follow_requests(self, now_s: float) -> None:
         for key in self.requests.take_changed():
+            existing = self.requests.known.get(key)
+            if key not in self._group_of and existing is not None:
+                self._adopt(existing, now_s)
+
             group_id = self._group_of.get(key)
             if group_id is not None:
+                self._hear(key, existing, now_s)
                 self._due.set_sooner(group_id, now_s)
-            elif key in self.requests.known and key not in self._unwanted:
-                # The gangs may not have been planned yet, after a restart.
+            elif existing is not None and key not in self._unwanted:
+                # Its gang may not be known yet, after a restart.
                 self._unwanted.set(key, now_s + ANSWERED_WITHIN_S)
+
+        for orphaned in self.requests.take_orphaned():
+            # Somebody deleted it: its templates are of no use to anybody.
+            self._actions.append(_withdrawal(orphaned, uid=""))
+
+    def _hear(self, key: str, existing: ProvisioningRequest | None, now_s: float) -> None:
+        """Note that there is an autoscaler for a class: it may have many requests to look at."""
+        if existing is None or existing.state is ProvisioningState.NEW:
+            return
+
+        request = self._registry.groups[self._group_of[key]].node_request
+        if request is not None:
+            self._accepted_s[request.orders[key].class_name] = now_s
+
+    def _adopt(self, existing: ProvisioningRequest, now_s: float) -> None:
+        """Follow a request of an earlier process before its gang is planned: else others would take
+        its nodes first, or its gang would evict pods although nodes come.
+        """
+        group = self._group_of_owner(existing)
+        if existing.deleting or group is None or group.node_request is not None:
+            return
+
+        classes = self._classes_of(group)
+        if not classes or self._has_started(group):
+            return
+
+        gangs = [self._registry.view(gang) for gang in group.gangs]
+        asked = self._orders(group, gangs, classes)
+        if not isinstance(asked, str) and existing.key in asked:
+            what, shapes = wants(gangs)
+            self._begin(group, asked, (what, classes), shapes, now_s)
+
+    def _group_of_owner(self, existing: ProvisioningRequest) -> GroupRecord | None:
+        """The group of the gang that owns a request."""
+        gang_id = f"{existing.namespace}/{existing.owner_name}"
+        if existing.owner_kind == POD:
+            member = self._members.get(existing.owner_uid)
+            gang_id = member.gang if member is not None else ""
+
+        group = self._registry.groups.get(self._registry.group_of.get(gang_id, ""))
+        if group is None:
+            return None
+
+        owner = gang_ref(self._registry.gangs[gang_id])
+        return group if owner is not None and owner.uid == existing.owner_uid else None
 
     def _follow_nodes(self, now_s: float) -> None:
         """Have groups looked at whose nodes may have come."""
@@ -318,6 +437,11 @@ class Provisioning:
 
     def _look(self, group: GroupRecord, request: NodeRequest, clocks: _Clocks) -> None:
         """Do what is due for a group."""
+        if self._obstacle and request.step is not RequestStep.WAITING:
+            # What was asked for cannot be followed any more.
+            self._end_fence(group, request)
+            self._go(request, RequestStep.WAITING, clocks.now_s, REST_S)
+
         match request.step:
             case RequestStep.WAITING:
                 self._look_at_waiting(group, request, clocks)
@@ -331,6 +455,7 @@ class Provisioning:
 
         if group.node_request is request:
             self._due.set(group.id, max(request.until_s, clocks.now_s))
+            self._delay_evictions(group, request, clocks)
             self._tell(group, request, clocks)
 
     def _look_at_waiting(
@@ -346,15 +471,22 @@ class Provisioning:
             self._ask(group, request, clocks)
 
     def _ask(self, group: GroupRecord, request: NodeRequest, clocks: _Clocks) -> None:
-        if self._obstacle:
-            self._go(request, RequestStep.WAITING, clocks.now_s, REST_S)
+        may_ask_s = self._back_offs.of_namespaces(request.namespaces, clocks.now_s)
+        if may_ask_s > clocks.now_s:
+            request.why = TOO_OFTEN
+            request.message = ""
+            self._go(request, RequestStep.RETRYING, clocks.now_s, may_ask_s - clocks.now_s)
             return
 
-        self._go(request, RequestStep.ASKED, clocks.now_s, ANSWERED_WITHIN_S)
+        self._go(request, RequestStep.ASKED, clocks.now_s, CREATED_WITHIN_S)
         known = {existing.key for existing in self._known(request)}
-        for key, order in request.orders.items():
-            if key not in known:
-                self._actions.append(order)
+        missing = [order for key, order in request.orders.items() if key not in known]
+        request.is_made = not missing
+        request.accepted_s = None
+        if request.is_made:
+            request.until_s = clocks.now_s + ANSWERED_WITHIN_S
+
+        self._actions += missing
 
     def _look_at_asked(
         self,
@@ -365,28 +497,32 @@ class Provisioning:
         existing = self._state(request)
         state = existing.state if existing is not None else ProvisioningState.NEW
         request.message = existing.message if existing is not None else ""
+        request.lacks_capacity = state is ProvisioningState.NOT_YET
+        step = DECIDED.get(state, RequestStep.ASKED)
 
         if existing is None and request.step is not RequestStep.ASKED:
-            # Somebody deleted it.
             self._retry(group, request, "it was deleted", clocks.now_s)
         elif state in ENDED:
-            self._retry(group, request, f"{state.value}: {request.message}", clocks.now_s)
-        elif DECIDED.get(state, RequestStep.ASKED) is not request.step:
+            self._retry(group, request, state.value, clocks.now_s)
+        elif step is not request.step:
             if request.step is RequestStep.PROVISIONED:
                 # Else whoever writes its status could keep the nodes for as long as he likes.
                 self._retry(group, request, "it is not provisioned any more", clocks.now_s)
             else:
-                self._proceed(request, DECIDED.get(state, RequestStep.ASKED), clocks.now_s)
+                self._proceed(request, step, clocks.now_s)
 
         if request.step is RequestStep.PROVISIONED and existing is not None:
             self._provisioned.add(group.id)
-            self._fence(group, request, existing.creation_s)
+            self._added.reserve(group, request, self._known(request))
 
         if clocks.now_s >= request.until_s:
             self._time_out(group, request, clocks.now_s)
 
     def _proceed(self, request: NodeRequest, step: RequestStep, now_s: float) -> None:
         """The autoscaler has answered."""
+        if step is not RequestStep.ASKED and request.accepted_s is None:
+            request.accepted_s = now_s
+
         lasts_s = {
             RequestStep.ASKED: ANSWERED_WITHIN_S,
             RequestStep.ACCEPTED: self._rules.patience_s or CAPACITY_S,
@@ -398,13 +534,25 @@ class Provisioning:
         """The step that it is in has lasted for too long."""
         match request.step:
             case RequestStep.ACCEPTED:
-                self._retry(group, request, request.message or "no capacity was found", now_s)
+                self._retry(group, request, "no capacity was found", now_s)
+            case RequestStep.ASKED if not request.is_made:
+                self._rest(group, request, "it was not created in time", now_s)
+            case RequestStep.ASKED if self._answers_s(request) > now_s:
+                request.until_s = self._answers_s(request)
             case RequestStep.ASKED:
                 self._rest(group, request, "no autoscaler has accepted it", now_s)
             case RequestStep.PROVISIONED:
+                request.message = ""
                 self._rest(group, request, "the nodes that were added do not suffice", now_s)
             case _:
                 pass
+
+    def _answers_s(self, request: NodeRequest) -> float:
+        """Until when a request may be one of many that an autoscaler takes up one by one."""
+        accepted_s = [
+            self._accepted_s.get(order.class_name, -inf) for order in request.orders.values()
+        ]
+        return min(min(accepted_s) + ANSWERED_WITHIN_S, request.since_s + CAPACITY_S)
 
     def _retry(
         self,
@@ -414,9 +562,9 @@ class Provisioning:
         now_s: float,
     ) -> None:
         """The request has ended without nodes: make another one later."""
-        self._give_up(group, request, why)
-        self._go(request, RequestStep.RETRYING, now_s, request.retry_s)
-        request.retry_s = min(2 * request.retry_s, LONGEST_RETRY_S)
+        self._give_up(group, request)
+        back_off = self._back_offs.failed(group.id, request.namespaces, why, now_s)
+        self._back_off(request, back_off, now_s)
         self._due.set(group.id, now_s)
 
     def _rest(
@@ -427,14 +575,15 @@ class Provisioning:
         now_s: float,
     ) -> None:
         """Ask as any other pod for a while."""
-        self._give_up(group, request, why)
-        self._go(request, RequestStep.RESTING, now_s, REST_S)
+        self._give_up(group, request)
+        until_s = now_s + REST_S
+        back_off = self._back_offs.rest(group.id, request.namespaces, why, until_s, now_s)
+        self._back_off(request, back_off, now_s)
 
-    def _give_up(self, group: GroupRecord, request: NodeRequest, why: str) -> None:
+    def _give_up(self, group: GroupRecord, request: NodeRequest) -> None:
         """Withdraw the request, with what was reserved for it."""
         self._withdraw(request)
         self._end_fence(group, request)
-        request.message = why
 
     @staticmethod
     def _go(request: NodeRequest, step: RequestStep, now_s: float, lasts_s: float) -> None:
@@ -448,80 +597,44 @@ class Provisioning:
             self._delete(existing)
 
     def _delete(self, existing: ProvisioningRequest) -> None:
-        order = WithdrawNodes(existing.namespace, existing.name, existing.uid, existing.templates)
-        self._actions.append(order)
-
-    # --- nodes -----------------------------------------------------------------------------------
-
-    def _fence(self, group: GroupRecord, request: NodeRequest, created_s: int) -> None:
-        """Reserve the nodes that were added since, as many as the group needs."""
-        needed = sum(
-            pod_set.count for order in request.orders.values() for pod_set in order.pod_sets
-        )
-        added = self._nodes.added(request.shapes, created_s)
-        kept = [name for name in request.fenced if name in added]
-        candidates = self._candidates(group, added.difference(kept))
-        fenced = self._enough(chain(kept, candidates), request, needed)
-        lost = {*request.fenced}.difference(fenced)
-        request.fenced = tuple(fenced)
-        self._cluster.open(lost)
-        if fenced:
-            self._fenced.add(group.id)
-        else:
-            self._fenced.discard(group.id)
-
-    def _candidates(self, group: GroupRecord, added: frozenset[str]) -> Iterator[str]:
-        """Those of the nodes that are nobody's, the oldest first; nothing is looked at before one
-        is needed, as thousands may be new.
-        """
-        for name in sorted(added.difference(self._taken(group)), key=self._age):
-            if self._is_empty(name):
-                yield name
-
-    def _enough(self, nodes: Iterable[str], request: NodeRequest, needed: int) -> list[str]:
-        """The first of these nodes that hold so many pods."""
-        fenced: list[str] = []
-        places = 0
-        for name in nodes:
-            places += self._places(name, request)
-            fenced.append(name)
-            if places >= needed:
-                break
-
-        return fenced
-
-    def _places(self, name: str, request: NodeRequest) -> int:
-        """How many pods of the largest shape the node holds if it is empty; at least one."""
-        offered = dict(self._cluster.nodes[name].allocatable)
-        least = math.inf
-        for shape in request.shapes:
-            for resource, amount in shape.requests:
-                if amount:
-                    least = min(least, offered.get(resource, 0) // amount)
-
-        return max(1, int(least)) if least < math.inf else 1
-
-    def _taken(self, group: GroupRecord) -> set[str]:
-        """Nodes that are reserved for other groups."""
-        taken: set[str] = set()
-        for group_id in self._fenced - {group.id}:
-            other = self._registry.groups[group_id].node_request
-            if other is not None:
-                taken.update(other.fenced)
-
-        return taken
-
-    def _is_empty(self, name: str) -> bool:
-        return all(pod.ends_with_node for pod in self._cluster.residents(name).values())
-
-    def _age(self, name: str) -> tuple[int, str]:
-        return self._cluster.nodes[name].creation_s, name
+        self._actions.append(_withdrawal(existing, uid=existing.uid))
+        self.requests.withdrawn(existing)
 
     def _end_fence(self, group: GroupRecord, request: NodeRequest) -> None:
-        self._cluster.open(request.fenced)
-        request.fenced = ()
-        self._fenced.discard(group.id)
+        self._added.release(group, request)
         self._provisioned.discard(group.id)
+
+    # --- evictions -------------------------------------------------------------------------------
+
+    def _delay_evictions(
+        self,
+        group: GroupRecord,
+        request: NodeRequest,
+        clocks: _Clocks,
+    ) -> None:
+        """Let the group evict nobody while an autoscaler may add nodes for it (V28)."""
+        before_s = group.nodes_until_s
+        until_s = self._evicts_from_s(group, request)
+        group.nodes_until_s = clocks.wall_of(ceil(until_s)) if until_s > clocks.now_s else 0
+        if group.nodes_until_s < before_s:
+            self._queue.wake_at(group.id, clocks.now_s)
+
+    def _evicts_from_s(self, group: GroupRecord, request: NodeRequest) -> float:
+        """When the group may evict pods, as far as its request is concerned."""
+        match request.step:
+            case RequestStep.ACCEPTED if request.lacks_capacity:
+                return 0.0
+            case RequestStep.ACCEPTED | RequestStep.PROVISIONED:
+                accepted_s = request.accepted_s if request.accepted_s is not None else 0.0
+                return min(request.until_s, accepted_s + EVICTS_NOBODY_S)
+            case RequestStep.WAITING | RequestStep.ASKED if not self._obstacle:
+                # Who gives an autoscaler time gives it the time to answer.
+                return request.until_s if self._has_delay(group) else 0.0
+            case _:
+                return 0.0
+
+    def _has_delay(self, group: GroupRecord) -> bool:
+        return any(self._registry.view(gang).preemption_delay_s for gang in group.gangs)
 
     # --- what is told ----------------------------------------------------------------------------
 
@@ -533,20 +646,20 @@ class Provisioning:
 
     def _wait(self, request: NodeRequest, clocks: _Clocks) -> NotAsking:
         """What its members say."""
-        # A group of several namespaces has a request in each, which others do not learn of.
-        keys = [*request.orders]
-        name = keys[0] if len(keys) == 1 else ""
+        name = request.name
         until_s = clocks.wall_of(request.until_s)
 
         match request.step:
             case RequestStep.WAITING if self._obstacle:
                 return NotAsking(Reason.UNSCHEDULABLE, NotProvided("", self._obstacle))
-            case RequestStep.RESTING:
-                why = NotProvided(name, request.message, until_s)
-                return NotAsking(Reason.UNSCHEDULABLE, why)
-            case RequestStep.RETRYING:
-                why = NotProvided(name, request.message, until_s)
-                return NotAsking(Reason.PROVISIONING, why)
+            case RequestStep.RESTING | RequestStep.RETRYING:
+                message = request.told_message
+                why = f"{request.why}: {message}" if message else request.why
+                reason = Reason.PROVISIONING
+                if request.step is RequestStep.RESTING:
+                    reason = Reason.UNSCHEDULABLE
+
+                return NotAsking(reason, NotProvided(name, why, until_s))
             case RequestStep.PROVISIONED:
                 provided = Provided(name, len(request.fenced), until_s)
                 return NotAsking(Reason.PROVISIONING, provided)
@@ -555,9 +668,21 @@ class Provisioning:
                     request=name,
                     is_made=request.step is not RequestStep.WAITING,
                     is_accepted=request.step is RequestStep.ACCEPTED,
-                    message=request.message,
+                    lacks_capacity=request.lacks_capacity,
+                    message=request.told_message,
                 )
                 return NotAsking(Reason.PROVISIONING, asked)
+
+
+def _withdrawal(request: ProvisioningRequest, *, uid: str) -> WithdrawNodes:
+    return WithdrawNodes(
+        request.namespace,
+        request.name,
+        uid,
+        request.owner_uid,
+        request.requested_by,
+        request.templates,
+    )
 
 
 def _precedence(request: ProvisioningRequest) -> int:

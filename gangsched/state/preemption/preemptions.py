@@ -192,6 +192,11 @@ class Preemptions:
                 for record in groups
                 if record.nominates_at_s is not None
             },
+            nodes_until_s={
+                record.id: record.nodes_until_s
+                for record in groups
+                if record.nodes_until_s > wall_s
+            },
             known={
                 record.id: found for record in groups if (found := self._found(record)) is not None
             },

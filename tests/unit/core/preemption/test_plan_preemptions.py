@@ -467,6 +467,20 @@ def test_nobody_is_preempted_before_the_delay_is_over() -> None:
         )
 
 
+def test_nobody_is_preempted_while_an_autoscaler_may_add_nodes() -> None:
+    """V28, E10: the later of both times counts, and is told."""
+    for delay_s, seconds, told in ((0.0, 61, True), (0.0, 0, False), (301.0, 61, True)):
+        cluster = RunningCluster([node("a")])
+        cluster.run("low", "a", gpus=8, priority=1)
+        wants = high(number=1, gpus=8, creation_s=WALL_S - 300)
+        wants = replace(wants, gangs=(replace(wants.gangs[0], preemption_delay_s=delay_s),))
+        until = {wants.id: WALL_S + seconds}
+        (verdict,) = cluster.verdicts(wants, nodes_until_s=until).values()
+        assert isinstance(verdict.preemption, NotHelpful) is told
+        sentence = "before 1970-01-12T13:48Z (an autoscaler may add nodes for it)."
+        assert say(verdict.told).now.endswith(sentence) is told
+
+
 def test_overruns_stay_while_the_delay_of_the_head_lasts() -> None:
     """V28, H11: within the delay nobody is evicted for the group, whatever the reason."""
     cluster = RunningCluster([node("a")])

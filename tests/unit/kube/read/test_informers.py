@@ -10,10 +10,12 @@ from typing import Any
 
 from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
+from gangsched.kube.http import permissions
 from gangsched.kube.http.faults import ApiFault
 from gangsched.kube.ports import Runtime, silent
 from gangsched.kube.read import resources, store
 from gangsched.kube.read.informers import Informers
+from gangsched.kube.read.provisioning import GROUP
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
@@ -438,3 +440,33 @@ async def test_an_owner_is_read_in_the_version_that_is_served(tmp_path: Path) ->
     (listed,) = said
     assert isinstance(listed, Replaced)
     assert [owner.minimum for owner in listed.items] == [3]
+
+
+async def test_the_requests_of_an_earlier_process_are_read_before_the_first_plan(
+    tmp_path: Path,
+) -> None:
+    """E10: only those of this scheduler, once it is known in which version."""
+    path = f"/apis/{GROUP}/v1beta1/provisioningrequests"
+    allowed = {"status": {"allowed": True}}
+    async with serving(tmp_path) as (server, client):
+        for each in REQUIRED:
+            server.will("GET", each, says(page(rv="5")))
+        server.will("POST", permissions.PATH, says(allowed))
+        server.will("GET", f"/apis/{GROUP}", says({"versions": [{"version": "v1beta1"}]}))
+        server.will("GET", path, says(page(rv="5")))
+        informers = Informers(
+            client,
+            runtime=Runtime(),
+            restore_signals=lambda: None,
+            sweep_every_s=60.0,
+            requested_by="ours",
+        )
+        assert "provisioningrequests" in informers.waiting_for()
+        running = asyncio.create_task(informers.run())
+        async with asyncio.timeout(10):
+            await informers.synced()
+        running.cancel()
+        await asyncio.wait({running})
+
+    (listed,) = server.queries("GET", path)
+    assert listed["labelSelector"] == "gangsched.dev/requested-by=ours"

@@ -29,7 +29,7 @@ def read(*conditions: tuple[str, str, str], **meta: Any) -> ProvisioningRequest:
             "uid": "u",
             "creationTimestamp": "2026-01-01T00:00:10Z",
             "labels": {"gangsched.dev/requested-by": "gangsched"},
-            "ownerReferences": [{"uid": "o"}],
+            "ownerReferences": [{"kind": "PodGroup", "name": "g", "uid": "o"}],
             **meta,
         },
         "spec": {
@@ -38,10 +38,16 @@ def read(*conditions: tuple[str, str, str], **meta: Any) -> ProvisioningRequest:
         },
         "status": {
             "conditions": [
-                {"type": kind, "status": status, "reason": reason, "message": "why"}
+                {
+                    "type": kind,
+                    "status": status,
+                    "reason": reason,
+                    "message": "why",
+                    "lastTransitionTime": "2026-01-01T00:00:20Z",
+                }
                 for kind, status, reason in conditions
             ],
-            "provisioningClassDetails": {"x": "y"},
+            "provisioningClassDetails": {"x": "y", "ResizeRequestName": "resize-1"},
         },
     }
     wire = msgspec.json.decode(json.dumps(body), type=WireProvisioningRequest)
@@ -94,8 +100,14 @@ def test_owner_scheduler_and_templates_are_read() -> None:
     """E10: a request with several owners is nobody's."""
     found = read()
     assert (found.owner_uid, found.requested_by, found.templates) == ("o", "gangsched", ("r-0",))
+    assert (found.owner_kind, found.owner_name, found.resize_request) == (
+        "PodGroup",
+        "g",
+        "resize-1",
+    )
     assert found.key == "ns/r"
     assert not found.deleting
+    assert (found.accepted_s, read(ACCEPTED).accepted_s - found.creation_s) == (0, 10)
 
     strange = read(ownerReferences=[{"uid": "a"}, {"uid": "b"}], labels=None)
     assert (strange.owner_uid, strange.requested_by) == ("", "")
@@ -130,7 +142,7 @@ async def test_rights_and_versions_are_asked_for_while_it_runs() -> None:
     await clock.advance(2 * ASK_EVERY_S)
     assert rights.denied.is_set()
     assert told[2:] == [
-        "The scheduler may not create podtemplates; delete podtemplates: apply"
+        "The scheduler may not get podtemplates; create podtemplates; delete podtemplates: apply"
         " manifests/rbac-provisioning.yaml."
     ]
     assert len(said) == 3

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from gangsched.kube.http.faults import ApiFault, Unreachable
 from gangsched.kube.write.provisioning import ProvisioningWriter
@@ -34,6 +35,12 @@ TEMPLATES = "/api/v1/namespaces/ns/podtemplates"
 SPEC = {"nodeName": "n0", "schedulerName": "gangsched", "containers": [{"name": "main"}]}
 
 
+def withdrawal(**fields: Any) -> WithdrawNodes:
+    """To delete what `ORDER` creates."""
+    known = {"namespace": "ns", "name": ORDER.name, "uid": "", "owner_uid": OWNER.uid}
+    return WithdrawNodes(**{**known, "requested_by": "gangsched", "templates": (), **fields})
+
+
 class Site:
     """An API server with two pods; `answers` replaces what it says to a request."""
 
@@ -53,9 +60,12 @@ class Site:
             if name in self.stored:
                 return ApiFault(409, "AlreadyExists", "exists")
             self.stored[name] = sent.body
+            self.stored[name]["metadata"]["uid"] = f"uid-of-{name}"
+        name = sent.path.rpartition("/")[2]
         if sent.method == "GET":
-            stored: dict[str, Any] = self.stored[sent.path.rpartition("/")[2]]
-            return stored
+            return self.stored.get(name, ApiFault(404, "NotFound", "gone"))
+        if sent.method == "DELETE":
+            self.stored.pop(name, None)
         return {}
 
 
@@ -122,8 +132,8 @@ async def test_a_namespace_with_many_orders_delays_no_other() -> None:
 
 async def test_a_deletion_that_is_never_answered_delays_nobody_and_is_kept() -> None:
     """E10: one request that the API server cannot delete holds up no other namespace."""
-    stuck = WithdrawNodes("ns", "gangsched-g-1", "uid-r", ())
-    other = WithdrawNodes("other", "gangsched-h-1", "uid-s", ())
+    stuck = withdrawal(uid="uid-r")
+    other = withdrawal(namespace="other", name="gangsched-h-1", uid="uid-s")
 
     class Broken(Site):
         def answer(self, sent: Sent) -> Answer:
@@ -153,27 +163,82 @@ async def test_a_request_of_another_owner_is_told() -> None:
     await played(ORDER, site=site)
     site.stored["gangsched-g-1"]["metadata"]["ownerReferences"][0]["uid"] = "other"
     said, client = await played(ORDER, site=site)
-    error = "it exists already and belongs to another client"
+    error = "ProvisioningRequest gangsched-g-1 exists already and belongs to another client"
     assert said == [NodesRequested("ns/gangsched-g-1", error)]
-    assert client.of("DELETE") == []
+    deleted = {sent.path.rpartition("/")[2] for sent in client.of("DELETE")}
+    assert deleted == {"gangsched-g-1-0", "gangsched-g-1-1"}, "its own templates"
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"ownerReferences": [{"uid": "other"}]},
+        {"ownerReferences": []},
+        {"labels": {"gangsched.dev/requested-by": "another"}},
+        {"labels": {}},
+    ],
+)
+async def test_a_template_of_another_owner_is_told(strange: dict[str, Any]) -> None:
+    """E10: an autoscaler would simulate somebody else's pods."""
+    site = Site()
+    await played(ORDER, site=site)
+    del site.stored["gangsched-g-1"]
+    site.stored["gangsched-g-1-1"]["metadata"].update(strange)
+    said, client = await played(ORDER, site=site)
+    error = "PodTemplate gangsched-g-1-1 exists already and belongs to another client"
+    assert said == [NodesRequested("ns/gangsched-g-1", error)]
+    assert [sent.path for sent in client.of("DELETE")] == [f"{TEMPLATES}/gangsched-g-1-0"]
+    assert "gangsched-g-1" not in site.stored
 
 
 async def test_a_request_that_is_refused_is_told() -> None:
     """E10: by a quota, a policy, or a missing right."""
     denied = ApiFault(403, "Forbidden", "exceeded quota")
-    said, _ = await played(ORDER, site=Site(POST_request=denied))
+    site = Site(POST_request=denied)
+    said, client = await played(ORDER, site=site)
     assert said == [NodesRequested("ns/gangsched-g-1", "exceeded quota")]
+    deleted = [sent.path for sent in client.of("DELETE")]
+    assert deleted == [f"{TEMPLATES}/gangsched-g-1-0", f"{TEMPLATES}/gangsched-g-1-1"]
+
+
+async def test_templates_stay_while_it_is_not_certain_that_no_request_names_them() -> None:
+    """E10: the request may have been made although the API server did not say so."""
+
+    class Away(Site):
+        def answer(self, sent: Sent) -> Answer:
+            if sent.method == "POST" and sent.path == HERE:
+                return ApiFault(500, "InternalError", "etcd")
+            return super().answer(sent)
+
+    said, client = await played(ORDER, site=Away(), seconds=300)
+    assert said == [NodesRequested("ns/gangsched-g-1", "etcd")]
+    assert client.of("DELETE") == []
 
 
 async def test_what_is_withdrawn_is_deleted_until_that_is_certain() -> None:
     """E10: the request with its uid, and its own templates only."""
-    order = WithdrawNodes("ns", "gangsched-g-1", "u", ("gangsched-g-1-0", "somebody-elses"))
-    site = Site(DELETE_request=Unreachable("reset"))
-    _, client = await played(order, site=site)
+    site = Site()
+    await played(ORDER, site=site)
+    site.stored["gangsched-g-1-1"]["metadata"]["ownerReferences"][0]["uid"] = "other"
+    site.answers["DELETE_request"] = Unreachable("reset")
+    site.answers["GET_template"] = ApiFault(503, "ServiceUnavailable", "later")
+
+    templates = ("gangsched-g-1-0", "gangsched-g-1-1", "gangsched-g-1-2", "somebody-elses")
+    _, client = await played(withdrawal(uid="u", templates=templates), site=site)
     deleted = client.of("DELETE")
     assert [sent.path for sent in deleted] == [
+        f"{HERE}/gangsched-g-1",
         f"{HERE}/gangsched-g-1",
         f"{HERE}/gangsched-g-1",
         f"{TEMPLATES}/gangsched-g-1-0",
     ]
     assert deleted[0].body["preconditions"] == {"uid": "u"}
+    assert deleted[-1].body["preconditions"] == {"uid": "uid-of-gangsched-g-1-0"}
+
+
+async def test_templates_of_a_request_that_is_gone_are_deleted_alone() -> None:
+    """E10: somebody has deleted the request, or it was never made."""
+    site = Site()
+    await played(ORDER, site=site)
+    _, client = await played(withdrawal(templates=("gangsched-g-1-0",)), site=site)
+    assert [sent.path for sent in client.of("DELETE")] == [f"{TEMPLATES}/gangsched-g-1-0"]

@@ -5,7 +5,6 @@ E10).
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
@@ -15,34 +14,22 @@ from gangsched.model.protocol import (
     ProvisioningAvailable,
     Replaced,
     RequestNodes,
+    Unread,
     WithdrawNodes,
 )
 from gangsched.model.provisioning import ProvisioningRequest, ProvisioningState
-from gangsched.state.autoscaling.requesting import Provisioning
 from gangsched.state.rule_set import ProvisioningRules, Rules
-from tests.autoscaler import CLASS, Autoscaler, new_node, provisioning_rules, waiting
+from tests.autoscaler import (
+    CLASS,
+    Autoscaler,
+    message,
+    new_node,
+    provisioning_rules,
+    reasons,
+    waiting,
+)
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
-
-
-def reasons(world: World, name: str = "g") -> set[str]:
-    """The reasons of its pods that wait."""
-    world.told()
-    return {
-        world.condition(pod)[0]
-        for pod in world.pods.values()
-        if not pod.node_name and pod.name.startswith(name)
-    }
-
-
-def message(world: World, name: str = "g") -> str:
-    """What the PodGroup says."""
-    world.told()
-    for condition in world.status(name)["conditions"]:
-        if condition["type"] == "Scheduled":
-            return str(condition["message"])
-
-    return ""
 
 
 def orders(world: World) -> list[RequestNodes]:
@@ -87,69 +74,6 @@ def test_room_that_becomes_free_is_used_before_anything_is_asked_for() -> None:
     world.add_nodes(node("a"), node("b"))
     scaler.run(30)
     assert (scaler.created, len(world.bound())) == ([], 2)
-
-
-def test_new_nodes_are_reserved_for_the_gang_that_asked() -> None:
-    """E10: plain pods that wait do not take them before the gang starts."""
-    world = World(rules=provisioning_rules())
-    scaler = Autoscaler(world, 8, boots_s=4)
-    waiting(world, 8)
-    world.told()
-    scaler.run(12)
-    # The first three come alone.
-    plain = world.create([pod(f"p{number}", gpus=8, creation_s=1) for number in range(20)])
-    scaler.limit = 0
-    scaler.run(10)
-
-    nodes = set(world.bound().values())
-    assert len(nodes) == 8
-    assert not any(world.pods[each.uid].node_name for each in plain)
-
-
-def test_nodes_that_come_one_by_one_are_kept_from_others() -> None:
-    """E10: as many as the gang needs; what comes beyond that is anybody's."""
-    world = World(rules=provisioning_rules())
-    scaler = Autoscaler(world, 0)
-    waiting(world, 3)
-    world.told()
-    scaler.run(14)
-    (key,) = scaler.requests
-    scaler.answers = False
-    scaler.say(key, ProvisioningState.PROVISIONED)
-    world.create([pod(f"p{number}", gpus=8, creation_s=1) for number in range(4)])
-
-    world.add_nodes(new_node(world, "a"))
-    world.advance(2)
-    world.add_nodes(new_node(world, "b"))
-    world.advance(6)
-    assert world.bound() == {}
-    assert "2 new nodes are reserved until" in message(world)
-
-    world.add_nodes(new_node(world, "c"), new_node(world, "d"))
-    world.settle()
-    assert {world.bound()[f"g-{number}"] for number in range(3)} == {"a", "b", "c"}
-    assert list(world.bound().values()).count("d") == 1
-
-
-def test_reserved_nodes_are_free_again_after_a_while() -> None:
-    """E10: what the gang still lacks then, it asks for as any other."""
-    world = World(rules=provisioning_rules(keep_s=100.0))
-    scaler = Autoscaler(world, 0)
-    waiting(world, 3)
-    scaler.run(14)
-    (key,) = scaler.requests
-    scaler.answers = False
-    scaler.say(key, ProvisioningState.PROVISIONED)
-    world.create(pod("p", gpus=8))
-    world.add_nodes(new_node(world, "a"))
-    world.advance(95)
-    assert world.bound() == {}
-
-    world.advance(10)
-    scaler.carry_out()
-    assert world.bound() == {"p": "a"}
-    assert (scaler.requests, reasons(world)) == ({}, {"Unschedulable"})
-    assert "the nodes that were added do not suffice" in message(world)
 
 
 def test_a_gang_that_is_deleted_withdraws_its_request() -> None:
@@ -213,8 +137,11 @@ def test_a_request_that_is_made_too_late_is_withdrawn() -> None:
     world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 10, answers=False)
     waiting(world, 8)
-    world.advance(80)
+    world.advance(500)
+    assert reasons(world) == {"Provisioning"}
+    world.advance(120)
     assert (scaler.requests, reasons(world)) == ({}, {"Unschedulable"})
+    assert "ended (it was not created in time)" in message(world)
     scaler.carry_out()
     assert len(scaler.requests) == 1
 
@@ -260,6 +187,25 @@ def test_a_changed_gang_asks_under_another_name() -> None:
     assert scaler.requests[second][1] == 2
 
 
+def test_an_autoscaler_takes_up_many_requests_one_by_one() -> None:
+    """E10: that it accepts others shows that there is one; a class that nobody knows rests."""
+    world = World(rules=provisioning_rules())
+    scaler = Autoscaler(world, 0, answers=False)
+    for number in range(8):
+        waiting(world, 2, f"g{number}")
+
+    stranger = pod_group("x", 2, gang_metadata=((keys.PROVISIONING_CLASS[0], "x.example.com"),))
+    world.declare(stranger)
+    world.create(members("x", 2, gpus=8, pod_group=True))
+    for key in sorted(f"ns/gangsched-g{number}" for number in range(8)):
+        scaler.run(40)
+        (found,) = [each for each in scaler.requests if each.startswith(key)]
+        scaler.say(found, ProvisioningState.ACCEPTED)
+
+    assert (reasons(world), reasons(world, "x")) == ({"Provisioning"}, {"Unschedulable"})
+    assert len([key for key in scaler.created if "-g" in key]) == 8
+
+
 def test_another_process_finds_the_request() -> None:
     """E10: by its name, so that nothing is asked for twice."""
     world = World(rules=provisioning_rules())
@@ -287,23 +233,6 @@ def test_a_request_that_nobody_wants_is_deleted() -> None:
     withdrawn = [order.uid for order in world.node_orders if isinstance(order, WithdrawNodes)]
     assert withdrawn == ["1"]
     assert scaler.created == []
-
-
-def test_requests_that_fail_are_made_again_ever_less_often() -> None:
-    """E10: after one minute, doubling to half an hour; the gang asks for no single nodes."""
-    world = World(rules=provisioning_rules())
-    scaler = Autoscaler(world, 10)
-    scaler.fate = (ProvisioningState.FAILED, "QuotaExceeded: no more of them")
-    waiting(world, 8)
-    scaler.run(2_000, 4)
-
-    assert scaler.bought == 0
-    assert 4 <= len(scaler.created) <= 6
-    assert "ended (failed: QuotaExceeded: no more of them); it is made again by" in message(world)
-
-    scaler.fate = None
-    scaler.run(2_000, 4)
-    assert len(world.bound()) == 8
 
 
 def test_capacity_that_expires_or_is_revoked_is_asked_for_again() -> None:
@@ -351,6 +280,24 @@ def test_without_the_right_a_gang_asks_as_any_other_and_says_so() -> None:
     assert (reasons(world), len(scaler.created)) == ({"Provisioning"}, 1)
 
 
+def test_a_right_that_is_taken_away_is_told_at_once() -> None:
+    """E10: the gang asks as any other, and does not say that its request was deleted."""
+    world = World(rules=provisioning_rules())
+    scaler = Autoscaler(world, 0)
+    waiting(world, 8)
+    scaler.run(20)
+    ((request, _),) = scaler.requests.values()
+    world.say(ProvisioningAvailable("gangsched may not watch provisioningrequests."))
+    world.say(Unread(ProvisioningRequest))
+    world.advance(2)
+    assert reasons(world) == {"Unschedulable"}
+    assert "No autoscaler is asked for all nodes at once: gangsched may not" in message(world)
+
+    world.say(ProvisioningAvailable(), Replaced(ProvisioningRequest, (request,)))
+    scaler.run(30)
+    assert (reasons(world), scaler.created) == ({"Provisioning"}, [request.key])
+
+
 def test_a_request_that_somebody_deletes_is_made_again() -> None:
     """E10: after a minute."""
     world = World(rules=provisioning_rules())
@@ -358,9 +305,14 @@ def test_a_request_that_somebody_deletes_is_made_again() -> None:
     waiting(world, 8)
     scaler.run(20)
     (key,) = scaler.requests
+    templates = scaler.requests[key][0].templates
     scaler.delete(key)
     scaler.run(40)
     assert scaler.requests == {}
+    left = [order for order in world.node_orders if isinstance(order, WithdrawNodes)]
+    assert [(order.uid, order.owner_uid, order.templates) for order in left] == [
+        ("", "uid-of-g", templates)
+    ]
     scaler.run(30)
     assert len(scaler.created) == 2
 
@@ -415,6 +367,39 @@ def test_a_group_of_two_namespaces_asks_in_both() -> None:
     assert (len(world.bound()) > 0, scaler.bought, scaler.requests) == (True, 0, {})
 
 
+def test_namespaces_of_one_group_learn_nothing_of_each_others_requests() -> None:
+    """E10, I4: an autoscaler's message may name objects of its request's namespace."""
+    for state in (ProvisioningState.NOT_YET, ProvisioningState.FAILED):
+        world = World(rules=provisioning_rules())
+        scaler = Autoscaler(world, 10)
+        scaler.fate = (state, "Bad: pod a/secret needs quota secret-of-a")
+        both = ["a/g", "b/g"]
+        pods = []
+        for namespace in ("a", "b"):
+            pods += world.create(members("g", 2, gpus=8, groups=both, namespace=namespace))
+
+        scaler.run(20)
+        texts = [world.condition(pod)[1] for pod in pods]
+        assert not any("secret" in text or "gangsched-" in text for text in texts)
+        wanted = "has no capacity yet." if state is ProvisioningState.NOT_YET else "ended (failed)"
+        assert any(wanted in text for text in texts)
+
+
+def test_gangs_of_one_group_name_one_class() -> None:
+    """E10: else none is asked for, which is told; the same holds for more than 32 kinds of pods."""
+    world = World(rules=provisioning_rules())
+    both = ["ns/g", "ns/h"]
+    for name, class_name in (("g", "a.example.com"), ("h", "none")):
+        for made in members(name, 2, gpus=8, groups=both):
+            stated = (*made.gang_metadata, (keys.PROVISIONING_CLASS[0], class_name))
+            world.create(msgspec.structs.replace(made, gang_metadata=stated))
+
+    world.advance(60)
+    assert (orders(world), reasons(world)) == ([], {"Unschedulable"})
+    told = world.condition(next(iter(world.pods.values())))[1]
+    assert "at once: its gangs name different provisioning classes." in told
+
+
 def test_a_request_has_a_pod_set_for_each_kind_of_pod() -> None:
     """E10: of what the minimum lacks, by its oldest pod; for more than 32 kinds there is none."""
     world = World(rules=provisioning_rules())
@@ -433,6 +418,7 @@ def test_a_request_has_a_pod_set_for_each_kind_of_pod() -> None:
 
     world.advance(15)
     assert (orders(world), reasons(world)) == ([], {"Unschedulable"})
+    assert "at once: its pods are of more than 32 kinds." in message(world)
 
 
 def test_room_of_members_to_come_is_asked_for_with_the_first() -> None:
@@ -463,38 +449,3 @@ def test_room_of_members_to_come_is_asked_for_with_the_first() -> None:
         world.advance(2)
 
     assert set(world.settle().bound()) == {"train-0"}
-
-
-def test_gangs_that_have_their_nodes_do_not_look_at_all_new_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """E10: hundreds of gangs with requests, and thousands of new nodes, delay no turn."""
-    world = World(rules=provisioning_rules())
-    scaler = Autoscaler(world, 0)
-    for number in range(20):
-        waiting(world, 2, f"g{number}")
-
-    scaler.run(14)
-    scaler.answers = False
-    for key in scaler.requests:
-        scaler.say(key, ProvisioningState.PROVISIONED)
-
-    world.add_nodes(*(new_node(world, f"first-{number}") for number in range(20)))
-    for _ in range(4):
-        world.state.asks.due(world.now_s, world.wall_s())
-
-    looked: list[str] = []
-    is_empty = Provisioning._is_empty
-
-    def counted(self: Provisioning, name: str) -> bool:
-        looked.append(name)
-        return is_empty(self, name)
-
-    monkeypatch.setattr(Provisioning, "_is_empty", counted)
-    world.add_nodes(*(new_node(world, f"more-{number}") for number in range(100)))
-    for _ in range(4):
-        world.state.asks.due(world.now_s, world.wall_s())
-
-    fences = world.state.asks.fenced(world.now_s)
-    assert [len(fence.nodes) for fence in fences] == 20 * [2]
-    assert len(looked) == 20, "those that still lacked nodes looked at two each"
