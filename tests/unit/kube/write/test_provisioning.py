@@ -63,7 +63,8 @@ class Site:
             self.stored[name]["metadata"]["uid"] = f"uid-of-{name}"
         name = sent.path.rpartition("/")[2]
         if sent.method == "GET":
-            return self.stored.get(name, ApiFault(404, "NotFound", "gone"))
+            stored: Answer = self.stored.get(name, ApiFault(404, "NotFound", "gone"))
+            return stored
         if sent.method == "DELETE":
             self.stored.pop(name, None)
         return {}
