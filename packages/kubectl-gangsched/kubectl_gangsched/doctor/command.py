@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gangsched import __version__
 from gangsched.api.keys import SIGS, VOLCANO, X_K8S
@@ -14,7 +15,7 @@ from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
 from gangsched.model.text import counted
-from kubectl_gangsched.doctor import autoscalers, leader, rights, services
+from kubectl_gangsched.doctor import autoscalers, leader, provisioning, rights, services
 from kubectl_gangsched.doctor import pods as of_pods
 from kubectl_gangsched.doctor.finding import Finding
 from kubectl_gangsched.from_pods import pods_at
@@ -82,6 +83,7 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
     ours = {"gangsched"}
     policies = [GpuPolicy()]
     elected = [("gangsched", False)]
+    settings: list[Mapping[str, Any]] = []
 
     def scheduler() -> tuple[Finding, ...]:
         installed = services.scheduler(client)
@@ -94,6 +96,8 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
         ours.update(installed.names)
         policies.append(installed.policy)
         elected.append(installed.lease)
+        if installed.settings is not None:
+            settings.append(installed.settings)
 
         return installed.findings
 
@@ -112,6 +116,12 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
 
     report.look("definitions of PodGroups", definitions)
     report.look("the scheduler's rights", lambda: rights.lacking(client, system, account, serving))
+    if settings:
+        report.look(
+            "the setting provisioning",
+            lambda: provisioning.unmatched(client, system, account, settings[-1]),
+        )
+
     report.look("owners of definitions", lambda: services.without_status(client, serving))
     report.look("APIServices", lambda: services.unavailable(client.items(services.API_SERVICES)))
     everything: list[Pod] = []

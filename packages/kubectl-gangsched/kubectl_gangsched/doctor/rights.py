@@ -154,6 +154,11 @@ def _kinds_asked(client: BlockingClient, pods: Iterable[Pod]) -> set[str]:
     return kinds & TABLE.keys()
 
 
+def may(client: BlockingClient, namespace: str, account: str, permission: Permission) -> bool:
+    """Whether the ServiceAccount has a permission in the whole cluster. Raises Fault."""
+    return _allowed(client, namespace, account, (permission, None))
+
+
 def _allowed(
     client: BlockingClient,
     namespace: str,

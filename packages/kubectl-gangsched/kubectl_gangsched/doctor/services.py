@@ -32,6 +32,8 @@ class Scheduler(NamedTuple):
     #: Name of the Lease, and whether the installation elects a leader by it.
     lease: tuple[str, bool]
     findings: tuple[Finding, ...]
+    #: Of a Deployment whose ConfigMaps can be read; None without one.
+    settings: Mapping[str, Any] | None
 
 
 def scheduler(client: BlockingClient) -> Scheduler:
@@ -45,12 +47,19 @@ def _scheduler(client: BlockingClient, deployments: Sequence[Mapping[str, Any]])
     accelerators: set[str] = set()
     lease = ("gangsched", False)
     findings: list[Finding] = []
+    known: Mapping[str, Any] | None = None
     versions = set()
 
     for deployment in deployments:
         namespace, name = (str(deployment["metadata"][key]) for key in ("namespace", "name"))
         container = deployment["spec"]["template"]["spec"]["containers"][0]
-        settings = _settings(client, namespace, deployment["spec"]["template"]["spec"])
+        spec = deployment["spec"]["template"]["spec"]
+        settings = _settings(client, namespace, spec)
+        if all(
+            isinstance(config_map, dict) for config_map in _config_maps(client, namespace, spec)
+        ):
+            known = settings
+
         accelerators |= gpu_policy(settings).accelerators
         lease = (str(settings.get("lease_name") or "gangsched"), bool(settings.get("leader_elect")))
         stated = settings.get("scheduler_names")
@@ -105,6 +114,7 @@ def _scheduler(client: BlockingClient, deployments: Sequence[Mapping[str, Any]])
         policy,
         lease,
         tuple(findings),
+        known,
     )
 
 
@@ -133,21 +143,19 @@ def _settings(client: BlockingClient, namespace: str, spec: Mapping[str, Any]) -
     container = spec["containers"][0]
     settings: dict[str, Any] = {}
 
-    for volume in spec.get("volumes") or ():
-        if name := (volume.get("configMap") or {}).get("name"):
-            path = f"/api/v1/namespaces/{quote(namespace, safe='')}"
-            (config_map,) = client.gets([f"{path}/configmaps/{quote(name, safe='')}"])
-            for text in (
-                (config_map.get("data") or {}).values() if isinstance(config_map, dict) else ()
-            ):
-                stated = yaml.safe_load(text)
-                settings |= stated if isinstance(stated, dict) else {}
+    for config_map in _config_maps(client, namespace, spec):
+        data = config_map.get("data") if isinstance(config_map, dict) else None
+        for text in (data or {}).values():
+            stated = yaml.safe_load(text)
+            settings |= stated if isinstance(stated, dict) else {}
 
     environment = {
         variable.get("name"): variable.get("value") for variable in container.get("env") or ()
     }
     if text := environment.get("GANGSCHED_SCHEDULER_NAMES"):
         settings["scheduler_names"] = [name.strip() for name in text.split(",")]
+    if text := environment.get("GANGSCHED_PROVISIONING"):
+        settings["provisioning"] = text
 
     args = [*(container.get("command") or ()), *(container.get("args") or ())]
     joined = [arg.partition("=")[2] for arg in args if arg.startswith("--scheduler-name=")]
@@ -160,11 +168,28 @@ def _settings(client: BlockingClient, namespace: str, spec: Mapping[str, Any]) -
         flag, equals, value = arg.partition("=")
         if flag == "--leader-elect":
             settings["leader_elect"] = True
+        elif flag == "--provisioning":
+            settings["provisioning"] = value or True
         elif flag == "--lease-name" and equals:
             settings["lease_name"] = value
 
     settings.pop("kubeconfig", None)
     return settings
+
+
+def _config_maps(
+    client: BlockingClient,
+    namespace: str,
+    spec: Mapping[str, Any],
+) -> Sequence[Any]:
+    """The mounted ConfigMaps, or for each why it cannot be read."""
+    paths: list[str] = []
+    for volume in spec.get("volumes") or ():
+        if name := (volume.get("configMap") or {}).get("name"):
+            where = f"/api/v1/namespaces/{quote(namespace, safe='')}"
+            paths.append(f"{where}/configmaps/{quote(name, safe='')}")
+
+    return client.gets(paths) if paths else ()
 
 
 def serving_gangs(client: BlockingClient) -> list[str]:

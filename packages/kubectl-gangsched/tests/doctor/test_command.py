@@ -421,6 +421,53 @@ def test_rights_to_read_the_owners_that_pods_ask_for(tmp_path: Path, by_namespac
     )
 
 
+REQUESTS = {"name": "autoscaling.x-k8s.io", "preferredVersion": {"groupVersion": "x/v1"}}
+BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/gangsched-provisioning"
+
+
+def of_provisioning(tmp_path: Path, answers: dict[str, Any]) -> list[str]:
+    """The findings about the setting, without what is to be done."""
+    _, told, _ = examine(tmp_path, answers)
+    return [each["sentence"] for each in told["findings"] if each["check"] == "provisioning"]
+
+
+def test_provisioning_without_its_rights_or_its_definition_is_found(tmp_path: Path) -> None:
+    """E10: gangs ask as plain pods do meanwhile; with both there is nothing to find."""
+    answers = sound()
+    answers["/apis/apps/v1/deployments"] = listed(deployment("--provisioning"))
+    (undefined,) = of_provisioning(tmp_path, answers)
+    assert undefined == (
+        "The API server does not serve ProvisioningRequests (autoscaling.x-k8s.io): gangs ask"
+        " autoscalers as plain pods do, although the setting provisioning is on."
+    )
+
+    answers["/apis"]["groups"].append(REQUESTS)
+    assert of_provisioning(tmp_path, answers) == []
+    answers[REVIEWS] = {"status": {"allowed": False}}
+    (forbidden_all,) = of_provisioning(tmp_path, answers)
+    assert "may not get provisioningrequests in autoscaling.x-k8s.io, " in forbidden_all
+    assert "and 3 more: gangs ask autoscalers as plain pods do, although" in forbidden_all
+
+
+def test_a_role_for_provisioning_without_the_setting_is_found(tmp_path: Path) -> None:
+    """E10: not where the settings cannot be read, nor with the setting in a ConfigMap."""
+    answers = sound()
+    answers[BINDING] = {"metadata": {"name": "gangsched-provisioning"}}
+    (unused,) = of_provisioning(tmp_path, answers)
+    assert unused.startswith("ClusterRoleBinding gangsched-provisioning exists, but the setting")
+
+    installed = deployment()
+    volume = {"name": "config", "configMap": {"name": "gangsched"}}
+    installed["spec"]["template"]["spec"]["volumes"] = [volume]
+    answers["/apis/apps/v1/deployments"] = listed(installed)
+    path = "/api/v1/namespaces/gangsched-system/configmaps/gangsched"
+    answers[path] = forbidden("get", "configmaps")
+    assert of_provisioning(tmp_path, answers) == []
+    answers[path] = {"data": {"config.yaml": "provisioning: true"}}
+    answers["/apis"]["groups"].append(REQUESTS)
+    assert of_provisioning(tmp_path, answers) == []
+
+
 def on_a_pool(**annotations: str) -> dict[str, Any]:
     """A gang of a Job that has started on nodes of an autoscaler, and what the API says of it."""
     members = []
