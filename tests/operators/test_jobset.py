@@ -12,6 +12,7 @@ import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
+from control_plane.applying import ROOT, apply_yaml
 from control_plane.following import Following
 from control_plane.pods import nodes_of
 
@@ -34,6 +35,7 @@ from tests.operators.operator import example
 pytestmark = pytest.mark.e2e
 
 EVENTS = "/api/v1/namespaces/default/events"
+BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/gangsched-owners-jobset"
 LACKS_TWO = "waiting for members of gang default/training: 1 of 3 are ready; 2 are missing"
 LACKS_ONE = "waiting for members of gang default/training: 2 of 3 are ready; 1 is missing"
 
@@ -128,6 +130,104 @@ def test_exclusive_topology_keeps_all_but_the_first_pods_from_being_made(
             what="JobSet's refusal of the third pod",
         )
     assert len(pods.objects()) == 2
+
+
+# --- asked for by its owner ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def readable(api: Api) -> Iterator[None]:
+    """gangsched may read Jobs and JobSets."""
+    for name in ("rbac-owners.yaml", "rbac-owners-jobset.yaml"):
+        apply_yaml(api, ROOT / "manifests" / name)
+    yield
+    api.delete(BINDING)
+
+
+def asking(spec: Object | None = None) -> Object:
+    """The guide's JobSet, whose pods ask for the gang of their owner."""
+    body = copy.deepcopy(jobset(**(spec or {})))
+    for each in body["spec"]["replicatedJobs"]:
+        labels = each["template"]["spec"]["template"]["metadata"]["labels"]
+        del labels[GROUP_LABEL]
+        labels["gangsched.dev/gang"] = "owner"
+    return body
+
+
+@pytest.mark.usefixtures("readable")
+def test_a_jobset_that_asks_is_a_gang_without_a_pod_group(api: Api, pods: Following) -> None:
+    """O3: driver and workers, which are two Jobs, start together."""
+    starts_whole(api, pods, lambda: api.post(JOBS, asking()), prefix="training-")
+    assert not api.list(GROUPS).items
+
+
+@pytest.mark.usefixtures("readable")
+@pytest.mark.parametrize("body", [IN_ORDER, DEPENDS], ids=["InOrder", "dependsOn"])
+def test_a_jobset_that_asks_starts_stage_by_stage(body: Object, api: Api, pods: Following) -> None:
+    """O3: the driver starts, then the workers come, and start as a whole."""
+    take_gpus(api, pods)
+    api.post(JOBS, asking(body["spec"]))
+    await_bound(pods, "training-driver-", 1)
+    await_refused(pods, 2)
+    assert not nodes_of(pods.objects(), "training-worker-")
+    give_them_back(api)
+    await_bound(pods, "training-worker-", 2)
+
+
+@pytest.mark.usefixtures("readable")
+def test_an_exclusive_job_that_asks_starts_where_all_have_room(api: Api, pods: Following) -> None:
+    """O5: its first pod waits for room for both, which is kept for the second one."""
+    body = asking()
+    body["spec"]["replicatedJobs"][1]["template"]["metadata"] = {
+        "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "kubernetes.io/hostname"}
+    }
+    take_gpus(api, pods)
+    api.post(JOBS, body)
+    await_bound(pods, "training-driver-", 1)
+    await_refused(pods, 1)
+    give_them_back(api)
+    await_bound(pods, "training-worker-", 2)
+
+
+@pytest.mark.usefixtures("readable")
+def test_a_jobset_that_asks_and_starts_anew_is_a_whole_gang_again(
+    api: Api, pods: Following
+) -> None:
+    """O2, O4: the Jobs are other ones, and the JobSet is the same."""
+    body = asking({"failurePolicy": {"maxRestarts": 1}})
+    body["spec"]["replicatedJobs"][1]["template"]["spec"]["backoffLimit"] = 0
+    api.post(JOBS, body)
+    await_bound(pods, "training-", 3)
+    api.post(PODS, make.pod(IN_THE_WAY, gpus=1))
+    await_refused(pods, 1)
+    worker = next(name for name in nodes_of(pods.objects()) if "worker" in name)
+    api.patch(f"{PODS}/{worker}/status", {"status": {"phase": "Failed"}})
+    await_bound(pods, IN_THE_WAY, 1)
+    await_refused(pods, 3)
+    assert not nodes_of(pods.objects(), "training-")
+    give_them_back(api)
+    await_bound(pods, "training-", 3)
+
+
+def test_without_the_right_each_job_is_a_gang_of_its_own(api: Api, pods: Following) -> None:
+    """O3, O7: the driver starts alone, and the JobSet is told why."""
+    apply_yaml(api, ROOT / "manifests" / "rbac-owners.yaml")
+    take_gpus(api, pods)
+    with Following(api, EVENTS) as events:
+        api.post(JOBS, asking())
+        await_bound(pods, "training-driver-", 1)
+        await_refused(pods, 2)
+        events.wait_for(
+            lambda items: any(
+                each["involvedObject"]["kind"] == "JobSet"
+                and "manifests/rbac-owners-jobset.yaml" in each["message"]
+                for each in items.values()
+            ),
+            within_s=WITHIN_S,
+            what="the Event on the JobSet",
+        )
+    give_them_back(api)
+    await_bound(pods, "training-worker-", 2)
 
 
 def test_a_jobset_that_starts_anew_is_a_whole_gang_again(api: Api, pods: Following) -> None:
