@@ -17,6 +17,7 @@ from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
 
+from tests.e2e import definitions
 from tests.e2e.conftest import PODS, delete_all
 
 pytestmark = pytest.mark.e2e
@@ -215,3 +216,53 @@ def test_the_right_is_given_and_taken_away_live(plane: ControlPlane, api: Api) -
         assert nodes_of(pods.objects(), "train-") == {}
         make.create_all(api, [make.node("n1", gpus=1)])
         await_bound(pods, "train-", 3)
+
+
+def job_of_set(name: str, job_set: Object) -> Object:
+    """A Job of one pod, of a JobSet whose own controller does not run."""
+    body = job(name, 1)
+    metadata = job_set["metadata"]
+    body["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": job_set["apiVersion"],
+            "kind": "JobSet",
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "controller": True,
+        }
+    ]
+    body["metadata"]["labels"] = {"jobset.sigs.k8s.io/replicatedjob-name": "worker"}
+    return body
+
+
+def test_the_right_to_job_sets_is_given_and_taken_away_live(plane: ControlPlane, api: Api) -> None:
+    """O3, O7: without it each Job of a JobSet starts by itself, and the JobSet is told; with it all
+    start together; without it again they still do.
+    """
+    (definition,) = [each for each in definitions.OWNERS if "jobsets" in each["metadata"]["name"]]
+    definitions.install(api, definition)
+    spec = {"replicatedJobs": [{"name": "worker", "replicas": 3}]}
+    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}
+    path = api.path_of(body)
+    with Daemon(plane) as daemon, Following(api, PODS) as pods:
+        alone = api.post(path, {**body, "metadata": {"name": "alone"}})
+        make.create_all(api, [job_of_set(f"alone-{number}", alone) for number in range(3)])
+        await_bound(pods, "alone-", 2)
+        note = await_event(api, "NotAGang", "JobSet", "alone")
+        assert "manifests/rbac-owners-jobset.yaml" in note
+
+        apply_yaml(api, ROOT / "manifests" / "rbac-owners-jobset.yaml")
+        delete_all(api, JOBS, PODS)
+        await_log(daemon, lambda line: line == "Following jobsets again.")
+        train = api.post(path, {**body, "metadata": {"name": "train"}})
+        make.create_all(api, [job_of_set(f"train-{number}", train) for number in range(3)])
+        await_waiting(pods, "train-", 3, "default/Job.train")
+
+        api.delete(f"{BINDING}-jobset")
+        says = "apply manifests/rbac-owners-jobset.yaml"
+        await_log(daemon, lambda line: says in line, times=2)
+        assert nodes_of(pods.objects(), "train-") == {}
+        make.create_all(api, [make.node("n1", gpus=1)])
+        await_bound(pods, "train-", 3)
+
+    delete_all(api, path)
