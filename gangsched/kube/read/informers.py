@@ -244,10 +244,10 @@ class Informers:
 
     async def _decode_pods_again(self) -> None:
         """List the pods again when a namespace begins or ceases to ask for the gangs of owners."""
-        again = self.owner_asks.pods_again
+        pods_again = self.owner_asks.pods_again
         while True:
-            await again.wait()
-            again.clear()
+            await pods_again.wait()
+            pods_again.clear()
             self.reflectors[PODS].list_again()
             # Each time, all pods of the cluster are listed.
             await self._sleep(LIST_AGAIN_EVERY_S)
