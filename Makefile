@@ -354,6 +354,11 @@ bench-reservation: install control-plane ## A gang of whole nodes against an end
 	@$(RUN)python -m bench.reservation --runs $(if $(filter command line,$(origin RUNS)),$(RUNS),20) \
 	  $(if $(WITHOUT),--without $(WITHOUT)) $(if $(filter command line,$(origin MINUTES)),--minutes $(MINUTES))
 
+.PHONY: bench-heal
+bench-heal: install ## Gangs lose nodes: loss to bind, effective time and torn gangs by policy; NODES=200 DAYS=60 POLICY=preempt RATE=6.5
+	@$(RUN)python -m bench.heal --nodes $(or $(NODES),200) --days $(or $(DAYS),60) --rate $(or $(RATE),6.5) \
+		--seed $(SEED) $(if $(POLICY),--policy $(POLICY))
+
 bench-fight: install control-plane ## Three priorities fight for room, beside kube-scheduler's preemption; MINUTES=10 LOAD=small SEED=1 VIRTUAL=1 OUT_JSON=
 	@$(RUN)python -m bench.fight $(if $(LOAD),--load $(LOAD)) --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) \
 		--seed $(SEED) $(if $(VIRTUAL),--virtual) $(if $(OUT_JSON),--out '$(OUT_JSON)')
