@@ -34,7 +34,10 @@ def moved(**nodes: str) -> Change:
     """Place pods, by their names with _ for -, on other nodes."""
     where = {name.replace("_", "-"): at for name, at in nodes.items()}
     return of_binds(
-        lambda binds: [replace(each, node=where.get(each.pod.name, each.node)) for each in binds]
+        lambda binds: [
+            msgspec.structs.replace(each, node=where.get(each.pod.name, each.node))
+            for each in binds
+        ]
     )
 
 
@@ -45,12 +48,14 @@ def without(*names: str) -> Change:
 
 def twice(verdict: Verdict) -> Verdict:
     """A pod on two nodes."""
-    return replace(verdict, binds=(*verdict.binds, replace(verdict.binds[0], node="n2")))
+    return replace(
+        verdict, binds=(*verdict.binds, msgspec.structs.replace(verdict.binds[0], node="n2"))
+    )
 
 
 def everything_on(name: str) -> Change:
     """All pods on one node."""
-    return of_binds(lambda binds: [replace(each, node=name) for each in binds])
+    return of_binds(lambda binds: [msgspec.structs.replace(each, node=name) for each in binds])
 
 
 def another_device(verdict: Verdict) -> Verdict:
@@ -63,7 +68,8 @@ def another_device(verdict: Verdict) -> Verdict:
     return replace(
         verdict,
         binds=tuple(
-            replace(each, claims=(one,)) for each, one in zip(verdict.binds, given, strict=True)
+            msgspec.structs.replace(each, claims=(one,))
+            for each, one in zip(verdict.binds, given, strict=True)
         ),
     )
 

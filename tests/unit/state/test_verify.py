@@ -96,9 +96,9 @@ def test_a_pod_that_is_placed_twice() -> None:
     """On two nodes in one verdict."""
     world = World(node("n0"), node("n1"))
     world.create(members("g", 2))
-    assert objections(world, of_binds(lambda binds: [*binds, replace(binds[0], node="n1")])) == [
-        "a pod is placed twice"
-    ]
+    assert objections(
+        world, of_binds(lambda binds: [*binds, msgspec.structs.replace(binds[0], node="n1")])
+    ) == ["a pod is placed twice"]
 
 
 def test_a_pod_that_two_verdicts_place() -> None:
@@ -173,7 +173,7 @@ def test_a_node_that_several_verdicts_fill() -> None:
     """
     world = World(node("n0", gpus=4), node("n1", gpus=4))
     world.create(members("a", 3), members("b", 3))
-    change = of_binds(lambda binds: [replace(each, node="n0") for each in binds])
+    change = of_binds(lambda binds: [msgspec.structs.replace(each, node="n0") for each in binds])
     assert objections(world, change) == ["node n0 has too little room"]
 
 
@@ -195,7 +195,11 @@ def test_a_resource_that_no_node_offers() -> None:
     world.create(pod("p"))
     exotic = Shape(requests=(("example.com/odd", 1), ("pods", 1)))
     change = of_binds(
-        lambda binds: [replace(binds[0], pod=msgspec.structs.replace(binds[0].pod, shape=exotic))]
+        lambda binds: [
+            msgspec.structs.replace(
+                binds[0], pod=msgspec.structs.replace(binds[0].pod, shape=exotic)
+            )
+        ]
     )
     assert objections(world, change) == ["node n0 has too little room"]
 
@@ -267,7 +271,7 @@ def test_a_claim_for_one_pod(there: bool) -> None:
 
 def with_claims(*claims: Selection) -> Change:
     """Decide about claims of each pod."""
-    return of_binds(lambda binds: [replace(each, claims=claims) for each in binds])
+    return of_binds(lambda binds: [msgspec.structs.replace(each, claims=claims) for each in binds])
 
 
 def test_decisions_about_volumes() -> None:
@@ -334,7 +338,7 @@ def test_a_device_that_two_claims_get(device: str, share: str, held_share: str) 
             )
             for each in binds
         ]
-        return [replace(each, claims=(given,)) for each, given in both]
+        return [msgspec.structs.replace(each, claims=(given,)) for each, given in both]
 
     (why,) = objections(world, of_binds(change))
     assert why.startswith(f"device d/n0/{device} is allocated to another claim")
@@ -472,7 +476,8 @@ def test_a_level_around_children(least: int) -> None:
         world.create(members(name, 2, parent="svc", min_member=0))
     change = of_binds(
         lambda binds: [
-            replace(each, node="n2" if each.pod.name[0] == "b" else "n0") for each in binds
+            msgspec.structs.replace(each, node="n2" if each.pod.name[0] == "b" else "n0")
+            for each in binds
         ]
     )
     plan = planned(world)
