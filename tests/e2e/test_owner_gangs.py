@@ -243,7 +243,7 @@ def test_the_right_to_job_sets_is_given_and_taken_away_live(plane: ControlPlane,
     definitions.install(api, definition)
     spec = {"replicatedJobs": [{"name": "worker", "replicas": 3}]}
     body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}
-    path = api.path_of(body)
+    path = api.path_of({**body, "metadata": {}})
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
         alone = api.post(path, {**body, "metadata": {"name": "alone"}})
         make.create_all(api, [job_of_set(f"alone-{number}", alone) for number in range(3)])
