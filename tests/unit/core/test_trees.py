@@ -445,9 +445,7 @@ def test_a_domain_of_the_tree_that_cannot_be_read_refuses_it() -> None:
     world.declare(pod_group("svc", None, gang_metadata=((keys.TOPOLOGY[0], "no label"),)))
     world.create(replica("r0"), replica("r1"))
     assert started(world.settle()) == set()
-    assert "the PodGroup of ns/svc, the parent of gang ns/r0: gangsched.dev/topology" in told(
-        world, "r0"
-    )
+    assert "PodGroup ns/svc, the parent of gang ns/r0: gangsched.dev/topology" in told(world, "r0")
     assert reason(world, "r0") is Reason.INVALID_GANG
 
 
