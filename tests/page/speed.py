@@ -20,7 +20,7 @@ from tests.page_examples import big
 
 MOMENTS = 30
 FRAMES = 90
-_STEP = """
+STEP = """
 async () => {
   const slider = document.querySelector('input[type=range]');
   const times = [];
@@ -96,7 +96,7 @@ def measured(browser: Browser, path: Path) -> Figures:
     with opened(browser, path) as there:
         # Until the canvas has its pixels: two frames after the first elements.
         first_ms = float(there.ask("performance.now()"))
-        steps = [float(value) for value in there.ask(_STEP)]
+        steps = [float(value) for value in there.ask(STEP)]
         pans = _frames(there, _PAN)
         zooms = _frames(there, _ZOOM)
         there.view("queue")

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser
 
 from kubectl_gangsched.page import file_host
 from tests.page import checks
-from tests.page.browser import SCHEMES, Scheme, opened
+from tests.page.browser import DESKTOP, PHONE, SCHEMES, VIEWS, Scheme, opened
 from tests.page_examples import demo
 
 pytestmark = pytest.mark.page
@@ -71,3 +71,39 @@ def test_a_damaged_file_is_one_sentence(browser: Browser, tmp_path: Path) -> Non
     path.write_text(before + mark + data[: len(data) // 2] + end + after)
     with opened(browser, path) as there:
         assert there.page.inner_text("main").startswith("This file is damaged or incomplete")
+
+
+def _pictures(
+    browser: Browser, path: Path, views: tuple[str, ...], scheme: Scheme, size: tuple[int, int]
+) -> dict[str, bytes]:
+    with opened(browser, path, size=size, scheme=scheme) as there:
+        pictures = {}
+        for view in views:
+            there.view(view)
+            pictures[view] = there.page.screenshot(full_page=True)
+
+    return pictures
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("example", "views"),
+    [
+        pytest.param("demo", VIEWS[:1], id="overview"),
+        pytest.param("demo", VIEWS, id="all", marks=pytest.mark.long),
+        pytest.param("big", ("overview", "queue", "time"), id="big", marks=pytest.mark.long),
+    ],
+)
+def test_a_file_is_always_the_same_picture(
+    browser: Browser,
+    files: dict[str, Path],
+    example: str,
+    views: tuple[str, ...],
+    scheme: Scheme,
+    size: tuple[int, int],
+) -> None:
+    """Opened twice, no pixel differs: neither the moment of opening nor any order is in it."""
+    first = _pictures(browser, files[example], views, scheme, size)
+    second = _pictures(browser, files[example], views, scheme, size)
+    assert [view for view in views if first[view] != second[view]] == []
