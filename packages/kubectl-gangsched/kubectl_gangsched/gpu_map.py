@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,11 +20,13 @@ from gangsched.api.gang_identity import gang_id
 from gangsched.console import DONE
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
+from gangsched.kube.read import resources as kinds
 from gangsched.kube.read.decode import decode_node
 from gangsched.kube.read.wire import Page, WireNode
 from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
 from gangsched.model.objects import Node, Pod
 from gangsched.model.text import counted
+from kubectl_gangsched.claimed_devices import ClaimedDevices
 from kubectl_gangsched.doctor.services import gpu_policy, scheduler_settings
 from kubectl_gangsched.from_pods import pods_at
 from kubectl_gangsched.outputs import MapOutput, PrintedNode
@@ -74,17 +76,25 @@ class NodeUse:
 def show(session: Session, resource: str | None, selector: str, output: Output) -> int:
     """Print the map; return the exit code. Raises Fault and CannotAnswer."""
     nodes, pods, unready = _read(session.client, selector)
+    devices = _devices(session.client)
     if selector and not nodes:
         raise CannotAnswer(f'No node matches the selector "{selector}".')
 
+    of_drivers = claimed(nodes, pods, devices, unready)
     resources = [resource] if resource else _accelerators(session.client, nodes)
+    if not resource:
+        resources += sorted(of_drivers)
+
     if not resources:
         raise CannotAnswer(
             f"No accelerators are known on the {counted(len(nodes), 'node')}: name a resource with"
             " --resource."
         )
 
-    maps = {name: use(nodes, pods, name, unready) for name in resources}
+    maps = {
+        name: of_drivers[name] if name in of_drivers else use(nodes, pods, name, unready)
+        for name in resources
+    }
     if resource and not maps[resource]:
         raise CannotAnswer(_nowhere(nodes, resource))
 
@@ -152,6 +162,32 @@ def use(
             on.users[ref.id if ref is not None else pod.key] += amount
 
     return list(uses.values())
+
+
+def claimed(
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
+    devices: ClaimedDevices,
+    unready: Mapping[str, str],
+) -> dict[str, list[NodeUse]]:
+    """The same of devices of claims, by driver."""
+    users = {pod.uid: gang_id(pod) or pod for pod in pods}
+
+    def user(uid: str) -> str | None:
+        found = users.get(uid)
+        if found is None:
+            return None
+
+        return found.key if isinstance(found, Pod) else found.id
+
+    maps: dict[str, list[NodeUse]] = {}
+    for node in sorted(nodes, key=lambda node: node.name):
+        for driver, driver_use in devices.on_node(node.name, user).items():
+            total, its_users = driver_use
+            node_use = NodeUse(node, total, _closed(node, unready), its_users)
+            maps.setdefault(driver, []).append(node_use)
+
+    return maps
 
 
 def _closed(node: Node, unready: Mapping[str, str]) -> str:
@@ -329,6 +365,28 @@ def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod],
                 unready.setdefault(node.name, words[0])
 
         return known, futures[1].result(), unready
+
+
+def _devices(client: BlockingClient) -> ClaimedDevices:
+    """The devices of claims; none where they are not served, or not readable: without either list
+    it is unknown who has which.
+    """
+    parts: Any = kinds.RESOURCE_SLICES
+    claims: Any = kinds.RESOURCE_CLAIMS
+    devices = ClaimedDevices()
+    try:
+        for kind, put in ((parts, devices.put_slice), (claims, devices.put_claim)):
+            for page in client.pages(kind.path):
+                for wire in kind.page.decode(page).items or ():
+                    converted = kind.convert(wire)
+                    put(getattr(converted, "key", converted.name), converted)
+    except ApiFault as fault:
+        if fault.status not in {FORBIDDEN, NOT_FOUND}:
+            raise
+
+        return ClaimedDevices()
+
+    return devices
 
 
 def _needed(read: Callable[[], T]) -> T:

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from gangsched.api.gang_identity import gang_id
+from gangsched.model.devices import ResourceSlice
 from gangsched.model.gpu_policy import TOPOLOGY_KEYS, GpuPolicy
 from gangsched.model.objects import Node, Pod
+from gangsched.model.storage import ResourceClaim
+from kubectl_gangsched.claimed_devices import ClaimedDevices
 from kubectl_gangsched.gpu_map import UNREADY
 from kubectl_gangsched.page.document import Health, Unknown
 
@@ -89,6 +92,10 @@ class Cluster:
         self.on_node = PodIndex(self.stale_nodes)
         self.members = PodIndex(self.stale_gangs)
         self.nominated = PodIndex(self.stale_nodes)
+        #: Devices of slices by claims (DRA); on the map only if both can be read.
+        self.devices = ClaimedDevices()
+        self.has_slices = False
+        self.has_claims = False
         self.pod_groups: dict[str, GangObject] = {}
         #: By id; None where the gangs API is not served or not readable.
         self.gangs: dict[str, GangObject] | None = None
@@ -176,6 +183,26 @@ class Cluster:
         self.members.remove(_gang(pod), pod)
         self.on_node.remove(pod.node_name, pod)
         self.nominated.remove(_nomination(pod), pod)
+
+    # --- devices ---------------------------------------------------------------------------------
+
+    def put_slice(
+        self,
+        name: str,
+        part: ResourceSlice | None,
+    ) -> None:
+        """Add or replace a ResourceSlice, or forget it."""
+        self.stale_nodes.update(self.devices.put_slice(name, part))
+
+    def put_claim(
+        self,
+        key: str,
+        claim: ResourceClaim | None,
+    ) -> None:
+        """Add or replace a ResourceClaim, or forget it."""
+        self.stale_nodes.update(self.devices.put_claim(key, claim))
+        for uid in claim.reserved if claim is not None else ():
+            self.stale_pods.add(uid)
 
     # --- PodGroups and gangs ---------------------------------------------------------------------
 

@@ -83,6 +83,14 @@ def cluster_of(taken: SnapshotFile, gangs: Gangs | None) -> Cluster:
     for pod in _objects(taken, resources.pods(ShapeTable())):
         cluster.put_pod(pod)
 
+    for part in _objects(taken, resources.RESOURCE_SLICES):
+        cluster.put_slice(part.name, part)
+
+    for claim in _objects(taken, resources.RESOURCE_CLAIMS):
+        cluster.put_claim(claim.key, claim)
+
+    cluster.has_slices = "resourceslices" in taken.resources
+    cluster.has_claims = "resourceclaims" in taken.resources
     for key, body in _pod_groups(taken):
         cluster.put_pod_group(key, body)
 

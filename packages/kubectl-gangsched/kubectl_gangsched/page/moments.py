@@ -145,7 +145,10 @@ class Moments:
             return False
 
         is_accelerator = self._cluster.policy.is_accelerator
-        return any(is_accelerator(name) for name, _ in pod.shape.requests)
+        if any(is_accelerator(name) for name, _ in pod.shape.requests):
+            return True
+
+        return self._cluster.devices.has(pod.uid)
 
     def _end_bars(self, key: str, at_s: float) -> None:
         """What happened until now stays, as long as it is one of the latest."""

@@ -17,6 +17,7 @@ from gangsched.api.timestamps import parse_timestamp
 from gangsched.model.objects import Node, Pod
 from gangsched.model.resources import format_quantity
 from kubectl_gangsched import from_api, from_pods
+from kubectl_gangsched.claimed_devices import UserOf
 from kubectl_gangsched.page.cluster import Cluster, GangObject
 from kubectl_gangsched.page.document import (
     PLAIN,
@@ -88,6 +89,11 @@ def node_row(
             devices = Devices(resource, total, free, dict(users))
             row.devices.append(devices)
 
+    if cluster.has_slices and cluster.has_claims:
+        for driver, use in cluster.devices.on_node(node.name, _user_of_uid(cluster)).items():
+            free = 0 if closed else use.total - use.users.total()
+            row.devices.append(Devices(clean(driver), use.total, free, dict(use.users)))
+
     nominated = {user_of(pod) for pod in cluster.nominated.of(node.name)}
     row.nominated = sorted(nominated)
 
@@ -103,6 +109,16 @@ def node_row(
             row.held.append(key)
 
     return row
+
+
+def _user_of_uid(cluster: Cluster) -> UserOf:
+    pods = cluster.pods or {}
+
+    def user(uid: str) -> str | None:
+        pod = pods.get(uid)
+        return user_of(pod) if pod is not None else None
+
+    return user
 
 
 def _users(pods: Iterable[Pod], resource: str) -> Counter[str]:

@@ -250,11 +250,7 @@ class Feed:
         unknown = []
         for watch in self.watches:
             hides = watch.source.hides
-            # Clusters need no PodGroups, and the gangs API knows what is in them.
-            is_needless = hides == "gang" and (
-                self._cluster.gangs is not None or not watch.is_served
-            )
-            if watch.missing and not is_needless:
+            if watch.missing and not self._is_needless(watch):
                 text = NOT_GANGS + watch.missing if hides == "order" else watch.missing
                 unknown.append(Unknown(hides, text, watch.is_right))
 
@@ -269,6 +265,20 @@ class Feed:
             unknown.append(Unknown("map", text, is_right=True))
 
         return unknown
+
+    def _is_needless(self, watch: Watch) -> bool:
+        """Whether nothing is missing without a resource: the gangs API knows what is in PodGroups,
+        and without nodes there is no map for devices.
+        """
+        if not watch.source.is_optional:
+            return False
+        if not watch.is_served:
+            return True
+
+        if watch.source.hides == "gang":
+            return self._cluster.gangs is not None
+
+        return self._cluster.nodes is None
 
     def _ping(self) -> float:
         """Notice within two seconds that the API server is away, or there again."""

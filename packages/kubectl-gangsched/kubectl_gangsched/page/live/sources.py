@@ -15,7 +15,9 @@ from gangsched.api import keys
 from gangsched.kube.ports import silent
 from gangsched.kube.read import resources
 from gangsched.kube.read.shapes import ShapeTable
+from gangsched.model.devices import ResourceSlice
 from gangsched.model.objects import Node, Pod
+from gangsched.model.storage import ResourceClaim
 from kubectl_gangsched.gpu_map import unready_of
 from kubectl_gangsched.page.cluster import Cluster
 from kubectl_gangsched.page.live.places import is_of_standby, kept_nodes
@@ -27,11 +29,12 @@ Item: TypeAlias = tuple[str, Any]
 
 class Source:
     """One resource. `paths` are where it is listed, the widest first; `hides` names what the page
-    cannot show without it.
+    cannot show without it. `is_optional`: clusters may do without it.
     """
 
     name = ""
     hides = ""
+    is_optional = False
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         """The objects go to `cluster`; `namespace` is the one that a user with few rights sees."""
@@ -163,10 +166,79 @@ class Pods(Source):
         self.cluster.renew()
 
 
+class Slices(Source):
+    """ResourceSlices, of clusters that allocate devices by claims."""
+
+    name = "resourceslices"
+    hides = "map"
+    is_optional = True
+    _resource = resources.RESOURCE_SLICES
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Slices have no namespace."""
+        return (self._resource.path,)
+
+    def item(self, raw: msgspec.Raw) -> Item:
+        """The slice by its name."""
+        wire = self._resource.item.decode(raw)
+        return wire.metadata.name, self._resource.convert(wire)
+
+    def put(self, key: str, stored: ResourceSlice | None) -> None:
+        """Store a slice."""
+        self.cluster.put_slice(key, stored)
+
+    def opened(self, path: str) -> None:
+        """There may be devices."""
+        self.cluster.has_slices = True
+        self.cluster.renew()
+
+    def closed(self) -> None:
+        """Forget all slices."""
+        super().closed()
+        self.cluster.has_slices = False
+
+
+class Claims(Source):
+    """ResourceClaims of all namespaces: those of one would make devices look free."""
+
+    name = "resourceclaims"
+    hides = "map"
+    is_optional = True
+    _resource = resources.RESOURCE_CLAIMS
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All."""
+        return (self._resource.path,)
+
+    def item(self, raw: msgspec.Raw) -> Item:
+        """The claim by its namespace and name."""
+        wire = self._resource.item.decode(raw)
+        claim = self._resource.convert(wire)
+        return f"{wire.metadata.namespace}/{wire.metadata.name}", claim
+
+    def put(self, key: str, stored: ResourceClaim | None) -> None:
+        """Store a claim."""
+        self.cluster.put_claim(key, stored)
+
+    def opened(self, path: str) -> None:
+        """It is known who has which device."""
+        self.cluster.has_claims = True
+        self.cluster.renew()
+
+    def closed(self) -> None:
+        """Forget all claims."""
+        super().closed()
+        self.cluster.has_claims = False
+        self.cluster.renew()
+
+
 class PodGroups(Source):
     """PodGroups of one API group, which tell of gangs where the gangs API does not."""
 
     hides = "gang"
+    is_optional = True
 
     def __init__(self, cluster: Cluster, namespace: str, api_group: str) -> None:
         """As other sources."""
@@ -259,6 +331,8 @@ def sources(cluster: Cluster, namespace: str, gangs: Gangs) -> list[Source]:
     return [
         Nodes(cluster, namespace),
         Pods(cluster, namespace),
+        Slices(cluster, namespace),
+        Claims(cluster, namespace),
         gangs,
         *groups,
     ]

@@ -1,0 +1,183 @@
+"""Devices of ResourceSlices by node and driver, and whose ResourceClaims have them.
+
+Invariant: a device counts once. Devices that share counters, as the partitions of a GPU do, count
+as far as they fit beside each other, the largest first. Devices that no node has alone, and those
+that are tainted and not in use, do not count: no place on a map is theirs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from gangsched.model.devices import Device, DeviceId, ResourceSlice
+from gangsched.model.storage import ResourceClaim
+
+Pool: TypeAlias = tuple[str, str]
+"""Driver and name."""
+UserOf: TypeAlias = Callable[[str], str | None]
+"""The id of the gang or pod of a pod's uid; None if the pod is not known."""
+
+
+class DriverUse(NamedTuple):
+    """Devices of one driver on a node: all that can be had, and how many each user has."""
+
+    total: int
+    users: Counter[str]
+
+
+class ClaimedDevices:
+    """What is known of slices and claims, as they come."""
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._slices: dict[str, ResourceSlice] = {}
+        self._pools: dict[Pool, dict[str, ResourceSlice]] = {}
+        self._pools_of: defaultdict[str, set[Pool]] = defaultdict(set)
+        self._claims: dict[str, ResourceClaim] = {}
+        #: Claims that have a device, by key; several if they share it.
+        self._holders: defaultdict[DeviceId, set[str]] = defaultdict(set)
+        #: How many claims with devices each pod may use.
+        self._claims_of_pod: Counter[str] = Counter()
+
+    def put_slice(self, name: str, part: ResourceSlice | None) -> set[str]:
+        """Add or replace a slice, or forget it; the nodes that this touches."""
+        before = self._slices.pop(name, None)
+        touched: set[str] = set()
+        if before is not None:
+            pool = before.driver, before.pool
+            touched |= self._nodes(pool)
+            del self._pools[pool][name]
+            if not self._pools[pool]:
+                del self._pools[pool]
+
+        if part is not None:
+            self._slices[name] = part
+            pool = part.driver, part.pool
+            self._pools.setdefault(pool, {})[name] = part
+            touched |= self._nodes(pool)
+            for node in nodes_of(part):
+                self._pools_of[node].add(pool)
+
+        return touched
+
+    def put_claim(self, key: str, claim: ResourceClaim | None) -> set[str]:
+        """Add or replace a claim, or forget it; the nodes whose devices it had or has."""
+        touched: set[str] = set()
+        before = self._claims.pop(key, None)
+        self._claims_of_pod.subtract(_pods_of(before))
+        for device in devices_of(before):
+            self._holders[device].discard(key)
+            touched |= self._nodes(device[:2])
+
+        if claim is not None:
+            self._claims[key] = claim
+            self._claims_of_pod.update(_pods_of(claim))
+            for device in devices_of(claim):
+                self._holders[device].add(key)
+                touched |= self._nodes(device[:2])
+
+        return touched
+
+    def on_node(self, node: str, user_of: UserOf) -> dict[str, DriverUse]:
+        """The devices of a node, by driver."""
+        uses: dict[str, DriverUse] = {}
+        for pool in sorted(self._pools_of.get(node, ())):
+            slices = self._pools.get(pool, {}).values()
+            newest = max((part.generation for part in slices), default=0)
+            current = [part for part in slices if part.generation == newest and not part.ignored]
+            use = self._use(pool, node, current, user_of)
+            if use.total:
+                before = uses.get(pool[0], DriverUse(0, Counter()))
+                uses[pool[0]] = DriverUse(before.total + use.total, before.users + use.users)
+
+        return uses
+
+    def has(self, uid: str) -> bool:
+        """Whether a pod uses a device."""
+        return self._claims_of_pod[uid] > 0
+
+    def _use(
+        self,
+        pool: Pool,
+        node: str,
+        slices: Iterable[ResourceSlice],
+        user_of: UserOf,
+    ) -> DriverUse:
+        left: Counter[tuple[str, str]] = Counter()
+        free: list[Device] = []
+        users: Counter[str] = Counter()
+
+        for part in slices:
+            for counter_set, values in part.counters:
+                for name, value in values:
+                    left[counter_set, name] += value
+
+            for device in _on(part, node):
+                holders = self._holders.get((*pool, device.name))
+                if holders:
+                    users[self._user(min(holders), user_of)] += 1
+                    _consume(left, device)
+                elif not device.taints:
+                    free.append(device)
+
+        room = 0
+        for device in sorted(free, key=_largest_first):
+            if all(left[counter] >= amount for counter, amount in device.counters):
+                _consume(left, device)
+                room += 1
+
+        return DriverUse(users.total() + room, users)
+
+    def _user(self, key: str, user_of: UserOf) -> str:
+        claim = self._claims[key]
+        for uid in claim.reserved:
+            user = user_of(uid)
+            if user is not None:
+                return user
+
+        return f"claim {claim.namespace}/{claim.name}"
+
+    def _nodes(self, pool: Pool) -> set[str]:
+        nodes: set[str] = set()
+        for part in self._pools.get(pool, {}).values():
+            nodes.update(nodes_of(part))
+
+        return nodes
+
+
+def devices_of(claim: ResourceClaim | None) -> Iterator[DeviceId]:
+    """The devices that a claim has; an administrator's access takes nothing from others."""
+    if claim is not None and claim.asks is not None:
+        for result in claim.asks.results or ():
+            if not result.admin:
+                yield result.id
+
+
+def _pods_of(claim: ResourceClaim | None) -> tuple[str, ...]:
+    return claim.reserved if claim is not None and any(devices_of(claim)) else ()
+
+
+def nodes_of(part: ResourceSlice) -> set[str]:
+    """The nodes that have devices of a slice for themselves."""
+    if part.per_device:
+        return {device.scope.node for device in part.devices if device.scope.node}
+
+    return {part.scope.node} if part.scope.node else set()
+
+
+def _on(part: ResourceSlice, node: str) -> Iterator[Device]:
+    for device in part.devices:
+        scope = device.scope if part.per_device else part.scope
+        if scope.node == node:
+            yield device
+
+
+def _consume(left: Counter[tuple[str, str]], device: Device) -> None:
+    for counter, amount in device.counters:
+        left[counter] -= amount
+
+
+def _largest_first(device: Device) -> tuple[int, str]:
+    return -sum(amount for _, amount in device.counters), device.name
