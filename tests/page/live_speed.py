@@ -180,7 +180,9 @@ def _bind_ms(fake: FakeWatches, page: Page, number: int) -> float:
     """From a bind in the API server until the frame that has it."""
     before = page.evaluate(FREE)
     began_s = time.monotonic()
-    fake.tell("MODIFIED", PODS[0], pod(f"wait-{number}", gang=f"wait-{number}", node="node-0001"))
+    # The first thousand nodes are full.
+    place = f"node-{1_000 + number}"
+    fake.tell("MODIFIED", PODS[0], pod(f"wait-{number}", gang=f"wait-{number}", node=place))
     page.wait_for_function("before => " + FREE + " !== before", arg=before, polling="raf")
     return 1_000 * (time.monotonic() - began_s)
 
@@ -207,7 +209,7 @@ def _away(fake: FakeWatches, page: Page) -> tuple[float, float]:
 
     time.sleep(10.0)
     before = page.evaluate(FREE)
-    fake.tell("MODIFIED", PODS[0], pod("wait-3999", gang="wait-3999", node="node-0002"))
+    fake.tell("MODIFIED", PODS[0], pod("wait-3999", gang="wait-3999", node="node-2000"))
     fake.is_silent = False
     began_s = time.monotonic()
     page.wait_for_function("before => " + FREE + " !== before", arg=before, polling="raf")

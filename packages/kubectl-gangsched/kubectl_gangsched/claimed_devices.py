@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from gangsched.model.devices import Counter as SharedCounter
 from gangsched.model.devices import Device, DeviceId, ResourceSlice
 from gangsched.model.storage import ResourceClaim
 
@@ -41,7 +42,11 @@ class ClaimedDevices:
         #: How many claims with devices each pod may use.
         self._claims_of_pod: Counter[str] = Counter()
 
-    def put_slice(self, name: str, part: ResourceSlice | None) -> set[str]:
+    def put_slice(
+        self,
+        name: str,
+        part: ResourceSlice | None,
+    ) -> set[str]:
         """Add or replace a slice, or forget it; the nodes that this touches."""
         before = self._slices.pop(name, None)
         touched: set[str] = set()
@@ -62,7 +67,11 @@ class ClaimedDevices:
 
         return touched
 
-    def put_claim(self, key: str, claim: ResourceClaim | None) -> set[str]:
+    def put_claim(
+        self,
+        key: str,
+        claim: ResourceClaim | None,
+    ) -> set[str]:
         """Add or replace a claim, or forget it; the nodes whose devices it had or has."""
         touched: set[str] = set()
         before = self._claims.pop(key, None)
@@ -80,17 +89,25 @@ class ClaimedDevices:
 
         return touched
 
-    def on_node(self, node: str, user_of: UserOf) -> dict[str, DriverUse]:
+    def on_node(
+        self,
+        node: str,
+        user_of: UserOf,
+    ) -> dict[str, DriverUse]:
         """The devices of a node, by driver."""
         uses: dict[str, DriverUse] = {}
         for pool in sorted(self._pools_of.get(node, ())):
-            slices = self._pools.get(pool, {}).values()
-            newest = max((part.generation for part in slices), default=0)
-            current = [part for part in slices if part.generation == newest and not part.ignored]
-            use = self._use(pool, node, current, user_of)
-            if use.total:
-                before = uses.get(pool[0], DriverUse(0, Counter()))
-                uses[pool[0]] = DriverUse(before.total + use.total, before.users + use.users)
+            use = self._use(pool, node, user_of)
+            if not use.total:
+                continue
+
+            driver, _ = pool
+            before = uses.get(driver)
+            if before is not None:
+                total = before.total + use.total
+                use = DriverUse(total, before.users + use.users)
+
+            uses[driver] = use
 
         return uses
 
@@ -98,39 +115,53 @@ class ClaimedDevices:
         """Whether a pod uses a device."""
         return self._claims_of_pod[uid] > 0
 
+    def _current(self, pool: Pool) -> list[ResourceSlice]:
+        """The slices of the newest generation."""
+        slices = self._pools.get(pool, {}).values()
+        newest = max((part.generation for part in slices), default=0)
+
+        current = []
+        for part in slices:
+            if part.generation == newest and not part.ignored:
+                current.append(part)
+
+        return current
+
     def _use(
         self,
         pool: Pool,
         node: str,
-        slices: Iterable[ResourceSlice],
         user_of: UserOf,
     ) -> DriverUse:
-        left: Counter[tuple[str, str]] = Counter()
+        slices = self._current(pool)
+        left = _counters(slices)
         free: list[Device] = []
         users: Counter[str] = Counter()
 
         for part in slices:
-            for counter_set, values in part.counters:
-                for name, value in values:
-                    left[counter_set, name] += value
-
             for device in _on(part, node):
                 holders = self._holders.get((*pool, device.name))
                 if holders:
-                    users[self._user(min(holders), user_of)] += 1
-                    _consume(left, device)
+                    user = self._user(min(holders), user_of)
+                    users[user] += 1
+                    left.subtract(dict(device.counters))
                 elif not device.taints:
                     free.append(device)
 
         room = 0
         for device in sorted(free, key=_largest_first):
-            if all(left[counter] >= amount for counter, amount in device.counters):
-                _consume(left, device)
+            needs = Counter(dict(device.counters))
+            if needs <= left:
+                left.subtract(needs)
                 room += 1
 
         return DriverUse(users.total() + room, users)
 
-    def _user(self, key: str, user_of: UserOf) -> str:
+    def _user(
+        self,
+        key: str,
+        user_of: UserOf,
+    ) -> str:
         claim = self._claims[key]
         for uid in claim.reserved:
             user = user_of(uid)
@@ -156,7 +187,10 @@ def devices_of(claim: ResourceClaim | None) -> Iterator[DeviceId]:
 
 
 def _pods_of(claim: ResourceClaim | None) -> tuple[str, ...]:
-    return claim.reserved if claim is not None and any(devices_of(claim)) else ()
+    if claim is None or not any(devices_of(claim)):
+        return ()
+
+    return claim.reserved
 
 
 def nodes_of(part: ResourceSlice) -> set[str]:
@@ -174,9 +208,15 @@ def _on(part: ResourceSlice, node: str) -> Iterator[Device]:
             yield device
 
 
-def _consume(left: Counter[tuple[str, str]], device: Device) -> None:
-    for counter, amount in device.counters:
-        left[counter] -= amount
+def _counters(slices: Iterable[ResourceSlice]) -> Counter[SharedCounter]:
+    """What there is of each shared counter."""
+    left: Counter[SharedCounter] = Counter()
+    for part in slices:
+        for counter_set, values in part.counters:
+            for name, value in values:
+                left[counter_set, name] += value
+
+    return left
 
 
 def _largest_first(device: Device) -> tuple[int, str]:

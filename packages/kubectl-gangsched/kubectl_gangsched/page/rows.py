@@ -90,12 +90,14 @@ def node_row(
             row.devices.append(devices)
 
     if cluster.has_slices and cluster.has_claims:
-        for driver, use in cluster.devices.on_node(node.name, _user_of_uid(cluster)).items():
+        by_driver = cluster.devices.on_node(node.name, _user_of_uid(cluster))
+        for driver, use in by_driver.items():
             free = 0 if closed else use.total - use.users.total()
-            row.devices.append(Devices(clean(driver), use.total, free, dict(use.users)))
+            devices = Devices(clean(driver), use.total, free, dict(use.users))
+            row.devices.append(devices)
 
-    nominated = {user_of(pod) for pod in cluster.nominated.of(node.name)}
-    row.nominated = sorted(nominated)
+    nominated_pods = cluster.nominated.of(node.name)
+    row.nominated = sorted({user_of(pod) for pod in nominated_pods})
 
     bound = {user_of(pod) for pod in pods}
     for gang in waiting:

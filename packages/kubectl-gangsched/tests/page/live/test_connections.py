@@ -136,8 +136,8 @@ def test_places_are_given_back(page: Page) -> None:
 
 def test_too_many_with_the_key_are_told(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence, until one of them is closed."""
-    monkeypatch.setattr(connections, "KNOWN", 1)
     stream = Stream(page)
+    monkeypatch.setattr(connections, "KNOWN", 1)
     refused = page.ask("/api/document")
     assert (refused.status, set(refused.value)) == (503, {"sentence"})
     stream.close()
