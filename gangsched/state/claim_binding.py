@@ -245,6 +245,9 @@ class ClaimBinding:
         made by another scheduler.
         """
         waiting = [*members]
+        if not any(member.pod.claims for member in waiting):
+            return []
+
         storage = self._cluster.storage_cache
         orders = [_release(member, claims) for member, claims in idle(waiting, storage)]
 

@@ -235,6 +235,9 @@ class Committer:
         """The gangs of which no bind is sent before all that they need have their claims (semantics
         B7).
         """
+        if not verdict.binds:
+            return frozenset()
+
         starting = frozenset(record.id for record in records if record.minimum_binds)
         members = []
         for placement in verdict.binds:
@@ -317,6 +320,9 @@ def _fit_still(
 
 def _joint_start(records: Sequence[GangRecord], verdict: Verdict) -> JointStart | None:
     """What a verdict starts together, None if that is a single member, which is sent or not."""
+    if not verdict.binds:
+        return None
+
     pods = {placement.pod.uid: placement.pod for placement in verdict.binds}
     starting = [
         record
