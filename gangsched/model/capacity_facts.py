@@ -57,6 +57,8 @@ class NotProvided:
     request: str
     why: str
     until_s: int = 0
+    #: Until then the members ask for nodes as plain pods do.
+    asks_singly: bool = False
 
 
 CapacityFact: TypeAlias = NodesInsufficient | NodesAskedFor | Provided | NotProvided

@@ -58,9 +58,21 @@ def _provided(fact: Provided) -> str:
 def _not_provided(fact: NotProvided) -> str:
     why = _cut(fact.why).rstrip(".")
     if not fact.until_s:
-        return f"No autoscaler is asked for all nodes at once: {why}."
+        return f"No autoscaler is asked for all nodes at once: {_in_sentence(why)}."
 
-    return f"{_name(fact.request)} ended ({why}); it is made again by {by(fact.until_s)}."
+    ended = f"{_name(fact.request)} ended ({why})"
+    if fact.asks_singly:
+        return f"{ended}; each pod asks for a node until it is made again by {by(fact.until_s)}."
+
+    return f"{ended}; it is made again by {by(fact.until_s)}."
+
+
+def _in_sentence(sentence: str) -> str:
+    """A sentence behind a colon."""
+    if sentence.startswith("The "):
+        return f"t{sentence[1:]}"
+
+    return sentence
 
 
 def _name(request: str) -> str:

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from gangsched.model.gang import Refusal
 from gangsched.model.preemption import NotHelpful
+from gangsched.model.reasons import Reason
 from gangsched.model.verdict_facts import Detail, Worded
 from gangsched.model.wait_facts import WaitFact
 from gangsched.sentences.capacity import capacity
@@ -29,6 +30,9 @@ def say(refusal: Refusal) -> Sentences:
     sentences = (
         Sentences(*worded_wait(fact)) if isinstance(fact, WaitFact) else worded(refusal, say)
     )
+
+    if refusal.reason is Reason.PROVISIONING:
+        sentences = sentences.of_existing_nodes()
 
     for detail in refusal.details:
         sentences = sentences.with_detail(_detail(detail))

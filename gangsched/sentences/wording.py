@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Final
+
+NEVER: Final = " can never start: "
+OF_EXISTING_NODES: Final = " does not fit the existing nodes: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,13 @@ class Sentences:
             return self.now
 
         return _text((self.headline, *self.more, *self.details))
+
+    def of_existing_nodes(self) -> Sentences:
+        """The same while an autoscaler is asked for nodes: what never fits is said of those that
+        exist.
+        """
+        first = self.first.replace(NEVER, OF_EXISTING_NODES)
+        return self if first == self.first else replace(self, first=first)
 
     def with_detail(self, sentence: str) -> Sentences:
         """The same with one more sentence."""

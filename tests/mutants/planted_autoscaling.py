@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutant import bug
@@ -50,3 +51,92 @@ def plain_pods_take_the_nodes_that_come(_: Any) -> Any:
 @bug("E10", "state.autoscaling.requesting:Provisioning._known", REQUESTING)
 def a_restart_makes_another_request(_: Any) -> Any:
     return lambda provisioning, request: []
+
+
+@bug("E10", "state.autoscaling.requesting:Provisioning._look_at_waiting", REQUESTING)
+def nothing_is_asked_for(_: Any) -> Any:
+    return lambda provisioning, group, request, clocks: None
+
+
+@bug("E10", "state.autoscaling.requesting:Provisioning._answers_s", REQUESTING)
+def a_busy_autoscaler_counts_as_none(_: Any) -> Any:
+    return lambda provisioning, request: 0.0
+
+
+@bug("E10", "state.autoscaling.node_request:NodeRequest.told_message", REQUESTING)
+def namespaces_read_each_others_messages(_: Any) -> Any:
+    return property(lambda request: request.message)
+
+
+@bug("E10", "sentences.wording:Sentences.of_existing_nodes", REQUESTING)
+def a_gang_can_never_start_while_nodes_are_asked_for(_: Any) -> Any:
+    return lambda sentences: sentences
+
+
+BACK_OFFS = "unit/state/autoscaling/test_back_offs.py"
+
+
+@bug("E10", "state.autoscaling.back_offs:BackOffs.changed", BACK_OFFS)
+def a_changed_gang_asks_without_end(_: Any) -> Any:
+    return lambda back_offs, group_id, namespaces, now_s: None
+
+
+@bug("E10", "state.autoscaling.back_offs:BackOffs.of_namespaces", BACK_OFFS)
+def new_names_ask_without_end(_: Any) -> Any:
+    return lambda back_offs, namespaces, now_s: now_s
+
+
+@bug("E10", "state.autoscaling.back_offs:BackOffs.started", BACK_OFFS)
+def a_start_is_held_against_the_gang(_: Any) -> Any:
+    return lambda back_offs, group_id: None
+
+
+ADDED_NODES = "unit/state/autoscaling/test_added_nodes.py"
+
+
+@bug("E10", "state.autoscaling.added_nodes:AddedNodes._brought", ADDED_NODES)
+def nodes_that_others_brought_are_reserved(_: Any) -> Any:
+    def all_new(added: Any, request: Any, existing: Any) -> Any:
+        return added._nodes.added(request.shapes, existing.creation_s)
+
+    return all_new
+
+
+@bug("E10", "state.autoscaling.requesting:Provisioning._adopt", ADDED_NODES)
+def a_restart_gives_new_nodes_away(_: Any) -> Any:
+    return lambda provisioning, existing, now_s: None
+
+
+CAPACITY_ASKS = "unit/state/autoscaling/test_capacity_asks.py"
+
+
+@bug("E10", "state.autoscaling.requesting:Provisioning._evicts_from_s", CAPACITY_ASKS)
+def pods_are_evicted_although_nodes_come(_: Any) -> Any:
+    return lambda provisioning, group, request: 0.0
+
+
+WRITER = "unit/kube/write/test_provisioning.py"
+
+
+@bug("E10", "kube.write.provisioning:ProvisioningWriter._check_owner", WRITER)
+def objects_of_strangers_are_used(_: Any) -> Any:
+    async def never(writer: Any, path: str, body: Any) -> None:
+        return
+
+    return never
+
+
+@bug("E10", "kube.write.provisioning:_of_templates", WRITER)
+def templates_of_refused_requests_stay(there: Any) -> Any:
+    return lambda order, names: there(order, ())
+
+
+REVIEWS = "unit/visibility/reviews/test_review.py"
+
+
+@bug("E10", "state.glance:glance_input", REVIEWS)
+def reviews_ignore_reserved_nodes(there: Any) -> Any:
+    def without(*args: Any) -> Any:
+        return replace(there(*args), fenced=())
+
+    return without

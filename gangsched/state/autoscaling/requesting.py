@@ -655,11 +655,9 @@ class Provisioning:
             case RequestStep.RESTING | RequestStep.RETRYING:
                 message = request.told_message
                 why = f"{request.why}: {message}" if message else request.why
-                reason = Reason.PROVISIONING
-                if request.step is RequestStep.RESTING:
-                    reason = Reason.UNSCHEDULABLE
-
-                return NotAsking(reason, NotProvided(name, why, until_s))
+                rests = request.step is RequestStep.RESTING
+                reason = Reason.UNSCHEDULABLE if rests else Reason.PROVISIONING
+                return NotAsking(reason, NotProvided(name, why, until_s, rests))
             case RequestStep.PROVISIONED:
                 provided = Provided(name, len(request.fenced), until_s)
                 return NotAsking(Reason.PROVISIONING, provided)

@@ -258,7 +258,8 @@ def test_a_gang_asks_as_any_other_where_no_autoscaler_answers() -> None:
     assert reasons(world) == {"Provisioning"}
     scaler.run(20)
     assert (reasons(world), scaler.requests) == ({"Unschedulable"}, {})
-    assert "ended (no autoscaler has accepted it); it is made again by" in message(world)
+    told = message(world)
+    assert "ended (no autoscaler has accepted it); each pod asks for a node until" in told
 
     scaler.run(610, 10)
     assert (reasons(world), len(scaler.created)) == ({"Provisioning"}, 2)
@@ -271,7 +272,7 @@ def test_without_the_right_a_gang_asks_as_any_other_and_says_so() -> None:
     world.say(ProvisioningAvailable("The API server does not serve ProvisioningRequests."))
     waiting(world, 8)
     assert reasons(world) == {"Unschedulable"}
-    assert "No autoscaler is asked for all nodes at once: The API server does not" in message(world)
+    assert "No autoscaler is asked for all nodes at once: the API server does not" in message(world)
     assert orders(world) == []
 
     world.say(ProvisioningAvailable())
@@ -449,3 +450,19 @@ def test_room_of_members_to_come_is_asked_for_with_the_first() -> None:
         world.advance(2)
 
     assert set(world.settle().bound()) == {"train-0"}
+
+
+def test_what_never_fits_is_said_of_the_existing_nodes_while_others_are_asked_for() -> None:
+    """E10: "can never start" would be wrong, and is read at 3 a.m.; who rests asks for nodes like
+    those that exist.
+    """
+    world = World(node("old", 4), rules=provisioning_rules())
+    scaler = Autoscaler(world, 0, answers=False)
+    pods = waiting(world, 2)
+    for _ in range(2):
+        assert "gang ns/g does not fit the existing nodes: each pod asks for 8" in message(world)
+        assert "does not fit the existing nodes" in world.condition(pods[0])[1]
+        scaler.run(14)
+
+    scaler.run(80)
+    assert "gang ns/g can never start" in message(world)
