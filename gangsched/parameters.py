@@ -6,6 +6,8 @@ daemon because of a forgotten setting.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.backfill import OnOverrun
 from gangsched.model.devices import DeviceScope
@@ -44,6 +46,11 @@ def rules(settings: Settings) -> Rules:
         owner_gangs=settings.owner_gangs,
         allocates=settings.devices is not DeviceScope.ALLOCATED,
     )
+
+
+def rules_alone(settings: Settings) -> Rules:
+    """The same for simulations and replays: no autoscaler answers, so that none is waited for."""
+    return replace(rules(settings), provisioning=ProvisioningRules())
 
 
 def provisioning(settings: Settings) -> ProvisioningRules:

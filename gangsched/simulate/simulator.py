@@ -129,7 +129,7 @@ class Simulator:
         ]
         self.promises = Promises()
         self._scheduler_name = settings.scheduler_names[0]
-        self._state = SchedulingState(replace(parameters.rules(settings), unattended=True))
+        self._state = SchedulingState(replace(parameters.rules_alone(settings), unattended=True))
         self._now_s = 0.0
         self._pods: dict[str, tuple[Pod, Run]] = {}
         self._began_s: dict[str, float] = {}  # of jobs that run, by key

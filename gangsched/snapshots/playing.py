@@ -75,7 +75,7 @@ def play(
     if wall_s is None:
         raise SnapshotError(f"The snapshot's time is none: {taken.taken_at}.")
 
-    state = SchedulingState(parameters.rules(settings))
+    state = SchedulingState(parameters.rules_alone(settings))
     state.bulkhead.hears = lambda fault, error: hear(fault)
 
     # Everything has been known for a while: nothing waits for a PodGroup that may still arrive.

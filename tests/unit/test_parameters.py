@@ -47,3 +47,10 @@ def test_overruns_are_evicted_only_if_asked_for() -> None:
     assert parameters.rules(Settings()).evict_overrun_after_s is None
     evict = Settings(backfill_overrun=OnOverrun.EVICT)
     assert parameters.rules(evict).evict_overrun_after_s == OVERRUN_EVICTED_AFTER_S
+
+
+def test_simulations_wait_for_no_autoscaler() -> None:
+    """E10: a gang with a preemption delay would wait for the answer that nobody gives."""
+    settings = Settings(provisioning=True)
+    assert parameters.rules(settings).provisioning.is_on
+    assert not parameters.rules_alone(settings).provisioning.is_on

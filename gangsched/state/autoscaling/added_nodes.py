@@ -8,11 +8,12 @@ many as the group needs, of those that nothing shows to have been added for othe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
 from gangsched.model.provisioning import NodeFence, ProvisioningRequest
+from gangsched.model.snapshot import Ints
 from gangsched.state.autoscaling.new_nodes import NewNodes
 from gangsched.state.autoscaling.node_request import NodeRequest
 from gangsched.state.cluster import Cluster
@@ -37,6 +38,8 @@ class AddedNodes:
         self._registry = registry
         self._cluster = cluster
         self._nodes = NewNodes(cluster)
+        #: The names of all reserved nodes.
+        self._reserved: set[str] = set()
         #: Groups of whose nodes some have come.
         self.groups: set[str] = set()
 
@@ -56,16 +59,25 @@ class AddedNodes:
         self,
         group: GroupRecord,
         request: NodeRequest,
-        provisioned: Iterable[ProvisioningRequest],
+        provisioned: Sequence[ProvisioningRequest],
     ) -> None:
         """Reserve nodes that came for these requests of the group, as many as it needs."""
-        brought: set[str] = set()
-        for existing in provisioned:
-            brought |= self._brought(request, existing)
+        # An autoscaler accepts a request before it adds nodes for it.
+        since_s = min(max(existing.creation_s, existing.accepted_s) for existing in provisioned)
+        came = self._nodes.came(request.shapes, since_s)
+        marks = _marks(request, provisioned)
+        if not marks:
+            came = came[:0]
 
-        kept = [name for name in request.fenced if name in brought]
-        candidates = self._candidates(group, brought.difference(kept))
-        fenced = self._enough(chain(kept, candidates), request)
+        kept: list[str] = []
+        for name in request.fenced:
+            if self._nodes.is_among(name, came) and self._is_brought(name, marks):
+                kept.append(name)
+
+        self._reserved.difference_update(request.fenced)
+        self._reserved.update(kept)
+        fenced = self._enough(chain(kept, self._candidates(came, marks)), request)
+        self._reserved.update(fenced)
 
         lost = set(request.fenced).difference(fenced)
         request.fenced = tuple(fenced)
@@ -78,37 +90,26 @@ class AddedNodes:
     def release(self, group: GroupRecord, request: NodeRequest) -> None:
         """Let everybody use the nodes of a group."""
         self._cluster.open(request.fenced)
+        self._reserved.difference_update(request.fenced)
         request.fenced = ()
         self.groups.discard(group.id)
 
     # --- which nodes -----------------------------------------------------------------------------
 
-    def _brought(self, request: NodeRequest, existing: ProvisioningRequest) -> set[str]:
-        """New nodes that may have been added for this request, and for nobody else."""
-        class_name = request.orders[existing.key].class_name
-        if class_name not in {BEST_EFFORT, QUEUED}:
-            return set()
+    def _is_brought(self, name: str, marks: frozenset[str]) -> bool:
+        """Whether the node may have been added for a request with these marks, and for nobody
+        else.
+        """
+        labels = self._cluster.nodes[name].labels
+        return OF_KARPENTER not in labels and labels.get(QUEUED_MARK, "") in marks
 
-        # An autoscaler accepts a request before it adds nodes for it.
-        since_s = max(existing.creation_s, existing.accepted_s)
-        mark = ""
-        if class_name == QUEUED:
-            mark = existing.resize_request or existing.name
-
-        brought: set[str] = set()
-        for name in self._nodes.added(request.shapes, since_s):
-            labels = self._cluster.nodes[name].labels
-            if OF_KARPENTER not in labels and labels.get(QUEUED_MARK, "") == mark:
-                brought.add(name)
-
-        return brought
-
-    def _candidates(self, group: GroupRecord, brought: set[str]) -> Iterator[str]:
+    def _candidates(self, came: Ints, marks: frozenset[str]) -> Iterator[str]:
         """Those of the nodes that are nobody's, the oldest first; nothing is looked at before one
         is needed, as thousands may be new.
         """
-        for name in sorted(brought.difference(self._taken(group)), key=self._age):
-            if self._is_empty(name):
+        for name in self._nodes.names(came):
+            is_free = name not in self._reserved and self._is_empty(name)
+            if is_free and self._is_brought(name, marks):
                 yield name
 
     def _enough(self, nodes: Iterable[str], request: NodeRequest) -> list[str]:
@@ -140,19 +141,21 @@ class AddedNodes:
 
         return max(1, int(least))
 
-    def _taken(self, group: GroupRecord) -> set[str]:
-        """Nodes that are reserved for other groups."""
-        taken: set[str] = set()
-        for group_id in self.groups - {group.id}:
-            other = self._registry.groups[group_id].node_request
-            if other is not None:
-                taken.update(other.fenced)
-
-        return taken
-
     def _is_empty(self, name: str) -> bool:
         residents = self._cluster.residents(name)
         return all(pod.ends_with_node for pod in residents.values())
 
-    def _age(self, name: str) -> tuple[int, str]:
-        return self._cluster.nodes[name].creation_s, name
+
+def _marks(request: NodeRequest, provisioned: Iterable[ProvisioningRequest]) -> frozenset[str]:
+    """What the label `QUEUED_MARK` may be on nodes that these requests brought, "" for none; empty
+    if their classes add no nodes.
+    """
+    marks: set[str] = set()
+    for existing in provisioned:
+        class_name = request.orders[existing.key].class_name
+        if class_name == BEST_EFFORT:
+            marks.add("")
+        elif class_name == QUEUED:
+            marks.add(existing.resize_request or existing.name)
+
+    return frozenset(marks)

@@ -6,7 +6,7 @@ that its labels and taints allow, whatever room it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -41,6 +41,8 @@ class NewNodes:
         self._cluster = cluster
         self._table = NodeTable.of(())
         self._created_s: Ints = np.zeros(0, dtype=np.int64)
+        #: Indices of the nodes, the oldest first.
+        self._by_age: Ints = np.zeros(0, dtype=np.int64)
         #: Those that boot or booted recently, without the taints that they have meanwhile.
         self._young = NodeTable.of(())
 
@@ -60,6 +62,26 @@ class NewNodes:
         indices = np.flatnonzero(new & usable)
         names = self._table.names
         return frozenset(names[index] for index in indices)
+
+    def came(self, shapes: Iterable[Shape], since_s: float) -> Ints:
+        """Indices of the nodes that `added` returns, the oldest first."""
+        self._refresh()
+        new = self._created_s >= np.int64(since_s)
+        if not new.any():
+            return self._by_age[:0]
+
+        wanted = new & _mask(shapes, self._table)
+        return self._by_age[wanted[self._by_age]]
+
+    def names(self, indices: Ints) -> Iterator[str]:
+        """The names of nodes of the present table."""
+        for index in indices:
+            yield self._table.names[index]
+
+    def is_among(self, name: str, indices: Ints) -> bool:
+        """Whether a node is one of these."""
+        index = self._table.index.get(name)
+        return index is not None and bool((indices == index).any())
 
     def being_added_until_s(self, shapes: Iterable[Shape], wall_s: float) -> float | None:
         """The epoch second until which nodes that these shapes may use are probably still being
@@ -94,6 +116,7 @@ class NewNodes:
         self._table = table
         created_s = [node.creation_s for node in table.nodes]
         self._created_s = np.array(created_s, dtype=np.int64)
+        self._by_age = np.argsort(self._created_s, kind="stable")
 
         # By age among themselves, as no clock of ours says how old a node is.
         newest_s = max(created_s, default=0)
