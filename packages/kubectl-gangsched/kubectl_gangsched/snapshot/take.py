@@ -56,7 +56,14 @@ def written(path: Path, taken: file.SnapshotFile) -> list[Line | str]:
         [Cell(f"{path} has everything that a plan is made from.", "bold"), ""]
     ]
     lines += facts({name: str(number) for name, number in sorted(numbers.items())})
-    return [*lines, *(f"Not read: {name}: {why}." for name, why in taken.unread.items())]
+    names_by_reason: dict[str, list[str]] = {}
+    for name, why in taken.unread.items():
+        names_by_reason.setdefault(why, []).append(name)
+
+    for why, names in names_by_reason.items():
+        lines.append(f"Not read: {', '.join(names)}: {why}.")
+
+    return lines
 
 
 def take(client: BlockingClient, *, redact_names: bool = False) -> file.SnapshotFile:
@@ -192,7 +199,7 @@ def _read(
             )
     except ApiFault as fault:
         if fault.status == NOT_FOUND and resource.optional:
-            return "it is not served"
+            return "not served in this cluster"
         if fault.status != FORBIDDEN:
             raise
         if resource.optional:

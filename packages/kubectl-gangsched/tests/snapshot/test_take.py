@@ -105,7 +105,7 @@ def test_what_may_not_be_read_is_unread(tmp_path: Path) -> None:
         unread["persistentvolumes"]
         == "You (user alice) may not list persistentvolumes in the whole cluster"
     )
-    assert unread["resourceclaims"] == "it is not served"
+    assert unread["resourceclaims"] == "not served in this cluster"
     assert "Not read: persistentvolumes: You (user alice) may not list" in answer.output
     refused, _, _ = take(tmp_path, {**cluster(), "/api/v1/nodes": forbidden("list", "nodes")})
     assert refused.exit_code == 2
