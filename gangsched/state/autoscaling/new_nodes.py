@@ -60,8 +60,7 @@ class NewNodes:
 
         usable = _mask(shapes, self._table)
         indices = np.flatnonzero(new & usable)
-        names = self._table.names
-        return frozenset(names[index] for index in indices)
+        return frozenset(self.names(indices))
 
     def came(self, shapes: Iterable[Shape], since_s: float) -> Ints:
         """Indices of the nodes that `added` returns, the oldest first."""
@@ -81,7 +80,10 @@ class NewNodes:
     def is_among(self, name: str, indices: Ints) -> bool:
         """Whether a node is one of these."""
         index = self._table.index.get(name)
-        return index is not None and bool((indices == index).any())
+        if index is None:
+            return False
+
+        return bool((indices == index).any())
 
     def being_added_until_s(self, shapes: Iterable[Shape], wall_s: float) -> float | None:
         """The epoch second until which nodes that these shapes may use are probably still being
@@ -114,13 +116,20 @@ class NewNodes:
             return
 
         self._table = table
-        created_s = [node.creation_s for node in table.nodes]
+        created_s: list[int] = []
+        for node in table.nodes:
+            created_s.append(node.creation_s)
+
         self._created_s = np.array(created_s, dtype=np.int64)
         self._by_age = np.argsort(self._created_s, kind="stable")
 
         # By age among themselves, as no clock of ours says how old a node is.
         newest_s = max(created_s, default=0)
-        young = [node for node in table.nodes if node.creation_s > newest_s - BOOTS_S]
+        young: list[Node] = []
+        for node in table.nodes:
+            if node.creation_s > newest_s - BOOTS_S:
+                young.append(node)
+
         young.sort(key=_creation_s, reverse=True)
         self._young = NodeTable.of(map(_booted, young[:NEWEST]))
 
