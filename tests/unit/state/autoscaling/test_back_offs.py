@@ -37,15 +37,23 @@ def test_a_gang_that_starts_begins_anew() -> None:
     """E10: what was asked for in vain before a start delays nothing after it."""
     world = World(rules=provisioning_rules())
     scaler = Autoscaler(world, 10)
-    for _ in range(4):
-        pods = waiting(world, 2)
-        scaler.run(40)
-        assert len(world.bound()) == 2
-        world.delete(*pods)
-        world.withdraw(world.pod_groups[keys.X_K8S, "ns/g"])
-        scaler.run(10)
+    fails = (ProvisioningState.FAILED, "QuotaExceeded")
+    scaler.fate = fails
+    pods = waiting(world, 2)
+    scaler.run(100)
+    scaler.fate = None
+    scaler.run(140)
+    assert (len(scaler.created), len(world.bound())) == (3, 2)
 
-    assert (len(scaler.created), scaler.provided) == (4, 8)
+    world.delete(*pods)
+    world.withdraw(world.pod_groups[keys.X_K8S, "ns/g"])
+    scaler.fate = fails
+    scaler.run(10)
+    waiting(world, 2)
+    scaler.run(16)
+    assert len(scaler.created) == 4
+    scaler.run(70)
+    assert len(scaler.created) == 5, "after a minute, as the first time"
 
 
 def test_a_namespace_asks_in_vain_a_hundred_times_an_hour() -> None:
