@@ -222,6 +222,37 @@ def test_another_process_finds_the_request() -> None:
     assert reasons(world) == {"Provisioning"}
 
 
+def test_two_processes_that_both_lead_ask_for_the_same() -> None:
+    """E10: a leader that is late, or a second installation of the same name: whose order comes
+    first makes the request, and neither deletes it.
+    """
+    worlds = [World(rules=provisioning_rules()) for _ in range(2)]
+    for world in worlds:
+        waiting(world, 2)
+        world.advance(12)
+
+    first, second = [orders(world)[0] for world in worlds]
+    assert first == second
+    request = ProvisioningRequest(
+        first.namespace,
+        first.name,
+        uid="pr",
+        owner_uid=first.owner.uid,
+        requested_by="gangsched",
+        creation_s=worlds[0].wall_s(),
+    )
+    for state in (ProvisioningState.NEW, ProvisioningState.PROVISIONED):
+        for world in worlds:
+            world.say(Applied(msgspec.structs.replace(request, state=state)))
+            world.add_nodes(new_node(world, "a"))
+            world.advance(2)
+
+    fences = [world.state.asks.fenced(world.now_s) for world in worlds]
+    assert fences[0] == fences[1]
+    assert [fence.nodes for fence in fences[0]] == [("a",)]
+    assert all(len(world.node_orders) == 1 for world in worlds)
+
+
 def test_a_request_that_nobody_wants_is_deleted() -> None:
     """E10: for example one whose gang has started while no scheduler ran; those of others stay."""
     world = World(rules=provisioning_rules())
