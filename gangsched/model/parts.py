@@ -43,7 +43,10 @@ def root_of(gangs: Sequence[Gang], tree: Composite | None = None) -> Root:
     return whole_of({gang.id: least_of(gang) for gang in gangs}, tree)
 
 
-def whole_of(least: Mapping[str, int], tree: Composite | None = None) -> Root:
+def whole_of(
+    least: Mapping[str, int],
+    tree: Composite | None = None,
+) -> Root:
     """The parts of a group by the minimums of its leaves; without a `tree`, all of the leaves are
     needed.
     """
@@ -90,7 +93,10 @@ def broken_part(
     return next(_broken(root, root.part, counts, begun), None)
 
 
-def broken_parts(root: Root, counts: Mapping[str, int]) -> list[Part]:
+def broken_parts(
+    root: Root,
+    counts: Mapping[str, int],
+) -> list[Part]:
     """All parts that have something and are not whole, each after the parts inside it."""
     return [*_broken(root, root.part, counts, NOTHING)]
 
@@ -111,7 +117,10 @@ def without_broken(
     return left
 
 
-def in_gangs(part: Part, is_started: Callable[[str], bool]) -> tuple[Root, dict[str, int]]:
+def in_gangs(
+    part: Part,
+    is_started: Callable[[str], bool],
+) -> tuple[Root, dict[str, int]]:
     """The parts and counts of a group of which it is only known which of its gangs have started
     (`is_started`), and not with how many members.
     """
@@ -121,7 +130,11 @@ def in_gangs(part: Part, is_started: Callable[[str], bool]) -> tuple[Root, dict[
     return root, counts
 
 
-def whole_children(root: Root, composite: Composite, counts: Mapping[str, int]) -> list[Part]:
+def whole_children(
+    root: Root,
+    composite: Composite,
+    counts: Mapping[str, int],
+) -> list[Part]:
     """The children of a composite that have something and are whole."""
     result: list[Part] = []
     for child in composite.children:
@@ -152,7 +165,11 @@ def _has_something(part: Part, counts: Mapping[str, int]) -> bool:
     return any(counts.get(gang, 0) > 0 for gang in gangs_of(part))
 
 
-def _is_whole(root: Root, part: Part, counts: Mapping[str, int]) -> bool:
+def _is_whole(
+    root: Root,
+    part: Part,
+    counts: Mapping[str, int],
+) -> bool:
     if isinstance(part, str):
         return counts.get(part, 0) >= root.least[part]
 

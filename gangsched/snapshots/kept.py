@@ -84,7 +84,11 @@ def keep(
     return _write(directory, fault.reference, packed)
 
 
-def _write(directory: Path, reference: str, packed: bytes) -> Path:
+def _write(
+    directory: Path,
+    reference: str,
+    packed: bytes,
+) -> Path:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = kept_file(directory, reference)
 
@@ -194,7 +198,10 @@ def _reduced(item: Any, named: Set[str]) -> Any:
     return item
 
 
-def _interned(pod: Pod, shapes: dict[tuple[Any, ...], Shape]) -> Pod:
+def _interned(
+    pod: Pod,
+    shapes: dict[tuple[Any, ...], Shape],
+) -> Pod:
     """The pod with the one object of its shape, by which shapes are compared."""
     shape = pod.shape
     key = tuple(getattr(shape, name) for name in SHAPE_FIELDS)

@@ -188,7 +188,13 @@ class Cluster:
             self._snapshot = None
             self._pods_changed = True
 
-    def move(self, old: Pod, left: str, pod: Pod, node: str) -> None:
+    def move(
+        self,
+        old: Pod,
+        left: str,
+        pod: Pod,
+        node: str,
+    ) -> None:
         """Move a pod, whose previous version is `old`, from node `left` to `node`; "" stands for no
         node.
         """
@@ -213,7 +219,11 @@ class Cluster:
         self._freed |= here
         self._all_freed |= bool(pod.claims or (here and pod.shape.constraints.anti_affinity))
 
-    def expel(self, uids: Set[str], nodes: Iterable[str]) -> None:
+    def expel(
+        self,
+        uids: Set[str],
+        nodes: Iterable[str],
+    ) -> None:
         """Remove every trace of these pods from `nodes`, and recompute the sums over their pods."""
         for node in nodes:
             left = {
@@ -262,7 +272,13 @@ class Cluster:
         if node in self._nodes:
             self._touch(node)
 
-    def nominate(self, uid: str, nomination: Nomination | None, *, grows: bool = True) -> None:
+    def nominate(
+        self,
+        uid: str,
+        nomination: Nomination | None,
+        *,
+        grows: bool = True,
+    ) -> None:
         """Set or remove the nomination of a pod to a node, by gangsched (V10) or another scheduler
         (F1).
 
@@ -344,7 +360,12 @@ class Cluster:
         self._touched = set()
         return touched
 
-    def _holds(self, pod: Pod, node: str, promised: Mapping[str, int]) -> bool:
+    def _holds(
+        self,
+        pod: Pod,
+        node: str,
+        promised: Mapping[str, int],
+    ) -> bool:
         self._refresh()
         index = self._table.index.get(node)
         return index is not None and all(
@@ -353,7 +374,12 @@ class Cluster:
             for name, _ in pod.shape.requests
         )
 
-    def takes(self, pod: Pod, node: str, own: Set[str]) -> bool:
+    def takes(
+        self,
+        pod: Pod,
+        node: str,
+        own: Set[str],
+    ) -> bool:
         """Whether `node` is schedulable and has room for its held or bound `pod` plus nominations
         of others; the pod may use those of the groups `own`.
         """
@@ -434,7 +460,12 @@ class Cluster:
         self._touched.add(node)
         self._moved.add(node)
 
-    def _take(self, pod: Pod, node: str, sign: int) -> None:
+    def _take(
+        self,
+        pod: Pod,
+        node: str,
+        sign: int,
+    ) -> None:
         used = self._used[node]
         for name, amount in pod.shape.requests:
             used[name] = used.get(name, 0) + sign * amount
@@ -474,7 +505,12 @@ class Cluster:
                     OVERFULL,
                 )
 
-    def _count_overhead(self, pod: Pod, node: str, sign: int) -> None:
+    def _count_overhead(
+        self,
+        pod: Pod,
+        node: str,
+        sign: int,
+    ) -> None:
         """Count the pod among what ends with its node; when it goes, the node offers more."""
         if not pod.ends_with_node:
             return
@@ -504,7 +540,12 @@ class Cluster:
         columns[:, index] = self._filled((self._overhead.get(node, {}),))[:, 0]
         self._overhead_columns = columns
 
-    def _settle(self, pod: Pod, node: str, sign: int) -> Residents:
+    def _settle(
+        self,
+        pod: Pod,
+        node: str,
+        sign: int,
+    ) -> Residents:
         """Update the residents of one node; these."""
         if node not in self._unshown:
             self._residents[node] = dict(self._residents.get(node, NOBODY))

@@ -87,7 +87,12 @@ class SubGroupGangs:
 
         return part.id
 
-    def changed(self, gang_id: str, old: PodGroup | None, new: PodGroup | None) -> None:
+    def changed(
+        self,
+        gang_id: str,
+        old: PodGroup | None,
+        new: PodGroup | None,
+    ) -> None:
         """Record that the PodGroup of this gang changed or, if `new` is None, was deleted with its
         sub groups.
         """

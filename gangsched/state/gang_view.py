@@ -204,7 +204,11 @@ def _beside_another_run(
     return replace(gang, min_note=note)
 
 
-def _unbound(by_state: Mapping[State, list[Member]], *, has_started: bool) -> list[Member]:
+def _unbound(
+    by_state: Mapping[State, list[Member]],
+    *,
+    has_started: bool,
+) -> list[Member]:
     """Members with room that are not bound, beside those in `held` and `kept`."""
     waiting = [
         member
@@ -276,13 +280,21 @@ def _index_problem(pods: Sequence[Pod]) -> Problem | None:
     return None
 
 
-def _unnumbered(why: str, value: str, pod: Pod) -> Problem:
+def _unnumbered(
+    why: str,
+    value: str,
+    pod: Pod,
+) -> Problem:
     used = "the order of members"
     text = f"{why}, so slices cannot be formed by index; {used} is used instead."
     return Problem(keys.SLICES[0], quoted(value), used, text, pod.key)
 
 
-def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
+def _declared(
+    gang: Gang,
+    spec: GangSpec,
+    pod_group: PodGroup | None,
+) -> Gang:
     """The gang with what its pods and its PodGroup declare."""
     return replace(
         gang,

@@ -388,7 +388,13 @@ class Registry:
         """
         return self._changed.exceeds(units, with_new=with_new)
 
-    def refresh(self, now_s: float, most: float = inf, *, most_new: float = inf) -> Refreshed:
+    def refresh(
+        self,
+        now_s: float,
+        most: float = inf,
+        *,
+        most_new: float = inf,
+    ) -> Refreshed:
         """Rebuild the views of changed gangs and their groups, up to `most` units of work,
         `most_new` of them for new gangs.
 
@@ -451,7 +457,12 @@ class Registry:
         }
         return Refreshed(groups | settled, gone, forgotten)
 
-    def _read(self, record: GangRecord, regroup: set[str], now_s: float) -> None:
+    def _read(
+        self,
+        record: GangRecord,
+        regroup: set[str],
+        now_s: float,
+    ) -> None:
         """Read a changed gang; adds those that are to be grouped again to `regroup`."""
         gang_id = record.id
         record.read_run_time(
@@ -575,7 +586,12 @@ class Registry:
         concerned = self._listed_by.get(gang_id, {}) | self._named_by.get(gang_id, {})
         return concerned | self._parents.below(gang_id)
 
-    def _mention(self, record: GangRecord, before: GangSpec | None, now_s: float) -> None:
+    def _mention(
+        self,
+        record: GangRecord,
+        before: GangSpec | None,
+        now_s: float,
+    ) -> None:
         """Record whom the gang lists and names now, instead of what it did `before`."""
         self._unmention(record, before)
         spec = record.spec
@@ -804,7 +820,11 @@ class Registry:
         return record.spec is not None and not record.spec.pod_group_missing
 
 
-def _drop(index: dict[str, dict[str, None]], gang_id: str, by: str) -> None:
+def _drop(
+    index: dict[str, dict[str, None]],
+    gang_id: str,
+    by: str,
+) -> None:
     """Remove what a gang said about another from an index; a gang of which nobody says anything is
     no key of it.
     """

@@ -25,7 +25,12 @@ from gangsched.state.queueing.queue import Queue
 class Holds:
     """Indexes of groups whose clock runs, and of groups that have yielded."""
 
-    def __init__(self, cluster: Cluster, registry: Registry, queue: Queue) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        registry: Registry,
+        queue: Queue,
+    ) -> None:
         self._cluster = cluster
         self._registry = registry
         self._queue = queue
@@ -73,7 +78,11 @@ class Holds:
             )
             yield group.id, group.clock_s + wait_s
 
-    def beside(self, planned: Set[str], now_s: float) -> Iterator[Group]:
+    def beside(
+        self,
+        planned: Set[str],
+        now_s: float,
+    ) -> Iterator[Group]:
         """The groups with holds that are neither `planned` nor backing off, and those with other
         unbound members and a lower priority than a planned one, for a plan that decides only the
         `planned` groups.
@@ -109,7 +118,12 @@ class Holds:
 
         return snapshot.with_room_of((placement.pod, placement.node) for placement in held)
 
-    def look(self, freed: set[str], moved: set[str], now_s: float) -> None:
+    def look(
+        self,
+        freed: set[str],
+        moved: set[str],
+        now_s: float,
+    ) -> None:
         """Plan groups again that hold room on `freed` nodes, or whose held room other pods have
         taken (R3, F1).
         """
@@ -154,7 +168,11 @@ class Holds:
         group.yields += 1
         self._yielded.add(group)
 
-    def idle(self, groups: Set[str], now_s: float) -> set[str]:
+    def idle(
+        self,
+        groups: Set[str],
+        now_s: float,
+    ) -> set[str]:
         """The groups without waiting members, of those given."""
         idle = set()
         for group_id in groups:

@@ -25,7 +25,11 @@ from gangsched.state.members import STARTED, Member, State
 PLACED = (*sorted(STARTED), State.KEPT, State.HELD)
 
 
-def with_members_to_come(gang: Gang, record: GangRecord, policy: GpuPolicy) -> Gang:
+def with_members_to_come(
+    gang: Gang,
+    record: GangRecord,
+    policy: GpuPolicy,
+) -> Gang:
     """The gang with stand-ins for its members to come or, after its start, with the room kept for
     them.
     """
@@ -223,7 +227,11 @@ def _free(worker: Shape, levels: frozenset[str]) -> Shape:
     )
 
 
-def _like(first: Shape, requests: ResourceVector, policy: GpuPolicy) -> Shape:
+def _like(
+    first: Shape,
+    requests: ResourceVector,
+    policy: GpuPolicy,
+) -> Shape:
     """A shape with these requests; it may use the nodes of a present member that asks for the same
     resources.
 

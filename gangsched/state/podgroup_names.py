@@ -131,7 +131,13 @@ class PodGroupNames:
         """
         return self._note(self.unfollowed, api_group, is_in=not live)
 
-    def _note(self, among: set[str], api_group: str, *, is_in: bool) -> list[str]:
+    def _note(
+        self,
+        among: set[str],
+        api_group: str,
+        *,
+        is_in: bool,
+    ) -> list[str]:
         # Said again with every list; only a change concerns the gangs that wait.
         if is_in == (api_group in among):
             return []

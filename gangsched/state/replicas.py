@@ -38,10 +38,15 @@ class Replicas:
 
     # --- pods ------------------------------------------------------------------------------------
 
-    def count(self, pod: Pod, node: str, sign: int) -> None:
+    def count(
+        self,
+        pod: Pod,
+        node: str,
+        sign: int,
+    ) -> None:
         """Count a pod onto a node (+1) or off it (-1); no effect if it is no peer of any pod."""
-        if uid := pod.replica_of:
-            self._add(uid, node, sign)
+        if pod.replica_of:
+            self._add(pod.replica_of, node, sign)
 
         pods = self._pods.get(pod.namespace)
         if pods is None:
@@ -102,17 +107,24 @@ class Replicas:
     def drop(self, key: str) -> None:
         """Remove a deleted Service; `key` is `namespace/name`."""
         namespace, _, name = key.partition("/")
-        if self._services.get(namespace, {}).pop(name, None) is not None:
-            self._touch(namespace)
-            if not self._services[namespace]:
-                del self._services[namespace]
+        services = self._services.get(namespace, {})
+        if name not in services:
+            return
+
+        del services[name]
+        self._touch(namespace)
+        if not services:
+            del self._services[namespace]
 
     def replace(self, services: Iterable[Service]) -> None:
         """Replace all Services; if they cannot be read, there are no Services."""
         listed = {service.key: service for service in services}
-        for key in [
-            f"{namespace}/{name}" for namespace, names in self._services.items() for name in names
-        ]:
+        known = []
+        for namespace, names in self._services.items():
+            for name in names:
+                known.append(f"{namespace}/{name}")
+
+        for key in known:
             if key not in listed:
                 self.drop(key)
 
@@ -133,61 +145,93 @@ class Replicas:
         for namespace in stale:
             # Numbers of selectors that are there no more would never be counted down again.
             for labels in self._behind.pop(namespace, ()):
-                del self._counts[Behind(namespace, labels)]
-                self._unshown.discard(Behind(namespace, labels))
+                key = Behind(namespace, labels)
+                del self._counts[key]
+                self._unshown.discard(key)
 
             if namespace in self._followed:
-                self._selectors[namespace] = Selectors(self._services.get(namespace, {}).values())
+                services = self._services.get(namespace, {})
+                self._selectors[namespace] = Selectors(services.values())
             else:
                 self._selectors.pop(namespace, None)
                 self._pods.pop(namespace, None)
 
-        # Once for all new namespaces, since it walks over the pods of the whole cluster.
-        if new := {
-            namespace for namespace in stale & self._followed if namespace not in self._pods
-        }:
-            self._pods |= {namespace: {} for namespace in new}
-            for node, pods in residents.items():
-                for uid, pod in pods.items():
-                    if pod.namespace in new:
-                        self._pods[pod.namespace][uid] = (pod, node)
-
-        for namespace in stale & self._followed:
+        followed = stale & self._followed
+        self._collect(followed - self._pods.keys(), residents)
+        for namespace in followed:
             for pod, node in self._pods[namespace].values():
                 self._count_behind(pod, node, +1)
 
+    def _collect(
+        self,
+        namespaces: Set[str],
+        residents: Mapping[str, Mapping[str, Pod]],
+    ) -> None:
+        """Read the pods of these namespaces; once for all, as it walks over the cluster."""
+        if not namespaces:
+            return
+
+        for namespace in namespaces:
+            self._pods[namespace] = {}
+
+        for node, pods in residents.items():
+            for uid, pod in pods.items():
+                if pod.namespace in namespaces:
+                    self._pods[pod.namespace][uid] = (pod, node)
+
     # --- numbers ---------------------------------------------------------------------------------
 
-    def _count_behind(self, pod: Pod, node: str, sign: int) -> None:
+    def _count_behind(
+        self,
+        pod: Pod,
+        node: str,
+        sign: int,
+    ) -> None:
         # As kube-scheduler counts: a pod that is being deleted is no reason to spread others.
-        if not pod.deleting and (labels := self._selectors[pod.namespace].merged(pod.labels)):
+        if pod.deleting:
+            return
+
+        labels = self._selectors[pod.namespace].merged(pod.labels)
+        if labels:
             self._add(Behind(pod.namespace, labels), node, sign)
 
-    def _add(self, key: PeerKey, node: str, sign: int) -> None:
+    def _add(
+        self,
+        key: PeerKey,
+        node: str,
+        sign: int,
+    ) -> None:
         # A snapshot has this mapping: copied at the first change after it, then changed in place
         # until the next.
         if key not in self._unshown:
             before = self._counts.get(key)
             if before is None and isinstance(key, Behind):
-                self._behind[key.namespace] = (*self._behind.get(key.namespace, ()), key.labels)
+                known = self._behind.get(key.namespace, ())
+                self._behind[key.namespace] = (*known, key.labels)
 
             self._counts[key] = dict(before or NOWHERE)
             self._unshown.add(key)
 
         counts = self._counts[key]
-        counts[node] = counts.get(node, 0) + sign
-        if not counts[node]:
-            del counts[node]
+        after = counts.get(node, 0) + sign
+        if after:
+            counts[node] = after
+        else:
+            counts.pop(node, None)
 
         if not counts:
-            del self._counts[key]
-            self._unshown.discard(key)
+            self._remove(key)
 
-            if isinstance(key, Behind):
-                left = tuple(
-                    labels for labels in self._behind[key.namespace] if labels != key.labels
-                )
-                self._behind[key.namespace] = left
+    def _remove(self, key: PeerKey) -> None:
+        """Drop a key without any pod."""
+        del self._counts[key]
+        self._unshown.discard(key)
+        if not isinstance(key, Behind):
+            return
 
-                if not left:
-                    del self._behind[key.namespace]
+        known = self._behind[key.namespace]
+        left = tuple(labels for labels in known if labels != key.labels)
+        if left:
+            self._behind[key.namespace] = left
+        else:
+            del self._behind[key.namespace]

@@ -29,21 +29,26 @@ class RoomBook:
         """The nomination with this key."""
         return self._by_key.get(key)
 
-    def set(self, key: str, promise: Nomination | None) -> None:
+    def set(
+        self,
+        key: str,
+        nomination: Nomination | None,
+    ) -> None:
         """Add or replace a nomination; None removes it."""
         old = self._by_key.pop(key, None)
         if old is not None:
-            there = self._by_node[old.node]
-            del there[key]
-            if not there:
+            on_node = self._by_node[old.node]
+            del on_node[key]
+            if not on_node:
                 del self._by_node[old.node]
 
         # A new nomination may be on another node, so the old one is taken out in any case.
-        if promise is not None:
-            self._by_key[key] = promise
-            self._by_node.setdefault(promise.node, {})[key] = promise
+        if nomination is not None:
+            self._by_key[key] = nomination
+            on_node = self._by_node.setdefault(nomination.node, {})
+            on_node[key] = nomination
 
-        self._changed[key] = promise
+        self._changed[key] = nomination
 
     def on(self, node: str) -> Collection[Nomination]:
         """Nominations to one node."""
@@ -65,25 +70,30 @@ class RoomBook:
         self._changed = {}
         return self._shown
 
-    def taken_from(self, snapshot: Snapshot, priority: int) -> Snapshot:
+    def taken_from(
+        self,
+        snapshot: Snapshot,
+        priority: int,
+    ) -> Snapshot:
         """The snapshot without the room that is nominated to pods of at least that priority; the
         last result is cached.
         """
-        respected = []
-        for level in snapshot.nominated.levels:
-            if level.priority >= priority:
-                respected.append(level)
-
+        levels = snapshot.nominated.levels
+        respected = [level for level in levels if level.priority >= priority]
         if not respected:
             return snapshot
 
         # Several callers of one turn ask the same; a snapshot is the same object until something
         # changes.
-        if self._taken_from is None or self._taken_from[:2] != (snapshot, priority):
-            free = snapshot.free.copy()
-            for level in respected:
-                free -= level.asked - level.in_use
+        if self._taken_from is not None:
+            asked_of, asked_priority, answer = self._taken_from
+            if asked_of == snapshot and asked_priority == priority:
+                return answer
 
-            self._taken_from = snapshot, priority, replace(snapshot, free=free)
+        free = snapshot.free.copy()
+        for level in respected:
+            free -= level.asked - level.in_use
 
-        return self._taken_from[2]
+        answer = replace(snapshot, free=free)
+        self._taken_from = (snapshot, priority, answer)
+        return answer

@@ -25,7 +25,12 @@ LEFT = frozenset({State.BOUND, State.TERMINATING, State.ENDED})
 class StartCheck:
     """Decides for each bind, immediately before it is sent, whether it may be sent."""
 
-    def __init__(self, members: MemberStore, cluster: Cluster, registry: Registry) -> None:
+    def __init__(
+        self,
+        members: MemberStore,
+        cluster: Cluster,
+        registry: Registry,
+    ) -> None:
         self._members = members
         self._cluster = cluster
         self._registry = registry
@@ -42,10 +47,8 @@ class StartCheck:
         member = self._members.get(bind.uid)
         # the pod is gone or bound elsewhere, as the server will say
         if member is None or member.node != bind.node:
-            if bind.node in self._cluster.nodes:
-                return ""
-
-            return placing.NODE_CLOSED
+            is_known = bind.node in self._cluster.nodes
+            return "" if is_known else placing.NODE_CLOSED
 
         if not self._still_fits(member):
             return placing.NODE_CLOSED
@@ -55,7 +58,7 @@ class StartCheck:
             return ""
 
         if record.id not in self._answers:
-            self._look(record)
+            self._answer(record)
 
         return self._answers[record.id]
 
@@ -63,25 +66,24 @@ class StartCheck:
         own = self._registry.own_rooms(member.gang)
         return self._cluster.takes(member.pod, member.node, own)
 
-    def _look(self, record: GangRecord) -> None:
+    def _answer(self, record: GangRecord) -> None:
         """Answer for all gangs of the group at once: it may have hundreds."""
         group_id = self._registry.group_of.get(record.id, record.id)
         root = self._registry.parts(group_id)
-        records = [self._registry.gangs[gang_id] for gang_id in gangs_of(root.part)]
+        gangs = [self._registry.gangs[gang_id] for gang_id in gangs_of(root.part)]
+
         begun: dict[str, int] = {}
         able: dict[str, int] = {}
         counts: dict[str, int] = {}
-        for gang in records:
-            binding = gang.of(State.BINDING)
+        for gang in gangs:
+            fitting = sum(map(self._still_fits, gang.of(State.BINDING)))
             # Once a part runs, each of its further members goes wherever it fits.
             begun[gang.id] = int(_has_begun(gang))
-            able[gang.id] = sum(map(self._still_fits, binding))
-            counts[gang.id] = able[gang.id] + gang.running
-
-        left = without_broken(root, counts, begun)
+            able[gang.id] = fitting
+            counts[gang.id] = fitting + gang.running
 
         short: dict[str, str] = {}
-        for gang in sorted(records, key=lambda gang: gang.id):
+        for gang in sorted(gangs, key=lambda gang: gang.id):
             needed = root.least[gang.id] - gang.running
             if begun[gang.id] or able[gang.id] >= needed:
                 continue
@@ -90,9 +92,11 @@ class StartCheck:
 
         # A gang that could start itself is told of the first one that cannot.
         first = next(iter(short.values()), "")
-        for gang in records:
-            is_stopped = left[gang.id] < counts[gang.id]
-            self._answers[gang.id] = short.get(gang.id, first) if is_stopped else ""
+        left = without_broken(root, counts, begun)
+        for gang in gangs:
+            self._answers[gang.id] = ""
+            if left[gang.id] < counts[gang.id]:
+                self._answers[gang.id] = short.get(gang.id, first)
 
 
 def _has_begun(record: GangRecord) -> bool:
@@ -100,9 +104,12 @@ def _has_begun(record: GangRecord) -> bool:
     permit = record.passed
     if permit is None:
         return False
+    if record.start.epoch == permit.epoch:
+        return True
 
     # The pods of those members may be gone, and the memory learns of new ones at the next look.
-    had_node = [member.permit for member in record.of(*LEFT)]
-    return record.start.epoch == permit.epoch or any(
-        stamp is not None and stamp.epoch == permit.epoch for stamp in had_node
-    )
+    for member in record.of(*LEFT):
+        if member.permit is not None and member.permit.epoch == permit.epoch:
+            return True
+
+    return False

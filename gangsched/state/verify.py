@@ -26,7 +26,7 @@ from gangsched.model.parts import broken_part, root_of
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.snapshot import Ints, Snapshot
 from gangsched.model.storage import READ_WRITE_ONCE_POD, Selection
-from gangsched.model.tree import composites_of, gangs_of, part_id
+from gangsched.model.tree import Composite, composites_of, gangs_of, part_id
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
@@ -73,7 +73,7 @@ class _Plan:
 
 
 @dataclass(slots=True)
-class _Made:
+class _ReadVerdict:
     """A verdict, read once. The first `starting` of those `placed` start, the others are held;
     `members[i]` is the member of `placed[i]`, None for a member to come. `moved` are numbers of
     pods that come to a node, or leave it.
@@ -101,7 +101,9 @@ class _Made:
     def of(self, gangs: Iterable[str]) -> list[Placement]:
         """Placements of these gangs."""
         wanted = frozenset(gangs)
-        return [each for number, each in enumerate(self.placed) if self.gang(number) in wanted]
+        return [
+            placement for number, placement in enumerate(self.placed) if self.gang(number) in wanted
+        ]
 
 
 def _may_release(member: Member) -> bool:
@@ -117,7 +119,12 @@ def _may_release(member: Member) -> bool:
 class Verifier:
     """Verifies the verdicts of one plan after the other, each right before its commit."""
 
-    def __init__(self, members: MemberStore, cluster: Cluster, registry: Registry) -> None:
+    def __init__(
+        self,
+        members: MemberStore,
+        cluster: Cluster,
+        registry: Registry,
+    ) -> None:
         self._members = members
         self._cluster = cluster
         self._registry = registry
@@ -128,7 +135,6 @@ class Verifier:
         """Begin with the verdicts of a plan that was made from this snapshot."""
         placed: list[Placement] = []
         releases: list[str] = []
-
         for verdict in plan.verdicts:
             if verdict.moves or verdict.rooms:
                 placed += verdict.binds
@@ -139,138 +145,155 @@ class Verifier:
         pods = [placement.pod for placement in placed]
         nodes = [placement.node for placement in placed]
         shapes = [pod.shape for pod in pods]
-        kinds = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
+        distinct = dict.fromkeys(shapes)
+        kinds = {shape: number for number, shape in enumerate(distinct)}
 
         self._plan = _Plan(snapshot)
         self._plan.has_claims = bool([pod for pod in pods if pod.claims])
         self._plan.has_ports = any(map(_has_ports, kinds))
         self._plan.is_roomy = _is_roomy(shapes, nodes, kinds, snapshot)
+        if self._plan.is_roomy:
+            return
 
-        if not self._plan.is_roomy:
-            # At once: of 400 verdicts on one pod each, this took half of the time.
-            index = snapshot.table.index
-            touched = {*nodes, *map(self._members.node_of, releases)}
-            known = [name for name in touched if name in index]
-            columns = snapshot.free[:, [index[name] for name in known]].T.tolist()
-            self._plan.left.update(zip(known, columns, strict=True))
+        # At once: of 400 verdicts on one pod each, this took half of the time.
+        index = snapshot.table.index
+        touched = {*nodes, *map(self._members.node_of, releases)}
+        known = [name for name in touched if name in index]
+        numbers = [index[name] for name in known]
+        columns = snapshot.free[:, numbers].T.tolist()
+        self._plan.left.update(zip(known, columns, strict=True))
 
     def objection(self, group: GroupRecord, verdict: Verdict) -> str:
         """Why a verdict must not be committed, in one clause; "" if nothing speaks against it."""
         if not verdict.moves and not verdict.rooms:
             return ""
 
-        starting = (*verdict.binds, *verdict.rooms)
-        placed = (*starting, *verdict.holds) if verdict.holds else starting
-        made = _Made(group, placed, len(starting), frozenset(verdict.releases))
+        starting = verdict.binds + verdict.rooms
+        placed = starting + verdict.holds
+        read = _ReadVerdict(group, placed, len(starting), frozenset(verdict.releases))
 
-        why = next(self._objections(made), "")
+        why = next(self._objections(read), "")
         if why:
-            self._count(made, -1)
+            self._count(read, -1)
         else:
             self._plan.uids.update([placement.pod.uid for placement in placed])
 
         return why
 
-    def _objections(self, made: _Made) -> Iterator[str]:
+    def _objections(self, read: _ReadVerdict) -> Iterator[str]:
         """The objections, one after the other."""
-        if made.released:
-            yield from self._of_releases(made)
+        if read.released:
+            yield from self._of_releases(read)
 
-        yield from self._of_pods(made)
+        yield from self._of_pods(read)
         if not self._plan.is_roomy:
-            yield from self._of_nodes(made)
+            yield from self._of_nodes(read)
 
         if self._plan.has_ports:
-            nodes = [at.node for at in made.placed if _has_ports(at.pod.shape)]
+            nodes = []
+            for placement in read.placed:
+                if _has_ports(placement.pod.shape):
+                    nodes.append(placement.node)
+
             for node in dict.fromkeys(nodes):
-                yield from self._of_ports(node, made)
+                yield from self._of_ports(node, read)
 
         if self._plan.has_claims:
-            yield from self._of_claims(made)
+            yield from self._of_claims(read)
 
-        gangs = made.group.gangs
+        gangs = read.group.gangs
         if len(gangs) > 1 or not self._registry.gangs[gangs[0]].plain:
-            yield from self._of_parts(made)
-            yield from self._of_domains(made)
+            yield from self._of_parts(read)
+            yield from self._of_domains(read)
 
     # --- pods ------------------------------------------------------------------------------------
 
-    def _of_releases(self, made: _Made) -> Iterator[str]:
+    def _of_releases(self, read: _ReadVerdict) -> Iterator[str]:
         """Only what the group holds is released."""
-        for uid in made.released:
+        gangs = read.group.gangs
+        for uid in read.released:
             member = self._members.get(uid)
-            if member is None or member.gang not in made.group.gangs or not _may_release(member):
+            if member is None or member.gang not in gangs or not _may_release(member):
                 yield f"pod {uid} is released and holds nothing"
 
-    def _of_pods(self, made: _Made) -> Iterator[str]:
+    def _of_pods(self, read: _ReadVerdict) -> Iterator[str]:
         """Each pod is a waiting member of the group, and is placed once in the whole plan."""
         known = self._members.get
-        gangs = made.group.gangs
+        gangs = read.group.gangs
         pending = State.PENDING
-        made.members = [known(placement.pod.uid) for placement in made.placed]
+        read.members = [known(placement.pod.uid) for placement in read.placed]
 
         # Nearly all of thousands of pods are just pending, and are looked at in one expression.
         odd = [
             number
-            for number, member in enumerate(made.members)
+            for number, member in enumerate(read.members)
             if member is None or member.state is not pending or member.gang not in gangs
         ]
         for number in odd:
-            placement = made.placed[number]
-            why = self._misplaced(placement, made.members[number], made)
+            placement = read.placed[number]
+            why = self._misplaced(placement, read.members[number], read)
             if why:
                 yield f"pod {placement.pod.key} {why}"
 
-        uids = {placement.pod.uid for placement in made.placed}
-        if len(uids) < len(made.placed) or not self._plan.uids.isdisjoint(uids):
+        uids = {placement.pod.uid for placement in read.placed}
+        if len(uids) < len(read.placed) or not self._plan.uids.isdisjoint(uids):
             yield "a pod is placed twice"
 
-    def _misplaced(self, placement: Placement, member: Member | None, made: _Made) -> str:
+    def _misplaced(
+        self,
+        placement: Placement,
+        member: Member | None,
+        read: _ReadVerdict,
+    ) -> str:
         uid = placement.pod.uid
         if member is None:
-            if gang_to_come(uid) in made.group.gangs:
+            if gang_to_come(uid) in read.group.gangs:
                 return ""
 
             return "is not known"
 
-        if member.gang not in made.group.gangs:
+        if member.gang not in read.group.gangs:
             return "is of another group"
         if member.state not in PLACEABLE:
             return f"is {member.state}"
 
-        moves = member.node and member.node != placement.node and uid not in made.released
-        return f"has room on node {member.node}" if moves else ""
+        is_elsewhere = member.node and member.node != placement.node
+        if is_elsewhere and uid not in read.released:
+            return f"has room on node {member.node}"
+
+        return ""
 
     # --- nodes -----------------------------------------------------------------------------------
 
-    def _of_nodes(self, made: _Made) -> Iterator[str]:
+    def _of_nodes(self, read: _ReadVerdict) -> Iterator[str]:
         """Each node exists, and takes the sum of what the plan puts there beside what is there."""
         left = self._plan.left
-        moved = made.moved
+        moved = read.moved
 
-        for placement, member in zip(made.placed, made.members, strict=True):
+        for placement, member in zip(read.placed, read.members, strict=True):
             if placement.node not in left:
                 yield f"node {placement.node} does not exist"
 
             # A held member has its room already.
-            if member is None or not member.node or member.pod.uid in made.released:
+            if member is None or not member.node or member.pod.uid in read.released:
                 key = (placement.node, placement.pod.shape)
                 moved[key] = moved.get(key, 0) + 1
 
-        for uid in made.released:
-            key = (self._members[uid].node, self._members[uid].pod.shape)
+        for uid in read.released:
+            member = self._members[uid]
+            key = (member.node, member.pod.shape)
             moved[key] = moved.get(key, 0) - 1
 
-        over = self._count(made, +1)
+        over = self._count(read, +1)
         if over:
             yield f"node {over} has too little room"
 
-    def _count(self, made: _Made, sign: int) -> str:
+    def _count(self, read: _ReadVerdict, sign: int) -> str:
         """Take the room of all that a verdict moves (+1), or give it back (-1); a node that had too
         little of it.
         """
         over = ""
-        for (at, shape), number in made.moved.items():
+        for (at, shape), number in read.moved.items():
             column = self._plan.left.get(at)
             if column is None or not number:
                 continue
@@ -287,69 +310,68 @@ class Verifier:
 
     def _rows(self, shape: Shape) -> list[tuple[int, int]]:
         known = self._plan.rows.get(shape)
-        if known is None:
-            resources = self._plan.snapshot.resources
-            known = self._plan.rows[shape] = [
-                (resources.get(name, -1), amount) for name, amount in shape.requests
-            ]
+        if known is not None:
+            return known
 
-        return known
+        resources = self._plan.snapshot.resources
+        rows = [(resources.get(name, -1), amount) for name, amount in shape.requests]
+        self._plan.rows[shape] = rows
+        return rows
 
-    def _of_ports(self, at: str, made: _Made) -> Iterator[str]:
+    def _of_ports(self, node: str, read: _ReadVerdict) -> Iterator[str]:
         """No two pods on a node have the same host port."""
-        there = {
-            uid: pod for uid, pod in self._cluster.residents(at).items() if uid not in made.released
-        }
-        new = {}
+        pods = {}
+        for uid, pod in self._cluster.residents(node).items():
+            if uid not in read.released:
+                pods[uid] = pod
 
-        for placement in made.placed:
-            if placement.node == at:
-                new[placement.pod.uid] = placement.pod
+        new = []
+        for placement in read.placed:
+            if placement.node == node:
+                new.append(placement.pod)
+                pods[placement.pod.uid] = placement.pod
 
-        pods = [*{**there, **new}.values()]
-        for pod in new.values():
-            rivals = [
-                port
-                for other in pods
-                if other.uid != pod.uid
-                for port in other.shape.constraints.ports
-            ]
-            if any(
-                port.conflicts(rival) for rival in rivals for port in pod.shape.constraints.ports
-            ):
-                yield f"a host port of pod {pod.key} is in use on node {at}"
+        for pod in new:
+            others = [other for other in pods.values() if other.uid != pod.uid]
+            if any(_conflict(pod, other) for other in others):
+                yield f"a host port of pod {pod.key} is in use on node {node}"
 
     # --- claims ----------------------------------------------------------------------------------
 
-    def _of_claims(self, made: _Made) -> Iterator[str]:
+    def _of_claims(self, read: _ReadVerdict) -> Iterator[str]:
         """What only one may use is used by one, and each claim is decided for the node of
         its pod.
         """
-        yield from self._of_exclusive(made)
-        for placement in made.placed:
+        yield from self._of_exclusive(read)
+
+        selections: list[Selection] = []
+        for placement in read.placed:
+            selections += placement.claims
             for selection in placement.claims:
                 yield from self._of_selection(selection, placement)
 
-        yield from self._of_devices(
-            [selection for placement in made.placed for selection in placement.claims]
-        )
+        yield from self._of_devices(selections)
 
-    def _of_exclusive(self, made: _Made) -> Iterator[str]:
+    def _of_exclusive(self, read: _ReadVerdict) -> Iterator[str]:
         """A claim for one pod has one."""
         takers: defaultdict[str, set[str]] = defaultdict(set)
-        for placement in made.placed:
-            for use in placement.pod.claims:
-                takers[use.key(placement.pod.namespace)].add(placement.pod.uid)
+        for placement in read.placed:
+            pod = placement.pod
+            for use in pod.claims:
+                takers[use.key(pod.namespace)].add(pod.uid)
 
         claims = self._plan.snapshot.storage.claims
         users = self._cluster.storage_cache.users()
 
         for key, uids in takers.items():
             claim = claims.get(key)
-            if claim is not None and READ_WRITE_ONCE_POD in claim.access_modes:
-                there = {uid for uid, member in users.get(key, {}).items() if member.node}
-                if len((there - made.released) | uids) > 1:
-                    yield f"claim {key} is for one pod, and another one uses it"
+            if claim is None or READ_WRITE_ONCE_POD not in claim.access_modes:
+                continue
+
+            running = {uid for uid, member in users.get(key, {}).items() if member.node}
+            staying = running - read.released
+            if len(staying | uids) > 1:
+                yield f"claim {key} is for one pod, and another one uses it"
 
     def _of_selection(self, selection: Selection, placement: Placement) -> Iterator[str]:
         """A decision is for the node of its pod, a volume goes to one claim, and a claim has room
@@ -357,22 +379,24 @@ class Verifier:
         """
         plan = self._plan
         key = selection.key
-        storage = self._plan.snapshot.storage
+        storage = plan.snapshot.storage
 
         if selection.node and selection.node != placement.node:
             yield f"claim {key} is decided for node {selection.node}, not {placement.node}"
 
         if selection.volume:
-            given = storage.volumes.get(selection.volume)
-            owner = given.claim if given is not None else None
+            volume = storage.volumes.get(selection.volume)
+            owner = key
+            if volume is not None and volume.claim is not None:
+                owner = f"{volume.claim.namespace}/{volume.claim.name}"
 
-            first = f"{owner.namespace}/{owner.name}" if owner is not None else key
-            if plan.volumes.setdefault(selection.volume, first) != key:
+            if plan.volumes.setdefault(selection.volume, owner) != key:
                 yield f"volume {selection.volume} is given to two claims"
 
         if selection.reserve and selection.consumer is None:
-            known = storage.devices.get(key)
-            pods = plan.consumers.setdefault(key, set(known.reserved if known is not None else ()))
+            claim = storage.devices.get(key)
+            reserved = claim.reserved if claim is not None else ()
+            pods = plan.consumers.setdefault(key, set(reserved))
             pods.add(placement.pod.uid)
 
             if len(pods) > MOST_CONSUMERS:
@@ -401,131 +425,171 @@ class Verifier:
         a plan.
         """
         plan = self._plan
-        storage = self._plan.snapshot.storage
+        if plan.held is not None:
+            return plan.held, plan.shared
 
-        if plan.held is None:
-            plan.held = {}
-            for key, claim in storage.devices.items():
-                for result in (claim.asks.results or ()) if claim.asks is not None else ():
-                    if not result.admin:
-                        _hold(result, key, plan.held, plan.shared)
+        storage = plan.snapshot.storage
+        plan.held = {}
+        for key, claim in storage.devices.items():
+            allocated = claim.asks.results if claim.asks is not None else None
+            for result in allocated or ():
+                if not result.admin:
+                    _hold(result, key, plan.held, plan.shared)
 
-            for selection in chain.from_iterable(storage.selections.values()):
-                for result in _results(selection):
-                    _hold(result, selection.key, plan.held, plan.shared)
+        for selection in chain.from_iterable(storage.selections.values()):
+            for result in _results(selection):
+                _hold(result, selection.key, plan.held, plan.shared)
 
         return plan.held, plan.shared
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def _of_parts(self, made: _Made) -> Iterator[str]:
+    def _of_parts(self, read: _ReadVerdict) -> Iterator[str]:
         """Nothing that had not started has less than its minimum afterwards."""
-        if not made.starting:
+        if not read.starting:
             return
 
-        gangs = made.group.gangs
-        new = {gangs[0]: made.starting} if len(gangs) == 1 else made.new()
-
+        gangs = read.group.gangs
+        new = {gangs[0]: read.starting} if len(gangs) == 1 else read.new()
         views = [self._registry.view(gang) for gang in gangs]
         for view in views:
-            if not view.free_running and (lack := _lack(view, new.get(view.id, 0), made)) > 0:
+            lack = 0
+            if not view.free_running:
+                lack = _lack(view, new.get(view.id, 0), read)
+
+            if lack > 0:
                 yield f"gang {view.id} lacks {lack} of the {view.least} members that it needs"
 
         if len(views) == 1:
             return
 
-        begun = {view.id: view.bound + view.succeeded for view in views if view.satisfied}
-        # Members that others bound are no start: they count with those that join them, or if they
-        # suffice.
-        has = {
-            view.id: view.bound for view in views if view.id in new or view.bound >= view.min_member
-        }
+        begun = {}
+        counts = {}
+        for view in views:
+            before = 0
+            if view.satisfied:
+                before = view.bound + view.succeeded
+                begun[view.id] = before
 
-        has = {
-            view.id: new.get(view.id, 0) + begun.get(view.id, has.get(view.id, 0)) for view in views
-        }
-        if (part := broken_part(root_of(views, made.group.tree), has, begun)) is not None:
+            # Members that others bound are no start: they count with those that join them, or if
+            # they suffice.
+            elif view.id in new or view.bound >= view.min_member:
+                before = view.bound
+
+            counts[view.id] = new.get(view.id, 0) + before
+
+        part = broken_part(root_of(views, read.group.tree), counts, begun)
+        if part is not None:
             yield f"part {part_id(part)} has less than its minimum"
 
     # --- domains ---------------------------------------------------------------------------------
 
-    def _of_domains(self, made: _Made) -> Iterator[str]:
+    def _of_domains(self, read: _ReadVerdict) -> Iterator[str]:
         """Every part is in one domain of each level that it requires, and every slice in one of its
         layer.
         """
-        gangs = [self._registry.view(gang) for gang in made.group.gangs]
-        tree = made.group.tree
+        gangs = [self._registry.view(gang) for gang in read.group.gangs]
+        tree = read.group.tree
         if tree is None and all(gang.constraints is NO_CONSTRAINTS for gang in gangs):
             return
 
-        levels: list[tuple[tuple[str, ...], Sequence[str]]] = []
-        if tree is None:
-            keys = dict.fromkeys(key for gang in gangs for key in gang.constraints.topology)
-            levels.append((tuple(keys), made.group.gangs))
-        else:
-            levels += [(gang.constraints.topology, (gang.id,)) for gang in gangs]
-            levels += [
-                (composite.topology, gangs_of(composite)) for composite in composites_of(tree)
-            ]
-
-        for wanted, inside in levels:
-            if wanted:
-                yield from self._apart(wanted, made.of(inside), self._standing(inside, made))
+        for labels, inside in self._levels(gangs, tree):
+            if labels:
+                standing = self._standing(inside, read)
+                yield from self._apart(labels, read.of(inside), standing)
 
         for gang in gangs:
             if gang.constraints.same_product:
-                new = []
-                for placement in made.of((gang.id,)):
-                    if self._is_accelerated(placement.pod):
-                        new.append(placement)
-
-                there = []
-                for member in self._standing((gang.id,), made):
-                    if self._is_accelerated(member.pod):
-                        there.append(member)
-
-                yield from self._apart((PRODUCT_LABEL,), new, there)
+                yield from self._of_product(gang, read)
 
             for layer in gang.constraints.slices:
-                yield from self._of_slices(gang, layer, made)
+                yield from self._of_slices(gang, layer, read)
+
+    def _levels(
+        self,
+        gangs: Sequence[Gang],
+        tree: Composite | None,
+    ) -> list[tuple[Sequence[str], Sequence[str]]]:
+        """The labels that parts of the group require, each with the gangs of the part."""
+        if tree is None:
+            keys: list[str] = []
+            for gang in gangs:
+                keys += gang.constraints.topology
+
+            return [(tuple(dict.fromkeys(keys)), [gang.id for gang in gangs])]
+
+        levels: list[tuple[Sequence[str], Sequence[str]]] = []
+        for gang in gangs:
+            levels.append((gang.constraints.topology, (gang.id,)))
+
+        for composite in composites_of(tree):
+            levels.append((composite.topology, gangs_of(composite)))
+
+        return levels
+
+    def _of_product(self, gang: Gang, read: _ReadVerdict) -> Iterator[str]:
+        """Members with accelerators are on nodes with the same product."""
+        new = []
+        for placement in read.of((gang.id,)):
+            if self._is_accelerated(placement.pod):
+                new.append(placement)
+
+        standing = []
+        for member in self._standing((gang.id,), read):
+            if self._is_accelerated(member.pod):
+                standing.append(member)
+
+        yield from self._apart((PRODUCT_LABEL,), new, standing)
 
     def _apart(
         self,
         keys: Sequence[str],
         new: Iterable[Placement],
-        there: Iterable[Member],
+        standing: Iterable[Member],
     ) -> Iterator[str]:
         """Pods that are not in one domain with those that have a node.
 
-        Where changed labels have torn these apart, each of their domains is as good as the others.
+        Where changed labels have torn these apart, each of their domains is as good as the
+        others.
         """
         domains = {self._domain(keys, placement.node) for placement in new}
-        homes = {self._domain(keys, member.node) for member in there} - {None}
+        homes = {self._domain(keys, member.node) for member in standing} - {None}
 
         if None in domains:
             yield f"a node lacks the label {' or '.join(keys)}"
 
-        if not domains <= homes if homes else len(domains) > 1:
+        is_together = domains <= homes if homes else len(domains) <= 1
+        if not is_together:
             yield f"pods that must be in one domain of {' and '.join(keys)} are in several"
 
-    def _domain(self, keys: Sequence[str], name: str) -> tuple[str, ...] | None:
+    def _domain(
+        self,
+        keys: Sequence[str],
+        name: str,
+    ) -> tuple[str, ...] | None:
         node = self._cluster.nodes.get(name)
         if node is None or any(key not in node.labels for key in keys):
             return None
 
-        found = [node.labels[key] for key in keys]
+        values = [node.labels[key] for key in keys]
+        table = self._plan.snapshot.table
         for key in keys:
-            for coarser in self._told_apart.by(key, self._plan.snapshot.table):
-                found.append(node.labels.get(coarser, ""))
+            for coarser in self._told_apart.by(key, table):
+                values.append(node.labels.get(coarser, ""))
 
-        return tuple(found)
+        return tuple(values)
 
-    def _of_slices(self, gang: Gang, layer: SliceLayer, made: _Made) -> Iterator[str]:
+    def _of_slices(
+        self,
+        gang: Gang,
+        layer: SliceLayer,
+        read: _ReadVerdict,
+    ) -> Iterator[str]:
         """Slices by index; without indexes any members of a domain are one, of which one may begin
         that is not full.
         """
-        new = made.of((gang.id,))
-        there = self._standing((gang.id,), made)
+        new = read.of((gang.id,))
+        standing = self._standing((gang.id,), read)
         key = (layer.topology,)
 
         if gang.indexed:
@@ -533,39 +597,59 @@ class Verifier:
                 own = [
                     placement for placement in new if placement.pod.index // layer.size == number
                 ]
-                yield from self._apart(
-                    key,
-                    own,
-                    [member for member in there if member.pod.index // layer.size == number],
-                )
+                own_standing = [
+                    member for member in standing if member.pod.index // layer.size == number
+                ]
+                yield from self._apart(key, own, own_standing)
 
             return
 
-        before = Counter(self._domain(key, member.node) for member in there)
+        before = Counter(self._domain(key, member.node) for member in standing)
         after = before + Counter(self._domain(key, placement.node) for placement in new)
         if after[None] > before[None]:
             yield f"a node lacks the label {layer.topology}"
 
-        begun = [
-            each
-            for each, number in after.items()
-            if number % layer.size and not before[each] % layer.size
-        ]
-        if len(begun) > 1:
-            yield f"{len(begun)} slices of {layer.size} are torn apart"
+        begun = 0
+        for domain, number in after.items():
+            was_full = not before[domain] % layer.size
+            if was_full and number % layer.size:
+                begun += 1
 
-    def _standing(self, gangs: Iterable[str], made: _Made) -> list[Member]:
+        if begun > 1:
+            yield f"{begun} slices of {layer.size} are torn apart"
+
+    def _standing(
+        self,
+        gangs: Iterable[str],
+        read: _ReadVerdict,
+    ) -> list[Member]:
         """Members of these gangs that stay where they are."""
-        members = chain.from_iterable(self._registry.gangs[gang].of(*STANDS) for gang in gangs)
-        return [member for member in members if member.pod.uid not in made.released]
+        standing: list[Member] = []
+        for gang in gangs:
+            for member in self._registry.gangs[gang].of(*STANDS):
+                if member.pod.uid not in read.released:
+                    standing.append(member)
+
+        return standing
 
     def _is_accelerated(self, pod: Pod) -> bool:
-        return any(self._registry.policy.is_accelerator(name) for name, _ in pod.shape.requests)
+        policy = self._registry.policy
+        return any(policy.is_accelerator(name) for name, _ in pod.shape.requests)
 
 
 def _has_ports(shape: Shape) -> bool:
     """Whether pods of a shape have host ports."""
     return bool(shape.inter_pod is not None and shape.inter_pod.ports)
+
+
+def _conflict(pod: Pod, other: Pod) -> bool:
+    """Whether two pods have a host port in common."""
+    rivals = other.shape.constraints.ports
+    for port in pod.shape.constraints.ports:
+        if any(port.conflicts(rival) for rival in rivals):
+            return True
+
+    return False
 
 
 def _is_roomy(
@@ -602,13 +686,19 @@ def _is_roomy(
 
         # Nobody is to be blamed for a node that is over-full already.
         taken = taken[at]
-        if ((taken > snapshot.free[row][at]) & (taken > 0)).any():
+        free = snapshot.free[row][at]
+        is_over = (taken > free) & (taken > 0)
+        if is_over.any():
             return False
 
     return True
 
 
-def _asks(kinds: Mapping[Shape, int], resources: Mapping[str, int], pods: int) -> dict[int, Ints]:
+def _asks(
+    kinds: Mapping[Shape, int],
+    resources: Mapping[str, int],
+    pods: int,
+) -> dict[int, Ints]:
     """By row of the snapshot what a pod of each kind requests; row -1 for what no node offers, or
     what so many `pods` might request beyond 64 bits.
     """
@@ -625,34 +715,47 @@ def _asks(kinds: Mapping[Shape, int], resources: Mapping[str, int], pods: int) -
     return asks
 
 
-def _lack(gang: Gang, new: int, made: _Made) -> int:
+def _lack(
+    gang: Gang,
+    new: int,
+    read: _ReadVerdict,
+) -> int:
     """How many members a gang lacks that starts `new` ones."""
     if gang.satisfied:
         # What Permit let through goes on alone (B3).
-        again = [
-            member
-            for member in made.members[: made.starting]
-            if member is not None and member.state in FAILED
-        ]
-        if new <= sum(member.gang == gang.id for member in again):
+        failed = 0
+        for member in read.members[: read.starting]:
+            if member is not None and member.state in FAILED and member.gang == gang.id:
+                failed += 1
+
+        if new <= failed:
             return 0
 
-    only_new = gang.match_policy is MatchPolicy.ONLY_WAITING
-    if new:
-        return gang.least - new - (0 if only_new else gang.bound)
+    if not new:
+        return 0
 
-    return 0
+    if gang.match_policy is MatchPolicy.ONLY_WAITING:
+        return gang.least - new
+
+    return gang.least - new - gang.bound
 
 
 def _results(selection: Selection) -> Iterable[DeviceResult]:
     """Devices that a decision allocates, without those for administrators, which others
     may have.
     """
-    results = selection.allocation.results if selection.allocation is not None else ()
-    return (result for result in results if not result.admin)
+    if selection.allocation is None:
+        return ()
+
+    return [result for result in selection.allocation.results if not result.admin]
 
 
-def _hold(result: DeviceResult, key: str, held: dict[DeviceId, str], shared: set[DeviceId]) -> None:
+def _hold(
+    result: DeviceResult,
+    key: str,
+    held: dict[DeviceId, str],
+    shared: set[DeviceId],
+) -> None:
     """Record that a claim has a device, or a share of it."""
     if result.share:
         shared.add(result.id)

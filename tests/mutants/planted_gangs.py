@@ -43,7 +43,7 @@ def a_hold_survives_the_deletion_of_its_pod(table: Any) -> Any:
     return with_row(table, State.HELD, SEEN_DELETED=State.HELD)
 
 
-@bug("B2", "state.start_check:StartCheck._look", f"{STATE}/test_start_check.py")
+@bug("B2", "state.start_check:StartCheck._answer", f"{STATE}/test_start_check.py")
 def the_rest_of_a_start_is_sent_though_a_member_fits_no_more(_: Any) -> Any:
     return lambda self, record: self._answers.update({record.id: ""})
 

@@ -18,7 +18,13 @@ class Backoff:
     in client-go.
     """
 
-    def __init__(self, first_s: float, limit_s: float, *, rng: Random) -> None:
+    def __init__(
+        self,
+        first_s: float,
+        limit_s: float,
+        *,
+        rng: Random,
+    ) -> None:
         self._first_s = first_s
         self._limit_s = limit_s
         self._rng = rng
@@ -47,7 +53,14 @@ class RequestPace:
     After a pause up to `at_once` requests may start at the same time.
     """
 
-    def __init__(self, every_s: float, *, at_once: int = 1, now: Now, sleep: Sleep) -> None:
+    def __init__(
+        self,
+        every_s: float,
+        *,
+        at_once: int = 1,
+        now: Now,
+        sleep: Sleep,
+    ) -> None:
         self._every_s = every_s
         # The turns are booked in advance; being this far ahead of the clock is still allowed.
         self._ahead_s = (at_once - 1) * every_s

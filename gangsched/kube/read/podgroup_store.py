@@ -19,7 +19,12 @@ from gangsched.model.protocol import Applied, Followed, Gone, Message, Replaced,
 class PodGroupStore:
     """Turns events and lists of one API group's PodGroups into messages."""
 
-    def __init__(self, api_group: str, sink: Sink, warn: Warn) -> None:
+    def __init__(
+        self,
+        api_group: str,
+        sink: Sink,
+        warn: Warn,
+    ) -> None:
         self.api_group = api_group
         self._sink = sink
         self._warn = warn
@@ -88,7 +93,11 @@ class PodGroupStore:
         if known is not None:
             self._sink(Gone(PodGroup, known.id, self.api_group, uid))
 
-    def read(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
+    def read(
+        self,
+        body: Mapping[str, Any],
+        version: str,
+    ) -> PodGroup | None:
         """One object of a list, for `replace`; None if it is not a PodGroup, which is reported."""
         metadata = body.get("metadata") or {}
         uid = str(metadata.get("uid", ""))
@@ -141,7 +150,11 @@ class PodGroupStore:
             self._forbidden = forbidden
             self._sink(Unread(PodGroup, self.api_group, forbidden))
 
-    def parse(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
+    def parse(
+        self,
+        body: Mapping[str, Any],
+        version: str,
+    ) -> PodGroup | None:
         """Parse a PodGroup; None if the object is not one, which is reported."""
         try:
             return parse_pod_group(body, api_group=self.api_group, version=version)

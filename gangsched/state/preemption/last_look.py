@@ -20,38 +20,91 @@ from gangsched.state.preemption.nominees import started_together
 from gangsched.state.preemption.room import Room
 
 
-def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> str:
+def changed(
+    record: NominationRecord,
+    registry: Registry,
+    victims: Set[str],
+) -> str:
     """Why these pods may no longer be evicted, "" if they may; `victims` are the victims of all
     nominations.
     """
-    right = record.lowest_priority  # of hundreds of members, asked for thousands of victims
-    # An overdue victim may be of equal priority: a bool counts as 1.
-    if any(victim.priority >= right + victim.overdue for victim in record.victims.values()):
+    if _any_equal(record):
         return "the priority of a victim is no longer lower"
-
-    cores = {victim.group for victim in record.victims.values() if victim.kind is UnitKind.CORE}
-    for group_id in cores & registry.groups.keys():
-        if any(member.pod.uid not in victims for member in started_together(group_id, registry)):
-            return "the members of a gang to be preempted have changed"
-
-    children = {
-        victim.gang: victim.group
-        for victim in record.victims.values()
-        if victim.kind is UnitKind.CHILD
-    }
-    for gang_id, group_id in children.items():
-        is_left = any(
-            member.pod.uid not in victims for member in registry.gangs[gang_id].of(*STARTED)
-        )
-        if group_id not in registry.groups or is_left or _breaks(group_id, registry, victims):
-            return "a tree whose children are to be preempted has changed"
-
-    surplus = {victim.gang for victim in record.victims.values() if victim.kind is UnitKind.SURPLUS}
-    for group_id in {registry.group_of[each] for each in surplus & registry.group_of.keys()}:
-        if not surplus.isdisjoint(map(part_id, _breaks(group_id, registry, victims))):
-            return "a gang that loses members would now fall below its minimum"
+    if _any_member_left(record, registry, victims):
+        return "the members of a gang to be preempted have changed"
+    if _any_child_changed(record, registry, victims):
+        return "a tree whose children are to be preempted has changed"
+    if _any_falls_below(record, registry, victims):
+        return "a gang that loses members would now fall below its minimum"
 
     return ""
+
+
+def _any_equal(record: NominationRecord) -> bool:
+    """Whether a victim has no lower priority than the preemptor any more."""
+    preemptor = record.lowest_priority  # of hundreds of members, asked for thousands of victims
+    for victim in record.victims.values():
+        # An overdue victim may be of equal priority.
+        least_above = preemptor + 1 if victim.overdue else preemptor
+        if victim.priority >= least_above:
+            return True
+
+    return False
+
+
+def _of_kind(
+    record: NominationRecord,
+    kind: UnitKind,
+) -> list[Victim]:
+    return [victim for victim in record.victims.values() if victim.kind is kind]
+
+
+def _any_member_left(
+    record: NominationRecord,
+    registry: Registry,
+    victims: Set[str],
+) -> bool:
+    """Whether a group that goes as a whole has members that do not go."""
+    cores = {victim.group for victim in _of_kind(record, UnitKind.CORE)}
+    for group_id in cores & registry.groups.keys():
+        for member in started_together(group_id, registry):
+            if member.pod.uid not in victims:
+                return True
+
+    return False
+
+
+def _any_child_changed(
+    record: NominationRecord,
+    registry: Registry,
+    victims: Set[str],
+) -> bool:
+    """Whether a child that goes has members that do not, or what is left of its tree is broken."""
+    groups = {victim.gang: victim.group for victim in _of_kind(record, UnitKind.CHILD)}
+    for gang_id, group_id in groups.items():
+        started = registry.gangs[gang_id].of(*STARTED)
+        if any(member.pod.uid not in victims for member in started):
+            return True
+        if group_id not in registry.groups or _breaks(group_id, registry, victims):
+            return True
+
+    return False
+
+
+def _any_falls_below(
+    record: NominationRecord,
+    registry: Registry,
+    victims: Set[str],
+) -> bool:
+    """Whether a gang that only loses its surplus would be broken."""
+    gangs = {victim.gang for victim in _of_kind(record, UnitKind.SURPLUS)}
+    groups = {registry.group_of[gang_id] for gang_id in gangs & registry.group_of.keys()}
+    for group_id in groups:
+        broken = _breaks(group_id, registry, victims)
+        if not gangs.isdisjoint(map(part_id, broken)):
+            return True
+
+    return False
 
 
 def needless(
@@ -64,55 +117,74 @@ def needless(
     these victims as staying.
     """
     spared: list[str] = []
-    served = {placement.node for placement in places if placement.pod.claims_devices}
+    nodes_with_devices = set()
+    for placement in places:
+        if placement.pod.claims_devices:
+            nodes_with_devices.add(placement.node)
 
     for unit in _units(record):
-        there = [member for uid in unit if (member := members.get(uid)) is not None and member.node]
-        if any(member.node in served and member.pod.claims_devices for member in there):
-            # `room` does not count devices, for which they may be victims.
+        running = []
+        for uid in unit:
+            member = members.get(uid)
+            if member is not None and member.node:
+                running.append((member.pod, member.node))
+
+        # `room` does not count devices, for which they may be victims.
+        if any(pod.claims_devices and node in nodes_with_devices for pod, node in running):
             continue
 
-        if room.spares(record, places, [(member.pod, member.node) for member in there]):
+        if room.spares(record, places, running):
             spared += unit
 
     return spared
 
 
-def _breaks(group_id: str, registry: Registry, victims: Set[str]) -> list[Part]:
+def _breaks(
+    group_id: str,
+    registry: Registry,
+    victims: Set[str],
+) -> list[Part]:
     """The parts of a group that the loss of these pods breaks; not those that are
     broken already.
     """
     group = registry.groups[group_id]
     views = {gang: registry.view(gang) for gang in group.gangs}
-    root = whole_of({each: view.min_member for each, view in views.items()}, group.tree)
+    minimums = {gang: view.min_member for gang, view in views.items()}
+    root = whole_of(minimums, group.tree)
     before: dict[str, int] = {}
     after: dict[str, int] = {}
 
-    for name, view in views.items():
-        started = registry.gangs[name].of(*STARTED)
+    for gang, view in views.items():
+        started = registry.gangs[gang].of(*STARTED)
         succeeded = view.succeeded if view.free_running else 0
-        before[name] = len(started) + succeeded
-        after[name] = sum(member.pod.uid not in victims for member in started) + succeeded
+        staying = sum(member.pod.uid not in victims for member in started)
+        before[gang] = len(started) + succeeded
+        after[gang] = staying + succeeded
 
-    known = broken_parts(root, before)
-    broken = [part for part in broken_parts(root, after) if part not in known]
+    broken_before = broken_parts(root, before)
+    broken = [part for part in broken_parts(root, after) if part not in broken_before]
 
     # Without a member left it has nothing that could be broken, but whoever takes all of it takes
     # it as a whole.
-    is_gone = is_whole(root, before) and not is_whole(root, after) and not any(after.values())
-    return [*broken, root.part] if is_gone else broken
+    was_whole = is_whole(root, before) and not is_whole(root, after)
+    if was_whole and not any(after.values()):
+        broken.append(root.part)
+
+    return broken
 
 
 def _units(record: NominationRecord) -> Iterator[list[str]]:
     """The victims that go together, the highest priority first, whole groups before single pods."""
-    found: dict[tuple[UnitKind, str], list[Victim]] = {}
+    units: dict[tuple[UnitKind, str], list[Victim]] = {}
     for uid in record.of(Fate.MARKED):
         victim = record.victims[uid]
-        found.setdefault(victim.unit, []).append(victim)
+        unit = units.setdefault(victim.unit, [])
+        unit.append(victim)
 
-    for unit in sorted(found.values(), key=_most_expensive):
+    for unit in sorted(units.values(), key=_most_expensive):
         yield [victim.uid for victim in unit]
 
 
 def _most_expensive(unit: list[Victim]) -> tuple[int, int, str]:
-    return (-max(victim.priority for victim in unit), -len(unit), unit[0].uid)
+    highest = max(victim.priority for victim in unit)
+    return -highest, -len(unit), unit[0].uid

@@ -198,7 +198,12 @@ class Nominations:
         self._reports.note(group.id, now_s, at_once=True)
         return [PreparePreemption(record.id, record.members, _refs(record.marked_first))]
 
-    def _record(self, group: str, decision: Preemption, now_s: float) -> NominationRecord:
+    def _record(
+        self,
+        group: str,
+        decision: Preemption,
+        now_s: float,
+    ) -> NominationRecord:
         """A new one; a victim is that of one nomination, and others only wait for it."""
         known = self.promised.victims()
         own = [victim for victim in decision.victims if victim.uid not in known]
@@ -330,7 +335,12 @@ class Nominations:
         """The nominations with these ids, the oldest first."""
         return sorted(filter(None, map(self._of_id.get, ids)), key=attrgetter("serial"))
 
-    def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
+    def planned(
+        self,
+        group: GroupRecord,
+        verdict: Verdict,
+        now_s: float,
+    ) -> list[Action]:
         """Begin, continue or end the nomination after a committed verdict on the group."""
         record = self._of_group.get(group.id)
         started = bool(verdict.binds) and nominees.is_whole(group, self._registry)
@@ -353,7 +363,12 @@ class Nominations:
 
         return []
 
-    def give_up(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
+    def give_up(
+        self,
+        group: GroupRecord,
+        verdict: Verdict,
+        now_s: float,
+    ) -> list[Action]:
         """End the nomination of a group that is set aside (I10)."""
         record = self._of_group.get(group.id)
         if record is None:
@@ -385,7 +400,12 @@ class Nominations:
 
         return self._nominee(record, group, now_s)
 
-    def _look_at(self, record: NominationRecord, nodes: Set[str], now_s: float) -> list[Action]:
+    def _look_at(
+        self,
+        record: NominationRecord,
+        nodes: Set[str],
+        now_s: float,
+    ) -> list[Action]:
         """See whether it can go on, and when to look again; at these nodes only, if any
         are named.
         """
@@ -445,7 +465,12 @@ class Nominations:
             assert isinstance(loser, NominationRecord)
             self._lose(loser, cause)
 
-    def _nominee(self, record: NominationRecord, group: GroupRecord, now_s: float) -> list[Action]:
+    def _nominee(
+        self,
+        record: NominationRecord,
+        group: GroupRecord,
+        now_s: float,
+    ) -> list[Action]:
         """Follow changes of the group's members: who replaces one takes over its node (V12)."""
         before = record.nominees
         after = nominees.settled(record.nominees, group, self._registry, now_s)
@@ -511,7 +536,11 @@ class Nominations:
         self.journal.evicting(record)
         return self._order(record, record.of(Fate.MARKED))
 
-    def _order(self, record: NominationRecord, uids: list[str]) -> list[Action]:
+    def _order(
+        self,
+        record: NominationRecord,
+        uids: list[str],
+    ) -> list[Action]:
         """Order the evictions of these victims."""
         record.order(uids)
         if record.group in self._registry.groups:
@@ -533,7 +562,12 @@ class Nominations:
 
         return evict
 
-    def _end(self, record: NominationRecord, result: Result, now_s: float) -> list[Action]:
+    def _end(
+        self,
+        record: NominationRecord,
+        result: Result,
+        now_s: float,
+    ) -> list[Action]:
         """Give back what it took; evictions that are not sent are not sent any more (V12)."""
         # First of all, so that no eviction is sent any more (`wants`) and no other nomination
         # counts on it.
@@ -672,7 +706,12 @@ class Nominations:
             until_s=until_s,
         )
 
-    def _tell_anew(self, record: NominationRecord, group: GroupRecord, now_s: float) -> None:
+    def _tell_anew(
+        self,
+        record: NominationRecord,
+        group: GroupRecord,
+        now_s: float,
+    ) -> None:
         """The group is told how many it still waits for."""
         record.told = told = self._told(record)
         verdict = group.verdict

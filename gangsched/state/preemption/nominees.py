@@ -115,7 +115,11 @@ def is_short(
     return not chosen or any(have[gang_id] < needs(registry.view(gang_id)) for gang_id in chosen)
 
 
-def chosen_gangs(group: GroupRecord, have: Container[str], registry: Registry) -> tuple[str, ...]:
+def chosen_gangs(
+    group: GroupRecord,
+    have: Container[str],
+    registry: Registry,
+) -> tuple[str, ...]:
     """The gangs that a nomination is for: those in `have` and those that have started.
 
     Empty if these do not reach the minimum of the group.
@@ -170,7 +174,11 @@ def _needed_of(
         yield from own[: needs(registry.view(gang_id))]
 
 
-def _exchange(nominee: Nominee, taken: str, kept: dict[str, Nominee]) -> None:
+def _exchange(
+    nominee: Nominee,
+    taken: str,
+    kept: dict[str, Nominee],
+) -> None:
     """A member has room on node `taken`: who was to run there in its place runs where the member
     was to.
 
@@ -190,7 +198,11 @@ def _exchange(nominee: Nominee, taken: str, kept: dict[str, Nominee]) -> None:
             return
 
 
-def _member(uid: str, nominee: Nominee, registry: Registry) -> Member | None:
+def _member(
+    uid: str,
+    nominee: Nominee,
+    registry: Registry,
+) -> Member | None:
     record = registry.gangs.get(nominee.gang)
     return record.members.get(uid) if record is not None else None
 
@@ -205,7 +217,11 @@ def _may_replace(member: Member, nominee: Nominee) -> bool:
     return same and not member.node
 
 
-def nameless(victims: Iterable[Victim], group_id: str, registry: Registry) -> list[Victim]:
+def nameless(
+    victims: Iterable[Victim],
+    group_id: str,
+    registry: Registry,
+) -> list[Victim]:
     """The victims whose names the group may not see, since it is not wholly in their namespace
     (V22).
     """

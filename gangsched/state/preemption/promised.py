@@ -257,7 +257,13 @@ class Promised:
                     nominee.promise(record.group, from_dict(part)),
                 )
 
-    def _show(self, key: str, promise: Nomination | None, *, grows: bool = True) -> None:
+    def _show(
+        self,
+        key: str,
+        promise: Nomination | None,
+        *,
+        grows: bool = True,
+    ) -> None:
         self._cluster.nominate(key, promise, grows=grows)
 
     # --- what must be checked --------------------------------------------------------------------
@@ -343,7 +349,11 @@ class Promised:
 
         return room
 
-    def unplaced(self, record: NominationRecord, nodes: Set[str] = frozenset()) -> list[Placement]:
+    def unplaced(
+        self,
+        record: NominationRecord,
+        nodes: Set[str] = frozenset(),
+    ) -> list[Placement]:
         """Nominated members that have no room of their own yet; if `nodes` are given, only members
         nominated to them.
         """
@@ -443,7 +453,12 @@ class Promised:
                 yield member.pod, member.node
 
 
-def _seen_by(group: str, priority: int, nodes: Sequence[str], snapshot: Snapshot) -> Ints:
+def _seen_by(
+    group: str,
+    priority: int,
+    nodes: Sequence[str],
+    snapshot: Snapshot,
+) -> Ints:
     """`free[r][n]` on these nodes as a plan has it for the group, whose own promises do not
     restrict it.
     """
@@ -467,7 +482,11 @@ def _seen_by(group: str, priority: int, nodes: Sequence[str], snapshot: Snapshot
     return free
 
 
-def _resized(nodes: Iterable[str], seen: Snapshot, snapshot: Snapshot) -> set[str]:
+def _resized(
+    nodes: Iterable[str],
+    seen: Snapshot,
+    snapshot: Snapshot,
+) -> set[str]:
     """Of these nodes, those that offer other amounts than before; the node table is the same."""
     index = snapshot.table.index
     names = [node for node in nodes if node in index]
@@ -493,7 +512,10 @@ def _by_node(nominations: Mapping[str, Nomination]) -> Iterator[tuple[str, str, 
     )
 
 
-def _take(there: dict[str, int], asked: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _take(
+    there: dict[str, int],
+    asked: Iterable[tuple[str, int]],
+) -> dict[str, int]:
     """As much of what is asked as is there, which is less by it."""
     part = {name: least for name, amount in asked if (least := min(amount, there.get(name, 0))) > 0}
     for name, amount in part.items():

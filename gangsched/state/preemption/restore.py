@@ -141,7 +141,11 @@ class _Left:
 
         return chosen
 
-    def _victims(self, nodes: set[str], lowest: int) -> Iterable[Victim]:
+    def _victims(
+        self,
+        nodes: set[str],
+        lowest: int,
+    ) -> Iterable[Victim]:
         """The pods with our mark on these nodes, and the rest of the groups that go with them."""
         groups: set[str] = set()
         for member in self._on(nodes):
@@ -217,7 +221,11 @@ class _Left:
         return [self.members[uid] for node in sorted(nodes) for uid in self.cluster.residents(node)]
 
 
-def _victim(member: Member, group_id: str, kind: UnitKind) -> Victim:
+def _victim(
+    member: Member,
+    group_id: str,
+    kind: UnitKind,
+) -> Victim:
     pod = member.pod
     # Its mark does not say whether it overran; as `overdue`, one of equal priority stays a victim
     # at the last look.

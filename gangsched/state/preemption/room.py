@@ -172,7 +172,12 @@ class Room:
         self._take_out(in_turn[0])
         return in_turn[0]
 
-    def spares(self, claim: RoomClaim, places: Sequence[Placement], pods: Sequence[Placed]) -> bool:
+    def spares(
+        self,
+        claim: RoomClaim,
+        places: Sequence[Placement],
+        pods: Sequence[Placed],
+    ) -> bool:
         """Whether all promises can be kept if these pods stay; if so, later calls treat them as
         staying.
 

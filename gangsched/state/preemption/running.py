@@ -7,15 +7,16 @@ be victims are included, since refusals count them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Set
 from itertools import count, islice
 from math import inf
 
 from gangsched.core.preemption.columns import PodTableCache
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.gang import Gang
+from gangsched.model.objects import Pod
 from gangsched.model.preemption import Budget, Running, RunningGang, RunningPod
-from gangsched.model.tree import composites_of, gangs_of
+from gangsched.model.tree import Composite, composites_of, gangs_of
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import UNDER_WAY, Member, State
@@ -58,38 +59,47 @@ class CoveredPods:
         """Pods that are followed."""
         return sum(map(len, self._pods.values()))
 
-    def follow(self, before: RunningPod | None, now: RunningPod | None) -> None:
+    def follow(
+        self,
+        before: RunningPod | None,
+        now: RunningPod | None,
+    ) -> None:
         """Record that a pod runs, has changed, or is gone."""
-        if before is not None and (now is None or not _is_alike(before, now)):
-            self._uncover(before.pod.uid)
-            pods = self._pods[before.pod.namespace]
-            pods.pop(before.pod.uid, None)
+        if before is not None and now is not None and _is_alike(before, now):
+            return
 
-            if not pods:
-                del self._pods[before.pod.namespace]
+        if before is not None:
+            self._drop(before.pod)
 
-            self._new_pods.pop(before.pod.uid, None)
+        if now is not None:
+            pod = now.pod
+            pods = self._pods.setdefault(pod.namespace, {})
+            pods[pod.uid] = now
+            if pod.namespace in self._budgets:
+                self._new_pods[pod.uid] = now
 
-        if now is not None and (before is None or not _is_alike(before, now)):
-            self._pods.setdefault(now.pod.namespace, {})[now.pod.uid] = now
-            if now.pod.namespace in self._budgets:
-                self._new_pods[now.pod.uid] = now
+    def _drop(self, pod: Pod) -> None:
+        self._uncover(pod.uid)
+        self._new_pods.pop(pod.uid, None)
 
-    def read(self, budgets: Budgets, most: int = COMPARED_PER_LOOK) -> bool:
+        pods = self._pods[pod.namespace]
+        pods.pop(pod.uid, None)
+        if not pods:
+            del self._pods[pod.namespace]
+
+    def read(
+        self,
+        budgets: Budgets,
+        most: int = COMPARED_PER_LOOK,
+    ) -> bool:
         """Compare some of the remaining pods with these budgets, at most `most` times. True if no
         pod remains and this call compared so few that the turn has time for a decision.
         """
-        # By identity: `DisruptionBudgets.snapshot` is one object, and one tuple per namespace,
-        # until something changes.
         if budgets is not self._budgets:
-            for namespace in self._budgets.keys() | budgets.keys():
-                if self._budgets.get(namespace) is not budgets.get(namespace):
-                    self._list(self._budgets.get(namespace, ()), budgets.get(namespace, ()))
+            self._follow_budgets(budgets)
 
-            self._budgets = budgets
-
-        before = self.compared
-        until = self.compared + most
+        begun = self.compared
+        until = begun + most
         while self._new_budgets and self.compared < until:
             key, (budget, pods) = next(iter(self._new_budgets.items()))
             for _ in range(min(len(pods), until - self.compared)):
@@ -100,19 +110,32 @@ class CoveredPods:
 
         while self._new_pods and self.compared < until:
             uid = next(iter(self._new_pods))
-            pod = self._new_pods.pop(uid)
-            self._compare(pod, budgets.get(pod.pod.namespace, ()))
+            running = self._new_pods.pop(uid)
+            of_namespace = budgets.get(running.pod.namespace, ())
+            self._compare(running, of_namespace)
 
         is_all = not self._new_budgets and not self._new_pods
-        return is_all and self.compared - before <= COMPARED_BESIDE_A_DECISION
+        return is_all and self.compared - begun <= COMPARED_BESIDE_A_DECISION
+
+    def _follow_budgets(self, budgets: Budgets) -> None:
+        """Take over the budgets of the namespaces in which any has changed."""
+        before = self._budgets
+        # By identity: `DisruptionBudgets.snapshot` is one object, and one tuple per namespace,
+        # until something changes.
+        for namespace in before.keys() | budgets.keys():
+            if before.get(namespace) is not budgets.get(namespace):
+                self._list(before.get(namespace, ()), budgets.get(namespace, ()))
+
+        self._budgets = budgets
 
     def of(self, budgets: Budgets) -> Iterator[Budget]:
         """Yield the budgets that cover a pod, each with its pods."""
-        for budget in (
-            pod_disruption_budget for listed in budgets.values() for pod_disruption_budget in listed
-        ):
-            uids = self._covered.get(budget.key)
-            if uids:
+        for listed in budgets.values():
+            for budget in listed:
+                uids = self._covered.get(budget.key)
+                if not uids:
+                    continue
+
                 if budget.key not in self._frozen:
                     self._frozen[budget.key] = frozenset(uids)
 
@@ -126,12 +149,8 @@ class CoveredPods:
         """The budgets of a namespace have changed; one of which only the status has is compared
         with nothing.
         """
-        old: Mapping[str, PodDisruptionBudget] = {
-            pod_disruption_budget.key: pod_disruption_budget for pod_disruption_budget in before
-        }
-        new: Mapping[str, PodDisruptionBudget] = {
-            pod_disruption_budget.key: pod_disruption_budget for pod_disruption_budget in now
-        }
+        old = {budget.key: budget for budget in before}
+        new = {budget.key: budget for budget in now}
 
         for key, budget in old.items():
             if key not in new or new[key].selector != budget.selector:
@@ -139,13 +158,14 @@ class CoveredPods:
 
         for key, budget in new.items():
             if key not in old or old[key].selector != budget.selector:
-                self._new_budgets[key] = budget, list(self._pods.get(budget.namespace, {}).values())
+                pods = self._pods.get(budget.namespace, {})
+                self._new_budgets[key] = (budget, list(pods.values()))
 
     def _forget(self, key: str) -> None:
         """A budget is gone; pods that it covered may be under others that were not kept."""
         self._new_budgets.pop(key, None)
         self._frozen.pop(key, None)
-        namespace = key.partition("/")[0]
+        namespace, _, _ = key.partition("/")
 
         for uid in self._covered.pop(key, ()):
             keys = self._covering.pop(uid)
@@ -153,17 +173,23 @@ class CoveredPods:
             if len(keys) == MOST_BUDGETS_PER_POD:
                 self._new_pods[uid] = self._pods[namespace][uid]
 
-            if rest := tuple(each for each in keys if each != key):
-                self._covering[uid] = rest
+            others = tuple(other for other in keys if other != key)
+            if others:
+                self._covering[uid] = others
 
     def _uncover(self, uid: str) -> None:
         for key in self._covering.pop(uid, ()):
             self._covered[key].discard(uid)
             self._frozen.pop(key, None)
 
-    def _compare(self, running: RunningPod, budgets: Iterable[PodDisruptionBudget]) -> None:
+    def _compare(
+        self,
+        running: RunningPod,
+        budgets: Iterable[PodDisruptionBudget],
+    ) -> None:
         pod = running.pod
-        if self._pods.get(pod.namespace, {}).get(pod.uid) is not running:
+        followed = self._pods.get(pod.namespace, {})
+        if followed.get(pod.uid) is not running:
             # It has gone or changed since; if it changed, it is among the new pods.
             return
 
@@ -175,13 +201,20 @@ class CoveredPods:
             self.compared += 1
             if budget.key not in keys and budget.covers(pod):
                 self._covering[pod.uid] = (*keys, budget.key)
-                self._covered.setdefault(budget.key, set()).add(pod.uid)
+                covered = self._covered.setdefault(budget.key, set())
+                covered.add(pod.uid)
                 self._frozen.pop(budget.key, None)
 
 
-def _is_alike(one: RunningPod, other: RunningPod) -> bool:
+def _is_alike(
+    one: RunningPod,
+    other: RunningPod,
+) -> bool:
     """Whether budgets cannot tell them apart."""
-    return one.pod.namespace == other.pod.namespace and one.pod.labels == other.pod.labels
+    if one.pod.namespace != other.pod.namespace:
+        return False
+
+    return one.pod.labels == other.pod.labels
 
 
 RUNS = frozenset({State.BOUND, State.TERMINATING})
@@ -199,7 +232,11 @@ LEAST_COMPARED = 1_000
 class RunningPods:
     """All running pods; `looks` counts the pods read, for tests."""
 
-    def __init__(self, members: MemberStore, registry: Registry) -> None:
+    def __init__(
+        self,
+        members: MemberStore,
+        registry: Registry,
+    ) -> None:
         self.looks = 0
         self._members = members
         self._registry = registry
@@ -220,21 +257,21 @@ class RunningPods:
         """Pods and gangs that are kept until the next look."""
         return len(self._pods) + len(self._gangs) + len(self._behind)
 
-    def now(self, leaving: Set[str], budgets: Budgets, left: float = inf) -> Running:
+    def now(
+        self,
+        leaving: Set[str],
+        budgets: Budgets,
+        left: float = inf,
+    ) -> Running:
         """Current input; `leaving` are the victims of nominations in progress.
 
         One call reads a bounded number of pods, or compares as many with budgets, and fewer if the
         plan has few units of work `left`. Until later calls have read the remaining pods, the
         result is not `whole`, and no decision may use it.
         """
-        # None at the first call, when everything is read.
-        changed = self._members.take_changed()
-        self._behind |= self._members.uids() | self._pods.keys() if changed is None else changed
-        self._behind |= (moved := leaving ^ self._leaving)
-        self._leaving ^= moved
-        stale = set(
-            islice(self._behind, int(min(LOOKS_A_PLAN, max(LEAST_LOOKS, left // UNITS_A_LOOK))))
-        )
+        self._note_changes(leaving)
+        some = max(LEAST_LOOKS, left // UNITS_A_LOOK)
+        stale = set(islice(self._behind, int(min(LOOKS_A_PLAN, some))))
         self._behind -= stale
         touched = self._look_at(stale, leaving)
 
@@ -245,15 +282,29 @@ class RunningPods:
         for gang_id in touched:
             self._look_at_gang(gang_id)
 
-        gangs = tuple(running for _, running in self._gangs.values())
         units = UNITS_A_LOOK * max(len(stale), len(touched))
-        before = self.covered.compared
+        begun = self.covered.compared
         most = int(min(COMPARED_PER_LOOK, max(LEAST_COMPARED, left - units)))
         is_whole = not self._behind and self.covered.read(budgets, most)
-        units += self.covered.compared - before
-        covered = tuple(self.covered.of(budgets)) if is_whole else ()
+        units += self.covered.compared - begun
 
+        covered: tuple[Budget, ...] = ()
+        if is_whole:
+            covered = tuple(self.covered.of(budgets))
+
+        gangs = tuple(running for _, running in self._gangs.values())
         return Running(tuple(self._pods.values()), gangs, covered, whole=is_whole, units=units)
+
+    def _note_changes(self, leaving: Set[str]) -> None:
+        """Add pods that have changed, or are leaving now or no longer, to those to be read."""
+        changed = self._members.take_changed()
+        if changed is None:
+            # The first call, when everything is read.
+            changed = self._members.uids() | self._pods.keys()
+
+        self._behind |= changed
+        self._behind |= leaving ^ self._leaving
+        self._leaving = set(leaving)
 
     def forget(self, gang_ids: Set[str]) -> None:
         """Drop gangs that are gone."""
@@ -263,10 +314,15 @@ class RunningPods:
     def _drop(self, uid: str) -> None:
         """A pod is gone. Its gang, if anything is left of it, has another view from now on."""
         self._behind.discard(uid)
-        if (old := self._pods.pop(uid, None)) is not None:
-            self.covered.follow(old, None)
+        running = self._pods.pop(uid, None)
+        if running is not None:
+            self.covered.follow(running, None)
 
-    def _look_at(self, uids: Set[str], leaving: Set[str]) -> set[str]:
+    def _look_at(
+        self,
+        uids: Set[str],
+        leaving: Set[str],
+    ) -> set[str]:
         """Bring these pods up to date; returns the gangs that they are or were of, "" for plain
         pods.
         """
@@ -274,73 +330,107 @@ class RunningPods:
         touched: set[str] = set()
 
         for uid in uids:
-            old = self._pods.pop(uid, None)
+            before = self._pods.pop(uid, None)
+            if before is not None:
+                touched.add(before.gang)
+
+            now = None
             member = self._members.get(uid)
-            now: RunningPod | None = None
-
-            if old is not None:
-                touched.add(old.gang)
-
             if member is not None:
                 touched.add(member.gang)
-                if member.state in RUNS:
-                    goes = member.state is State.TERMINATING or uid in leaving
-                    # A new mark for a changed pod, and its place at the end of the dict: plans then
-                    # read only the end.
-                    gang = self._gang_of(member)
-                    mark = next(self._marks)
-                    now = self._pods[uid] = RunningPod(member.pod, member.node, gang, goes, mark)
+                now = self._running(member, leaving)
 
-            self.covered.follow(old, now)
+            if now is not None:
+                # At the end of the dict, as it has a new mark: plans then read only the end.
+                self._pods[uid] = now
+
+            self.covered.follow(before, now)
 
         return touched
 
+    def _running(
+        self,
+        member: Member,
+        leaving: Set[str],
+    ) -> RunningPod | None:
+        """The member with a new mark; None if it does not run."""
+        if member.state not in RUNS:
+            return None
+
+        pod = member.pod
+        is_leaving = member.state is State.TERMINATING or pod.uid in leaving
+        gang = self._gang_of(member)
+        return RunningPod(pod, member.node, gang, is_leaving, next(self._marks))
+
     def _gang_of(self, member: Member) -> str:
         record = self._registry.gangs.get(member.gang)
-        return "" if record is None or record.plain else record.id
+        if record is None or record.plain:
+            return ""
 
-    def _is_stale(self, gang_id: str, view: Gang, running: RunningGang) -> bool:
-        if gang_id not in self._registry.gangs or self._registry.view(gang_id) is not view:
+        return record.id
+
+    def _is_stale(
+        self,
+        gang_id: str,
+        view: Gang,
+        running: RunningGang,
+    ) -> bool:
+        registry = self._registry
+        if gang_id not in registry.gangs or registry.view(gang_id) is not view:
             return True
 
-        group = self._registry.groups.get(self._registry.group_of.get(gang_id, ""))
-        return group is None or (group.id, group.tree) != (running.group, running.tree)
+        group_id = registry.group_of.get(gang_id, "")
+        group = registry.groups.get(group_id)
+        if group is None or group.id != running.group:
+            return True
+
+        return group.tree != running.tree
 
     def _look_at_gang(self, gang_id: str) -> None:
         self._gangs.pop(gang_id, None)
         record = self._registry.gangs.get(gang_id)
-
         group = self._registry.group_of.get(gang_id)
         if record is None or record.plain or group is None:
             return
 
-        view = self._registry.view(gang_id)
-        bound = [
-            uid
-            for uid in record.members
-            if (pod := self._pods.get(uid)) is not None and not pod.leaving
-        ]
-        if not bound and not record.of(*UNDER_WAY):
+        bound = []
+        for uid in record.members:
+            running = self._pods.get(uid)
+            if running is not None and not running.leaving:
+                bound.append(uid)
+
+        is_binding = bool(record.of(*UNDER_WAY))
+        if not bound and not is_binding:
             return
 
+        view = self._registry.view(gang_id)
+        min_member = view.min_member
+        if view.uninitialised is not None:
+            min_member = max(view.permitted_min, len(bound))
+
         tree = self._registry.groups[group].tree
-        around = composites_of(tree) if tree is not None else ()
-        is_within = any(
-            composite.indivisible and gang_id in gangs_of(composite) for composite in around
-        )
-        running = RunningGang(
+        is_within = tree is not None and _is_indivisible(tree, gang_id)
+        running_gang = RunningGang(
             id=gang_id,
             group=group,
-            min_member=(
-                max(view.permitted_min, len(bound))
-                if view.uninitialised is not None
-                else view.min_member
-            ),
+            min_member=min_member,
             uids=tuple(bound),
             succeeded=view.succeeded if view.free_running else 0,
             indivisible=view.indivisible or is_within,
             disrupted_singly=view.disrupted_singly and not is_within,
-            binding=bool(record.of(*UNDER_WAY)),
+            binding=is_binding,
             tree=tree,
         )
-        self._gangs[gang_id] = view, running
+        self._gangs[gang_id] = (view, running_gang)
+
+
+def _is_indivisible(
+    tree: Composite,
+    gang_id: str,
+) -> bool:
+    """Whether a composite around the gang goes only as a whole."""
+    for composite in composites_of(tree):
+        if composite.indivisible and gang_id in gangs_of(composite):
+            return True
+
+    return False

@@ -14,7 +14,7 @@ from itertools import islice
 
 import numpy as np
 
-from gangsched.core.topology import level
+from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.snapshot import Bools, Ints, Snapshot
 from gangsched.state.group_record import Entry, NeededRoom
 
@@ -51,13 +51,19 @@ class ShapeRows:
         self._first: dict[int, Entry] = {}
         self._order: list[tuple[Entry, int]] = []
 
-    def put(self, room: NeededRoom, least: int, first: Entry) -> None:
+    def put(
+        self,
+        room: NeededRoom,
+        least: int,
+        first: Entry,
+    ) -> None:
         """Add the room; at least `least` pods must fit to help any group. `first` would be the
         first group helped.
         """
         row = self._rows.get(room)
         if row is None:
-            row = self._rows[room] = self._new_row(room)
+            row = self._new_row(room)
+            self._rows[room] = row
 
         self._least[row] = min(least, MOST_COUNTED)
         if self._first.get(row) != first:
@@ -68,21 +74,35 @@ class ShapeRows:
     def remove(self, room: NeededRoom) -> None:
         """Remove the room, if known."""
         row = self._rows.pop(room, None)
-        if row is not None:
-            self._rooms[row] = None
-            within = room.within
-            if within:
-                self._within[within].discard(row)
-                if not self._within[within]:
-                    del self._within[within]
-                    self._beginning[within[0]].discard(within)
+        if row is None:
+            return
 
-                    if not self._beginning[within[0]]:
-                        del self._beginning[within[0]]
+        if room.within:
+            self._leave_labels(room.within, row)
 
-            self._requests[row], self._least[row], self._pending[row] = NEVER, 1, False
-            self._leave_order(row)
-            self._unused.append(row)
+        self._rooms[row] = None
+        self._requests[row] = NEVER
+        self._least[row] = 1
+        self._pending[row] = False
+        self._leave_order(row)
+        self._unused.append(row)
+
+    def _leave_labels(
+        self,
+        within: tuple[str, ...],
+        row: int,
+    ) -> None:
+        """Take a row out of the indexes by labels."""
+        rows = self._within[within]
+        rows.discard(row)
+        if rows:
+            return
+
+        first = within[0]
+        del self._within[within]
+        self._beginning[first].discard(within)
+        if not self._beginning[first]:
+            del self._beginning[first]
 
     @property
     def any_pending(self) -> bool:
@@ -112,19 +132,19 @@ class ShapeRows:
             return []
 
         pending = self._pending.tobytes()
-        found = (self._rooms[row] for _, row in self._order if pending[row])
-        result: list[NeededRoom] = []
-        for room in islice(found, number):
-            if room is not None:
-                result.append(room)
-
-        return result
+        rooms = (self._rooms[row] for _, row in self._order if pending[row])
+        return [room for room in islice(rooms, number) if room is not None]
 
     def rows_of(self, rooms: Iterable[NeededRoom]) -> Ints:
         """The row numbers of these rooms, which must be known."""
-        return np.array([self._rows[room] for room in rooms], dtype=np.int64)
+        rows = [self._rows[room] for room in rooms]
+        return np.array(rows, dtype=np.int64)
 
-    def fitting(self, snapshot: Snapshot, nodes: Ints) -> Bools:
+    def fitting(
+        self,
+        snapshot: Snapshot,
+        nodes: Ints,
+    ) -> Bools:
         """Rows of shapes with a pod that fits on one of these nodes, and whose smallest need fits
         in total.
 
@@ -134,105 +154,149 @@ class ShapeRows:
         """
         in_use = len(self._rooms)
         fits = np.zeros(in_use, dtype=np.bool_)
-
         if not in_use or not len(nodes):
             return fits
 
-        requests = self._requests[:in_use]
-        least = self._least[:in_use]
-        names = sorted(self._columns, key=self._columns.__getitem__)
-        free = np.zeros((len(names), snapshot.free.shape[1]), dtype=np.int64)
-
-        for column, name in enumerate(names):
-            if name in snapshot.resources:
-                free[column] = np.maximum(snapshot.free[snapshot.resources[name]], 0)
-
-        requests = requests[:, : len(names)]
+        free = self._free(snapshot)
+        requests = self._requests[:in_use, : len(free)]
+        least = self._least[:in_use, np.newaxis]
         for amounts in _distinct(free[:, nodes]):
             fits |= (requests <= amounts).all(axis=1)
 
-        found = np.flatnonzero(fits)
-        fits[found] = (requests[found] * least[found, np.newaxis] <= free.sum(axis=1)).all(axis=1)
+        on_a_node = np.flatnonzero(fits)
+        needed = requests[on_a_node] * least[on_a_node]
+        fits[on_a_node] = (needed <= free.sum(axis=1)).all(axis=1)
+
         may_fit = fits
         fits = fits & ~self._is_bound[:in_use]
-
         for number, within in enumerate(self._held(snapshot, nodes)):
             rows = np.array(sorted(self._within[within]), dtype=np.int64)
             of_level = rows[may_fit[rows]]
 
             if number * len(snapshot.table) >= SUMMED_NODES:
                 fits[of_level] = True
-                continue
 
-            if of_level.size:
-                inside = level(within, snapshot.table)
-                domains = inside.of(nodes)
-                sums = np.array([inside.sums(row)[domains] for row in free]).reshape(len(free), -1)
-                asked = requests[of_level] * least[of_level, np.newaxis]
-
-                for amounts in _distinct(sums):
-                    fits[of_level] |= (asked <= amounts).all(axis=1)
+            elif of_level.size:
+                domains = level(within, snapshot.table)
+                needed = requests[of_level] * least[of_level]
+                for amounts in _distinct(_totals(domains, free, nodes)):
+                    fits[of_level] |= (needed <= amounts).all(axis=1)
 
         return fits
 
-    def _held(self, snapshot: Snapshot, nodes: Ints) -> list[tuple[str, ...]]:
+    def _free(self, snapshot: Snapshot) -> Ints:
+        """Free room by column and node; nothing of resources that no node has."""
+        names = sorted(self._columns, key=self._columns.__getitem__)
+        free = np.zeros((len(names), snapshot.free.shape[1]), dtype=np.int64)
+
+        for column, name in enumerate(names):
+            if name in snapshot.resources:
+                row = snapshot.resources[name]
+                free[column] = np.maximum(snapshot.free[row], 0)
+
+        return free
+
+    def _held(
+        self,
+        snapshot: Snapshot,
+        nodes: Ints,
+    ) -> list[tuple[str, ...]]:
         """The labels of which one domain must have the room, but for those that none of these nodes
         has.
         """
         if not self._beginning:
             return []
 
-        keys = set[str]().union(*(snapshot.table.nodes[node].labels for node in nodes.tolist()))
-        found = (each for key in keys & self._beginning.keys() for each in self._beginning[key])
-        return sorted(within for within in found if keys.issuperset(within))
+        keys: set[str] = set()
+        for node in nodes.tolist():
+            keys.update(snapshot.table.nodes[node].labels)
+
+        held = []
+        for key in keys & self._beginning.keys():
+            for within in self._beginning[key]:
+                if keys.issuperset(within):
+                    held.append(within)
+
+        return sorted(held)
 
     def _leave_order(self, row: int) -> None:
         first = self._first.pop(row, None)
         if first is not None:
-            del self._order[bisect_left(self._order, (first, row))]
+            place = bisect_left(self._order, (first, row))
+            del self._order[place]
 
     def _new_row(self, room: NeededRoom) -> int:
         shape, within = room
+        for name, _ in shape.requests:
+            self._columns.setdefault(name, len(self._columns))
+
         if self._unused:
             row = self._unused.pop()
         else:
             row = len(self._rooms)
             self._rooms.append(None)
 
-        for name, _ in shape.requests:
-            self._columns.setdefault(name, len(self._columns))
-
-        rows, columns = self._requests.shape
-        if row == rows or len(self._columns) > columns:
-            self._grow(rows * 2 if row == rows else rows, max(columns, 2 * len(self._columns)))
-
+        self._grow_to(row)
         self._rooms[row] = room
         self._is_bound[row] = bool(within)
-
         if within:
-            self._within.setdefault(within, set()).add(row)
-            self._beginning.setdefault(within[0], set()).add(within)
+            rows = self._within.setdefault(within, set())
+            rows.add(row)
+            beginning = self._beginning.setdefault(within[0], set())
+            beginning.add(within)
 
         self._requests[row] = 0
         for name, amount in shape.requests:
-            self._requests[row, self._columns[name]] = amount
+            column = self._columns[name]
+            self._requests[row, column] = amount
 
         return row
 
-    def _grow(self, rows: int, columns: int) -> None:
+    def _grow_to(self, row: int) -> None:
+        """Make place for a row, and for all columns."""
+        rows, columns = self._requests.shape
+        needed = len(self._columns)
+        if row < rows and needed <= columns:
+            return
+
+        if row == rows:
+            rows *= 2
+
+        self._grow(rows, max(columns, 2 * needed))
+
+    def _grow(
+        self,
+        rows: int,
+        columns: int,
+    ) -> None:
         before = self._requests
-        least = self._least
-        bound = self._is_bound
-        pending = self._pending
         self._requests = np.zeros((rows, columns), dtype=np.int64)
         self._requests[: len(before), : before.shape[1]] = before
-        self._least = np.ones(rows, dtype=np.int64)
-        self._least[: len(least)] = least
-        self._is_bound = np.zeros(rows, dtype=np.bool_)
-        self._pending = np.zeros(rows, dtype=np.bool_)
-        self._is_bound[: len(bound)], self._pending[: len(pending)] = bound, pending
+
+        more = rows - len(before)
+        no_rows = np.zeros(more, dtype=np.bool_)
+        self._least = np.append(self._least, np.ones(more, dtype=np.int64))
+        self._is_bound = np.append(self._is_bound, no_rows)
+        self._pending = np.append(self._pending, no_rows)
+
+
+def _totals(
+    domains: TopologyLevel,
+    free: Ints,
+    nodes: Ints,
+) -> Ints:
+    """`totals[row][i]`: what is free in the domains that have any of these nodes."""
+    with_nodes = domains.of(nodes)
+    totals = np.zeros((len(free), with_nodes.size), dtype=np.int64)
+    for row, amounts in enumerate(free):
+        totals[row] = domains.sums(amounts)[with_nodes]
+
+    return totals
 
 
 def _distinct(columns: Ints) -> Iterable[Ints]:
     """The columns, each once if they are many."""
-    return (columns if columns.shape[1] <= FEW_COLUMNS else np.unique(columns, axis=1)).T
+    if columns.shape[1] > FEW_COLUMNS:
+        columns = np.unique(columns, axis=1)
+
+    return columns.T

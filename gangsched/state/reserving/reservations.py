@@ -216,7 +216,13 @@ class StandingReservations:
             ):
                 self._queue.activate(reservation.group, QueueCause.RESERVED_ROOM_FREED)
 
-    def _may_use(self, head: Reserved, nodes: Set[str], snapshot: Snapshot, now_s: float) -> bool:
+    def _may_use(
+        self,
+        head: Reserved,
+        nodes: Set[str],
+        snapshot: Snapshot,
+        now_s: float,
+    ) -> bool:
         """Whether one of these nodes has the room for a pod of the head, with what it may take by
         preemption.
         """
@@ -271,7 +277,12 @@ class StandingReservations:
 
     # --- what a plan is given, and what it answers -----------------------------------------------
 
-    def given(self, ready: Collection[Group], now_s: float, wall_s: float) -> Reserving | None:
+    def given(
+        self,
+        ready: Collection[Group],
+        now_s: float,
+        wall_s: float,
+    ) -> Reserving | None:
         """Reservation input of a plan of these groups; None if no group is ready and no reservation
         is due.
         """
@@ -348,7 +359,12 @@ class StandingReservations:
 
         return _why_not(group)
 
-    def glance(self, now_s: float, wall_s: float, in_turn: Set[str]) -> Reserving | None:
+    def glance(
+        self,
+        now_s: float,
+        wall_s: float,
+        in_turn: Set[str],
+    ) -> Reserving | None:
         """Reservation input of a hypothetical plan of groups `in_turn`: existing
         reservations only.
         """
@@ -401,7 +417,11 @@ class StandingReservations:
             self._moved = False
             self._take_news(self._ends.occupants(wall_s), now_s)
 
-    def _take_news(self, on: Mapping[str, Sequence[Occupant]], now_s: float) -> None:
+    def _take_news(
+        self,
+        on: Mapping[str, Sequence[Occupant]],
+        now_s: float,
+    ) -> None:
         """See whom it helps that pods go earlier than was expected, or leave nodes empty."""
         news = self._ends.take_news()
         self._wake_beside(news.sooner)
@@ -663,7 +683,10 @@ def _rank_of(each: Reserved) -> HeadRank:
     return -each.priority, ORDINARY_TURN, 0, True, each.since_s, each.group
 
 
-def _freed(before: Iterable[Reserved], after: Iterable[Reserved]) -> set[str]:
+def _freed(
+    before: Iterable[Reserved],
+    after: Iterable[Reserved],
+) -> set[str]:
     """Nodes on which a reservation leaves more than it did, to anybody."""
     now = {reservation.group: reservation for reservation in after}
     freed: set[str] = set()
@@ -680,7 +703,10 @@ def _freed(before: Iterable[Reserved], after: Iterable[Reserved]) -> set[str]:
     return freed
 
 
-def _overtaking(before: Sequence[Reserved], after: Sequence[Reserved]) -> Iterator[str]:
+def _overtaking(
+    before: Sequence[Reserved],
+    after: Sequence[Reserved],
+) -> Iterator[str]:
     """Groups whose reservation now comes before one that could restrict them until now (H8).
 
     A group may be older than the one before it in the queue by the age of its members (H4): it was
