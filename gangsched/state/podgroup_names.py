@@ -30,62 +30,72 @@ class _Names:
 
     def __contains__(self, gang_id: str) -> bool:
         namespace, _, name = gang_id.partition("/")
-        names = []
-        if namespace in self._sorted:
-            names = self._sorted[namespace][0]
-
+        names = self._names(namespace)
         place = bisect_left(names, name)
 
         return names[place : place + 1] == [name]
 
+    def _names(self, namespace: str) -> list[str]:
+        """The names of a namespace, sorted; read-only."""
+        if namespace not in self._sorted:
+            return []
+
+        forwards, _ = self._sorted[namespace]
+        return forwards
+
     def add(self, gang_id: str) -> None:
+        if gang_id in self:
+            return
+
         namespace, _, name = gang_id.partition("/")
-        if gang_id not in self:
-            forwards, backwards = self._sorted[namespace]
-            insort(forwards, name)
-            insort(backwards, name[::-1])
+        forwards, backwards = self._sorted[namespace]
+        insort(forwards, name)
+        insort(backwards, name[::-1])
 
     def discard(self, gang_id: str) -> None:
-        namespace, _, name = gang_id.partition("/")
-        if gang_id in self:
-            forwards, backwards = self._sorted[namespace]
-            del forwards[bisect_left(forwards, name)]
-            del backwards[bisect_left(backwards, name[::-1])]
+        if gang_id not in self:
+            return
 
-            if not forwards:
-                del self._sorted[namespace]
+        namespace, _, name = gang_id.partition("/")
+        forwards, backwards = self._sorted[namespace]
+        for names, key in ((forwards, name), (backwards, name[::-1])):
+            place = bisect_left(names, key)
+            del names[place]
+
+        if not forwards:
+            del self._sorted[namespace]
 
     def alike(self, gang_id: str) -> list[tuple[int, str]]:
         """PodGroup names of the namespace within edit distance `EDITS` of this gang's name, as
         (distance, id), closest first.
         """
         namespace, _, name = gang_id.partition("/")
-        forwards, backwards = self._sorted.get(namespace, ([], []))
+        if namespace not in self._sorted:
+            return []
 
+        forwards, backwards = self._sorted[namespace]
         # A typo near the end leaves the beginning alike, and the other way round, so that one of
         # both orders has the names side by side. Comparing with all names would cost more the more
         # gangs a namespace has.
-        near = {
-            *_around(forwards, name),
-            *(each[::-1] for each in _around(backwards, name[::-1])),
-        } - {name}
-        found = ((edits(name, other), f"{namespace}/{other}") for other in near)
-        return sorted(each for each in found if each[0] <= EDITS)
+        near = {*_around(forwards, name)}
+        for reversed_name in _around(backwards, name[::-1]):
+            near.add(reversed_name[::-1])
+
+        alike = []
+        for other in near - {name}:
+            distance = edits(name, other)
+            if distance <= EDITS:
+                alike.append((distance, f"{namespace}/{other}"))
+
+        return sorted(alike)
 
     def of(self, namespace: str) -> list[str]:
         """The gang ids of a namespace."""
-        names = []
-        if namespace in self._sorted:
-            names = self._sorted[namespace][0]
-
-        return [f"{namespace}/{name}" for name in names]
+        return [f"{namespace}/{name}" for name in self._names(namespace)]
 
     def __iter__(self) -> Iterator[str]:
-        return (
-            f"{namespace}/{name}"
-            for namespace, (names, _) in self._sorted.items()
-            for name in names
-        )
+        for namespace in self._sorted:
+            yield from self.of(namespace)
 
 
 class PodGroupNames:
@@ -103,29 +113,52 @@ class PodGroupNames:
         self._missing: defaultdict[str, _Names] = defaultdict(_Names)
         self._waiting: dict[str, tuple[str, ...]] = {}
 
-    def add(self, gang_id: str, api_group: str) -> list[str]:
+    def add(
+        self,
+        gang_id: str,
+        api_group: str,
+    ) -> list[str]:
         """Record that a PodGroup exists; return the gangs whose message may change."""
         self._present[api_group].add(gang_id)
         return self._waiting_for(gang_id, api_group)
 
-    def remove(self, gang_id: str, api_group: str) -> list[str]:
+    def remove(
+        self,
+        gang_id: str,
+        api_group: str,
+    ) -> list[str]:
         """Record that a PodGroup was deleted; return the gangs whose message may change."""
         self._present[api_group].discard(gang_id)
         return self._waiting_for(gang_id, api_group)
 
-    def serve(self, api_group: str, *, served: bool) -> list[str]:
+    def serve(
+        self,
+        api_group: str,
+        *,
+        served: bool,
+    ) -> list[str]:
         """Record whether the API server serves PodGroups of an API group; return the gangs whose
         message may change.
         """
         return self._note(self.unserved, api_group, is_in=not served)
 
-    def forbid(self, api_group: str, *, forbidden: bool) -> list[str]:
+    def forbid(
+        self,
+        api_group: str,
+        *,
+        forbidden: bool,
+    ) -> list[str]:
         """Record whether PodGroups of an API group may be read; return the gangs whose message may
         change.
         """
         return self._note(self.forbidden, api_group, is_in=forbidden)
 
-    def follow(self, api_group: str, *, live: bool) -> list[str]:
+    def follow(
+        self,
+        api_group: str,
+        *,
+        live: bool,
+    ) -> list[str]:
         """Record whether PodGroups of an API group can be watched; return the gangs whose message
         may change.
         """
@@ -142,7 +175,11 @@ class PodGroupNames:
         if is_in == (api_group in among):
             return []
 
-        (among.add if is_in else among.discard)(api_group)
+        if is_in:
+            among.add(api_group)
+        else:
+            among.discard(api_group)
+
         return list(self._missing[api_group])
 
     def found(self, gang_id: str) -> None:
@@ -150,7 +187,11 @@ class PodGroupNames:
         for api_group in self._waiting.pop(gang_id, ()):
             self._missing[api_group].discard(gang_id)
 
-    def missing(self, gang_id: str, api_groups: tuple[str, ...]) -> Refusal:
+    def missing(
+        self,
+        gang_id: str,
+        api_groups: tuple[str, ...],
+    ) -> Refusal:
         """Record that a gang lacks its PodGroup; return the message."""
         if self._waiting.get(gang_id) != api_groups:
             self.found(gang_id)
@@ -161,12 +202,12 @@ class PodGroupNames:
             for api_group in api_groups:
                 self._missing[api_group].add(gang_id)
 
-        kinds = f"{DIALECTS[api_groups[0]].kind}s" if api_groups else ""
-        forbidden = []
-        for api_group in api_groups:
-            if api_group in self.forbidden:
-                forbidden.append(api_group)
+        kinds = ""
+        if api_groups:
+            dialect = DIALECTS[api_groups[0]]
+            kinds = f"{dialect.kind}s"
 
+        forbidden = [api_group for api_group in api_groups if api_group in self.forbidden]
         if forbidden:
             text = f"gangsched has no permission to read {kinds} of {' or '.join(forbidden)}"
             return Refusal(Reason.UNSUPPORTED, Worded(text))
@@ -178,11 +219,7 @@ class PodGroupNames:
             )
             return Refusal(Reason.POD_GROUP_MISSING, Worded(absent))
 
-        unfollowed = []
-        for api_group in api_groups:
-            if api_group in self.unfollowed:
-                unfollowed.append(api_group)
-
+        unfollowed = [api_group for api_group in api_groups if api_group in self.unfollowed]
         if unfollowed:
             unknown = (
                 f"gangsched cannot read {kinds} of {' or '.join(unfollowed)} at the moment, so it"
@@ -190,27 +227,40 @@ class PodGroupNames:
             )
             return Refusal(Reason.POD_GROUPS_UNREADABLE, Worded(unknown))
 
-        alike = sorted(
-            each for api_group in api_groups for each in self._present[api_group].alike(gang_id)
-        )
-        nearest = f"; there is one named {alike[0][1].partition('/')[2]}" if alike else ""
-        return Refusal(
-            Reason.POD_GROUP_MISSING, Worded(f"PodGroup {gang_id} does not exist{nearest}")
-        )
+        alike: list[tuple[int, str]] = []
+        for api_group in api_groups:
+            alike += self._present[api_group].alike(gang_id)
 
-    def missing_in(self, namespace: str, api_group: str) -> list[str]:
+        nearest = ""
+        if alike:
+            _, closest = min(alike)
+            _, _, name = closest.partition("/")
+            nearest = f"; there is one named {name}"
+
+        text = f"PodGroup {gang_id} does not exist{nearest}"
+        return Refusal(Reason.POD_GROUP_MISSING, Worded(text))
+
+    def missing_in(
+        self,
+        namespace: str,
+        api_group: str,
+    ) -> list[str]:
         """The gangs of a namespace that lack a PodGroup of an API group."""
         return self._missing[api_group].of(namespace)
 
-    def _waiting_for(self, gang_id: str, api_group: str) -> list[str]:
-        result: list[str] = []
-        for _, other in self._missing[api_group].alike(gang_id):
-            result.append(other)
+    def _waiting_for(
+        self,
+        gang_id: str,
+        api_group: str,
+    ) -> list[str]:
+        alike = self._missing[api_group].alike(gang_id)
+        return [other for _, other in alike]
 
-        return result
 
-
-def edits(one: str, other: str) -> int:
+def edits(
+    one: str,
+    other: str,
+) -> int:
     """Levenshtein distance of two names, up to `EDITS`."""
     # Most neighbours end here, without a table.
     if abs(len(one) - len(other)) > EDITS:
@@ -222,7 +272,9 @@ def edits(one: str, other: str) -> int:
         row[0] = i
 
         for j, wanted in enumerate(other, start=1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (letter != wanted))
+            changed = before + (letter != wanted)
+            before = row[j]
+            row[j] = min(before + 1, row[j - 1] + 1, changed)
 
         # No later row can be less than the least of this one.
         if min(row) > EDITS:
@@ -231,6 +283,9 @@ def edits(one: str, other: str) -> int:
     return row[-1]
 
 
-def _around(names: list[str], name: str) -> list[str]:
+def _around(
+    names: list[str],
+    name: str,
+) -> list[str]:
     place = bisect_left(names, name)
     return names[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]

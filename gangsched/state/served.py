@@ -53,16 +53,17 @@ class ServedResources:
         if self._devices_of is None:
             return replace(pod, claims=others), False
 
-        served = {
-            extended_resource.name for extended_resource in pod.shape.extended
-        } & self._classes.keys()
+        asked = {resource.name for resource in pod.shape.extended}
+        served = asked & self._classes.keys()
         if not served and len(others) == len(pod.claims):
             return pod, False
 
         is_new = not served <= self.names
         # Only what a pod has asked for: each name is a row of the columns of every snapshot.
         self.names |= served
-        return replace(pod, claims=(*others, extended_use(pod))), is_new
+
+        claims = (*others, extended_use(pod))
+        return replace(pod, claims=claims), is_new
 
     def reclassified(self) -> bool:
         """Whether the served resources, or the classes that serve them, have changed since the last
@@ -134,7 +135,11 @@ class ServedResources:
         not at all.
         """
         if self._masks is None:
-            self._masks = {name: _without(name, nodes) for name in sorted(self.names)}
+            masks = {}
+            for name in sorted(self.names):
+                masks[name] = _without(name, nodes)
+
+            self._masks = masks
 
         return self._masks
 
@@ -151,6 +156,7 @@ def extended_use(pod: Pod) -> ClaimUse:
 
 
 def _without(name: str, nodes: Iterable[Node]) -> Bools:
-    mask = np.array([not dict(node.allocatable).get(name) for node in nodes], dtype=np.bool_)
+    lacks = [not dict(node.allocatable).get(name) for node in nodes]
+    mask = np.array(lacks, dtype=np.bool_)
     mask.flags.writeable = False
     return mask

@@ -18,7 +18,7 @@ from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Member, State
 
-LEFT = frozenset({State.BOUND, State.TERMINATING, State.ENDED})
+HAD_A_NODE = (State.BOUND, State.TERMINATING, State.ENDED)
 """The states of members that are known to have had a node."""
 
 
@@ -63,40 +63,44 @@ class StartCheck:
         return self._answers[record.id]
 
     def _still_fits(self, member: Member) -> bool:
+        node = member.node
         own = self._registry.own_rooms(member.gang)
-        return self._cluster.takes(member.pod, member.node, own)
+        return self._cluster.takes(member.pod, node, own)
 
     def _answer(self, record: GangRecord) -> None:
         """Answer for all gangs of the group at once: it may have hundreds."""
-        group_id = self._registry.group_of.get(record.id, record.id)
-        root = self._registry.parts(group_id)
-        gangs = [self._registry.gangs[gang_id] for gang_id in gangs_of(root.part)]
+        registry = self._registry
+        group_id = registry.group_of.get(record.id, record.id)
+        root = registry.parts(group_id)
+        gangs = [registry.gangs[gang_id] for gang_id in gangs_of(root.part)]
 
         begun: dict[str, int] = {}
         able: dict[str, int] = {}
         counts: dict[str, int] = {}
         for gang in gangs:
-            fitting = sum(map(self._still_fits, gang.of(State.BINDING)))
+            binding = gang.of(State.BINDING)
+            fitting = sum(map(self._still_fits, binding))
             # Once a part runs, each of its further members goes wherever it fits.
             begun[gang.id] = int(_has_begun(gang))
             able[gang.id] = fitting
             counts[gang.id] = fitting + gang.running
 
         short: dict[str, str] = {}
-        for gang in sorted(gangs, key=lambda gang: gang.id):
+        gangs.sort(key=lambda gang: gang.id)
+        for gang in gangs:
             needed = root.least[gang.id] - gang.running
-            if begun[gang.id] or able[gang.id] >= needed:
-                continue
-            if gang.of(State.BINDING):
-                short[gang.id] = placing.start_not_whole(gang.id, able[gang.id], needed)
+            lacks = able[gang.id] < needed and not begun[gang.id]
+            if lacks and gang.of(State.BINDING):
+                text = placing.start_not_whole(gang.id, able[gang.id], needed)
+                short[gang.id] = text
 
         # A gang that could start itself is told of the first one that cannot.
         first = next(iter(short.values()), "")
         left = without_broken(root, counts, begun)
         for gang in gangs:
-            self._answers[gang.id] = ""
-            if left[gang.id] < counts[gang.id]:
-                self._answers[gang.id] = short.get(gang.id, first)
+            is_stopped = left[gang.id] < counts[gang.id]
+            answer = short.get(gang.id, first)
+            self._answers[gang.id] = answer if is_stopped else ""
 
 
 def _has_begun(record: GangRecord) -> bool:
@@ -108,8 +112,9 @@ def _has_begun(record: GangRecord) -> bool:
         return True
 
     # The pods of those members may be gone, and the memory learns of new ones at the next look.
-    for member in record.of(*LEFT):
-        if member.permit is not None and member.permit.epoch == permit.epoch:
+    for member in record.of(*HAD_A_NODE):
+        stamp = member.permit
+        if stamp is not None and stamp.epoch == permit.epoch:
             return True
 
     return False

@@ -65,7 +65,8 @@ class Region:
         for row in self.requests:
             freed.append(np.bincount(where, weights=row[pods], minlength=nodes))
 
-        return self.free + np.array(freed, dtype=np.int64)
+        freed_by_row = np.array(freed, dtype=np.int64)
+        return self.free + freed_by_row
 
     def cheapest(
         self,
@@ -225,7 +226,8 @@ class Region:
         outer = cores.within[own]
 
         cores_of = {}
-        for pod, *around in zip(pods, own.tolist(), outer.tolist(), strict=True):
+        both = zip(own.tolist(), outer.tolist(), strict=True)
+        for pod, around in zip(pods, both, strict=True):
             cores_of[pod] = {*around} - {NONE}
 
         return cores_of
@@ -345,7 +347,8 @@ class Region:
         return harm
 
     def _free_without(self, pods: Sequence[int]) -> Ints:
-        return self.without(self.units.columns.mask(pods))
+        gone = self.units.columns.mask(pods)
+        return self.without(gone)
 
     def _asked(
         self,
@@ -470,7 +473,8 @@ class Region:
         go gone.
         """
         columns = self.units.columns
-        may_go = self.units.single & (columns.priority <= level) & columns.on_node
+        is_low = columns.priority <= level
+        may_go = self.units.single & is_low & columns.on_node
         free = self.without(may_go)
         nodes = free.shape[1]
 
@@ -478,7 +482,8 @@ class Region:
         for ask in self.sums.asks:
             after = np.minimum(ask.rooms(free), ask.count)
             before = np.minimum(ask.rooms(self.free), ask.count)
-            gained = np.maximum(gained, after - before)
+            more = after - before
+            gained = np.maximum(gained, more)
 
         pods = np.flatnonzero(may_go)
         # + 1, so that of nodes without work to lose the one with fewer pods is cheaper.
@@ -523,7 +528,8 @@ def _never_falling(
 
     own = key[members]
     gangs = gang[members]
-    is_first = np.concatenate(([True], gangs[1:] != gangs[:-1]))
+    differs = gangs[1:] != gangs[:-1]
+    is_first = np.concatenate(([True], differs))
     rises = own[1:] >= own[:-1]
 
     # Mostly the key falls in no gang, and then the loop over all gangs is not needed.

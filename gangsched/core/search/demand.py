@@ -364,7 +364,9 @@ class Demand:
         ledger = self.ledger
         kinds = len(self.items) + len(slices.pieces)
         # The square of the kinds: each is compared with all others when the steps are made.
-        ledger.work.charge(where.size * len(slices.layers) // 8 + kinds * kinds // 2)
+        for_nodes = where.size * len(slices.layers) // 8
+        for_kinds = kinds * kinds // 2
+        ledger.work.charge(for_nodes + for_kinds)
 
         blocks = []
         for label in slices.layers:
@@ -515,7 +517,8 @@ class Demand:
 
     def _outside_slices(self) -> Bools:
         """The nodes that take any pod that is in no slice."""
-        mask: Bools = np.zeros(len(self.ledger.table), dtype=np.bool_)
+        nodes = len(self.ledger.table)
+        mask: Bools = np.zeros(nodes, dtype=np.bool_)
         for number, item in enumerate(self.items):
             if item.home < 0:
                 mask |= self.room[number] > 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import chain, compress
+from itertools import compress
 from operator import attrgetter
 
 import numpy as np
@@ -42,7 +42,11 @@ class Promised:
     turn.
     """
 
-    def __init__(self, members: MemberStore, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        members: MemberStore,
+        cluster: Cluster,
+    ) -> None:
         self.wall_s = 0.0
         self.work = 0
         self._members = members
@@ -57,7 +61,7 @@ class Promised:
         self._around: set[str] = set()
         # Nodes with other promises than at the last `stale`, and the snapshot of then.
         self._moved: set[str] = set()
-        self._seen: Snapshot | None = None
+        self._last: Snapshot | None = None
 
         # Nodes whose places were changed since they were shared out, and the snapshot on which they
         # were.
@@ -77,18 +81,26 @@ class Promised:
 
         record.kept = set(record.nominees)
         on: defaultdict[str, list[Nominee]] = defaultdict(list)
-
+        nodes = {victim.node for victim in record.victims.values()}
         for nominee in record.nominees.values():
             on[nominee.node].append(nominee)
+            nodes.add(nominee.node)
 
         record.nominees_on = on
-        nodes = {nominee.node for nominee in record.nominees.values()}
-        nodes.update(victim.node for victim in record.victims.values())
-        nodes.update(node for uid in record.awaited if (node := self._members.node_of(uid)))
+        for uid in record.awaited:
+            node = self._members.node_of(uid)
+            if node:
+                nodes.add(node)
+
         before = record.nodes
         self._rest(record, nodes)
-        self._victims.update(dict.fromkeys(record.victims, record))
-        (self._around.add if record.looks_around else self._around.discard)(record.id)
+        for uid in record.victims:
+            self._victims[uid] = record
+        if record.looks_around:
+            self._around.add(record.id)
+        else:
+            self._around.discard(record.id)
+
         self._unshared |= before | nodes
 
     def drop(self, record: NominationRecord) -> None:
@@ -127,7 +139,11 @@ class Promised:
         """Uids of all victims, a live view."""
         return self._victims.keys()
 
-    def _rest(self, record: NominationRecord, nodes: set[str]) -> None:
+    def _rest(
+        self,
+        record: NominationRecord,
+        nodes: set[str],
+    ) -> None:
         before = record.nodes
         record.nodes = nodes
 
@@ -142,7 +158,11 @@ class Promised:
         if before != nodes:
             self._moved |= before | nodes
 
-    def has_room(self, record: NominationRecord, group: Group) -> bool:
+    def has_room(
+        self,
+        record: NominationRecord,
+        group: Group,
+    ) -> bool:
         """Whether by totals a plan could place the minimum, or a surplus member, at least partly on
         the nominated nodes (V11).
 
@@ -154,15 +174,19 @@ class Promised:
         snapshot = self._cluster.snapshot()
         nodes = [node for node in record.nominees_on if node in snapshot.table.index]
         index = [snapshot.table.index[node] for node in nodes]
-        alone: set[Shape] = set()
+
+        surplus: set[Shape] = set()
         lacking: dict[str, tuple[int, Counter[Shape]]] = {}
         for gang in group.gangs:
-            alone.update(pod.shape for pod in gang.unhindered)
+            surplus.update(pod.shape for pod in gang.unhindered)
             lack = missing(gang, 0)
             if lack:
-                lacking[gang.id] = lack, Counter(pod.shape for pod in gang.pending)
+                counts = Counter(pod.shape for pod in gang.pending)
+                lacking[gang.id] = (lack, counts)
 
-        shapes = alone.union(*(counts for _, counts in lacking.values()))
+        shapes = set(surplus)
+        for _, counts in lacking.values():
+            shapes.update(counts)
 
         free = snapshot.free[:, index]
         if not any(_rooms(shape, free, snapshot, index) for shape in shapes):
@@ -172,30 +196,31 @@ class Promised:
 
         priority = group.lowest_priority
         own = _seen_by(record.group, priority, nodes, snapshot)
-
         rooms = {shape: _rooms(shape, own, snapshot, index) for shape in shapes}
-        if any(rooms[shape] for shape in alone):
+        if any(rooms[shape] for shape in surplus):
             return True
         if not any(rooms.values()):
             return False
 
         free = self._cluster.without_promised(priority).free
         for shape in shapes:
-            rooms[shape] += _rooms(shape, free, snapshot) - _rooms(
-                shape,
-                free[:, index],
-                snapshot,
-                index,
-            )
+            anywhere = _rooms(shape, free, snapshot)
+            on_nominated = _rooms(shape, free[:, index], snapshot, index)
+            rooms[shape] += anywhere - on_nominated
 
-        fits = {
-            name
-            for name, (lack, counts) in lacking.items()
-            if sum(min(count, rooms[shape]) for shape, count in counts.items()) >= lack
-        }
-        needed = {gang.id for gang in tree_choices.needed(group).gangs} & lacking.keys()
+        fitting = set()
+        for gang_id, (lack, counts) in lacking.items():
+            members = 0
+            for shape, count in counts.items():
+                members += min(count, rooms[shape])
+
+            if members >= lack:
+                fitting.add(gang_id)
+
+        minimum = tree_choices.needed(group)
+        needed = {gang.id for gang in minimum.gangs} & lacking.keys()
         # Of a tree, others than the children that room is made for may start first.
-        return needed <= fits or not fits <= needed
+        return needed <= fitting or not fitting <= needed
 
     def _share_out(self, nodes: Set[str]) -> None:
         """Show the places there with what of each is still in use by pods that leave for it.
@@ -205,57 +230,60 @@ class Promised:
         soon as part of it comes free.
         """
         for node in nodes & self._resting.keys():
-            there: dict[str, dict[str, int]] = {}
-            for uid in self._cluster.residents(node):
-                member = self._members.get(uid)
-                owner = self._victims.get(uid)
-
-                goes = member is not None and (
-                    owner is not None or member.state is State.TERMINATING
-                )
-                if member is not None and goes and not self.is_stuck(member.pod):
-                    of = there.setdefault(owner.group if owner is not None else "", {})
-                    for name, amount in member.pod.shape.requests:
-                        of[name] = of.get(name, 0) + amount
-
+            in_use = self._in_use_by_leaving(node)
             # The oldest first, so that the place for which a victim stands in stays the same while
             # others begin.
-            records = sorted(self._resting[node].values(), key=attrgetter("serial"))
-            places = [
-                (nomination_record, nominee)
-                for nomination_record in records
-                for nominee in nomination_record.nominees_on.get(node, ())
-            ]
+            resting = self._resting[node].values()
+            records = sorted(resting, key=attrgetter("serial"))
+            places = []
+            for record in records:
+                for nominee in record.nominees_on.get(node, ()):
+                    # Where no victim leaves, nothing is in use of any place.
+                    part: dict[str, int] = {}
+                    leaving = in_use.get(record.group)
+                    if leaving:
+                        part = _take(leaving, nominee.pod.shape.requests)
+
+                    places.append((record, nominee, part))
+
             self.work += UNITS_A_PLACE * len(places)
 
-            # Where no victim leaves, nothing is in use of any place, which need not be found out
-            # for each.
-            parts = [
-                (
-                    _take(leaving, nominee.pod.shape.requests)
-                    if (leaving := there.get(record.group))
-                    else {}
-                )
-                for record, nominee in places
-            ]
-            rest: dict[str, int] = {}
+            rest: Counter[str] = Counter()
+            for amounts in in_use.values():
+                rest.update(amounts)
 
-            for name, amount in chain.from_iterable(of.items() for of in there.values()):
-                rest[name] = rest.get(name, 0) + amount
-
-            for (record, nominee), part in zip(places, parts, strict=True):
+            for record, nominee, part in places:
                 if rest and record.awaited:
-                    lacks = [
-                        (name, amount - part.get(name, 0))
-                        for name, amount in nominee.pod.shape.requests
-                    ]
+                    lacks = []
+                    for name, amount in nominee.pod.shape.requests:
+                        lacks.append((name, amount - part.get(name, 0)))
+
                     for name, amount in _take(rest, lacks).items():
                         part[name] = part.get(name, 0) + amount
 
-                self._show(
-                    f"{record.group} {nominee.pod.uid}",
-                    nominee.promise(record.group, from_dict(part)),
-                )
+                key = f"{record.group} {nominee.pod.uid}"
+                promise = nominee.promise(record.group, from_dict(part))
+                self._show(key, promise)
+
+    def _in_use_by_leaving(self, node: str) -> dict[str, dict[str, int]]:
+        """What pods that leave the node use of it, by the group that they leave for; "" stands for
+        those that leave anyway.
+        """
+        in_use: dict[str, dict[str, int]] = {}
+        for uid in self._cluster.residents(node):
+            member = self._members.get(uid)
+            owner = self._victims.get(uid)
+            if member is None or self.is_stuck(member.pod):
+                continue
+            if owner is None and member.state is not State.TERMINATING:
+                continue
+
+            group = owner.group if owner is not None else ""
+            amounts = in_use.setdefault(group, {})
+            for name, amount in member.pod.shape.requests:
+                amounts[name] = amounts.get(name, 0) + amount
+
+        return in_use
 
     def _show(
         self,
@@ -284,15 +312,12 @@ class Promised:
         self._unshared = set()
         snapshot = self._cluster.snapshot()
         before = self._shared
-        self._shared = self._cluster.snapshot()
+        self._shared = snapshot
 
         if before is not None and before.table is not snapshot.table:
             nodes.update(self._resting)
         elif before is not None and before.pods_by_node is not snapshot.pods_by_node:
-            changed = np.flatnonzero(
-                before.pods_by_node.versions != snapshot.pods_by_node.versions
-            ).tolist()
-            nodes.update(map(snapshot.table.names.__getitem__, changed))
+            nodes.update(_with_other_pods(before, snapshot))
 
         self._share_out(nodes)
 
@@ -305,39 +330,40 @@ class Promised:
         """
         if not self._records:  # a snapshot that nobody else needs costs a copy of all columns
             self._moved = set()
-            self._seen = None
+            self._last = None
             return {}
 
         snapshot = self._cluster.snapshot()
-        seen = self._seen
+        last = self._last
         moved = self._moved
         self._moved = set()
-        self._seen = snapshot
+        self._last = snapshot
 
-        if seen is snapshot and not moved:
+        if last is snapshot and not moved:
             return {}
         # A new table has other nodes or labels, and terms of pods may reject a member anywhere in
         # their domain.
-        if seen is None or seen.table is not snapshot.table or snapshot.pods_by_node.term_owners:
+        if last is None or last.table is not snapshot.table or snapshot.pods_by_node.term_owners:
             return {record: set() for record in self._records}
 
-        changed = np.flatnonzero(
-            seen.pods_by_node.versions != snapshot.pods_by_node.versions
-        ).tolist()
-        moved.update(map(snapshot.table.names.__getitem__, changed))
-        moved |= _resized(self._resting, seen, snapshot)
-        before = _of_others(seen)
+        moved.update(_with_other_pods(last, snapshot))
+        moved |= _resized(self._resting, last, snapshot)
 
+        before = _of_others(last)
         after = _of_others(snapshot)
         if before is not after:
-            moved.update(node for node, _, _ in {*_by_node(before)} ^ {*_by_node(after)})
+            differing = {*_by_node(before)} ^ {*_by_node(after)}
+            moved.update(node for node, _, _ in differing)
 
         stale: defaultdict[str, set[str]] = defaultdict(set)
         for node in moved & self._resting.keys():
-            for each in self._resting[node]:
-                stale[each].add(node)
+            for record_id in self._resting[node]:
+                stale[record_id].add(node)
 
-        return {**stale, **{each: set() for each in self._around}}
+        for record_id in self._around:
+            stale[record_id] = set()
+
+        return dict(stale)
 
     def room(self) -> Room:
         """The room when all promises are fulfilled, on the current snapshot."""
@@ -357,25 +383,27 @@ class Promised:
         """Nominated members that have no room of their own yet; if `nodes` are given, only members
         nominated to them.
         """
-        there = [nominee for node in nodes for nominee in record.nominees_on.get(node, ())]
-        placements = (
-            [nominee.placement for nominee in there if nominee.vacant_s is None]
-            if nodes
-            else record.placements
-        )
-        result: list[Placement] = []
+        placements: Iterable[Placement] = record.placements
+        if nodes:
+            placements = []
+            for node in nodes:
+                for nominee in record.nominees_on.get(node, ()):
+                    if nominee.vacant_s is None:
+                        placements.append(nominee.placement)
 
-        for placement in placements:
-            if not self._members.node_of(placement.pod.uid):
-                result.append(placement)
-
-        return result
+        return [
+            placement for placement in placements if not self._members.node_of(placement.pod.uid)
+        ]
 
     def is_stuck(self, pod: Pod) -> bool:
         """Whether a pod should have terminated long ago."""
         return bool(pod.deletion_s) and self.wall_s >= pod.deletion_s + STUCK_S
 
-    def was_evicted(self, record: NominationRecord, uid: str) -> bool:
+    def was_evicted(
+        self,
+        record: NominationRecord,
+        uid: str,
+    ) -> bool:
         """Whether gangsched evicted the victim; the watch may show the eviction before the API
         server answers it.
         """
@@ -388,14 +416,23 @@ class Promised:
         member = self._members.get(uid)
         return member is not None and member.pod.deleting
 
-    def goes(self, record: NominationRecord, uid: str) -> bool:
+    def goes(
+        self,
+        record: NominationRecord,
+        uid: str,
+    ) -> bool:
         """Whether the victim goes though the nomination is lost."""
         return self.was_evicted(record, uid) or record.may_go(uid)
 
-    def heir(self, record: NominationRecord, uid: str) -> NominationRecord | None:
+    def heir(
+        self,
+        record: NominationRecord,
+        uid: str,
+    ) -> NominationRecord | None:
         """Another nomination that needs this victim of `record` and may evict it itself."""
         victim = record.victims[uid]
-        for other in self._resting.get(victim.node, {}).values():
+        others = self._resting.get(victim.node, {})
+        for other in others.values():
             if other is record or other.lost:
                 continue
             if uid not in other.awaited:
@@ -415,7 +452,10 @@ class Promised:
     def places_on(self, node: str) -> Iterator[tuple[RoomClaim, Placement]]:
         """Members that are nominated to the node."""
         for record in self._resting.get(node, {}).values():
-            for nominee in () if record.lost else record.nominees_on.get(node, ()):
+            if record.lost:
+                continue
+
+            for nominee in record.nominees_on.get(node, ()):
                 if nominee.vacant_s is None and not self._members.node_of(nominee.pod.uid):
                     yield record, nominee.placement
 
@@ -436,7 +476,8 @@ class Promised:
             if record is None:
                 continue
 
-            if not record.lost or self.goes(record, uid) or self.heir(record, uid):
+            is_spared = record.lost and not self.goes(record, uid)
+            if not is_spared or self.heir(record, uid):
                 yield member.pod, node
 
     def returning(self, claim: RoomClaim) -> Iterator[Placed]:
@@ -470,33 +511,47 @@ def _seen_by(
         if level.priority >= priority:
             free -= level.asked[:, index] - level.in_use[:, index]
 
-    own = [
-        nomination
-        for nomination in promises.by_group.get(group, NOTHING).values()
-        if nomination.pod.priority >= priority
-    ]
-    layout = ColumnLayout(snapshot.resources, {node: n for n, node in enumerate(nodes)})
-    free += layout.sums((nomination.node, nomination.pod.shape.requests) for nomination in own)
-    free -= layout.sums((nomination.node, nomination.freed) for nomination in own)
+    asked = []
+    freed = []
+    for nomination in promises.by_group.get(group, NOTHING).values():
+        if nomination.pod.priority >= priority:
+            asked.append((nomination.node, nomination.pod.shape.requests))
+            freed.append((nomination.node, nomination.freed))
+
+    columns = {node: number for number, node in enumerate(nodes)}
+    layout = ColumnLayout(snapshot.resources, columns)
+    free += layout.sums(asked)
+    free -= layout.sums(freed)
 
     return free
 
 
+def _with_other_pods(
+    before: Snapshot,
+    snapshot: Snapshot,
+) -> list[str]:
+    """The nodes whose pods have changed; the node table is the same."""
+    differs = before.pods_by_node.versions != snapshot.pods_by_node.versions
+    names = snapshot.table.names
+    changed = np.flatnonzero(differs)
+    return [names[node] for node in changed.tolist()]
+
+
 def _resized(
     nodes: Iterable[str],
-    seen: Snapshot,
+    last: Snapshot,
     snapshot: Snapshot,
 ) -> set[str]:
     """Of these nodes, those that offer other amounts than before; the node table is the same."""
     index = snapshot.table.index
     names = [node for node in nodes if node in index]
-    if seen.resources != snapshot.resources:
+    if last.resources != snapshot.resources:
         return set(names)
 
     columns = [index[node] for node in names]
-    before = seen.allocatable[:, columns]
-    now = snapshot.allocatable[:, columns]
-    differs = (before != now).any(axis=0)
+    before = last.allocatable[:, columns]
+    after = snapshot.allocatable[:, columns]
+    differs = (before != after).any(axis=0)
 
     return set(compress(names, differs))
 
@@ -506,20 +561,23 @@ def _of_others(snapshot: Snapshot) -> Mapping[str, Nomination]:
 
 
 def _by_node(nominations: Mapping[str, Nomination]) -> Iterator[tuple[str, str, int]]:
-    return (
-        (nomination.node, nomination.pod.uid, nomination.pod.priority)
-        for nomination in nominations.values()
-    )
+    for nomination in nominations.values():
+        yield nomination.node, nomination.pod.uid, nomination.pod.priority
 
 
 def _take(
-    there: dict[str, int],
+    available: dict[str, int],
     asked: Iterable[tuple[str, int]],
 ) -> dict[str, int]:
-    """As much of what is asked as is there, which is less by it."""
-    part = {name: least for name, amount in asked if (least := min(amount, there.get(name, 0))) > 0}
+    """As much of what is asked as is available, which is less by it."""
+    part = {}
+    for name, amount in asked:
+        least = min(amount, available.get(name, 0))
+        if least > 0:
+            part[name] = least
+
     for name, amount in part.items():
-        there[name] -= amount
+        available[name] -= amount
 
     return part
 
@@ -534,4 +592,5 @@ def _rooms(
     `index` only.
     """
     mask = static_fit(shape, snapshot.table).mask[index]
-    return int(room(shape, free, snapshot.resources)[mask].sum())
+    pods = room(shape, free, snapshot.resources)
+    return int(pods[mask].sum())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gangsched.core.queue_sort import group_key
 from gangsched.model.gang import Placement
-from gangsched.model.objects import Phase
+from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import STUCK_S, Harm, Preemption, UnitKind, Victim
 from gangsched.model.protocol import Action, CancelPreemption
 from gangsched.model.tree import Part, composites_of, gangs_of, part_id
@@ -49,7 +49,8 @@ def restore(
     groups = [group for group in registry.groups.values() if left.nominated(group)]
     actions: list[Action] = []
 
-    for group in sorted(groups, key=lambda each: group_key(registry.group(each.id, now_s))):
+    groups.sort(key=lambda group: group_key(registry.group(group.id, now_s)))
+    for group in groups:
         decision = left.decision(group)
         if decision is not None:
             actions += nominations.begin(group, decision, now_s)
@@ -73,14 +74,14 @@ class _Left:
 
     def nominated(self, group: GroupRecord) -> list[Placement]:
         """The waiting members that have a nominated node."""
-        waiting = nominees.waiting(group, self.registry).values()
-        result: list[Placement] = []
+        waiting = nominees.waiting(group, self.registry)
+        placements = []
+        for member in waiting.values():
+            pod = member.pod
+            if pod.nominated_node:
+                placements.append(Placement(pod, pod.nominated_node))
 
-        for member in waiting:
-            if member.pod.nominated_node:
-                result.append(Placement(member.pod, member.pod.nominated_node))
-
-        return result
+        return placements
 
     def decision(self, group: GroupRecord) -> Preemption | None:
         """The preemption decision in progress; None if it can no longer be derived or is no longer
@@ -90,18 +91,22 @@ class _Left:
         if not placements:
             return None
 
+        nodes = {placement.node for placement in placements}
         lowest = min(placement.pod.priority for placement in placements)
-        victims = tuple(self._victims({placement.node for placement in placements}, lowest))
-        awaited = self._terminating({placement.node for placement in placements})
-        going = [*awaited, *(self.members[victim.uid] for victim in victims)]
-        ends = (member.pod.deletion_s or int(self.wall_s) + member.pod.grace_s for member in going)
+        victims = tuple(self._victims(nodes, lowest))
+        awaited = self._terminating(nodes)
+        going = awaited + [self.members[victim.uid] for victim in victims]
+
+        last_end_s = int(self.wall_s)
+        if going:
+            last_end_s = max(self._end_s(member.pod) for member in going)
 
         decision = Preemption(
             placements=tuple(placements),
             victims=victims,
             awaited=tuple(member.pod.uid for member in awaited),
             harm=self._harm(victims),
-            deadline_s=max(ends, default=int(self.wall_s)) + STUCK_S,
+            deadline_s=last_end_s + STUCK_S,
         )
         # Nodes and pods may have changed while no process was there.
         if self.nominations.obstacle(group.id, decision):
@@ -109,20 +114,28 @@ class _Left:
 
         return decision
 
+    def _end_s(self, pod: Pod) -> int:
+        """When a pod will have terminated, if it does so now."""
+        return pod.deletion_s or int(self.wall_s) + pod.grace_s
+
     def _harm(self, victims: Sequence[Victim]) -> Harm | None:
         """Which budgets the victims break; None if they break none. What else was lost was counted
         before.
         """
         pods = [self.members[victim.uid].pod for victim in victims]
         pods = [pod for pod in pods if pod.phase is not Phase.PENDING]
-        listed = (budget for budgets in self.breakable.values() for budget in budgets)
-        broken = sum(sum(map(budget.covers, pods)) > budget.allowed for budget in listed)
+
+        broken = 0
+        for budgets in self.breakable.values():
+            for budget in budgets:
+                covered = sum(map(budget.covers, pods))
+                broken += covered > budget.allowed
+
+        if not broken:
+            return None
+
         highest = max((victim.priority for victim in victims), default=0)
-
-        if broken:
-            return Harm(broken, highest, 0, 0, len(victims), 0, 0)
-
-        return None
+        return Harm(broken, highest, 0, 0, len(victims), 0, 0)
 
     def _needed(self, group: GroupRecord) -> list[Placement]:
         """As many of the nominated members as each gang needs; empty if one has fewer."""
@@ -159,8 +172,11 @@ class _Left:
             if kind is UnitKind.CORE:
                 groups.add(group_id)
             elif kind is not None:
-                part = self._part(member.gang, group_id) if kind is UnitKind.CHILD else ""
-                yield _victim(member, group_id, kind)._replace(part=part)
+                victim = _victim(member, group_id, kind)
+                if kind is UnitKind.CHILD:
+                    victim = victim._replace(part=self._part(member.gang, group_id))
+
+                yield victim
 
         for group_id in sorted(groups):
             for member in nominees.started_together(group_id, self.registry):
@@ -182,9 +198,11 @@ class _Left:
         if self._part(record.id, group_id):
             return UnitKind.CHILD
 
-        staying = sum(not self._is_marked(each) for each in record.of(*STARTED))
-        done = view.succeeded if view.free_running else 0
-        if staying + done >= max(1, view.min_member):
+        staying = sum(not self._is_marked(started) for started in record.of(*STARTED))
+        if view.free_running:
+            staying += view.succeeded
+
+        if staying >= max(1, view.min_member):
             return UnitKind.SURPLUS
 
         return None
@@ -194,16 +212,23 @@ class _Left:
         is none.
         """
         tree = self.registry.groups[group_id].tree
-        parts: list[Part] = [*composites_of(tree), gang_id] if tree is not None else []
+        if tree is None:
+            return ""
+
+        parts: list[Part] = [*composites_of(tree), gang_id]
         for part in parts:
-            gangs = gangs_of(part)
-            started = (
-                member for other in gangs for member in self.registry.gangs[other].of(*STARTED)
-            )
-            if gang_id in gangs and all(map(self._is_marked, started)):
+            if gang_id in gangs_of(part) and self._all_marked(part):
                 return part_id(part)
 
         return ""
+
+    def _all_marked(self, part: Part) -> bool:
+        for gang_id in gangs_of(part):
+            started = self.registry.gangs[gang_id].of(*STARTED)
+            if not all(map(self._is_marked, started)):
+                return False
+
+        return True
 
     def _is_marked(self, member: Member) -> bool:
         return member.pod.disruption_target and member.state is State.BOUND
@@ -212,13 +237,18 @@ class _Left:
         """The pods that leave these nodes anyway and are not stuck (V4)."""
         terminating: list[Member] = []
         for member in self._on(nodes):
-            if member.state is State.TERMINATING and self.wall_s < member.pod.deletion_s + STUCK_S:
+            is_stuck = self.wall_s >= member.pod.deletion_s + STUCK_S
+            if member.state is State.TERMINATING and not is_stuck:
                 terminating.append(member)
 
         return terminating
 
     def _on(self, nodes: set[str]) -> list[Member]:
-        return [self.members[uid] for node in sorted(nodes) for uid in self.cluster.residents(node)]
+        members = []
+        for node in sorted(nodes):
+            members += [self.members[uid] for uid in self.cluster.residents(node)]
+
+        return members
 
 
 def _victim(

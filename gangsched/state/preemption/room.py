@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from itertools import chain
 from typing import Protocol
 
 from gangsched.core.filter import static_fit
@@ -78,14 +77,17 @@ class Room:
         # What other schedulers promised (F1), by node.
         self._others: dict[str, list[Nomination]] = {}
         for nomination in snapshot.nominated.by_group.get("", {}).values():
-            self._others.setdefault(nomination.node, []).append(nomination)
+            on_node = self._others.setdefault(nomination.node, [])
+            on_node.append(nomination)
 
     def obstacle(self, claim: RoomClaim, places: Sequence[Placement]) -> str:
         """Why a member does not fit on its node, "" if all do."""
         self._fill(places)
-        return next(
-            (self._why(placement) for placement in places if not self._fits(claim, placement)), ""
-        )
+        for placement in places:
+            if not self._fits(claim, placement):
+                return self._why(placement)
+
+        return ""
 
     def keeps(self, nodes: Set[str]) -> bool:
         """Whether all members that were promised room on these nodes fit there, by totals of room
@@ -95,14 +97,15 @@ class Room:
         """
         new = nodes - self._keeping.keys()
         if new:
-            places = [each for node in new for each in self._claims.places_on(node)]
-            self._fill([place for _, place in places])
-
+            promised: list[tuple[RoomClaim, Placement]] = []
             for node in new:
+                promised += self._claims.places_on(node)
                 self._keeping[node] = node in self._ledger.table.index
 
-            for claim, place in places:
-                self._keeping[place.node] = self._keeping[place.node] and self._fits(claim, place)
+            self._fill([placement for _, placement in promised])
+            for claim, placement in promised:
+                node = placement.node
+                self._keeping[node] = self._keeping[node] and self._fits(claim, placement)
 
         return all(self._keeping[node] for node in nodes)
 
@@ -110,31 +113,28 @@ class Room:
         """Why Filter now rejects one of these members on its node, when they are placed one after
         the other; "" if it accepts all.
         """
+        ledger = self._ledger
         self._fill(places)
         # If only room counts, all are in the ledger already, and their order does not matter.
-        if self._ledger.only_room_counts([placement.pod for placement in places]):
-            return next(
-                (
-                    self._why(placement)
-                    for placement in places
-                    if not self._ledger.fits_still(placement.pod, placement.node)
-                ),
-                "",
-            )
+        if ledger.only_room_counts([placement.pod for placement in places]):
+            for placement in places:
+                if not ledger.fits_still(placement.pod, placement.node):
+                    return self._why(placement)
 
-        checkpoint = self._ledger.checkpoint()
+            return ""
+
+        checkpoint = ledger.checkpoint()
         self._move(places, -1)
-
         try:
             for placement in places:
-                if not self._ledger.takes(placement.pod, placement.node):
+                if not ledger.takes(placement.pod, placement.node):
                     return self._why(placement)
 
                 self._move((placement,), 1)
 
             return ""
         finally:
-            self._ledger.rollback(checkpoint)
+            ledger.rollback(checkpoint)
 
     def gives_way(self, claim: RoomClaim, places: Sequence[Placement]) -> RoomClaim:
         """Return the nomination to drop because not all `places` of `claim` fit, and free its nodes
@@ -145,32 +145,37 @@ class Room:
         this does not help while its victims still run.
         """
         in_the_way = [placement for placement in places if not self._fits(claim, placement)]
-        if any(not self._is_open(placement) for placement in in_the_way):
+        if not all(map(self._is_open, in_the_way)):
             self._take_out(claim)
             return claim
 
         nodes = {placement.node for placement in in_the_way}
-        there = {id(each): each for node in nodes for each, _ in self._claims.places_on(node)} or {
-            id(claim): claim
-        }
+        claims: dict[int, RoomClaim] = {}
+        for node in nodes:
+            for rival, _ in self._claims.places_on(node):
+                claims[id(rival)] = rival
 
-        in_turn = sorted(there.values(), key=lambda each: (each.lowest_priority, -each.serial))
-        for each in in_turn:
+        rivals = list(claims.values()) or [claim]
+        rivals.sort(key=lambda rival: (rival.lowest_priority, -rival.serial))
+        for rival in rivals:
             checkpoint = self._ledger.checkpoint()
-            self._take_out(each)
-
-            if all(
-                self._fits(*left)
-                for node in nodes
-                for left in self._claims.places_on(node)
-                if left[0] is not each
-            ):
-                return each
+            self._take_out(rival)
+            if self._fit_without(rival, nodes):
+                return rival
 
             self._ledger.rollback(checkpoint)
 
-        self._take_out(in_turn[0])
-        return in_turn[0]
+        self._take_out(rivals[0])
+        return rivals[0]
+
+    def _fit_without(self, dropped: RoomClaim, nodes: Set[str]) -> bool:
+        """Whether all members fit that other claims promised these nodes."""
+        for node in nodes:
+            for claim, placement in self._claims.places_on(node):
+                if claim is not dropped and not self._fits(claim, placement):
+                    return False
+
+        return True
 
     def spares(
         self,
@@ -191,19 +196,25 @@ class Room:
             self._fill(places)
             self._filled_for = places
 
-        self._fill([Placement(pod, node) for pod, node in pods])
+        staying = [Placement(pod, node) for pod, node in pods]
+        self._fill(staying)
         checkpoint = self._ledger.checkpoint()
         self._ledger.move(pods, 1)
-
-        there = chain.from_iterable(
-            self._claims.places_on(node) for node in {node for _, node in pods}
-        )
-        if all(self._fits(*each) for each in there) and not self.admits(places):
+        if self._all_fit({node for _, node in pods}) and not self.admits(places):
             self._keeping.clear()
             return True
 
         self._ledger.rollback(checkpoint)
         return False
+
+    def _all_fit(self, nodes: Set[str]) -> bool:
+        """Whether all members fit that were promised these nodes."""
+        for node in nodes:
+            for claim, placement in self._claims.places_on(node):
+                if not self._fits(claim, placement):
+                    return False
+
+        return True
 
     def _overfill(self, pods: Sequence[Placed]) -> bool:
         """Whether somebody loses room by sums alone if these pods stay; False if that takes a
@@ -211,86 +222,105 @@ class Room:
 
         Nothing is moved to find that out: of thousands of victims, nearly all are needed.
         """
-        back: Counter[tuple[str, str]] = Counter()
+        returning: Counter[tuple[str, str]] = Counter()
         for pod, node in pods:
             for name, amount in pod.shape.requests:
-                back[node, name] += amount
+                returning[node, name] += amount
 
         free = self._ledger.free
         resources = self._ledger.resources
         index = self._ledger.table.index
+        for (node, name), amount in returning.items():
+            if name not in self._asked_on(node):
+                continue
+            if free[resources[name], index[node]] < amount:
+                return True
 
-        return any(
-            name in self._asked_on(node) and free[resources[name], index[node]] < amount
-            for (node, name), amount in back.items()
-        )
+        return False
 
     def _asked_on(self, node: str) -> Set[str]:
         """Resources that somebody who was promised room on the node asks of it; none where a closer
         look is needed.
         """
-        if (known := self._asked.get(node)) is None:
-            open_there = node in self._filled and node not in self._others
-            places = [place for _, place in self._claims.places_on(node)] if open_there else []
-            asked = {name for place in places for name, _ in place.pod.shape.requests}
-            known = self._asked[node] = asked & self._ledger.resources.keys()
+        known = self._asked.get(node)
+        if known is not None:
+            return known
 
-        return known
+        asked: set[str] = set()
+        if node in self._filled and node not in self._others:
+            for _, placement in self._claims.places_on(node):
+                for name, _ in placement.pod.shape.requests:
+                    asked.add(name)
+
+        self._asked[node] = asked & self._ledger.resources.keys()
+        return self._asked[node]
 
     def _fill(self, places: Sequence[Placement]) -> None:
         """Bring the nodes of these places up to date, and all others if somebody there looks at
         other nodes.
         """
+        ledger = self._ledger
         nodes = {placement.node for placement in places}
-        if not self._ledger.only_room_counts([placement.pod for placement in places]):
+        if not ledger.only_room_counts([placement.pod for placement in places]):
             nodes.update(self._claims.nodes())
 
-        new = (nodes & self._ledger.table.index.keys()) - self._filled
+        new = (nodes & ledger.table.index.keys()) - self._filled
         if new:
             self._filled |= new
             self._asked.clear()
 
+        leaving: list[Placed] = []
+        promised: list[Placed] = []
+        others: list[Placed] = []
         # Sorted, so that the order of moves does not depend on that of a set.
-        leaving = [each for node in sorted(new) for each in self._claims.leaving(node)]
-        self._ledger.move(leaving, -1)
-        self._move([place for node in sorted(new) for _, place in self._claims.places_on(node)], 1)
-        self._ledger.move(
-            ((nomination.pod, node) for node in new for nomination in self._others.get(node, ())), 1
-        )
+        for node in sorted(new):
+            leaving += self._claims.leaving(node)
+            for _, placement in self._claims.places_on(node):
+                promised.append((placement.pod, node))
+
+            for nomination in self._others.get(node, ()):
+                others.append((nomination.pod, node))
+
+        ledger.move(leaving, -1)
+        ledger.move(promised, 1)
+        ledger.move(others, 1)
 
     def _take_out(self, claim: RoomClaim) -> None:
         self._keeping.clear()
         self._asked.clear()
-        self._move(
-            [
-                place
-                for node in self._filled
-                for each, place in self._claims.places_on(node)
-                if each is claim
-            ],
-            -1,
-        )
-        self._ledger.move(
-            ((pod, node) for pod, node in self._claims.returning(claim) if node in self._filled), 1
-        )
+
+        promised = []
+        for node in self._filled:
+            for other, placement in self._claims.places_on(node):
+                if other is claim:
+                    promised.append(placement)
+
+        returning = []
+        for pod, node in self._claims.returning(claim):
+            if node in self._filled:
+                returning.append((pod, node))
+
+        self._move(promised, -1)
+        self._ledger.move(returning, 1)
 
     def _fits(self, claim: RoomClaim, place: Placement) -> bool:
         """Whether the member fits, with what others were promised of its priority and above."""
-        if self._ledger.fits_still(place.pod, place.node):
+        ledger = self._ledger
+        if ledger.fits_still(place.pod, place.node):
             return True
 
-        lower = [
-            nomination
-            for nomination in self._others.get(place.node, ())
-            if nomination.pod.priority < claim.lowest_priority
-        ]
+        lower = []
+        for nomination in self._others.get(place.node, ()):
+            if nomination.pod.priority < claim.lowest_priority:
+                lower.append((nomination.pod, nomination.node))
+
         if not lower:
             return False
 
-        checkpoint = self._ledger.checkpoint()
-        self._ledger.move(((nomination.pod, nomination.node) for nomination in lower), -1)
-        fits = self._ledger.fits_still(place.pod, place.node)
-        self._ledger.rollback(checkpoint)
+        checkpoint = ledger.checkpoint()
+        ledger.move(lower, -1)
+        fits = ledger.fits_still(place.pod, place.node)
+        ledger.rollback(checkpoint)
 
         return fits
 
@@ -299,24 +329,26 @@ class Room:
 
     def _is_open(self, place: Placement) -> bool:
         """Whether the node is there and takes such pods, room aside."""
-        index = self._ledger.table.index.get(place.node)
-        return index is not None and bool(
-            static_fit(place.pod.shape, self._ledger.table).mask[index]
-        )
+        table = self._ledger.table
+        index = table.index.get(place.node)
+        if index is None:
+            return False
+
+        fit = static_fit(place.pod.shape, table)
+        return bool(fit.mask[index])
 
     def _why(self, place: Placement) -> str:
         table = self._ledger.table
         name = place.node
-
         index = table.index.get(name)
         if index is None:
             return f"node {name} is gone"
         if table.nodes[index].unschedulable:
             return f"node {name} was cordoned"
-        if not self._is_open(place) or all(
-            self._ledger.free[self._ledger.resources[each], index] >= 0
-            for each, _ in place.pod.shape.requests
-        ):
+
+        rows = [self._ledger.resources[resource] for resource, _ in place.pod.shape.requests]
+        free = self._ledger.free[rows, index]
+        if (free >= 0).all() or not self._is_open(place):
             return f"pod {place.pod.key} no longer fits on node {name}"
 
         return f"the room on node {name} is used by other pods"

@@ -11,12 +11,16 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from itertools import islice
+from typing import TypeAlias
 
 import numpy as np
 
 from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.snapshot import Bools, Ints, Snapshot
 from gangsched.state.group_record import Entry, NeededRoom
+
+Labels: TypeAlias = tuple[str, ...]
+"""Labels of one of whose domains must have the room."""
 
 NEVER = np.iinfo(np.int64).max
 MOST_COUNTED = 2**14
@@ -44,8 +48,8 @@ class ShapeRows:
         self._columns: dict[str, int] = {}
         self._requests: Ints = np.zeros((16, 4), dtype=np.int64)
         self._least: Ints = np.ones(16, dtype=np.int64)
-        self._within: dict[tuple[str, ...], set[int]] = {}  # rows by their labels
-        self._beginning: dict[str, set[tuple[str, ...]]] = {}  # labels by the first of them
+        self._within: dict[Labels, set[int]] = {}  # rows by their labels
+        self._beginning: dict[str, set[Labels]] = {}  # labels by the first of them
         self._is_bound: Bools = np.zeros(16, dtype=np.bool_)
         self._pending: Bools = np.zeros(16, dtype=np.bool_)
         self._first: dict[int, Entry] = {}
@@ -165,13 +169,14 @@ class ShapeRows:
 
         on_a_node = np.flatnonzero(fits)
         needed = requests[on_a_node] * least[on_a_node]
-        fits[on_a_node] = (needed <= free.sum(axis=1)).all(axis=1)
+        in_total = free.sum(axis=1)
+        fits[on_a_node] = (needed <= in_total).all(axis=1)
 
         may_fit = fits
         fits = fits & ~self._is_bound[:in_use]
         for number, within in enumerate(self._held(snapshot, nodes)):
-            rows = np.array(sorted(self._within[within]), dtype=np.int64)
-            of_level = rows[may_fit[rows]]
+            rows = sorted(self._within[within])
+            of_level = np.array([row for row in rows if may_fit[row]], dtype=np.int64)
 
             if number * len(snapshot.table) >= SUMMED_NODES:
                 fits[of_level] = True
@@ -179,7 +184,8 @@ class ShapeRows:
             elif of_level.size:
                 domains = level(within, snapshot.table)
                 needed = requests[of_level] * least[of_level]
-                for amounts in _distinct(_totals(domains, free, nodes)):
+                totals = _totals(domains, free, nodes)
+                for amounts in _distinct(totals):
                     fits[of_level] |= (needed <= amounts).all(axis=1)
 
         return fits
@@ -187,7 +193,8 @@ class ShapeRows:
     def _free(self, snapshot: Snapshot) -> Ints:
         """Free room by column and node; nothing of resources that no node has."""
         names = sorted(self._columns, key=self._columns.__getitem__)
-        free = np.zeros((len(names), snapshot.free.shape[1]), dtype=np.int64)
+        nodes = snapshot.free.shape[1]
+        free = np.zeros((len(names), nodes), dtype=np.int64)
 
         for column, name in enumerate(names):
             if name in snapshot.resources:
@@ -200,7 +207,7 @@ class ShapeRows:
         self,
         snapshot: Snapshot,
         nodes: Ints,
-    ) -> list[tuple[str, ...]]:
+    ) -> list[Labels]:
         """The labels of which one domain must have the room, but for those that none of these nodes
         has.
         """
@@ -287,7 +294,8 @@ def _totals(
 ) -> Ints:
     """`totals[row][i]`: what is free in the domains that have any of these nodes."""
     with_nodes = domains.of(nodes)
-    totals = np.zeros((len(free), with_nodes.size), dtype=np.int64)
+    size = (len(free), with_nodes.size)
+    totals = np.zeros(size, dtype=np.int64)
     for row, amounts in enumerate(free):
         totals[row] = domains.sums(amounts)[with_nodes]
 

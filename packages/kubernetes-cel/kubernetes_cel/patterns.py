@@ -22,6 +22,8 @@ MOST_REPEATED: Final = 1000
 _DEEPEST: Final = 50
 _MOST_DIGITS: Final = 9
 
+Build: TypeAlias = Callable[[int], int]
+"""Makes the states of a part of a pattern, given the state after it; returns the first of them."""
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 _LAST: Final = 0x10FFFF
@@ -32,6 +34,8 @@ _SPACES: Final[Ranges] = ((9, 10), (12, 13), (32, 32))
 _CLASSES: Final = {"d": _DIGITS, "w": _WORDS, "s": _SPACES}
 _ESCAPED: Final = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 _PUNCTUATION: Final = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+_HEX: Final = frozenset("0123456789abcdefABCDEF")
+_BOUNDS: Final[dict[str, tuple[int, int | None]]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _BEGIN = "begin"
 _END = "end"
 _WORD_EDGE = "edge"
@@ -42,7 +46,12 @@ def _edges(ranges: Ranges) -> tuple[int, ...]:
     """Where characters begin and cease to be in the ranges, ascending: a character is in them after
     an odd number.
     """
-    return tuple(edge for low, high in _inverse(_inverse(ranges)) for edge in (low, high + 1))
+    edges = []
+    # Twice inverted: sorted, and ranges that touch are one.
+    for low, high in _inverse(_inverse(ranges)):
+        edges += [low, high + 1]
+
+    return tuple(edges)
 
 
 def _inverse(ranges: Ranges) -> Ranges:
@@ -55,7 +64,31 @@ def _inverse(ranges: Ranges) -> Ranges:
 
         at = max(at, high + 1)
 
-    return (*ranges_between, (at, _LAST)) if at <= _LAST else tuple(ranges_between)
+    if at <= _LAST:
+        ranges_between.append((at, _LAST))
+
+    return tuple(ranges_between)
+
+
+def _single(code: int) -> Ranges:
+    return ((code, code),)
+
+
+def _between(low: Ranges, high: Ranges) -> Ranges:
+    """The characters from one to another, each given as ranges."""
+    if len(low) != 1 or len(high) != 1:
+        raise UnknownToSelectors("an empty range in a pattern")
+
+    first, last_of_low = low[0]
+    _, last = high[0]
+    if first != last_of_low or first > last:
+        raise UnknownToSelectors("an empty range in a pattern")
+
+    return ((first, last),)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 class Pattern:
@@ -107,7 +140,7 @@ class Pattern:
     # A part is a function from the state after it to the state before it, so that a repetition can
     # be written out.
 
-    def _alternatives(self) -> Callable[[int], int]:
+    def _alternatives(self) -> Build:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise UnknownToSelectors(f"groups nested more than {_DEEPEST} deep in a pattern")
@@ -122,8 +155,8 @@ class Pattern:
 
         return lambda after: self._state(skips=tuple(part(after) for part in parts))
 
-    def _sequence(self) -> Callable[[int], int]:
-        parts: list[Callable[[int], int]] = []
+    def _sequence(self) -> Build:
+        parts: list[Build] = []
         while self._at < len(self._source) and self._source[self._at] not in "|)":
             parts.append(self._repeated(self._atom()))
 
@@ -136,7 +169,7 @@ class Pattern:
 
         return build
 
-    def _repeated(self, part: Callable[[int], int]) -> Callable[[int], int]:
+    def _repeated(self, part: Build) -> Build:
         repeated = False
         while (bounds := self._bounds()) is not None:
             if repeated:
@@ -149,39 +182,46 @@ class Pattern:
 
         return part
 
+    def _ahead(self, offset: int = 0) -> str:
+        """The next character, or the one so many behind it; "" at the end."""
+        at = self._at + offset
+        return self._source[at : at + 1]
+
     def _bounds(self) -> tuple[int, int | None] | None:
-        for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+        for sign, bounds in _BOUNDS.items():
             if self._accept(sign):
                 return bounds
 
         end = self._source.find("}", self._at)
-        if self._source[self._at : self._at + 1] != "{" or end < 0:
+        if self._ahead() != "{" or end < 0:
             return None
 
         low, comma, high = self._source[self._at + 1 : end].partition(",")
-        if not (
-            low.isascii() and low.isdigit() and (not high or (high.isascii() and high.isdigit()))
-        ):
+        if not _is_number(low) or (high and not _is_number(high)):
             return None  # RE2 reads it as text
         # Before int(): converting thousands of digits is quadratic.
         if max(len(low), len(high)) > _MOST_DIGITS:
             raise UnknownToSelectors("a repetition of more than 1000 times in a pattern")
 
-        most = (int(high) if high else None) if comma else int(low)
-        if int(low) > MOST_REPEATED or (
-            most is not None and (most > MOST_REPEATED or most < int(low))
-        ):
+        least = int(low)
+        most: int | None = least
+        if comma:
+            most = int(high) if high else None
+
+        # Of an open repetition the minimum is the largest number.
+        largest = least if most is None else most
+        if max(least, largest) > MOST_REPEATED or largest < least:
             raise UnknownToSelectors("a repetition of more than 1000 times in a pattern")
 
         self._at = end + 1
-        return int(low), most
+        return least, most
 
     def _times(
         self,
-        part: Callable[[int], int],
+        part: Build,
         least: int,
         most: int | None,
-    ) -> Callable[[int], int]:
+    ) -> Build:
         def build(after: int) -> int:
             if most is None:
                 # The state must exist before its part, which leads back to it.
@@ -204,7 +244,7 @@ class Pattern:
         self._at += len(sign) if is_there else 0
         return is_there
 
-    def _atom(self) -> Callable[[int], int]:
+    def _atom(self) -> Build:
         character = self._source[self._at]
         self._at += 1
 
@@ -214,7 +254,7 @@ class Pattern:
             case "[":
                 return self._taking(self._set())
             case ".":
-                return self._taking(_inverse(((_NEWLINE, _NEWLINE),)))
+                return self._taking(_inverse(_single(_NEWLINE)))
             case "^":
                 return self._guarded(_BEGIN)
             case "$":
@@ -224,17 +264,17 @@ class Pattern:
             case "*" | "+" | "?":
                 raise UnknownToSelectors(f"{character} without something to repeat in a pattern")
 
-        return self._taking(((ord(character), ord(character)),))
+        return self._taking(_single(ord(character)))
 
-    def _taking(self, ranges: Ranges) -> Callable[[int], int]:
+    def _taking(self, ranges: Ranges) -> Build:
         edges = _edges(ranges)
         # A new state at each use: a repetition calls this once per copy.
         return lambda after: self._state(takes=edges, then=after)
 
-    def _guarded(self, guard: str) -> Callable[[int], int]:
+    def _guarded(self, guard: str) -> Build:
         return lambda after: self._state(skips=(after,), guard=guard)
 
-    def _group(self) -> Callable[[int], int]:
+    def _group(self) -> Build:
         if self._accept("?") and not self._accept(":"):
             name = self._source[self._at :].removeprefix("P")
             # Names of groups are irrelevant for matching; flags would change it.
@@ -249,8 +289,8 @@ class Pattern:
 
         return part
 
-    def _escape(self) -> Callable[[int], int]:
-        escaped = self._source[self._at : self._at + 1]
+    def _escape(self) -> Build:
+        escaped = self._ahead()
         guard = {"A": _BEGIN, "z": _END, "b": _WORD_EDGE, "B": _NO_WORD_EDGE}.get(escaped)
         if guard is not None:
             self._at += 1
@@ -260,7 +300,7 @@ class Pattern:
 
     def _escaped(self) -> Ranges:
         """The characters of what follows a backslash."""
-        escaped = self._source[self._at : self._at + 1]
+        escaped = self._ahead()
         self._at += 1
 
         if escaped.lower() in _CLASSES:
@@ -269,15 +309,16 @@ class Pattern:
 
         if escaped == "x":
             digits = self._source[self._at : self._at + 2]
-            if len(digits) == 2 and all(digit in "0123456789abcdefABCDEF" for digit in digits):
+            if len(digits) == 2 and _HEX.issuperset(digits):
                 self._at += 2
-                return ((int(digits, 16), int(digits, 16)),)
+                return _single(int(digits, 16))
 
-        code = _ESCAPED.get(escaped, ord(escaped) if escaped in _PUNCTUATION and escaped else None)
-        if code is None:
-            raise UnknownToSelectors(f"\\{escaped} in a pattern")
+        if escaped in _ESCAPED:
+            return _single(_ESCAPED[escaped])
+        if escaped and escaped in _PUNCTUATION:
+            return _single(ord(escaped))
 
-        return ((code, code),)
+        raise UnknownToSelectors(f"\\{escaped} in a pattern")
 
     def _set(self) -> Ranges:
         inverse = self._accept("^")
@@ -289,28 +330,17 @@ class Pattern:
             if self._source.startswith("[:", self._at):
                 raise UnknownToSelectors("a named class in a pattern")
 
-            low = self._member()
-            if self._source[self._at : self._at + 1] == "-" and self._source[
-                self._at + 1 : self._at + 2
-            ] not in {"]", ""}:
+            member = self._member()
+            if self._ahead() == "-" and self._ahead(1) not in {"]", ""}:
                 self._at += 1
-                high = self._member()
-                if (
-                    len(low) != 1
-                    or len(high) != 1
-                    or low[0][0] != low[0][1]
-                    or low[0][0] > high[0][1]
-                ):
-                    raise UnknownToSelectors("an empty range in a pattern")
+                member = _between(member, self._member())
 
-                low = ((low[0][0], high[0][1]),)
-
-            ranges += low
+            ranges += member
 
         return _inverse(tuple(ranges)) if inverse else tuple(ranges)
 
     def _member(self) -> Ranges:
-        character = self._source[self._at : self._at + 1]
+        character = self._ahead()
         if not character:
             raise UnknownToSelectors("an unclosed class in a pattern")
 
@@ -318,7 +348,7 @@ class Pattern:
         if character == "\\":
             return self._escaped()
 
-        return ((ord(character), ord(character)),)
+        return _single(ord(character))
 
     def found(self, text: str, charge: Callable[[int], None]) -> bool:
         """Whether the pattern matches any part of the text. `charge` receives the steps for each

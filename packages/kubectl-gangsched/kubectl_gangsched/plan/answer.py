@@ -36,18 +36,22 @@ class PlanAnswer:
 
 def of_review(status: Mapping[str, Any]) -> PlanAnswer:
     """Result of a PlacementReview."""
+    nodes = []
+    for entry in status.get("nodes") or ():
+        number = int(entry.get("count") or 0)
+        nodes.append((str(entry.get("kind")), number))
+
+    assignments = []
+    for entry in status.get("assignments") or ():
+        number = int(entry.get("count") or 0)
+        assignments.append((str(entry.get("podSet")), str(entry.get("node")), number))
+
     return PlanAnswer(
         fits=bool(status.get("fits")),
         reason=str(status.get("reason") or ""),
         message=str(status.get("message") or ""),
-        nodes=[
-            (str(entry.get("kind")), int(entry.get("count") or 0))
-            for entry in status.get("nodes") or ()
-        ],
-        assignments=[
-            (str(entry.get("podSet")), str(entry.get("node")), int(entry.get("count") or 0))
-            for entry in status.get("assignments") or ()
-        ],
+        nodes=nodes,
+        assignments=assignments,
         preempts=[_preempted(entry) for entry in status.get("preempts") or ()],
         suggestions=[str(entry) for entry in status.get("suggestions") or ()],
         problems=[str(entry) for entry in status.get("problems") or ()],
@@ -57,6 +61,14 @@ def of_review(status: Mapping[str, Any]) -> PlanAnswer:
 
 def printed_plan(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> PrintedPlan:
     """The answer for `-o json`."""
+    kinds = []
+    for kind, number in answer.nodes:
+        kinds.append(PrintedKind(kind=kind, count=number))
+
+    assignments = []
+    for pod_set, node, number in answer.assignments:
+        assignments.append(PrintedAssignment(pod_set=pod_set, node=node, count=number))
+
     return PrintedPlan(
         gang=wanted.name,
         namespace=namespace,
@@ -64,11 +76,8 @@ def printed_plan(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> Pr
         fits=answer.fits,
         reason=answer.reason,
         message=answer.message,
-        nodes=[PrintedKind(kind=kind, count=number) for kind, number in answer.nodes],
-        assignments=[
-            PrintedAssignment(pod_set=pod_set, node=node, count=number)
-            for pod_set, node, number in answer.assignments
-        ],
+        nodes=kinds,
+        assignments=assignments,
         preempts=answer.preempts,
         suggestions=answer.suggestions,
         problems=answer.problems,
@@ -78,24 +87,10 @@ def printed_plan(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> Pr
 
 def lines(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> list[Line | str]:
     """The answer as text; its first line is yes or no."""
-    pods = counted(wanted.pods, "pod")
-    name = (
-        f"Gang {namespace}/{wanted.name}"
-        if wanted.declared
-        else f"{namespace}/{wanted.name}, as one gang of {pods},"
-    )
+    headline = sentence(_headline(wanted, namespace, answer))
+    style = "bold green" if answer.fits else "bold yellow"
+    printed: list[Line | str] = [[Cell(headline, style)]]
 
-    if answer.fits:
-        many = sum(number for _, number in answer.nodes) or len(
-            {node for _, node, _ in answer.assignments}
-        )
-        where = f", its {pods} on {counted(many, 'node')}" if many else ""
-        when = "once others are evicted for it" if answer.reason == Reason.PREEMPTING else "now"
-        headline = sentence(f"Yes: {name} would start {when}{where}")
-    else:
-        headline = sentence(f"No: {name} would not start now: {answer.message}")
-
-    printed: list[Line | str] = [[Cell(headline, "bold green" if answer.fits else "bold yellow")]]
     printed += [f"  {number} × {kind}" for kind, number in answer.nodes]
     printed += [f"  It would have {victim} evicted." for victim in answer.preempts]
     printed += [f"  What would help: {sentence(suggestion)}" for suggestion in answer.suggestions]
@@ -107,11 +102,39 @@ def lines(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> list[Line
     printed += in_domains(answer.domains)
     if answer.assignments:
         rows = [(pod_set, node, str(number)) for pod_set, node, number in answer.assignments]
-        printed += ["", *columns(("PODS OF", "NODE", "NUMBER"), rows)]
+        header = ("PODS OF", "NODE", "NUMBER")
+        printed.append("")
+        printed += columns(header, rows)
 
     return printed
 
 
+def _headline(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> str:
+    pods = counted(wanted.pods, "pod")
+    name = f"{namespace}/{wanted.name}, as one gang of {pods},"
+    if wanted.declared:
+        name = f"Gang {namespace}/{wanted.name}"
+
+    if not answer.fits:
+        return f"No: {name} would not start now: {answer.message}"
+
+    when = "now"
+    if answer.reason == Reason.PREEMPTING:
+        when = "once others are evicted for it"
+
+    # Without kinds of nodes, each node is named by an assignment.
+    nodes = sum(number for _, number in answer.nodes)
+    if not nodes:
+        nodes = len({node for _, node, _ in answer.assignments})
+
+    where = f", its {pods} on {counted(nodes, 'node')}" if nodes else ""
+    return f"Yes: {name} would start {when}{where}"
+
+
 def _preempted(victim: Mapping[str, Any]) -> str:
-    name = f" {victim.get('namespace')}/{victim['name']}" if victim.get("name") else ""
-    return f"{victim.get('kind')}{name} ({counted(int(victim.get('count') or 1), 'pod')})"
+    name = ""
+    if victim.get("name"):
+        name = f" {victim.get('namespace')}/{victim['name']}"
+
+    number = int(victim.get("count") or 1)
+    return f"{victim.get('kind')}{name} ({counted(number, 'pod')})"
