@@ -118,8 +118,9 @@ class PlanPreemptions:
         return cls(given, ledger, now_s, decide, cache, _first=first and first.rank)
 
     def __post_init__(self) -> None:
-        lowest = (self.given.lowest_priority, self.given.lowest_waiting)
-        self._lowest, self._lowest_waiting = (inf if each is None else each for each in lowest)
+        given = self.given
+        self._lowest = inf if given.lowest_priority is None else given.lowest_priority
+        self._lowest_waiting = inf if given.lowest_waiting is None else given.lowest_waiting
 
     def turn(
         self,
@@ -135,49 +136,53 @@ class PlanPreemptions:
         it.
         """
         self.alike = ()
-        self._first = None if self.ledger.promises.end_hold_back(group.id) else self._first
+        if self.ledger.promises.end_hold_back(group.id):
+            self._first = None
 
         if not refused_for_room(verdict):
             return {group.id: verdict}
 
-        holders = [
-            each for each in holders if each.id != group.id and _priority(each) < group.priority
-        ]
-        waits = group.id in self.given.nominated or group.id in self.given.overdue
-
+        given = self.given
+        holders = [holder for holder in holders if holder.id != group.id]
+        holders = _below(group.priority, holders)
+        waits = group.id in given.nominated or group.id in given.overdue
         starting = not any(gang.satisfied for gang in group.gangs)
         # Whether anything of lower priority runs is known without asking what runs (V25).
         if starting and not waits and not holders and self._lowest >= group.priority:
-            return {group.id: _in_vain(verdict, self._nothing_lower(group, verdict), group)}
+            nothing_lower = self._nothing_lower(group, verdict)
+            return {group.id: _in_vain(verdict, nothing_lower, group)}
 
         self.ledger.work.charge(LOOK_UNITS)
         preemptor = preemptor_of(group, verdict, self.ledger.table)
         if preemptor is None:
             return {group.id: verdict}
-        if group.id in self.given.nominated:
-            return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
+        if group.id in given.nominated:
+            refusal = given.nominated[group.id]
+            return {group.id: _told(verdict, refusal, preemptor)}
+
         overdue = self._overdue(group, preemptor)
         if overdue is not None:
             return self._nominated([(preemptor, verdict, overdue)], overdue)
 
-        holders = [each for each in holders if _priority(each) < preemptor.right]
-        found: Found | NotHelpful | None = self._excused(group, preemptor, holders)
+        holders = _below(preemptor.right, holders)
+        result: Found | NotHelpful | None = self._excused(group, preemptor, holders)
+        if result is None and not holders and is_single(group):
+            together_with_others = self._with_alike(group, preemptor, verdict, behind)
+            if together_with_others:
+                return together_with_others
 
-        is_alone = found is None and not holders and is_single(group)
-        if is_alone and (made := self._with_alike(group, preemptor, verdict, behind)):
-            return made
+        if result is None:
+            preemptor, result = self._attempt_from_home(preemptor, holders)
 
-        if found is None:
-            preemptor, found = self._attempt_from_home(preemptor, holders)
+        if isinstance(result, NotHelpful):
+            why = preemptor.with_weakest(result, group.priority)
+            why = self._held_back(preemptor, why)
+            return {group.id: _in_vain(verdict, why, preemptor.group)}
 
-        if isinstance(found, NotHelpful):
-            found = preemptor.with_weakest(found, group.priority)
-            return {group.id: _in_vain(verdict, self._held_back(preemptor, found), preemptor.group)}
+        if not result.awaited:
+            return self._at_once(group, verdict, result)
 
-        if not found.awaited:
-            return self._at_once(group, verdict, found)
-
-        return self._nominated([(preemptor, verdict, found)], found)
+        return self._nominated([(preemptor, verdict, result)], result)
 
     @property
     def is_full(self) -> bool:
@@ -191,53 +196,61 @@ class PlanPreemptions:
         uids = self.given.overdue.get(group.id)
         if not uids or preemptor.never or self.is_full or not self.running.whole:
             return None
-        if self.given.retry_at_s.get(group.id, self.now_s) > self.now_s or self._delayed(group):
+
+        retry_at_s = self.given.retry_at_s.get(group.id, self.now_s)
+        if retry_at_s > self.now_s or self._delayed(group):
             return None
 
         return self._new_attempt(preemptor).take_overdue(uids)
 
     def _nothing_lower(self, group: Group, verdict: Verdict) -> NotHelpful:
         """That nothing of lower priority runs, of which something may wait to start (V27)."""
-        found = NotHelpful(why=Obstacle.NOTHING_LOWER)
-        preemptor = (
-            preemptor_of(group, verdict, self.ledger.table)
-            if self._lowest_waiting < group.priority
-            else None
-        )
+        why = NotHelpful(why=Obstacle.NOTHING_LOWER)
+        if self._lowest_waiting >= group.priority:
+            return why
+
+        preemptor = preemptor_of(group, verdict, self.ledger.table)
         if preemptor is None or preemptor.never:
-            return found
+            return why
 
-        return self._held_back(preemptor, found)
+        return self._held_back(preemptor, why)
 
-    def _held_back(self, preemptor: Preemptor, found: NotHelpful) -> NotHelpful:
-        """`found`, with the nodes where groups of lower priority are held back, from now on in this
+    def _held_back(self, preemptor: Preemptor, why: NotHelpful) -> NotHelpful:
+        """`why`, with the nodes where groups of lower priority are held back, from now on in this
         plan (V27).
         """
         given = self.given
         group = preemptor.group
-        rank = group_key(preemptor.group)
-        shares_s = (
-            given.share_until_s.get((namespace, preemptor.right), inf)
-            for namespace in group.namespaces
-        )
+        if self._hold_back_ends_s(preemptor) <= self.now_s or not given.settings.hold_back_s:
+            return why
+        if not preempts_soon(group.id, why, given.held_back):
+            return why
+        if why.why is Obstacle.NOTHING_LOWER and self._lowest_waiting >= preemptor.right:
+            return why
 
-        is_over = min(given.held_until_s.get(group.id, inf), *shares_s) <= self.now_s
-        if is_over or not (
-            preempts_soon(group.id, found, given.held_back) and given.settings.hold_back_s
-        ):
-            return found
-        if found.why is Obstacle.NOTHING_LOWER and self._lowest_waiting >= preemptor.right:
-            return found
+        if not why.wanted:
+            why = replace(why, wanted=self._nodes_of(preemptor), right=preemptor.right)
 
-        if not found.wanted:
-            found = replace(found, wanted=self._nodes_of(preemptor), right=preemptor.right)
-
-        if found.wanted and (self._first is None or rank < self._first):
+        rank = group_key(group)
+        if why.wanted and (self._first is None or rank < self._first):
             self._first = rank
-            nodes = self.ledger.table.having(found.wanted)
+            nodes = self.ledger.table.having(why.wanted)
             self.ledger.promises.held_back = HeldBackNodes(group.id, preemptor.right, nodes)
 
-        return found
+        return why
+
+    def _hold_back_ends_s(self, preemptor: Preemptor) -> float:
+        """When the group may hold nobody back any more, by itself or for the share of its
+        namespaces.
+        """
+        given = self.given
+        group = preemptor.group
+        until_s = given.held_until_s.get(group.id, inf)
+        for namespace in group.namespaces:
+            share_until_s = given.share_until_s.get((namespace, preemptor.right), inf)
+            until_s = min(until_s, share_until_s)
+
+        return until_s
 
     def _nodes_of(self, preemptor: Preemptor) -> tuple[str, ...]:
         """`wanted`, remembered for those that ask the same."""
@@ -245,7 +258,7 @@ class PlanPreemptions:
         if kind is None:
             return wanted(preemptor, self.ledger)
 
-        key = kind, len(preemptor.pods)
+        key = (kind, len(preemptor.pods))
         if key not in self._wanted:
             self._wanted[key] = wanted(preemptor, self.ledger)
 
@@ -257,7 +270,8 @@ class PlanPreemptions:
         """
         delay_s = group.preemption_delay_s
         until_s = 0
-        if delay_s and (lacks := needed(group)):
+        lacks = needed(group) if delay_s else ()
+        if lacks:
             until_s = ceil(waiting_since_s(lacks) + delay_s)
 
         nodes_until_s = self.given.nodes_until_s.get(group.id, 0)
@@ -266,16 +280,15 @@ class PlanPreemptions:
             delay_s = 0.0
 
         left_s = until_s - self.given.wall_s
+        if left_s <= 0:
+            return None
 
-        if left_s > 0:
-            return NotHelpful(
-                why=Obstacle.DELAYED,
-                seconds=left_s,
-                amount=until_s,
-                delay_s=delay_s,
-            )
-
-        return None
+        return NotHelpful(
+            why=Obstacle.DELAYED,
+            seconds=left_s,
+            amount=until_s,
+            delay_s=delay_s,
+        )
 
     def _excused(
         self,
@@ -300,12 +313,11 @@ class PlanPreemptions:
             return NotHelpful(why=Obstacle.BACK_OFF, seconds=ceil(wait_s))
 
         known = given.known.get(group.id)
-        if (
-            known is not None
-            and known.why is not Obstacle.LATER
-            and not 0 < known.until_s <= given.wall_s
-        ):
-            return known
+        if known is not None and known.why is not Obstacle.LATER:
+            is_over = 0 < known.until_s <= given.wall_s
+            if not is_over:
+                return known
+
         if self.is_full or not self.running.whole:
             return NotHelpful(why=Obstacle.LATER)
 
@@ -336,8 +348,10 @@ class PlanPreemptions:
         if not group.broken or group.tree is not None:
             return [preemptor]
 
+        places = [preemptor]
         home = healed_at_home(group, self.ledger)
-        places = [preemptor] if home is group else [replace(preemptor, group=home), preemptor]
+        if home is not group:
+            places.insert(0, replace(preemptor, group=home))
 
         preemptors: list[Preemptor] = []
         for place in places:
@@ -353,24 +367,19 @@ class PlanPreemptions:
         """
         kind = self._kind(preemptor)
         needed = len(preemptor.pods)
-
-        least, why = self._in_vain.get(kind, (needed + 1, None)) if kind is not None else (0, None)
-        if why is not None and least <= needed:
-            if why.why is Obstacle.TOO_LITTLE:
-                return replace(why, needed=needed)
-
-            return why
+        if kind is not None and kind in self._in_vain:
+            least, why = self._in_vain[kind]
+            if least <= needed:
+                is_too_little = why.why is Obstacle.TOO_LITTLE
+                return replace(why, needed=needed) if is_too_little else why
 
         self.ledger.work.charge(ATTEMPT_UNITS + len(self.columns.running) // PODS_A_UNIT)
-        found = self._new_attempt(
-            preemptor,
-            holders,
-            self.given.known.get(preemptor.group.id),
-        ).make_room()
-        if isinstance(found, NotHelpful) and kind is not None and found.why is not Obstacle.LATER:
-            self._in_vain[kind] = (needed, found)
+        known = self.given.known.get(preemptor.group.id)
+        result = self._new_attempt(preemptor, holders, known).make_room()
+        if isinstance(result, NotHelpful) and kind is not None and result.why is not Obstacle.LATER:
+            self._in_vain[kind] = (needed, result)
 
-        return found
+        return result
 
     def _new_attempt(
         self,
@@ -395,34 +404,35 @@ class PlanPreemptions:
         if kind is None or most < 2:
             return None
 
-        others = list(self._that_may(kind, verdict, alike_behind(group, behind(most - 1))))
+        alike = alike_behind(group, behind(most - 1))
+        others = list(self._that_may(kind, verdict, alike))
+        if not others:
+            return None
+
         preemptors = [preemptor, *others]
         joint = together(preemptors)
-
-        sums = NeededSums.of(joint, self.ledger) if others else None
+        sums = NeededSums.of(joint, self.ledger)
         if sums is None or not sums.exact:
             return None
 
-        units = (
-            ATTEMPT_UNITS
-            + len(self.columns.running) // PODS_A_UNIT
-            + NOMINATION_UNITS * len(preemptors)
-        )
+        running = len(self.columns.running)
+        units = ATTEMPT_UNITS + running // PODS_A_UNIT + NOMINATION_UNITS * len(preemptors)
         self.ledger.work.charge(units)
-        found = self._new_attempt(joint).make_room()
 
-        parts = None
-        if isinstance(found, Found):
-            parts = shares(found, preemptors)
-
-        if parts is None or not isinstance(found, Found):
+        result = self._new_attempt(joint).make_room()
+        parts = shares(result, preemptors) if isinstance(result, Found) else None
+        if parts is None or not isinstance(result, Found):
             # There may be room for fewer; to try one less each time would take an attempt for each.
             self._most_together //= 4
             return None
 
-        self.alike = tuple(each.group for each in others)
-        told = (_as_of(verdict, each) for each in preemptors)
-        return self._nominated(list(zip(preemptors, told, parts, strict=True)), found)
+        self.alike = tuple(other.group for other in others)
+        nominated: list[Part] = []
+        for one_preemptor, room in zip(preemptors, parts, strict=True):
+            refusal = _as_of(verdict, one_preemptor)
+            nominated.append((one_preemptor, refusal, room))
+
+        return self._nominated(nominated, result)
 
     def _that_may(
         self,
@@ -435,11 +445,8 @@ class PlanPreemptions:
         """
         for group in groups:
             preemptor = preemptor_of(group, verdict, self.ledger.table)
-            if (
-                preemptor is None
-                or group.id in self.given.nominated
-                or group.id in self.given.overdue
-            ):
+            waits = group.id in self.given.nominated or group.id in self.given.overdue
+            if preemptor is None or waits:
                 return
             if self._excused(group, preemptor, ()) is not None or self._kind(preemptor) != kind:
                 return
@@ -452,13 +459,13 @@ class PlanPreemptions:
         """
         group = preemptor.group
         shapes = list(preemptor.counts)
-
         bound = any(gang.nodes or gang.held or gang.min_resources for gang in group.gangs)
         if bound or len(shapes) > 1:
             return None
 
+        (shape,) = shapes
         required = tuple(gang.constraints for gang in group.gangs)
-        return shapes[0], preemptor.right, required, rules_key(group, shapes[0], self.ledger)
+        return shape, preemptor.right, required, rules_key(group, shape, self.ledger)
 
     @property
     def running(self) -> Running:
@@ -478,9 +485,8 @@ class PlanPreemptions:
         """Running pods as columns."""
         if self._columns is None:
             given = self.given
-            self.ledger.work.charge(
-                sum(len(budget.uids) for budget in self.running.budgets) // COVERED_A_UNIT
-            )
+            covered = sum(len(budget.uids) for budget in self.running.budgets)
+            self.ledger.work.charge(covered // COVERED_A_UNIT)
             self._columns = RunningColumns.of(
                 self.running,
                 given.settings,
@@ -491,179 +497,192 @@ class PlanPreemptions:
 
         return self._columns
 
-    def _at_once(self, group: Group, verdict: Verdict, found: Found) -> dict[str, Verdict]:
+    def _at_once(self, group: Group, verdict: Verdict, room: Found) -> dict[str, Verdict]:
         """Only holds were in the way: they are released and the group is decided again, as after
         D1.
         """
         checkpoint = self.ledger.checkpoint()
-        for each in found.released:
-            self.ledger.move(held(each), -1)
+        for holder in room.released:
+            self.ledger.move(held(holder), -1)
 
-        now = self.decide(group)
-        if now.round is None or now.round.outcome is not RoundOutcome.PERMITTED or not now.binds:
+        decided = self.decide(group)
+        is_permitted = decided.round is not None and decided.round.outcome is RoundOutcome.PERMITTED
+        if not is_permitted or not decided.binds:
             self.ledger.rollback(checkpoint)
             return {group.id: verdict}
 
         self._in_vain.clear()
-        gave = {
-            each.id: replace(_gives_up(each, group), yields_to=group.id) for each in found.released
-        }
-        self.gave |= gave
+        released = {}
+        for holder in room.released:
+            released[holder.id] = replace(_gives_up(holder, group), yields_to=group.id)
 
-        return {**gave, group.id: now}
+        self.gave |= released
+        return {**released, group.id: decided}
 
-    def _nominated(self, parts: Sequence[Part], found: Found) -> dict[str, Verdict]:
+    def _nominated(self, parts: Sequence[Part], room: Found) -> dict[str, Verdict]:
         """The nominated members take their nodes beside the victims, who leave; holds are released
         at once.
 
-        `found` is the room of all `parts` together.
+        `room` is that of all `parts` together.
         """
         columns = self.columns
         ledger = self.ledger
+        for holder in room.released:
+            ledger.move(held(holder), -1)
 
-        for group in found.released:
-            ledger.move(held(group), -1)
-
-        ledger.move(((placement.pod, placement.node) for placement in found.placements), 1)
-        leaving = columns.leaving_on(
-            {ledger.table.index[placement.node] for placement in found.placements}
-        )
-        made = dict[str, Verdict]()
+        placed = [(placement.pod, placement.node) for placement in room.placements]
+        ledger.move(placed, 1)
+        leaving = columns.leaving_on({ledger.table.index[node] for _, node in placed})
+        nominated: dict[str, Verdict] = {}
 
         for preemptor, verdict, part in parts:
-            preemption, told = self._decision(preemptor.group, part, leaving)
-            made[verdict.group] = replace(_told(verdict, told, preemptor), preemption=preemption)
+            preemption, refusal = self._decision(preemptor.group, part, leaving)
+            told = _told(verdict, refusal, preemptor)
+            nominated[verdict.group] = replace(told, preemption=preemption)
 
             # The next part waits for these victims, too, if it is on their node.
-            for i in part.candidate.pods if part.candidate is not None else ():
-                leaving[int(columns.node[i])].append(i)
+            if part.candidate is not None:
+                for victim in part.candidate.pods:
+                    leaving[int(columns.node[victim])].append(victim)
 
-        ledger.count_on(self._beside(found))
-        if found.candidate is not None:
-            columns.leave(found.candidate.pods, ledger)
+        ledger.count_on(self._beside(room))
+        if room.candidate is not None:
+            columns.leave(room.candidate.pods, ledger)
 
         # What goes may leave more room than is taken, so that another group is helped after all.
         self._in_vain.clear()
         self.made += len(parts)
-        first = parts[0][0].group
-        gave = {group.id: _gives_up(group, first) for group in found.released}
-        self.gave |= gave
 
-        return gave | made
+        preemptor, _, _ = parts[0]
+        released = {holder.id: _gives_up(holder, preemptor.group) for holder in room.released}
+        self.gave |= released
+        return released | nominated
 
     def _decision(
         self,
         group: Group,
-        found: Found,
+        room: Found,
         leaving_on: Mapping[int, Sequence[int]],
     ) -> tuple[Preemption, Refusal]:
         """The decision for the group and what is told of it; `leaving_on` are by node the pods that
         leave it already.
         """
-        columns = self.columns
-        wall_s = self.given.wall_s
-        max_wait_s = self.given.settings.max_wait_s
+        running = self.columns.running
+        candidate = room.candidate
         overdue = frozenset[str]().union(*self.given.overdue.values())
-        victims = {}
-        if found.candidate is not None:
-            victims = found.candidate.victims(overdue)
+        victims = candidate.victims(overdue) if candidate is not None else {}
 
-        nodes = (
-            sorted({self.ledger.table.index[placement.node] for placement in found.placements})
-            if leaving_on
-            else ()
-        )
         leaving: list[int] = []
-        for node in nodes:
-            leaving += leaving_on.get(node, ())
+        if leaving_on:
+            index = self.ledger.table.index
+            nodes = {index[placement.node] for placement in room.placements}
+            for node in sorted(nodes):
+                leaving += leaving_on.get(node, ())
 
-        # Whoever may take longer is not waited for: the group may preempt others then (V12).
-        grace_s = min(max((columns.running[i].pod.grace_s for i in victims), default=0), max_wait_s)
-        ends_s = [
-            columns.running[i].pod.deletion_s or wall_s + columns.running[i].pod.grace_s
-            for i in leaving
-        ]
-        deadline_s = (
-            max([wall_s + grace_s, *(min(end_s, wall_s + max_wait_s) for end_s in ends_s)])
-            + STUCK_S
-        )
-        going = [*victims, *leaving]
+        grace_s, deadline_s = self._times(list(victims), leaving)
         preemption = Preemption(
-            placements=found.placements,
+            placements=room.placements,
             victims=tuple(sorted(victims.values())),
-            awaited=tuple(sorted(columns.running[i].pod.uid for i in leaving)),
-            stopped=tuple(found.candidate.stopped) if found.candidate else (),
-            harm=found.candidate.harm if found.candidate else None,
+            awaited=tuple(sorted(running[i].pod.uid for i in leaving)),
+            stopped=tuple(candidate.stopped) if candidate else (),
+            harm=candidate.harm if candidate else None,
             grace_s=grace_s,
             deadline_s=deadline_s,
         )
-        ending = ((columns.running[i].pod, columns.running[i].gang) for i in going)
+
+        ending = [(running[i].pod, running[i].gang) for i in (*victims, *leaving)]
         refusal = findings.nominated(
-            (placement.node for placement in found.placements),
+            (placement.node for placement in room.placements),
             ending,
             group.namespaces,
             until_s=deadline_s,
         )
-
         return preemption, refusal
 
-    def _beside(self, found: Found) -> Ints:
+    def _times(self, victims: Sequence[int], leaving: Sequence[int]) -> tuple[int, int]:
+        """How long victims may take to end, and when all that must leave should have ended."""
+        running = self.columns.running
+        wall_s = self.given.wall_s
+        # Whoever may take longer is not waited for: the group may preempt others then (V12).
+        max_wait_s = self.given.settings.max_wait_s
+
+        longest_s = max((running[i].pod.grace_s for i in victims), default=0)
+        grace_s = min(longest_s, max_wait_s)
+        last_end_s = wall_s + grace_s
+        for i in leaving:
+            pod = running[i].pod
+            end_s = pod.deletion_s or wall_s + pod.grace_s
+            last_end_s = max(last_end_s, min(end_s, wall_s + max_wait_s))
+
+        return grace_s, last_end_s + STUCK_S
+
+    def _beside(self, room: Found) -> Ints:
         """`amounts[r][n]` of the placements' room on each node that is in use by those who leave
         for it (V10).
         """
         columns = self.columns
         ledger = self.ledger
-        goes = (
-            columns.leaving | columns.mask(found.candidate.pods)
-            if found.candidate is not None
-            else columns.leaving
-        )
-        asked = ledger.amounts((placement.pod, placement.node) for placement in found.placements)
+        goes = columns.leaving
+        if room.candidate is not None:
+            goes = goes | columns.mask(room.candidate.pods)
+
+        asked = ledger.amounts((placement.pod, placement.node) for placement in room.placements)
         going = np.flatnonzero(goes & columns.on_node)
 
         # Room that others count on already is not counted on twice, so this starts below zero.
-        there = -ledger.in_use()
+        in_use = -ledger.in_use()
         for row, requests in enumerate(columns.requests(list(ledger.resources), going)):
-            np.add.at(there[row], columns.node[going], requests)
+            np.add.at(in_use[row], columns.node[going], requests)
 
-        beside: Ints = np.minimum(asked, np.maximum(there, 0))
+        beside: Ints = np.minimum(asked, np.maximum(in_use, 0))
         return beside
 
 
 def _priority(holder: Group) -> int:
     """The highest of its members."""
-    return max([holder.priority, *(pod.priority for pod, _ in held(holder))])
+    priorities = [pod.priority for pod, _ in held(holder)]
+    return max([holder.priority, *priorities])
+
+
+def _below(priority: int, holders: Sequence[Group]) -> list[Group]:
+    """The groups of lower priority."""
+    return [holder for holder in holders if _priority(holder) < priority]
 
 
 def _gives_up(holder: Group, beneficiary: Group) -> Verdict:
     """The verdict of a group of lower priority that gives up its holds (V6)."""
     releases = tuple(pod.uid for pod, _ in held(holder))
-    told = findings.yielded(holder, beneficiary.id)
-    return Verdict(group=holder.id, generation=holder.generation, told=told, releases=releases)
+    refusal = findings.yielded(holder, beneficiary.id)
+    return Verdict(group=holder.id, generation=holder.generation, told=refusal, releases=releases)
 
 
-def _told(verdict: Verdict, told: Refusal, preemptor: Preemptor) -> Verdict:
-    """The verdict with this told of the group, and of the needed members that were told something
-    of their own.
+def _told(verdict: Verdict, refusal: Refusal, preemptor: Preemptor) -> Verdict:
+    """The verdict with this refusal of the group, and of the needed members that had one of their
+    own.
     """
     needed = {pod.uid for pod in preemptor.pods}
-    return replace(
-        verdict,
-        told=told,
-        notes=tuple((uid, told if uid in needed else note) for uid, note in verdict.notes),
-    )
+    notes = []
+    for uid, note in verdict.notes:
+        notes.append((uid, refusal if uid in needed else note))
+
+    return replace(verdict, told=refusal, notes=tuple(notes))
 
 
 def _as_of(verdict: Verdict, preemptor: Preemptor) -> Verdict:
     """The refusal of a single pod as that of another one which asks the same."""
     group = preemptor.group
     notes = tuple((pod.uid, note) for pod in preemptor.pods for _, note in verdict.notes)
-    had = verdict.round
-    own = None
-    if had is not None:
-        own = replace(had, number=group.rounds + 1)
+    summary = verdict.round
+    if summary is not None:
+        summary = replace(summary, number=group.rounds + 1)
 
-    return replace(verdict, group=group.id, generation=group.generation, round=own, notes=notes)
+    return replace(
+        verdict,
+        group=group.id,
+        generation=group.generation,
+        round=summary,
+        notes=notes,
+    )
 
 
 def not_done(group: Group, verdict: Verdict, why: Obstacle) -> Verdict:
@@ -684,12 +703,9 @@ def _in_vain(verdict: Verdict, why: NotHelpful, group: Group) -> Verdict:
                 needed.add(pod.uid)
 
         # Thousands of members share one note, by identity: its sentence is made once.
-        shared = {id(note): note for _, note in notes}
-        told = {}
-        for each, note in shared.items():
-            told[each] = findings.with_obstacle(note, why)
-
-        notes = tuple((uid, told[id(note)] if uid in needed else note) for uid, note in notes)
+        distinct = {id(note): note for _, note in notes}
+        with_why = {key: findings.with_obstacle(note, why) for key, note in distinct.items()}
+        notes = tuple((uid, with_why[id(note)] if uid in needed else note) for uid, note in notes)
 
     return replace(
         verdict,
