@@ -32,7 +32,8 @@ from bench.completeness import (
     sound_in_domains,
     tree_in_domains,
 )
-from gangsched.core.search.packing import Packing, Piece, Step
+from gangsched.core.search.packing import Packing
+from gangsched.core.search.packing_problem import Piece, Step
 from gangsched.core.search.region import problem
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.reasons import Reason

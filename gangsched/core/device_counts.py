@@ -48,7 +48,7 @@ def devices_short(
     claim, request = asks
     one = replace(claim, requests=((replace(request, count=1),),), constraints=())
     kind = devices.index.kind((one,))
-    if devices.is_shared(kind):
+    if devices.places.is_shared(kind):
         return None
 
     room = devices.room(kind, np.where(open_nodes, 1, 0))

@@ -385,3 +385,23 @@ def next_state(group: GroupRecord, cause: QueueCause) -> QueueState:
     within = state is QueueState.ACTIVE and group.back_off_until_s is not None and cause in WAKES
 
     return QueueState.BACKING_OFF if within else state
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """Ids of new or changed groups, the records of groups that are gone, and ids of gangs that were
+    dropped.
+    """
+
+    changed: set[str]
+    gone: dict[str, GroupRecord]
+    forgotten: set[str]
+
+
+class Former(NamedTuple):
+    """What a gang takes along into another group: the clock of its former group, and the nodes that
+    this avoided.
+    """
+
+    clock_s: float | None
+    avoid: dict[str, AvoidedNode]

@@ -8,10 +8,9 @@ of a tree form one group (I9). Only `refresh` rebuilds what changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, islice, takewhile
 from math import inf
-from typing import NamedTuple
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangSpec
@@ -25,13 +24,13 @@ from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import Composite, composites_of, gangs_of
 from gangsched.model.verdict_facts import SetAsideByOrder, Worded
-from gangsched.state.avoided import AvoidedNode, not_over, struck
+from gangsched.state.avoided import not_over, struck
 from gangsched.state.broken_groups import complete_starts, heals, is_pinned, rest_of_start
 from gangsched.state.changed_gangs import ChangedGangs
 from gangsched.state.definitions import Definitions
 from gangsched.state.gang_view import gang_view, stand_in_view
 from gangsched.state.gangs import GangRecord
-from gangsched.state.group_record import GroupRecord
+from gangsched.state.group_record import Former, GroupRecord, Refreshed
 from gangsched.state.members_to_come import SiblingWorkers
 from gangsched.state.parents import Parents
 from gangsched.state.podgroup_names import PodGroupNames
@@ -47,26 +46,6 @@ decided with.
 """
 UNUSED_ROOM_EVERY_S = 60
 """How often the age of a namespace's groups may begin again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refreshed:
-    """Ids of new or changed groups, the records of groups that are gone, and ids of gangs that were
-    dropped.
-    """
-
-    changed: set[str]
-    gone: dict[str, GroupRecord]
-    forgotten: set[str]
-
-
-class _Former(NamedTuple):
-    """What a gang takes along into another group: the clock of its former group, and the nodes that
-    this avoided.
-    """
-
-    clock_s: float | None
-    avoid: dict[str, AvoidedNode]
 
 
 class Registry:
@@ -182,12 +161,14 @@ class Registry:
 
     def _created_s(self, gangs: Iterable[Gang]) -> int:
         """The creation that ranks a group (semantics Q1, B8)."""
-        found = list(gangs)
-        again = max(
-            (self._unused_room_s.get(namespace_of(gang.id), 0) for gang in found if gang.to_come),
-            default=0,
-        )
-        return max(again, min(self.gangs[gang.id].creation_s for gang in found))
+        created_s = []
+        unused_s = 0
+        for gang in gangs:
+            created_s.append(self.gangs[gang.id].creation_s)
+            if gang.to_come:
+                unused_s = max(unused_s, self._unused_room_s.get(namespace_of(gang.id), 0))
+
+        return max(unused_s, min(created_s))
 
     def is_touched(self, group_id: str) -> bool:
         """Whether a gang of the group changed, so that the next refresh rebuilds the group."""
@@ -213,10 +194,8 @@ class Registry:
             if gang in self.gangs:
                 least[gang] = self.gangs[gang].least
 
-        return whole_of(
-            least,
-            group.tree if group is not None else None,
-        )
+        tree = group.tree if group is not None else None
+        return whole_of(least, tree)
 
     def started(self, group_id: str) -> dict[str, int]:
         """The started members of a group by gang, by the records: commits since the last refresh
@@ -645,7 +624,7 @@ class Registry:
         # end (T1).
         former = {}
         for gang_id, group in groups.items():
-            former[gang_id] = _Former(group.clock_s, group.avoid)
+            former[gang_id] = Former(group.clock_s, group.avoid)
 
         trees: dict[str, str] = {}
         failed: dict[str, Exception] = {}
@@ -684,7 +663,11 @@ class Registry:
         # A group is named after its first gang, a tree after its parent.
         return {group_id: self.groups.pop(group_id) for group_id in gone}
 
-    def _formed(self, record: GangRecord, former: _Former | None) -> GroupRecord:
+    def _formed(
+        self,
+        record: GangRecord,
+        former: Former | None,
+    ) -> GroupRecord:
         """The group of a gang; a new one keeps the clock and the avoided nodes of its first gang's
         `former` group.
         """
@@ -803,11 +786,8 @@ class Registry:
 
     def _consents(self, gang_id: str, group: tuple[str, ...]) -> bool:
         """Whether the gang exists and lists the same group."""
-        return (
-            self._declared(gang_id)
-            and (found := self.gangs[gang_id].spec) is not None
-            and found.group == group
-        )
+        spec = self.gangs[gang_id].spec if self._declared(gang_id) else None
+        return spec is not None and spec.group == group
 
     def _declared(self, gang_id: str) -> bool:
         """Whether the gang exists and its declaration is known (its PodGroup, if it needs one, is

@@ -44,8 +44,8 @@ from gangsched.state.claim_binding import ClaimBinding
 from gangsched.state.cluster import Cluster
 from gangsched.state.committer import Committer
 from gangsched.state.event_handlers import EventHandlers
-from gangsched.state.group_record import GroupRecord, QueueCause
-from gangsched.state.groups import Refreshed, Registry
+from gangsched.state.group_record import GroupRecord, QueueCause, Refreshed
+from gangsched.state.groups import Registry
 from gangsched.state.holds import Holds
 from gangsched.state.kept_rooms import KeptRooms
 from gangsched.state.member_store import MemberStore

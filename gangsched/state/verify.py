@@ -12,11 +12,9 @@ everything that it places needs no sum by verdict, in whichever order they are c
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
-
-import numpy as np
 
 from gangsched.model.devices import DeviceId, DeviceResult
 from gangsched.model.gang import Gang, MatchPolicy, Placement, gang_to_come
@@ -24,7 +22,7 @@ from gangsched.model.gpu_policy import NO_CONSTRAINTS, PRODUCT_LABEL, SliceLayer
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.parts import broken_part, root_of
 from gangsched.model.plan import Plan, Verdict
-from gangsched.model.snapshot import Ints, Snapshot
+from gangsched.model.snapshot import Snapshot
 from gangsched.model.storage import READ_WRITE_ONCE_POD, Selection
 from gangsched.model.tree import Composite, composites_of, gangs_of, part_id
 from gangsched.state.cluster import Cluster
@@ -32,6 +30,7 @@ from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import RELEASABLE, MemberStore
 from gangsched.state.members import STARTED, Member, State
+from gangsched.state.roominess import is_roomy
 from gangsched.state.told_apart import ToldApart
 
 PLACEABLE = frozenset({State.PENDING, State.RETRY, State.HELD, State.KEPT})
@@ -39,8 +38,6 @@ PLACEABLE = frozenset({State.PENDING, State.RETRY, State.HELD, State.KEPT})
 FAILED = frozenset({State.RETRY, State.KEPT})
 STANDS = (*STARTED, State.HELD)
 """The states of members that fix the domains of the others."""
-MOST_IN_ALL = 2**62
-"""The largest sum of amounts that is made in 64 bits."""
 MOST_CONSUMERS = 256
 """The API server's limit of `reservedFor` of a ResourceClaim."""
 
@@ -151,7 +148,7 @@ class Verifier:
         self._plan = _Plan(snapshot)
         self._plan.has_claims = bool([pod for pod in pods if pod.claims])
         self._plan.has_ports = any(map(_has_ports, kinds))
-        self._plan.is_roomy = _is_roomy(shapes, nodes, kinds, snapshot)
+        self._plan.is_roomy = is_roomy(shapes, nodes, kinds, snapshot)
         if self._plan.is_roomy:
             return
 
@@ -650,69 +647,6 @@ def _conflict(pod: Pod, other: Pod) -> bool:
             return True
 
     return False
-
-
-def _is_roomy(
-    shapes: Sequence[Shape],
-    nodes: Sequence[str],
-    kinds: Mapping[Shape, int],
-    snapshot: Snapshot,
-) -> bool:
-    """Whether the nodes take all pods of a plan beside what is there: pod `i` is of `shapes[i]`,
-    and goes to `nodes[i]`.
-
-    `kinds` numbers the shapes. False if that is not certain, as where a node does not exist.
-    """
-    size = len(nodes)
-    asks = _asks(kinds, snapshot.resources, size)
-    index = snapshot.table.index
-
-    try:
-        at = np.fromiter(map(index.__getitem__, nodes), dtype=np.int64, count=size)
-    except KeyError:
-        return False
-
-    kind_of = np.zeros(size, dtype=np.int64)
-    if len(kinds) > 1:
-        kind_of = np.fromiter(map(kinds.__getitem__, shapes), dtype=np.int64, count=size)
-
-    for row, amounts in asks.items():
-        if row < 0:
-            return False
-
-        taken = np.zeros(len(snapshot.table), dtype=np.int64)
-        # Unbuffered: a node may occur many times.
-        np.add.at(taken, at, amounts[kind_of])
-
-        # Nobody is to be blamed for a node that is over-full already.
-        taken = taken[at]
-        free = snapshot.free[row][at]
-        is_over = (taken > free) & (taken > 0)
-        if is_over.any():
-            return False
-
-    return True
-
-
-def _asks(
-    kinds: Mapping[Shape, int],
-    resources: Mapping[str, int],
-    pods: int,
-) -> dict[int, Ints]:
-    """By row of the snapshot what a pod of each kind requests; row -1 for what no node offers, or
-    what so many `pods` might request beyond 64 bits.
-    """
-    asks: dict[int, Ints] = {}
-    for shape, number in kinds.items():
-        for name, amount in shape.requests:
-            is_summed = amount <= MOST_IN_ALL // pods
-            row = resources.get(name, -1) if is_summed else -1
-            if row not in asks:
-                asks[row] = np.zeros(len(kinds), dtype=np.int64)
-
-            asks[row][number] = amount if is_summed else 0
-
-    return asks
 
 
 def _lack(

@@ -363,7 +363,7 @@ def those_behind_a_group_that_was_woken_in_vain_sleep_on(tried: Any) -> Any:
     return lambda self, group, **kept: tried(self, group, **kept)[:0]
 
 
-@bug("Q3", "state.reserving.reservations:_overtaking", "properties/test_rests_regressions.py")
+@bug("Q3", "state.reserving.reservations:overtaking", "properties/test_rests_regressions.py")
 def a_gang_sleeps_though_its_reservation_has_come_first(_: Any) -> Any:
     return lambda before, after: []
 

@@ -229,7 +229,7 @@ def a_remainder_counts_as_refuted_where_work_ends(run: Any) -> Any:
     return forgetful
 
 
-@bug("R2", "core.search.packing:PackingProblem.name", "unit/core/search/test_domains.py")
+@bug("R2", "core.search.packing_problem:PackingProblem.name", "unit/core/search/test_domains.py")
 def unequal_domains_are_taken_for_equal(_: Any) -> Any:
     return cached_property(
         lambda problem: repr((problem.kinds, problem.start, problem.needs)).encode()

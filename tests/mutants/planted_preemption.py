@@ -28,7 +28,7 @@ CORE, STATE, WRITE = (
 WRITER = "kube.write.preemption:PreemptionWriter"
 
 
-@bug("V9", "core.preemption.selection:Tally.give_back", f"{CORE}/test_regions.py")
+@bug("V9", "core.preemption.tally:Tally.give_back", f"{CORE}/test_regions.py")
 def victims_that_are_not_needed_are_evicted_all_the_same(_: Any) -> Any:
     return lambda tally, pods: False
 

@@ -211,7 +211,9 @@ def children_do_not_wait_for_the_minimum_of_a_new_parent(_: Any) -> Any:
 
 
 @bug(
-    "I9", "core.search.packing:PackingProblem.opening_needs", "properties/test_tree_alternatives.py"
+    "I9",
+    "core.search.packing_problem:PackingProblem.opening_needs",
+    "properties/test_tree_alternatives.py",
 )
 def two_alternatives_for_one_minimum_are_opened(_: Any) -> Any:
     return cached_property(lambda problem: tuple((-1,) * len(kinds) for kinds in problem.opening))

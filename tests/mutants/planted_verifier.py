@@ -31,12 +31,12 @@ def room_is_not_summed_up(_: Any) -> Any:
     return lambda self, made, sign: ""
 
 
-@bug("B2", "state.verify:_is_roomy", VERIFY)
+@bug("B2", "state.verify:is_roomy", VERIFY)
 def nodes_are_believed_to_take_everything(_: Any) -> Any:
     return lambda shapes, nodes, kinds, snapshot: True
 
 
-@bug("B2", "state.verify:_is_roomy", VERIFY)
+@bug("B2", "state.verify:is_roomy", VERIFY)
 def pods_are_compared_with_their_nodes_one_by_one(real: Any) -> Any:
     return lambda shapes, nodes, kinds, snapshot: all(
         real([shape], [node], {shape: 0}, snapshot)

@@ -9,31 +9,22 @@ placing does not matter. Undoing a move restores everything.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from gangsched.core.devices.device_index import MOST_PODS, UNKNOWN, DeviceIndex
 from gangsched.core.devices.located import DeviceKind, Located, NodeRoom, PlacedClaims, PlanColumn
-from gangsched.core.devices.views import MOST_JOINT, ClaimPlace, Matching, Views
+from gangsched.core.devices.places import UNITS_A_NODE, DevicePlaces, Nodes
+from gangsched.core.devices.views import ClaimPlace, Matching, Views
 from gangsched.core.work import Work
 from gangsched.model.devices import DeviceResult
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 
-UNITS_A_NODE = 80
-UNITS_A_DEVICE = 10
-UNITS_A_QUESTION = 12
 UNITS_A_STEP = 6
-"""Units of searching a node: for itself, each device, each request about each device, and each
-step.
-"""
+"""Units of each step of searching a node."""
 MOST_VIEWS = 16
 """Views that are compared with each other."""
-UNITS_A_VIEW = 2_000
-"""Units of finding out what nodes see of pools of several nodes, on a thousand nodes."""
-
-Nodes: TypeAlias = tuple[int, ...]
-"""Nodes, or views of them, by index."""
 
 
 class _Together(NamedTuple):
@@ -61,7 +52,7 @@ class DeviceUse:
         self.index = index
         self._table = table
         self._work = work
-        self._matching = matching
+        self.places = DevicePlaces(table, index, work, matching)
         self._items: dict[str, PlacedClaims] = {}
         self._on: dict[int, set[str]] = {}  # items by node
         self._joint: set[str] = set()  # items that may use devices of several nodes
@@ -69,12 +60,11 @@ class DeviceUse:
         self._free: dict[int, frozenset[str]] = {}  # claims that are freed
         self._moved: list[int] = []  # nodes
         self._joint_moves = 0  # a version: joint rooms are stale once it grows
-        self._touched: dict[DeviceKind, Bools] = {}
         self._unsolved: set[int] = set()  # nodes
         self._columns: dict[DeviceKind, PlanColumn] = {}
         self._faults: dict[DeviceKind, NodeRoom | None] = {}
         self._joint_faults: dict[DeviceKind, dict[int, NodeRoom]] = {}
-        self._places: dict[tuple[DeviceKind, Nodes, bool], Located] = {}
+        self._located_by: dict[tuple[DeviceKind, Nodes, bool], Located] = {}
         self._together: dict[object, _Together] = {}
         self._joining: dict[tuple[object, ...], tuple[int, Ints]] = {}
 
@@ -89,7 +79,7 @@ class DeviceUse:
     ) -> None:
         """Place an item: as the last one, or at its earlier position `order`."""
         with self._work.unlimited():  # it is being placed, which must not be cut short
-            is_joint = self._is_joint(kind, nodes)
+            is_joint = self.places.is_joint(kind, nodes)
 
         if order is None:
             order = self._ordered
@@ -130,7 +120,7 @@ class DeviceUse:
         """Treat the devices that these claims hold on a node as free."""
         freed = self._free.get(node, frozenset())
         self._free[node] = freed.union(claims)
-        self._move((node,), is_joint=self._views is not None)
+        self._move((node,), is_joint=self.places.views is not None)
 
     def hold(
         self,
@@ -139,7 +129,7 @@ class DeviceUse:
     ) -> None:
         """Undo `free`."""
         self._free[node] = self._free[node].difference(claims)
-        self._move((node,), is_joint=self._views is not None)
+        self._move((node,), is_joint=self.places.views is not None)
 
     def _move(
         self,
@@ -171,7 +161,7 @@ class DeviceUse:
         are searched; a node that was never searched has 0.
         """
         column = self._column(kind)
-        views = self._views
+        views = self.places.views
         room = column.room
         open_nodes = np.flatnonzero((room == UNKNOWN) & (wanted > 0))
         for node in open_nodes.tolist():
@@ -182,8 +172,8 @@ class DeviceUse:
             self._work.charge(2)
             room[node] = self._search(kind, node).pods
 
-            is_joint = self._is_joint(kind, (node,))
-            column.is_pure[node] = is_joint and not self._is_local(kind, node)
+            is_joint = self.places.is_joint(kind, (node,))
+            column.is_pure[node] = is_joint and not self.places.is_local(kind, node)
             # so have all nodes that see the same
             if column.is_pure[node] and views is not None:
                 alike = column.is_pure & (views.of == views.of[node])
@@ -208,43 +198,6 @@ class DeviceUse:
         """Nodes on which an error of the kind was found, in this plan or before."""
         return [node for node, _ in self._faults_of(kind)]
 
-    @property
-    def invalid(self) -> Bools:
-        """Nodes with an invalid pool, such as one with two devices of the same name; only pools
-        read so far count.
-        """
-        views = self._views
-        invalid = np.zeros(len(self._table), dtype=np.bool_)
-        if views is not None:
-            invalid |= np.isin(views.of, [*views.invalid])
-
-        index = self._table.index
-        for name in self.index.invalid:
-            if name in index:
-                invalid[index[name]] = True
-
-        return invalid
-
-    def read_pools(self, nodes: Bools) -> None:
-        """Read the pools of these nodes that no search has read yet."""
-        views = self._views
-        names = self._table.names
-        asked = [names[node] for node in np.flatnonzero(nodes).tolist()]
-
-        for name in self.index.unread(asked):
-            devices = 0
-            for pool in self.index.pools(name):
-                devices += len(pool.devices)
-
-            self._work.charge(UNITS_A_NODE + UNITS_A_DEVICE * devices)
-
-        if views is None:
-            return
-
-        for view in views.unread(nodes):
-            self._work.charge(UNITS_A_NODE + self.index.slices.joint_devices // 8)
-            views.pools((view,))
-
     def known(self, kind: DeviceKind) -> Ints:
         """`room[node]` of searched nodes, `UNKNOWN` for all others. Read-only."""
         return self._column(kind).room
@@ -257,14 +210,6 @@ class DeviceUse:
         """Whether the node has devices for one more pod of the kind."""
         return self._search(kind, node).pods > 0
 
-    def is_shared(self, kind: DeviceKind) -> bool:
-        """Whether pods of the kind may compete for devices across nodes."""
-        views = self._views
-        if views is None:
-            return False
-
-        return bool(self._touches(kind, views).any())
-
     def _faults_of(self, kind: DeviceKind) -> Iterator[tuple[int, NodeRoom]]:
         index = self._table.index
         for name, fault in self.index.faults(kind):
@@ -275,7 +220,7 @@ class DeviceUse:
 
     def _column(self, kind: DeviceKind) -> PlanColumn:
         column = self._columns.get(kind)
-        views = self._views
+        views = self.places.views
         if column is None:
             column = self._new_column(kind, views)
             self._columns[kind] = column
@@ -302,7 +247,7 @@ class DeviceUse:
 
         if views is not None:
             self._work.charge(len(self._table) // 2)
-            is_touched = self._touches(kind, views)[views.of]
+            is_touched = self.places.touches(kind, views)[views.of]
             is_pure = self.index.pure_on(kind, self._table) & is_touched
 
         return PlanColumn(room, is_pure, 0, -1)
@@ -315,7 +260,7 @@ class DeviceUse:
     ) -> None:
         """Forget the room that moves of items with devices of several nodes may have changed."""
         self._work.charge(20 + len(self._table) // 20)
-        is_touched = self._touches(kind, views)[views.of]
+        is_touched = self.places.touches(kind, views)[views.of]
 
         # devices of the node alone are still there
         own = self.index.column(kind, self._table)
@@ -332,8 +277,8 @@ class DeviceUse:
         node: int,
     ) -> NodeRoom:
         nodes = (node,)
-        is_joint = self._is_joint(kind, nodes)
-        if is_joint and self._is_local(kind, node):
+        is_joint = self.places.is_joint(kind, nodes)
+        if is_joint and self.places.is_local(kind, node):
             # Either suffices, and is known for many nodes at once; only then both are searched
             # together.
             with_own = self._search_alone(kind, node)
@@ -346,7 +291,7 @@ class DeviceUse:
 
         items = self._competing(kind, nodes, is_joint=is_joint, moved={})
         placed = self._located(items)
-        place = self._place(kind, nodes, is_joint=is_joint)
+        place = self.places.place(kind, nodes, is_joint=is_joint)
         room = self._searched_beside(placed, (kind, place), nodes)
 
         if room.fault and is_joint:
@@ -377,7 +322,7 @@ class DeviceUse:
         node: int,
     ) -> NodeRoom:
         """The room if a pod uses devices of pools of several nodes alone."""
-        views = self._views
+        views = self.places.views
         assert views is not None
         nodes = (node,)
         items = self._competing(kind, nodes, is_joint=True, moved={}, is_pure=True)
@@ -408,7 +353,7 @@ class DeviceUse:
         if known is not None:
             return known
 
-        self._work.charge(UNITS_A_NODE + self._asked((*placed, item)))
+        self._work.charge(UNITS_A_NODE + self.places.units((*placed, item)))
         if is_beside_others:
             room, steps = self.index.search_beside(placed, item, freed, most)
         else:
@@ -417,29 +362,6 @@ class DeviceUse:
         # what was found is kept, so that the next plan goes on behind it
         self._work.charge(steps * UNITS_A_STEP)
         return room
-
-    def _asked(self, items: Sequence[Located]) -> int:
-        places = dict.fromkeys(place for _, place in items)
-        nodes = {place.node for place in places} - {""}
-        own = 0
-        for node in nodes:
-            for pool in self.index.pools(node):
-                own += len(pool.devices)
-
-        views = {place.views for place in places} - {()}
-        viewed = 0
-        for view in views:
-            for pool in self.index.pools_at(ClaimPlace("", view)):
-                viewed += len(pool.devices)
-
-        requests = 0
-        for kind, _ in dict.fromkeys(items):
-            for claim in kind.claims:
-                requests += sum(len(alternatives) for alternatives in claim.requests)
-
-        searched = min(viewed, MOST_JOINT * len(views))
-        devices = own + searched + viewed // 16
-        return devices * (UNITS_A_DEVICE + UNITS_A_QUESTION * requests)
 
     def _without(
         self,
@@ -462,105 +384,6 @@ class DeviceUse:
 
     # --- pools of several nodes ------------------------------------------------------------------
 
-    @property
-    def _views(self) -> Views | None:
-        if not self.index.is_viewed(self._table):
-            self._work.charge(UNITS_A_VIEW * (1 + len(self._table) // 1_000))
-
-        return self.index.views(self._table, self._matching)
-
-    def _touches(
-        self,
-        kind: DeviceKind,
-        views: Views,
-    ) -> Bools:
-        """`touches[view]`: pods of the kind may use devices that are seen there."""
-        if kind in self._touched:
-            return self._touched[kind]
-
-        number = len(views.component)
-        self._work.charge(20 + number)
-        touches = np.zeros(number, dtype=np.bool_)
-        seen_views = np.unique(views.of[views.sees])
-        for view in seen_views.tolist():
-            touches[view] = self._uses(kind, ClaimPlace("", (view,)))
-
-        self._touched[kind] = touches
-        return touches
-
-    def _uses(
-        self,
-        kind: DeviceKind,
-        place: ClaimPlace,
-    ) -> bool:
-        if not self.index.is_known(kind, place):
-            # A pool is looked through as a whole for each part of it that some nodes see.
-            of_pools = self.index.slices.joint_devices // 8 if place.views else 0
-            self._work.charge(UNITS_A_NODE + of_pools)
-            self._work.charge(self._asked(((kind, place),)))
-
-        return self.index.uses(kind, place)
-
-    def _is_local(
-        self,
-        kind: DeviceKind,
-        node: int,
-    ) -> bool:
-        """Whether pods of the kind may use devices of the node alone."""
-        return self._uses(kind, ClaimPlace(self._table.names[node]))
-
-    def _is_joint(
-        self,
-        kind: DeviceKind,
-        nodes: Nodes,
-    ) -> bool:
-        """Whether claims of the kind may use devices of several nodes."""
-        views = self._views
-        if views is None:
-            return False
-
-        first = nodes[0]
-        if not views.sees[first]:
-            return False
-        if len(nodes) > 1:
-            return True
-
-        touches = self._touches(kind, views)
-        return bool(touches[views.of[first]])
-
-    def may_join(
-        self,
-        kind: DeviceKind,
-        nodes: Iterable[int],
-    ) -> bool:
-        """Whether one claim might be usable on all these nodes."""
-        places = tuple(nodes)
-        if len(places) < 2:
-            return True
-        if self._views is None:
-            return False
-
-        return all(self._is_joint(kind, (node,)) for node in places)
-
-    def _place(
-        self,
-        kind: DeviceKind,
-        nodes: Nodes,
-        *,
-        is_joint: bool,
-    ) -> ClaimPlace:
-        views = self._views
-        first = nodes[0]
-        name = self._table.names[first]
-        if not is_joint or views is None:
-            return ClaimPlace(name)
-
-        if len(nodes) > 1 or not self._is_local(kind, first):
-            name = ""
-
-        seen_views = {int(views.of[node]) for node in nodes}
-        return ClaimPlace(name, tuple(sorted(seen_views)))
-
     def _located(
         self,
         items: Iterable[PlacedClaims],
@@ -581,11 +404,11 @@ class DeviceUse:
         is_joint: bool,
     ) -> Located:
         key = (item.kind, item.nodes, is_joint)
-        if key not in self._places:  # one object: a search remembers all items beside it
-            place = self._place(item.kind, item.nodes, is_joint=is_joint)
-            self._places[key] = (item.kind, place)
+        if key not in self._located_by:  # one object: a search remembers all items beside it
+            place = self.places.place(item.kind, item.nodes, is_joint=is_joint)
+            self._located_by[key] = (item.kind, place)
 
-        return self._places[key]
+        return self._located_by[key]
 
     def _competing(
         self,
@@ -609,11 +432,11 @@ class DeviceUse:
 
         if not is_joint:
             mixed = (item for item in joint if item.uid in here and self._mixed_on(item) == nodes)
-            if self._views is None or next(mixed, None) is None:
+            if self.places.views is None or next(mixed, None) is None:
                 own = [self._items[uid] for uid in here - self._joint]
                 return sorted(own)
 
-        views = self._views
+        views = self.places.views
         assert views is not None
         component = views.component[views.of[nodes[0]]]
         competing = []
@@ -624,7 +447,7 @@ class DeviceUse:
                 competing.append(item)
                 local_nodes.update(self._mixed_on(item))
 
-        if len(nodes) == 1 and not is_pure and self._is_local(kind, nodes[0]):
+        if len(nodes) == 1 and not is_pure and self.places.is_local(kind, nodes[0]):
             local_nodes.add(nodes[0])
 
         local: set[str] = set()
@@ -641,7 +464,7 @@ class DeviceUse:
             return ()
 
         (node,) = item.nodes
-        if self._is_local(item.kind, node):
+        if self.places.is_local(item.kind, node):
             return item.nodes
 
         return ()
@@ -665,7 +488,7 @@ class DeviceUse:
             column = np.full(len(self._table), UNKNOWN, dtype=np.int64)
             self._joining[key] = (len(self._moved), column)
 
-        views = self._views
+        views = self.places.views
         if kind is None:
             alike = np.ones(len(self._table), dtype=np.bool_)
         else:
@@ -697,12 +520,12 @@ class DeviceUse:
         """`together[node]`: pods that fit on this node and on all nodes where a claim of the kind
         is also usable.
         """
-        views = self._views
-        if views is None or not self.is_shared(kind):
+        views = self.places.views
+        if views is None or not self.places.is_shared(kind):
             return room
 
         own = np.where(views.sees, room, 0)  # nodes without a view share nothing
-        touches = self._touches(kind, views)
+        touches = self.places.touches(kind, views)
         with_room = np.unique(views.of[own > 0])
         shared = with_room[touches[with_room]].tolist()
         if len(shared) > MOST_VIEWS:
@@ -774,7 +597,7 @@ class DeviceUse:
             return kind is None or self.fits(kind, node)
 
         for item in moved.values():
-            if not self.may_join(item.kind, item.nodes):
+            if not self.places.may_join(item.kind, item.nodes):
                 return False
 
         last = next(reversed(moved.values()))
@@ -789,12 +612,12 @@ class DeviceUse:
         else:
             asked = kind
             nodes = (node,)
-            is_joint = self._is_joint(kind, nodes)
+            is_joint = self.places.is_joint(kind, nodes)
             beside = self._competing(kind, nodes, is_joint=is_joint, moved=moved)
             competing = sorted({*competing, *beside})
 
         placed = self._located(competing, moved)
-        place = self._place(asked, nodes, is_joint=is_joint)
+        place = self.places.place(asked, nodes, is_joint=is_joint)
         room = self._searched_beside(placed, (asked, place), nodes, most=1)
         return room.pods > 0
 
@@ -809,7 +632,7 @@ class DeviceUse:
             for uid in sorted(self._on.get(node, ())):
                 _, placed, freed = self._with(self._items[uid])
                 if not self.index.is_solved(placed, freed):
-                    self._work.charge(UNITS_A_NODE + self._asked(placed))
+                    self._work.charge(UNITS_A_NODE + self.places.units(placed))
                     steps = self.index.solve(placed, freed)
                     self._work.charge(steps * UNITS_A_STEP)
 

@@ -54,7 +54,7 @@ class NodeResourcesFit(StatefulFilter):
         if devices is not None and lacks_devices.any():
             # DynamicResources has not searched nodes where not even the number of the devices
             # suffices.
-            devices.read_pools(lacks_devices)
+            devices.places.read_pools(lacks_devices)
             yield from without_devices(lacks_devices, devices)
 
 

@@ -23,6 +23,7 @@ from gangsched.core.preemption.columns import PodTableCache, RunningColumns
 from gangsched.core.preemption.holding_back import preempts_soon, wanted
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
 from gangsched.core.preemption.sums import NeededSums
+from gangsched.core.preemption.verdicts import as_of, gives_up, in_vain, with_refusal
 from gangsched.core.promises import HeldBackNodes
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reservations.heads import needed, waiting_since_s
@@ -150,7 +151,7 @@ class PlanPreemptions:
         # Whether anything of lower priority runs is known without asking what runs (V25).
         if starting and not waits and not holders and self._lowest >= group.priority:
             nothing_lower = self._nothing_lower(group, verdict)
-            return {group.id: _in_vain(verdict, nothing_lower, group)}
+            return {group.id: in_vain(verdict, nothing_lower, group)}
 
         self.ledger.work.charge(LOOK_UNITS)
         preemptor = preemptor_of(group, verdict, self.ledger.table)
@@ -158,7 +159,7 @@ class PlanPreemptions:
             return {group.id: verdict}
         if group.id in given.nominated:
             refusal = given.nominated[group.id]
-            return {group.id: _told(verdict, refusal, preemptor)}
+            return {group.id: with_refusal(verdict, refusal, preemptor)}
 
         overdue = self._overdue(group, preemptor)
         if overdue is not None:
@@ -177,7 +178,7 @@ class PlanPreemptions:
         if isinstance(result, NotHelpful):
             why = preemptor.with_weakest(result, group.priority)
             why = self._held_back(preemptor, why)
-            return {group.id: _in_vain(verdict, why, preemptor.group)}
+            return {group.id: in_vain(verdict, why, preemptor.group)}
 
         if not result.awaited:
             return self._at_once(group, verdict, result)
@@ -429,7 +430,7 @@ class PlanPreemptions:
         self.alike = tuple(other.group for other in others)
         nominated: list[Part] = []
         for one_preemptor, room in zip(preemptors, parts, strict=True):
-            refusal = _as_of(verdict, one_preemptor)
+            refusal = as_of(verdict, one_preemptor)
             nominated.append((one_preemptor, refusal, room))
 
         return self._nominated(nominated, result)
@@ -514,7 +515,7 @@ class PlanPreemptions:
         self._in_vain.clear()
         released = {}
         for holder in room.released:
-            released[holder.id] = replace(_gives_up(holder, group), yields_to=group.id)
+            released[holder.id] = replace(gives_up(holder, group), yields_to=group.id)
 
         self.gave |= released
         return {**released, group.id: decided}
@@ -537,7 +538,7 @@ class PlanPreemptions:
 
         for preemptor, verdict, part in parts:
             preemption, refusal = self._decision(preemptor.group, part, leaving)
-            told = _told(verdict, refusal, preemptor)
+            told = with_refusal(verdict, refusal, preemptor)
             nominated[verdict.group] = replace(told, preemption=preemption)
 
             # The next part waits for these victims, too, if it is on their node.
@@ -554,7 +555,7 @@ class PlanPreemptions:
         self.made += len(parts)
 
         preemptor, _, _ = parts[0]
-        released = {holder.id: _gives_up(holder, preemptor.group) for holder in room.released}
+        released = {holder.id: gives_up(holder, preemptor.group) for holder in room.released}
         self.gave |= released
         return released | nominated
 
@@ -647,69 +648,3 @@ def _priority(holder: Group) -> int:
 def _below(priority: int, holders: Sequence[Group]) -> list[Group]:
     """The groups of lower priority."""
     return [holder for holder in holders if _priority(holder) < priority]
-
-
-def _gives_up(holder: Group, beneficiary: Group) -> Verdict:
-    """The verdict of a group of lower priority that gives up its holds (V6)."""
-    releases = tuple(pod.uid for pod, _ in held(holder))
-    refusal = findings.yielded(holder, beneficiary.id)
-    return Verdict(group=holder.id, generation=holder.generation, told=refusal, releases=releases)
-
-
-def _told(verdict: Verdict, refusal: Refusal, preemptor: Preemptor) -> Verdict:
-    """The verdict with this refusal of the group, and of the needed members that had one of their
-    own.
-    """
-    needed = {pod.uid for pod in preemptor.pods}
-    notes = []
-    for uid, note in verdict.notes:
-        notes.append((uid, refusal if uid in needed else note))
-
-    return replace(verdict, told=refusal, notes=tuple(notes))
-
-
-def _as_of(verdict: Verdict, preemptor: Preemptor) -> Verdict:
-    """The refusal of a single pod as that of another one which asks the same."""
-    group = preemptor.group
-    notes = tuple((pod.uid, note) for pod in preemptor.pods for _, note in verdict.notes)
-    summary = verdict.round
-    if summary is not None:
-        summary = replace(summary, number=group.rounds + 1)
-
-    return replace(
-        verdict,
-        group=group.id,
-        generation=group.generation,
-        round=summary,
-        notes=notes,
-    )
-
-
-def not_done(group: Group, verdict: Verdict, why: Obstacle) -> Verdict:
-    """The refusal of a group whose preemption takes more work than is left, or than any
-    plan has.
-    """
-    needed = sum(len(gang.pending) + len(gang.retry) for gang in group.gangs)
-    return _in_vain(verdict, NotHelpful(why=why, needed=needed), group)
-
-
-def _in_vain(verdict: Verdict, why: NotHelpful, group: Group) -> Verdict:
-    """The verdict, which says why preemption does not help the pending members of `group`."""
-    notes = verdict.notes
-    if notes:
-        needed = set()
-        for gang in group.gangs:
-            for pod in (*gang.pending, *gang.retry):
-                needed.add(pod.uid)
-
-        # Thousands of members share one note, by identity: its sentence is made once.
-        distinct = {id(note): note for _, note in notes}
-        with_why = {key: findings.with_obstacle(note, why) for key, note in distinct.items()}
-        notes = tuple((uid, with_why[id(note)] if uid in needed else note) for uid, note in notes)
-
-    return replace(
-        verdict,
-        told=findings.with_obstacle(verdict.told, why),
-        notes=notes,
-        preemption=why,
-    )

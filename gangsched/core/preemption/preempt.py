@@ -14,7 +14,8 @@ from gangsched.core.decision import Decider
 from gangsched.core.plan_extension import Behind, RoomMaker
 from gangsched.core.plan_queue import PlanQueue
 from gangsched.core.preemption.columns import PodTableCache
-from gangsched.core.preemption.plan_preemptions import PlanPreemptions, not_done
+from gangsched.core.preemption.plan_preemptions import PlanPreemptions
+from gangsched.core.preemption.verdicts import not_done
 from gangsched.model.gang import Group
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import Obstacle, PreemptionInput

@@ -21,19 +21,19 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import usable
 from gangsched.core.search.kinds import Item, Kinds, Slices, items_of, layers_of
-from gangsched.core.search.packing import PackingProblem, Piece
+from gangsched.core.search.packing_problem import PackingProblem, Piece
 from gangsched.core.search.part_kinds import PackedPart, entries_of, layers_in, signature
 from gangsched.core.search.region import problem
+from gangsched.core.search.slice_room import SliceRoom
 from gangsched.core.search.slices import NeededUnits, Slice, is_sliced, needed, units
 from gangsched.core.search.terms import terms_of
-from gangsched.core.topology import TopologyLevel, level
+from gangsched.core.topology import level
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.objects import Shape
 from gangsched.model.resources import ResourceVector
 from gangsched.model.snapshot import Bools, Ints
 
-NO_LIMIT = 2**31
 MAX_NODES = 6_000
 """Nodes in which slices are packed: more are more than the work of one plan, and the next one would
 begin again.
@@ -58,20 +58,6 @@ class AskedRow(NamedTuple):
 
     free: Ints
     asked: dict[int, int]
-
-
-class _Copies(NamedTuple):
-    """A kind of slices that may open anywhere, and how many domains take by sums.
-
-    `copies[domain]` are those that it takes, `order` the domains that take any, those with most
-    first; `count` slices are needed, `first` is one of them.
-    """
-
-    first: Slice
-    level: TopologyLevel
-    copies: Ints
-    order: Ints
-    needed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,7 +312,7 @@ class Demand:
     def _where(self, nodes: Ints | None) -> Ints:
         """Those of the nodes that are of use to a packing; None stands for all nodes."""
         where = np.flatnonzero(self._anywhere) if nodes is None else nodes
-        if self.slices is None:
+        if self.slices is None or self.slice_room is None:
             return where
 
         most = MAX_NODES if nodes is None else len(self.ledger.table)
@@ -336,7 +322,7 @@ class Demand:
             kinds = len(self.items) + len(self.slices.pieces)
             most = min(most, MAX_CELLS // kinds)
 
-        useful = self._useful(most)
+        useful = self.slice_room.useful(most)
         return where[useful[where]]
 
     def _charge_problem(self, nodes: int) -> None:
@@ -454,138 +440,13 @@ class Demand:
 
         return rows
 
-    # --- slices ----------------------------------------------------------------------------------
-
-    def few(self) -> Ints | None:
-        """Nodes of the smallest number of domains that could hold the slices by totals; the last of
-        these domains is as tight as possible.
-
-        Most often these domains suffice, and packing them is much faster than packing all nodes of
-        a large cluster. A slice that lacks members gets a domain with room for the missing members,
-        if there is one. None if there is no choice, or if pods without slices may be placed
-        anywhere.
-        """
+    @cached_property
+    def slice_room(self) -> SliceRoom | None:
+        """Room for the slices by sums; None without slices."""
         if self.slices is None:
             return None
-        are_free = (item.home < 0 and not item.pins for item in self.items)
-        if any(are_free):
-            return None
 
-        mask = self._outside_slices()
-
-        for kind in self._copies:
-            order = kind.order
-            copies = kind.copies[order]
-
-            # The fewest domains, those with most copies first; `number` is the index of the last of
-            # them.
-            sums = np.cumsum(copies)
-            number = int(np.searchsorted(sums, kind.needed))
-            if number >= len(order):
-                return None
-
-            before_last = int(copies[:number].sum())
-            enough = copies >= kind.needed - before_last
-
-            first_pod = kind.first.pods[0]
-            own_item = self.slices.item_of[first_pod.uid]
-            room = kind.level.sums(self.room[own_item])[order]
-            for_all = np.flatnonzero(enough & (room >= kind.first.size))
-
-            # The last in descending order is the tightest domain that is still large enough.
-            last = for_all[-1] if for_all.size else number
-            chosen = [*order[:number], order[last]]
-            mask |= np.isin(kind.level.codes, chosen)
-
-        return np.flatnonzero(mask & self._anywhere)
-
-    def _useful(self, most: int) -> Bools:
-        """The nodes of domains that could hold a slice by sums, `most` of them, those of domains
-        with most room first.
-
-        All others are of no use, but to pods without slices.
-        """
-        mask = self._outside_slices()
-        anywhere = self._anywhere.astype(np.int64)
-
-        for kind in self._copies:
-            sizes = kind.level.sums(anywhere)[kind.order]
-            first_domains = kind.order[np.cumsum(sizes) <= most]
-            mask |= np.isin(kind.level.codes, first_domains)
-
-        return mask
-
-    def _outside_slices(self) -> Bools:
-        """The nodes that take any pod that is in no slice."""
-        nodes = len(self.ledger.table)
-        mask: Bools = np.zeros(nodes, dtype=np.bool_)
-        for number, item in enumerate(self.items):
-            if item.home < 0:
-                mask |= self.room[number] > 0
-
-        return mask
-
-    @cached_property
-    def _copies(self) -> list[_Copies]:
-        """The kinds of slices that may open anywhere."""
-        assert self.slices is not None
-        cells = len(self.items) * len(self.ledger.table)
-        self.ledger.work.charge(20 + cells // 60)
-        result = []
-
-        kinds = zip(self.slices.pieces, self.slices.at_hand, strict=True)
-        for piece, slices in kinds:
-            if not slices:
-                continue
-
-            first = slices[0]
-            wanted = self.slices.wanted[piece.gang]
-            needed = min(len(slices), wanted)
-            inside, copies = self._copies_of(first, ())
-
-            # Stable: domains with equal room keep the order of their names, so that the plan is
-            # deterministic.
-            order = np.argsort(-copies, kind="stable")
-            takes_any = order[copies[order] > 0]
-            result.append(_Copies(first, inside, copies, takes_any, needed))
-
-        return result
-
-    def _copies_of(
-        self,
-        slice_: Slice,
-        outer: tuple[str, ...],
-    ) -> tuple[TopologyLevel, Ints]:
-        """By domain how many copies of a slice it takes by sums; of inner ones by domain inside the
-        outer levels.
-        """
-        assert self.slices is not None
-        labels = (*outer, slice_.key)
-        inside = level(labels, self.ledger.table)
-
-        # NO_LIMIT and not int64's maximum: these numbers are summed over domains.
-        most = np.full(inside.size, NO_LIMIT, dtype=np.int64)
-        item_of = self.slices.item_of
-        own_items = Counter(item_of[pod.uid] for pod in slice_.own)
-        for number, count in own_items.items():
-            room = inside.sums(self.room[number])
-            most = np.minimum(most, room // count)
-
-        example_of: dict[int, Slice] = {}
-        part_kinds: Counter[int] = Counter()
-        for part in slice_.parts:
-            kind = self.slices.kind_of[id(part)]
-            example_of[kind] = part
-            part_kinds[kind] += 1
-
-        for kind, count in part_kinds.items():
-            finer, copies = self._copies_of(example_of[kind], labels)
-            outer_domains = finer.inside(inside)
-            of_kind = np.bincount(outer_domains, weights=copies, minlength=inside.size)
-            of_kind = of_kind.astype(np.int64)
-            most = np.minimum(most, of_kind // count)
-
-        return inside, most
+        return SliceRoom(self.items, self.slices, self.room, self.ledger)
 
     @cached_property
     def _anywhere(self) -> Bools:

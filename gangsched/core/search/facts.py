@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from math import inf
 
 from gangsched.core.reserve import Ledger
-from gangsched.core.search.packing import Packing, PackingProblem, Pattern
+from gangsched.core.search.packing import Packing
+from gangsched.core.search.packing_problem import PackingProblem, Pattern
 
 # A digest of 16 bytes each (decision 0072).
 MAX_FACTS = 100_000

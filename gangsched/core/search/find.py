@@ -374,7 +374,8 @@ def find_slices(
 
     if demand.is_exact:
         packing = None
-        if (few := demand.few()) is not None:
+        few = demand.slice_room.few() if demand.slice_room is not None else None
+        if few is not None:
             problem = demand.problem(few)
             # A few domains that mostly do: 64 slices on 15,000 nodes are found without building a
             # problem of all.

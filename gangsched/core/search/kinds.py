@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
-from gangsched.core.search.packing import Piece
+from gangsched.core.search.packing_problem import Piece
 from gangsched.core.search.slices import NeededUnits, Slice
 from gangsched.core.topology import lies_within
 from gangsched.model.gang import Gang

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gangsched.core.search.packing import Amounts, PackingProblem, Pattern, Piece, Step
+from gangsched.core.search.packing_problem import Amounts, PackingProblem, Pattern, Piece, Step
 from gangsched.model.snapshot import Ints
 
 FEW_NODES = 48

@@ -6,7 +6,7 @@ promises in the snapshot. A record only stores; `nominations` changes it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -15,7 +15,7 @@ from gangsched.model.gang import Placement, Refusal, is_to_come
 from gangsched.model.nominated_room import Nomination
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import Preemption, UnitKind, Victim
-from gangsched.model.protocol import EvictionResult, NominatedMember
+from gangsched.model.protocol import EvictionResult, NominatedMember, PodRef
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
 from gangsched.model.verdict_facts import Evicting
@@ -250,3 +250,43 @@ def nominated(placement: Placement) -> NominatedMember:
     """A member and its node, as input of the writer."""
     pod = placement.pod
     return NominatedMember(pod.uid, pod.namespace, pod.name, placement.node)
+
+
+def references(victims: Iterable[Victim]) -> tuple[PodRef, ...]:
+    """The pods of victims, as writes name them."""
+    return tuple(PodRef(victim.uid, victim.namespace, victim.name) for victim in victims)
+
+
+def new_record(
+    record_id: str,
+    group: str,
+    serial: int,
+    decision: Preemption,
+    named: Iterable[Nominee],
+    known_victims: Set[str],
+    *,
+    began_s: float,
+    deadline_s: float,
+) -> NominationRecord:
+    """The record of a nomination that begins; it only waits for the victims of others."""
+    victims = {}
+    awaited = set(decision.awaited)
+    for victim in decision.victims:
+        if victim.uid in known_victims:
+            awaited.add(victim.uid)
+        else:
+            victims[victim.uid] = victim
+
+    return NominationRecord(
+        id=record_id,
+        group=group,
+        serial=serial,
+        decision=decision,
+        nominees={nominee.pod.uid: nominee for nominee in named},
+        victims=victims,
+        fates=dict.fromkeys(victims, Fate.MARKED),
+        awaited=frozenset(awaited),
+        began_s=began_s,
+        deadline_s=deadline_s,
+        unwritten=1,
+    )

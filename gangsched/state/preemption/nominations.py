@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from gangsched.model.gang import Refusal, gang_to_come, is_to_come
 from gangsched.model.plan import Verdict
-from gangsched.model.preemption import STUCK_S, Preemption, Victim
+from gangsched.model.preemption import STUCK_S, Preemption
 from gangsched.model.protocol import (
     Action,
     CancelPreemption,
@@ -23,7 +23,6 @@ from gangsched.model.protocol import (
     Evicted,
     EvictionDelayed,
     EvictionResult,
-    PodRef,
     PreemptionPrepared,
     PreparePreemption,
     RecordEvent,
@@ -45,7 +44,9 @@ from gangsched.state.preemption.nomination import (
     Nominee,
     Result,
     Stage,
+    new_record,
     nominated,
+    references,
 )
 from gangsched.state.preemption.promised import Promised
 from gangsched.state.preemption.taken import TakenGroups
@@ -132,11 +133,7 @@ class Nominations:
         due = (self._next_looks.next_s(), self.last_answers.next_deadline_s())
         return min((at_s for at_s in due if at_s is not None), default=None)
 
-    def obstacle(
-        self,
-        group: str,
-        decision: Preemption,
-    ) -> str:
+    def obstacle(self, group: str, decision: Preemption) -> str:
         """Why a decision that is not carried out yet is no longer valid, "" if it is valid."""
         # A record of its own, promised only while it is compared with the promises of all others.
         record = self._record(
@@ -196,7 +193,7 @@ class Nominations:
 
         # At once, so that one write nominates a pod and says why it waits.
         self._reports.note(group.id, now_s, at_once=True)
-        return [PreparePreemption(record.id, record.members, _refs(record.marked_first))]
+        return [PreparePreemption(record.id, record.members, references(record.marked_first))]
 
     def _record(
         self,
@@ -205,36 +202,24 @@ class Nominations:
         now_s: float,
     ) -> NominationRecord:
         """A new one; a victim is that of one nomination, and others only wait for it."""
-        known = self.promised.victims()
-        own = [victim for victim in decision.victims if victim.uid not in known]
-        gangs = (
-            gang_to_come(placement.pod.uid) or self._members[placement.pod.uid].gang
-            for placement in decision.placements
-        )
-        kept = (
-            Nominee(each.pod, each.node, gang)
-            for each, gang in zip(decision.placements, gangs, strict=True)
-        )
         serial = next(self._serial)
         planned_s = decision.deadline_s - STUCK_S - self.offset_s - now_s
+        wait_s = min(max(0.0, planned_s), self._max_wait_s)
+        named = []
+        for placement in decision.placements:
+            uid = placement.pod.uid
+            gang = gang_to_come(uid) or self._members[uid].gang
+            named.append(Nominee(placement.pod, placement.node, gang))
 
-        return NominationRecord(
-            id=f"{group}@{int(now_s + self.offset_s)}.{serial}",
-            group=group,
-            serial=serial,
-            decision=decision,
-            nominees={nominee.pod.uid: nominee for nominee in kept},
-            victims={victim.uid: victim for victim in own},
-            fates={victim.uid: Fate.MARKED for victim in own},
-            awaited=frozenset(
-                (
-                    *decision.awaited,
-                    *(victim.uid for victim in decision.victims if victim.uid in known),
-                )
-            ),
+        return new_record(
+            f"{group}@{int(now_s + self.offset_s)}.{serial}",
+            group,
+            serial,
+            decision,
+            named,
+            self.promised.victims(),
             began_s=now_s,
-            deadline_s=now_s + STUCK_S + min(max(0.0, planned_s), self._max_wait_s),
-            unwritten=1,
+            deadline_s=now_s + STUCK_S + wait_s,
         )
 
     def prepared(self, answer: PreemptionPrepared) -> None:
@@ -335,12 +320,7 @@ class Nominations:
         """The nominations with these ids, the oldest first."""
         return sorted(filter(None, map(self._of_id.get, ids)), key=attrgetter("serial"))
 
-    def planned(
-        self,
-        group: GroupRecord,
-        verdict: Verdict,
-        now_s: float,
-    ) -> list[Action]:
+    def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
         """Begin, continue or end the nomination after a committed verdict on the group."""
         record = self._of_group.get(group.id)
         started = bool(verdict.binds) and nominees.is_whole(group, self._registry)
@@ -363,12 +343,7 @@ class Nominations:
 
         return []
 
-    def give_up(
-        self,
-        group: GroupRecord,
-        verdict: Verdict,
-        now_s: float,
-    ) -> list[Action]:
+    def give_up(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
         """End the nomination of a group that is set aside (I10)."""
         record = self._of_group.get(group.id)
         if record is None:
@@ -447,7 +422,7 @@ class Nominations:
         record.inherited = []
         record.unwritten += 1
 
-        return [PreparePreemption(record.id, (), _refs(inherited))]
+        return [PreparePreemption(record.id, (), references(inherited))]
 
     def _give_way(self, record: NominationRecord, nodes: Set[str]) -> None:
         """Where the room of all promises is not enough any more, one after the other is lost."""
@@ -718,7 +693,3 @@ class Nominations:
         if verdict is not None and verdict.reason is Reason.PREEMPTING and verdict.told != told:
             group.verdict = replace(verdict, told=told)
             self._reports.note(group.id, now_s)
-
-
-def _refs(victims: Iterable[Victim]) -> tuple[PodRef, ...]:
-    return tuple(PodRef(victim.uid, victim.namespace, victim.name) for victim in victims)

@@ -9,7 +9,6 @@ reservation ends or shrinks, the groups that it kept out wake up (Q3).
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import (
     Callable,
     Collection,
@@ -27,7 +26,7 @@ from gangsched.core.queue_sort import group_key, passing_key
 from gangsched.core.reservations.heads import BY_NUMBER, head_of, rank
 from gangsched.core.reservations.records import ReservationCache
 from gangsched.model.backfill import BackfillOrder
-from gangsched.model.gang import ORDINARY_TURN, Group
+from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
@@ -50,6 +49,7 @@ from gangsched.state.group_record import (
 )
 from gangsched.state.groups import Registry
 from gangsched.state.queueing.queue import Queue
+from gangsched.state.reserving.compared import freed, overtaking, rank_of, rooms
 from gangsched.state.reserving.expected_ends import ExpectedEnds
 from gangsched.state.reserving.fences import Fences
 from gangsched.state.reserving.ineligible import REASONS, Ineligible
@@ -524,12 +524,12 @@ class StandingReservations:
 
     def _find(self) -> list[str]:
         full = len(self.standing) >= self._limits.reservations
-        last = _rank_of(self.standing[-1]) if full else None
+        last = rank_of(self.standing[-1]) if full else None
         ends: dict[str, list[HeadRank]] = {}
 
         for reservation in self.standing:
             for namespace in reservation.namespaces:
-                ends.setdefault(namespace, []).append(_rank_of(reservation))
+                ends.setdefault(namespace, []).append(rank_of(reservation))
 
         of_full = {}
         for space, ranks in ends.items():
@@ -593,16 +593,16 @@ class StandingReservations:
                 self._over.set(group_id, again_s)
                 group.not_reserved = replace(why, until_s=again_s)
 
-        if _rooms(before) != _rooms(self.standing):
+        if rooms(before) != rooms(self.standing):
             # The other reservations changed, so a group may now get a start time, or a share of its
             # accelerators.
             self._forget_if(lambda why: why.why in _BESIDE_OTHERS)
 
-        freed = _freed((*before, *answer.replaced), self.standing)
-        if freed:
-            self._queue.wake(self._cluster.snapshot(), freed)
+        freed_nodes = freed((*before, *answer.replaced), self.standing)
+        if freed_nodes:
+            self._queue.wake(self._cluster.snapshot(), freed_nodes)
 
-        for group_id in _overtaking(before, self.standing):
+        for group_id in overtaking(before, self.standing):
             group = self._registry.groups.get(group_id)
             # Others were refused for room that a reservation before them does not give back.
             if (
@@ -667,59 +667,3 @@ def _why_not(group: GroupRecord) -> NotReserved | None:
 
 
 _BESIDE_OTHERS: Final = frozenset({NotEntitled.NO_TIME, NotEntitled.SHARE})
-
-
-def _rooms(standing: Iterable[Reserved]) -> list[tuple[Any, ...]]:
-    rooms: list[tuple[Any, ...]] = []
-    for reservation in standing:
-        rooms.append((reservation.group, reservation.at_s, reservation.nodes))
-
-    return rooms
-
-
-def _rank_of(each: Reserved) -> HeadRank:
-    # Comparable to `heads.rank`, with the turn of a head that is not broken, which comes last: a
-    # broken group takes its place.
-    return -each.priority, ORDINARY_TURN, 0, True, each.since_s, each.group
-
-
-def _freed(
-    before: Iterable[Reserved],
-    after: Iterable[Reserved],
-) -> set[str]:
-    """Nodes on which a reservation leaves more than it did, to anybody."""
-    now = {reservation.group: reservation for reservation in after}
-    freed: set[str] = set()
-
-    for old in before:
-        new = now.get(old.group)
-        # A later start lets more groups end before it.
-        if new is None or old.is_fence != new.is_fence or new.at_s > old.at_s:
-            freed |= set(old.nodes)
-        else:  # the same nodes may be kept for fewer of its pods
-            freed |= set(old.nodes) - set(new.nodes)
-            freed |= {node for _, node in _asked(old) - _asked(new)}
-
-    return freed
-
-
-def _overtaking(
-    before: Sequence[Reserved],
-    after: Sequence[Reserved],
-) -> Iterator[str]:
-    """Groups whose reservation now comes before one that could restrict them until now (H8).
-
-    A group may be older than the one before it in the queue by the age of its members (H4): it was
-    refused beside that one's reservation before it had its own.
-    """
-    place = {each.group: number for number, each in enumerate(before)}
-    for number, each in enumerate(after):
-        stood = place.get(each.group, math.inf)
-        behind = (other for other in after[number + 1 :] if other.priority >= each.priority)
-        if any(stood == math.inf or place.get(other.group, math.inf) < stood for other in behind):
-            yield each.group
-
-
-def _asked(each: Reserved) -> Counter[tuple[Shape, str]]:
-    """How many pods of each shape are to run on each node."""
-    return Counter((placed.pod.shape, placed.node) for placed in each.placements)

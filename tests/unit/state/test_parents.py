@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gangsched.api import keys
-from gangsched.state.groups import Refreshed, Registry
+from gangsched.state.group_record import Refreshed
+from gangsched.state.groups import Registry
 from gangsched.state.parents import MINIMUM_WAIT_S, SETTLED_AT_ONCE
 from tests.builders import members, node, pod, pod_group, running
 from tests.world import EPOCH_S, World

@@ -290,7 +290,8 @@ class ClaimDevices:
         node: int,
     ) -> bool:
         with self._work.unlimited():
-            return self._devices.may_join(kind, dict.fromkeys((*(at for _, at in pods), node)))
+            nodes = [at for _, at in pods]
+            return self._devices.places.may_join(kind, dict.fromkeys([*nodes, node]))
 
     def _move_claim(
         self,
@@ -408,7 +409,7 @@ class ClaimDevices:
             if decided is not None:
                 # None means that every node can use the devices.
                 required += [decided.required] if decided.required is not None else []
-            elif placed is not None and self._devices.is_shared(kind):
+            elif placed is not None and self._devices.places.is_shared(kind):
                 other.append(claim.key)
             elif placed is not None:
                 nodes.update(placed.nodes)
@@ -589,6 +590,6 @@ def without_devices(nodes: Bools, devices: DeviceUse) -> Iterator[RefusedNodes]:
     """The refusal of nodes that lack devices for a pod, worded as in kube-scheduler. Only nodes
     whose pools were read are refused.
     """
-    invalid = devices.invalid
+    invalid = devices.places.invalid
     yield RefusedNodes(INVALID_POOLS, nodes & invalid)
     yield RefusedNodes(NO_DEVICES, nodes & ~invalid)

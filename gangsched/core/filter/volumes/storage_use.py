@@ -419,7 +419,7 @@ class StorageUse:
             return False
 
         for on_nodes in self.wanted(pod).on:
-            if on_nodes.kind is not None and devices.is_shared(on_nodes.kind):
+            if on_nodes.kind is not None and devices.places.is_shared(on_nodes.kind):
                 return True
 
         return False

@@ -18,7 +18,7 @@ from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.search import judging
 from gangsched.core.search.demand import Demand
-from gangsched.core.search.packing import PackingProblem
+from gangsched.core.search.packing_problem import PackingProblem
 from gangsched.core.topology import level
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PlacementConstraints

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from gangsched.core.search.packing import Packing, PackingProblem, Piece
+from gangsched.core.search.packing import Packing
+from gangsched.core.search.packing_problem import PackingProblem, Piece
 from gangsched.core.search.region import problem
 from gangsched.core.work import OutOfWork, Work
 
