@@ -27,7 +27,7 @@ MOST_VIEWS = 16
 """Views that are compared with each other."""
 
 
-class _Together(NamedTuple):
+class _Neighbours(NamedTuple):
     """Items that may take devices from each other, where they are, and the claims that are
     freed there.
     """
@@ -65,7 +65,7 @@ class DeviceUse:
         self._faults: dict[DeviceKind, NodeRoom | None] = {}
         self._joint_faults: dict[DeviceKind, dict[int, NodeRoom]] = {}
         self._located_by: dict[tuple[DeviceKind, Nodes, bool], Located] = {}
-        self._together: dict[object, _Together] = {}
+        self._together: dict[object, _Neighbours] = {}
         self._joining: dict[tuple[object, ...], tuple[int, Ints]] = {}
 
     # --- what is taken ---------------------------------------------------------------------------
@@ -660,7 +660,7 @@ class DeviceUse:
         """The item that the plan has placed for this uid; None if there is none."""
         return self._items.get(uid)
 
-    def _with(self, item: PlacedClaims) -> _Together:
+    def _with(self, item: PlacedClaims) -> _Neighbours:
         """The item and all that may take devices from it."""
         is_joint = item.uid in self._joint
         key = (item.kind, item.nodes, is_joint)
@@ -669,6 +669,6 @@ class DeviceUse:
             items = self._competing(item.kind, item.nodes, is_joint=is_joint, moved={})
             placed = self._located(items)
             freed = self._without(item.nodes, placed)
-            self._together[key] = _Together(items, placed, freed)
+            self._together[key] = _Neighbours(items, placed, freed)
 
         return self._together[key]

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from gangsched.core.topology import TopologyLevel, level
-from gangsched.model.snapshot import Bools, Ints, Snapshot
+from gangsched.core.topology import level
+from gangsched.model.snapshot import Bools, Ints, NodeTable, Snapshot
 from gangsched.state.group_record import Entry, NeededRoom
 
 Labels: TypeAlias = tuple[str, ...]
@@ -182,9 +182,8 @@ class ShapeRows:
                 fits[of_level] = True
 
             elif of_level.size:
-                domains = level(within, snapshot.table)
                 needed = requests[of_level] * least[of_level]
-                totals = _totals(domains, free, nodes)
+                totals = _totals(within, snapshot.table, free, nodes)
                 for amounts in _distinct(totals):
                     fits[of_level] |= (needed <= amounts).all(axis=1)
 
@@ -288,11 +287,13 @@ class ShapeRows:
 
 
 def _totals(
-    domains: TopologyLevel,
+    within: Labels,
+    table: NodeTable,
     free: Ints,
     nodes: Ints,
 ) -> Ints:
     """`totals[row][i]`: what is free in the domains that have any of these nodes."""
+    domains = level(within, table)
     with_nodes = domains.of(nodes)
     size = (len(free), with_nodes.size)
     totals = np.zeros(size, dtype=np.int64)
