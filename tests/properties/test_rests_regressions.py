@@ -21,7 +21,7 @@ from gangsched.model.reservation import ReservationLimits, Reserved
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import QueueCause
 from gangsched.state.preemption.hold_back_times import HoldingBack
-from gangsched.state.reserving.reservations import _freed
+from gangsched.state.reserving.compared import freed
 from gangsched.state.rule_set import Rules
 from tests.builders import (
     Records,
@@ -126,9 +126,9 @@ def test_who_was_kept_out_is_woken_where_a_reservation_keeps_less_of_the_same_no
     fence.
     """
     old, new = reserved(200.0, "a", "a", "b"), reserved(100.0, "a", "b", "b")
-    assert _freed([old], [new]) == {"a"}
-    assert _freed([new], [new]) == set()
-    assert _freed([reserved(float("inf"), "a", "b")], [old]) == {"a", "b"}
+    assert freed([old], [new]) == {"a"}
+    assert freed([new], [new]) == set()
+    assert freed([reserved(float("inf"), "a", "b")], [old]) == {"a", "b"}
 
 
 def test_a_hold_back_is_over_when_a_reservation_starts() -> None:

@@ -12,7 +12,7 @@ import pytest
 from gangsched.core import progress
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.plan_queue import PlanQueue
-from gangsched.core.preemption.plan_preemptions import not_done
+from gangsched.core.preemption.verdicts import not_done
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Mode, Refusal
