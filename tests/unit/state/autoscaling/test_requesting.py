@@ -227,8 +227,10 @@ def test_two_processes_that_both_lead_ask_for_the_same() -> None:
     first makes the request, and neither deletes it.
     """
     worlds = [World(rules=provisioning_rules()) for _ in range(2)]
+    pods = members("g", 2, gpus=8, pod_group=True)
     for world in worlds:
-        waiting(world, 2)
+        world.declare(pod_group("g", 2, uid="uid-of-g"))
+        world.create(pods)
         world.advance(12)
 
     first, second = [orders(world)[0] for world in worlds]
