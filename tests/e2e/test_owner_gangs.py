@@ -241,6 +241,7 @@ def test_the_right_to_job_sets_is_given_and_taken_away_live(plane: ControlPlane,
     """
     (definition,) = [each for each in definitions.OWNERS if "jobsets" in each["metadata"]["name"]]
     definitions.install(api, definition)
+    api.delete(f"{BINDING}-jobset")
     spec = {"replicatedJobs": [{"name": "worker", "replicas": 3}]}
     body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}
     path = api.path_of({**body, "metadata": {}})

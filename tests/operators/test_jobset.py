@@ -5,6 +5,7 @@ from starting.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
 from control_plane.applying import ROOT, apply_yaml
+from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.pods import nodes_of
 
@@ -24,6 +26,7 @@ from tests.operators.members import (
     PODS,
     WITHIN_S,
     await_bound,
+    await_none,
     await_refused,
     await_told,
     give_them_back,
@@ -135,13 +138,21 @@ def test_exclusive_topology_keeps_all_but_the_first_pods_from_being_made(
 # --- asked for by its owner ---------------------------------------------------------------------
 
 
-@pytest.fixture
-def readable(api: Api) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def readable(plane: ControlPlane) -> None:
     """gangsched may read Jobs and JobSets."""
+    api = Api.of(plane)
     for name in ("rbac-owners.yaml", "rbac-owners-jobset.yaml"):
         apply_yaml(api, ROOT / "manifests" / name)
-    yield
-    api.delete(BINDING)
+    api.close()
+
+
+def await_unread(daemon: Daemon) -> None:
+    """Wait until gangsched has found that it may not read JobSets: its watch lives on meanwhile."""
+    deadline_s = time.monotonic() + WITHIN_S
+    while not any("Cannot follow jobsets" in str(line["event"]) for line in daemon.log_lines()):
+        assert time.monotonic() < deadline_s, "JobSets are still read"
+        time.sleep(0.2)
 
 
 def asking(spec: Object | None = None) -> Object:
@@ -211,9 +222,17 @@ def test_a_jobset_that_asks_and_starts_anew_is_a_whole_gang_again(
     await_bound(pods, "training-", 3)
 
 
-def test_without_the_right_each_job_is_a_gang_of_its_own(api: Api, pods: Following) -> None:
+@pytest.mark.usefixtures("readable")
+def test_without_the_right_each_job_is_a_gang_of_its_own(
+    daemon: Daemon, api: Api, pods: Following
+) -> None:
     """O3, O7: the driver starts alone, and the JobSet is told why."""
-    apply_yaml(api, ROOT / "manifests" / "rbac-owners.yaml")
+    api.post(JOBS, asking())
+    await_bound(pods, "training-", 3)  # so that JobSets are read
+    api.call("DELETE", f"{JOBS}/training", {"propagationPolicy": "Foreground"})
+    await_none(pods)
+    api.delete(BINDING)
+    await_unread(daemon)
     take_gpus(api, pods)
     with Following(api, EVENTS) as events:
         api.post(JOBS, asking())
