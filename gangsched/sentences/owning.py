@@ -30,6 +30,14 @@ def unread(kind: str, key: str) -> str:
     )
 
 
+def begun(kind: str, key: str) -> str:
+    """The owner became known after its first pods had started."""
+    return (
+        f"{kind} {key} became known after its first pods had started one by one, so they are not a"
+        " gang until all of them are gone"
+    )
+
+
 def unknown(kind: str, key: str) -> str:
     """The owner does not exist among those that were read."""
     return (

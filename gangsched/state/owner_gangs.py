@@ -56,6 +56,8 @@ class _AskedOwner:
     pods: set[str] = field(default_factory=set)
     #: Its pods are plain unless they state a minimum.
     is_plain: bool = False
+    #: A pod of it has a node that it got as a plain pod: the others stay plain, too.
+    has_begun: bool = False
     is_reported: bool = False
     #: A pod of it was ours to place, so that its owner is told what hinders that.
     is_ours: bool = False
@@ -138,6 +140,8 @@ class OwnerGangRegister:
             self._declare(asked, now_s)
             return asked.gang
 
+        # It has started alone, so that the others need not wait for it any more.
+        asked.has_begun = asked.has_begun or bool(pod.node_name)
         if waits:
             self._report_plain(asked, pod)
         if not pod.live:  # of no gang, and so of no interest
@@ -214,7 +218,8 @@ class OwnerGangRegister:
         gang = f"{pod.namespace}/{ref.kind}.{ref.name}"
         # An owner that was created again, while pods of the one before still end.
         owner_id = _id(pod.namespace, ref.uid)
-        if self._uid_of.get(gang, owner_id) != owner_id:
+        is_other = self._uid_of.get(gang, owner_id) != owner_id
+        if is_other or self._is_named(gang):
             gang += f".{ref.uid[:UID_SHOWN]}"
 
         asked = _AskedOwner(
@@ -237,10 +242,17 @@ class OwnerGangRegister:
         self._judge(asked, now_s)
         return asked
 
-    def _forget(self, asked: _AskedOwner) -> None:
-        if isinstance(asked.owner, JobOwner):
-            self._trees.leave(asked.uid, asked.owner)
+    def _is_named(self, gang: str) -> bool:
+        """Whether pods of others name this gang as theirs."""
+        record = self._registry.gangs.get(gang)
+        return record is not None and record.owner is None and bool(record.members)
 
+    def is_of_owner(self, gang: str) -> bool:
+        """Whether the pods of an owner are this gang, which no other pod may name as its own."""
+        return gang in self._uid_of
+
+    def _forget(self, asked: _AskedOwner) -> None:
+        self._trees.leave(asked.uid)
         del self._asked[asked.uid]
         self._uid_of.pop(asked.gang, None)
         self._waits.drop(asked.uid)
@@ -298,7 +310,7 @@ class OwnerGangRegister:
     def _place_job(self, asked: _AskedOwner, now_s: float) -> None:
         """A Job is known, which may have an owner itself."""
         job = asked.owner
-        if not isinstance(job, JobOwner) or job.controller is None:
+        if not isinstance(job, JobOwner):
             return
 
         if _is_member(job):
@@ -349,7 +361,7 @@ class OwnerGangRegister:
             if asked.owner.one_by_one:
                 return sentences.one_by_one(asked.kind, asked.key)
 
-            return ""
+            return sentences.begun(asked.kind, asked.key) if asked.has_begun else ""
 
         is_read = self._known.is_read(kind)
         if is_read is False:

@@ -83,6 +83,8 @@ class OwnerTrees:
         self._trees: dict[str, _Tree] = {}
         #: By id of the parent, the id of its owner.
         self._id_of: dict[str, str] = {}
+        #: By id of a Job that has entered, the id of its owner then.
+        self._tree_of: dict[str, str] = {}
         #: When Jobs stop to wait for their owner, by the id of the owner.
         self._waits = Timers()
 
@@ -99,14 +101,18 @@ class OwnerTrees:
         one now.
         """
         ref = job.controller
+        tree_id = f"{job.namespace}/{ref.uid}" if ref is not None else ""
+        if self._tree_of.get(job_id, tree_id) != tree_id:
+            self.leave(job_id)
         if ref is None:
             return set()
 
-        tree = self._trees.get(f"{job.namespace}/{ref.uid}")
+        tree = self._trees.get(tree_id)
         if tree is None:
             tree = self._add(job.namespace, ref, now_s)
 
         tree.jobs.add(job_id)
+        self._tree_of[job_id] = tree_id
         was_done = job_id in tree.done
         is_done = job.minimum == 0 and job.succeeded > 0
         if is_done == was_done:
@@ -119,16 +125,13 @@ class OwnerTrees:
         self._declare(tree)
         return tree.jobs - {job_id}
 
-    def leave(self, job_id: str, job: JobOwner | None) -> None:
-        """No pod of a Job asks any more."""
-        ref = job.controller if job is not None else None
-        if job is None or ref is None:
+    def leave(self, job_id: str) -> None:
+        """No pod of a Job asks any more, or the Job has another owner."""
+        tree_id = self._tree_of.pop(job_id, None)
+        if tree_id is None:
             return
 
-        tree = self._trees.get(f"{job.namespace}/{ref.uid}")
-        if tree is None:
-            return
-
+        tree = self._trees[tree_id]
         tree.jobs.discard(job_id)
         tree.done.pop(job_id, None)
         if tree.jobs:

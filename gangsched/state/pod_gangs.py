@@ -16,6 +16,9 @@ from gangsched.state.groups import Registry
 from gangsched.state.owner_gangs import OwnerGangRegister
 from gangsched.state.rule_set import Rules
 
+NAMED = ".named"
+"""The end of the id of a gang whose pods name that of an owner."""
+
 
 class PodGangs:
     """Assigns pods to gangs."""
@@ -45,6 +48,9 @@ class PodGangs:
         else:
             owners.left(pod.uid)
             gang = self.sub_groups.gang_of(pod, mark)
+            # Else whoever names the gang of an owner would count as one of its pods.
+            if owners.is_of_owner(gang):
+                gang += NAMED
 
         if gang:
             return gang, False

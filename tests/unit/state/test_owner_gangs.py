@@ -550,3 +550,34 @@ def test_an_exclusive_topology_that_is_no_label_is_refused() -> None:
     reason, text = world.condition(first)
     assert (reason, world.bound()) == ("InvalidGang", {})
     assert text.startswith(f'{keys.JOBSET_EXCLUSIVE} "no label" of pod ns/train-0 is not a label')
+
+
+def test_an_owner_that_comes_after_its_pods_have_started_makes_no_gang_of_them() -> None:
+    """O8: two pods started alone, as the Job was unknown; the others do not wait for a whole."""
+    world = world_of()
+    world.create(pods_of(2))
+    assert len(world.advance(OWNER_WAIT_S + 1).bound()) == 2
+    world.say(Applied(job(4)))
+    world.settle()
+    world.create(pods_of(1, 2))
+    assert len(world.settle().bound()) == 3
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_pod_that_names_the_gang_of_an_owner_is_no_member_of_it(is_first: bool) -> None:
+    """O2: whichever comes first; the pods of the Job still need all of them."""
+    world = world_of(job(3))
+    stated = (("gang.scheduling.koordinator.sh/min-available", "1"), (keys.NAME, "Job.train"))
+    stranger = pod("stranger", gang_metadata=stated)
+    if is_first:
+        world.create(stranger)
+        world.settle()
+
+    world.create(pods_of(2))
+    if not is_first:
+        world.settle()
+        world.create(stranger)
+
+    assert set(world.settle().bound()) == {"stranger"}
+    world.create(pods_of(1, 2))
+    assert len(world.settle().bound()) == 4

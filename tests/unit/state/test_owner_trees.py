@@ -311,3 +311,18 @@ def test_a_launcher_whose_job_is_deleted_stays_in_its_gang() -> None:
     world.update(launcher, priority=5)
     assert world.settle().bound() == {}
     assert set(world.state.registry.gangs) == {"ns/MPIJob.train"}
+
+
+def test_a_job_that_loses_its_owner_leaves_the_tree() -> None:
+    """O3: a JobSet is deleted without its Jobs; nothing of the tree is kept."""
+    world = world_of(job_set(OwnerPart("worker", 2)), *JOBS[1:])
+    created = world.create(pods("w0", 2))
+    assert world.settle().bound() == {}
+    orphan = JobOwner(uid="w0", namespace="ns", name="w0", minimum=2, part="worker")
+    world.say(Gone(JobSetOwner, "set"), Applied(orphan))
+    assert len(world.settle().bound()) == 2
+    world.say(Gone(JobOwner, "w0"), Gone(JobOwner, "w1"))
+    world.delete(*created)
+    world.settle()
+    assert world.state.registry.gangs == {}
+    assert len(world.state.pod_gangs.owners) == 0
