@@ -370,6 +370,7 @@ class Provisioning:
             group_id = self._group_of.get(key)
             if group_id is not None:
                 self._hear(key, existing, now_s)
+                self._lose(group_id, existing, now_s)
                 self._due.set_sooner(group_id, now_s)
             elif existing is not None and key not in self._unwanted:
                 # Its gang may not be known yet, after a restart.
@@ -378,6 +379,24 @@ class Provisioning:
         for orphaned in self.requests.take_orphaned():
             # Somebody deleted it: its templates are of no use to anybody.
             self._actions.append(_withdrawal(orphaned, uid=""))
+
+    def _lose(
+        self,
+        group_id: str,
+        existing: ProvisioningRequest | None,
+        now_s: float,
+    ) -> None:
+        """A request that is gone before anybody has accepted it was deleted; one that was never
+        seen may still come.
+        """
+        group = self._registry.groups[group_id]
+        request = group.node_request
+        if existing is not None or request is None or self._obstacle:
+            return
+
+        if request.step is RequestStep.ASKED and request.is_made:
+            request.message = ""
+            self._retry(group, request, "it was deleted", now_s)
 
     def _hear(self, key: str, existing: ProvisioningRequest | None, now_s: float) -> None:
         """Note that there is an autoscaler for a class: it may have many requests to look at."""

@@ -351,6 +351,21 @@ def test_a_request_that_somebody_deletes_is_made_again() -> None:
     assert len(scaler.created) == 2
 
 
+def test_a_request_that_is_deleted_before_it_is_accepted_is_made_again() -> None:
+    """E10: nobody says that no autoscaler answers."""
+    world = World(rules=provisioning_rules())
+    scaler = Autoscaler(world, 0, answers=False)
+    waiting(world, 8)
+    scaler.run(20)
+    (key,) = scaler.requests
+    scaler.delete(key)
+    scaler.run(10)
+    assert reasons(world) == {"Provisioning"}
+    assert "ended (it was deleted); it is made again by" in message(world)
+    scaler.run(60)
+    assert len(scaler.created) == 2
+
+
 def test_a_request_of_somebody_else_under_our_name_is_not_used() -> None:
     """E10: its owner is another; the error of the API server is told."""
     world = World(rules=provisioning_rules())
