@@ -30,8 +30,8 @@ def _too_little(why: NotHelpful) -> str:
         return f"there is room for at most {why.room} of {why.needed}"
     if why.room >= why.needed:
         pods = counted(why.pods, "pod")
-        made = f"that makes room for all {why.needed}"
-        return f"no choice among the {pods} of lower priority was found {made}"
+        for_all = f"that makes room for all {why.needed}"
+        return f"no choice among the {pods} of lower priority was found {for_all}"
 
     room = f"room for at most {why.room} of {why.needed}"
     if not why.room:

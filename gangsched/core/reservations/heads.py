@@ -18,7 +18,7 @@ import numpy as np
 
 from gangsched.core.devices.emptied import emptied
 from gangsched.core.group_rules import rules_key
-from gangsched.core.homes import at_home
+from gangsched.core.homes import healed_at_home
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
@@ -64,6 +64,8 @@ class Head:
     choice: frozenset[str] = frozenset()
     #: The levels that its group requires, without that of its home.
     beyond_home: tuple[str, ...] = ()
+    #: Nodes of its group, also of gangs that lost nobody and say nothing about its home.
+    around: frozenset[str] = frozenset()
 
     @property
     def heals(self) -> bool:
@@ -73,7 +75,7 @@ class Head:
     @property
     def own_nodes(self) -> frozenset[str]:
         """Nodes on which members of the group run."""
-        return frozenset(name for gang in self.group.gangs for name in gang.nodes)
+        return self.around.union(*(gang.nodes for gang in self.group.gangs))
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -121,8 +123,12 @@ def at_home_of(head: Head | None, ledger: Ledger) -> Head | None:
     if head is None or not head.heals:
         return head
 
-    beyond = head.group.topology
-    return replace(head, group=at_home(head.group, ledger), beyond_home=beyond)
+    return replace(
+        head,
+        group=healed_at_home(head.group, ledger),
+        beyond_home=head.group.topology,
+        around=head.own_nodes,
+    )
 
 
 def head_of(group: Group, choice: frozenset[str] = frozenset()) -> Head | None:

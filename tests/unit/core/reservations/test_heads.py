@@ -431,6 +431,23 @@ def test_a_broken_group_is_entitled_at_once() -> None:
     assert len(found(groups, limits=ReservationLimits(reservations=2))) == 2
 
 
+def test_room_is_kept_at_the_home_of_the_gang_that_lost_members() -> None:
+    """L3, L5: the rest of its group runs in another rack, on nodes that no fence may have."""
+    rack = "topology.kubernetes.io/rack"
+    zone = {"topology.kubernetes.io/zone": "z"}
+    nodes = [node(name, labels={rack: name[0], **zone}) for name in ("a0", "a1", "b0", "b1")]
+    rest = gang("ns/rest", [], min_member=2, bound=2, satisfied=True, nodes=("b0", "b1"))
+    lost = broken("g", 1, on="a0")
+
+    head = at_home_of(
+        head_of(replace(lost, gangs=(rest, *lost.gangs))),
+        empty_ledger(snapshot(nodes)),
+    )
+    assert head is not None
+    assert head.group.topology == (rack,)
+    assert head.own_nodes == {"a0", "b0", "b1"}
+
+
 def test_what_a_broken_group_cannot_have_whole_it_has_in_part() -> None:
     """L4, L5: first all that it lost at home, then one member there, then the same anywhere."""
     rack = "topology.kubernetes.io/rack"
