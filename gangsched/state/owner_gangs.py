@@ -484,9 +484,18 @@ class OwnerGangRegister:
             if asked.owner is None or asked.is_plain:
                 continue
 
-            if len(asked.pods) < asked.owner.minimum:
+            if self._living(asked) < asked.owner.minimum:
                 asked.is_late = True
                 self._declare(asked, now_s)
+
+    def _living(self, asked: _AskedOwner) -> int:
+        """Pods of an owner that have not ended: it creates others in place of those that failed."""
+        record = self._registry.gangs.get(asked.gang)
+        number = 0
+        for member in record.members.values() if record is not None else ():
+            number += member.pod.live
+
+        return number
 
     def take_events(self) -> list[RecordEvent]:
         """Events since the last call."""

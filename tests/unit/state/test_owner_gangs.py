@@ -581,3 +581,14 @@ def test_a_pod_that_names_the_gang_of_an_owner_is_no_member_of_it(is_first: bool
     assert set(world.settle().bound()) == {"stranger"}
     world.create(pods_of(1, 2))
     assert len(world.settle().bound()) == 4
+
+
+def test_pods_that_have_failed_do_not_hide_that_others_are_missing() -> None:
+    """O6: a Job keeps its failed pods, beside which it could not create another one."""
+    world = world_of(job(3))
+    created = world.create(pods_of(3, gpus=4))
+    world.settle()
+    world.update(created[0], phase=Phase.FAILED)
+    world.advance(LATE_S + 1)
+    text = world.condition(pod_named(world, "train-1"))[1]
+    assert "has not made all of them for 30 s" in text
