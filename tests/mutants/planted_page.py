@@ -11,6 +11,8 @@ GUARD, FEED = f"{PAGE}/live/test_guard.py", f"{PAGE}/live/test_feed.py"
 CHANGES = f"{PAGE}/test_changes.py"
 SIMULATED = f"{PAGE}/test_simulated.py"
 LIVE = "kubectl_gangsched.page.live"
+CLAIMED = "kubectl_gangsched.claimed_devices"
+CLAIMED_TESTS = "../packages/kubectl-gangsched/tests/test_claimed_devices.py"
 
 
 @bug("0129", f"{LIVE}.guard:Guard.check_origin", GUARD)
@@ -65,3 +67,28 @@ def the_queue_never_changes(_: Any) -> Any:
 @bug("0129", "kubectl_gangsched.page.simulated:_Course._tell", SIMULATED)
 def promises_are_shown_before_they_are_told(_: Any) -> Any:
     return lambda self, at_s: None
+
+
+@bug("0129", f"{LIVE}.connections:Connections.admit", f"{PAGE}/live/test_connections.py")
+def strangers_stay(_: Any) -> Any:
+    return lambda self, connection: None
+
+
+@bug("0129", f"{LIVE}.connections:BoundedReader.begin", f"{PAGE}/live/test_connections.py")
+def a_request_may_take_forever(begin: Any) -> Any:
+    return lambda self, within_s, most: begin(self, 1_000.0, most)
+
+
+@bug("0129", f"{LIVE}.feed:Feed._keep", FEED)
+def changes_are_kept_whatever_they_weigh(_: Any) -> Any:
+    return lambda self, most_bytes: None
+
+
+@bug("0129", f"{LIVE}.places:is_of_standby", FEED)
+def a_standby_is_taken_for_the_leader(_: Any) -> Any:
+    return lambda answer: False
+
+
+@bug("0129", f"{CLAIMED}:devices_of", CLAIMED_TESTS)
+def claims_have_no_devices(_: Any) -> Any:
+    return lambda claim: iter(())

@@ -39,8 +39,8 @@ class ClaimedDevices:
         self._claims: dict[str, ResourceClaim] = {}
         #: Claims that have a device, by key; several if they share it.
         self._holders: defaultdict[DeviceId, set[str]] = defaultdict(set)
-        #: How many claims with devices each pod may use.
-        self._claims_of_pod: Counter[str] = Counter()
+        #: Claims with devices that a pod may use, by its uid.
+        self._claims_of_pod: defaultdict[str, set[str]] = defaultdict(set)
 
     def put_slice(
         self,
@@ -75,14 +75,20 @@ class ClaimedDevices:
         """Add or replace a claim, or forget it; the nodes whose devices it had or has."""
         touched: set[str] = set()
         before = self._claims.pop(key, None)
-        self._claims_of_pod.subtract(_pods_of(before))
+        for uid in _pods_of(before):
+            self._claims_of_pod[uid].discard(key)
+            if not self._claims_of_pod[uid]:
+                del self._claims_of_pod[uid]
+
         for device in devices_of(before):
             self._holders[device].discard(key)
             touched |= self._nodes(device[:2])
 
         if claim is not None:
             self._claims[key] = claim
-            self._claims_of_pod.update(_pods_of(claim))
+            for uid in _pods_of(claim):
+                self._claims_of_pod[uid].add(key)
+
             for device in devices_of(claim):
                 self._holders[device].add(key)
                 touched |= self._nodes(device[:2])
@@ -113,7 +119,16 @@ class ClaimedDevices:
 
     def has(self, uid: str) -> bool:
         """Whether a pod uses a device."""
-        return self._claims_of_pod[uid] > 0
+        return uid in self._claims_of_pod
+
+    def nodes_of_pod(self, uid: str) -> set[str]:
+        """The nodes with devices of a pod, whose name may be known later than its claims."""
+        nodes: set[str] = set()
+        for key in self._claims_of_pod.get(uid, ()):
+            for device in devices_of(self._claims[key]):
+                nodes |= self._nodes(device[:2])
+
+        return nodes
 
     def _current(self, pool: Pool) -> list[ResourceSlice]:
         """The slices of the newest generation."""

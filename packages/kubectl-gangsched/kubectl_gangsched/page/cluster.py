@@ -166,6 +166,7 @@ class Cluster:
 
         self.pods[pod.uid] = pod
         self.stale_pods.add(pod.uid)
+        self.stale_nodes.update(self.devices.nodes_of_pod(pod.uid))
         self.members.add(_gang(pod), pod)
         self.on_node.add(pod.node_name, pod)
         self.nominated.add(_nomination(pod), pod)
@@ -177,6 +178,7 @@ class Cluster:
         if pod is not None:
             self._unlink(pod)
             self.stale_pods.add(uid)
+            self.stale_nodes.update(self.devices.nodes_of_pod(uid))
 
     def _unlink(self, pod: Pod) -> None:
         """Take a pod out of the indexes."""

@@ -107,6 +107,51 @@ def test_the_browser_is_opened_by_a_file_of_the_user(tmp_path: Path) -> None:
         assert not file.exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_of_the_machine_gets_nothing(tmp_path: Path) -> None:
+    """Neither the link, from the file that opens the browser or from the arguments of a process,
+    nor an answer without it.
+    """
+    tmp_path.chmod(0o755)
+    with running(tmp_path, browser="true %s") as process:
+        port, code = link_of(process)
+        (folder,) = (tmp_path / "tmp").iterdir()
+        script = f"""
+import encodings.idna, glob, http.client, json, os, urllib.error, urllib.request
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+answers = []
+for path in ("api/document", "api/session", "api/health", "api/gang?id=team/runs"):
+    try:
+        urllib.request.urlopen("http://127.0.0.1:{port}/" + path, timeout=20)
+        answers.append(200)
+    except urllib.error.HTTPError as error:
+        answers.append(error.code)
+try:
+    open("{folder}/open.html")
+    answers.append("read")
+except PermissionError:
+    answers.append("denied")
+arguments = b""
+for path in glob.glob("/proc/[0-9]*/cmdline"):
+    try:
+        arguments += open(path, "rb").read()
+    except OSError:
+        pass
+answers.append(b"{code[:20]}" + b"{code[20:]}" in arguments)
+print(json.dumps(answers))
+"""
+        other = subprocess.run(
+            [sys.executable, "-"],
+            input=script,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert json.loads(other.stdout) == [401, 401, 401, 401, "denied", False]
+
+
 def test_without_a_browser_there_is_no_file(tmp_path: Path) -> None:
     """--no-browser: the link is printed only."""
     with running(tmp_path, "--no-browser", browser="false") as process:
