@@ -128,10 +128,7 @@ def templates_of_refused_requests_stay(there: Any) -> Any:
     return lambda order, names: there(order, ())
 
 
-REVIEWS = "unit/visibility/reviews/test_review.py"
-
-
-@bug("E10", "state.glance:glance_input", REVIEWS)
+@bug("E10", "state.glance:glance_input", CAPACITY_ASKS)
 def reviews_ignore_reserved_nodes(there: Any) -> Any:
     def without(*args: Any) -> Any:
         return replace(there(*args), fenced=())

@@ -5,8 +5,9 @@ from __future__ import annotations
 from gangsched.api import keys
 from gangsched.model.objects import Pod
 from gangsched.model.provisioning import ProvisioningState
+from gangsched.state.glance import glance_input
 from gangsched.state.rule_set import Rules
-from tests.autoscaler import Autoscaler, message, provisioning_rules
+from tests.autoscaler import Autoscaler, message, provisioning_rules, world_with_new_node
 from tests.builders import members, node, pod, pod_group, running
 from tests.world import World
 
@@ -104,3 +105,11 @@ def test_a_request_delays_evictions_for_an_hour_at_most() -> None:
     assert left(world) == 2
     world.advance(120)
     assert left(world) == 0
+
+
+def test_a_plan_that_decides_nothing_knows_the_reserved_nodes() -> None:
+    """E10: a PlacementReview says what would happen."""
+    world = world_with_new_node()
+    group = world.state.registry.group("ns/asks", world.now_s)
+    given = glance_input(world.state, group, world.now_s, world.wall_s())
+    assert [fence.nodes for fence in given.fenced] == [("new",)]
