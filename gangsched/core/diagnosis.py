@@ -108,7 +108,7 @@ def _closed(shape: Shape, ledger: Ledger) -> tuple[str, ...]:
         row = ledger.resources.get(name)
         enough &= ledger.table.having(()) if row is None else ledger.allocatable[row] >= asked
 
-    found = []
+    closing = []
     for reason, refused in static_fit(shape, ledger.table).refused:
         shut = refused & enough
         if not shut.any():
@@ -124,9 +124,9 @@ def _closed(shape: Shape, ledger: Ledger) -> tuple[str, ...]:
             if len(taints) <= TAINTS_NAMED:
                 text = f"had untolerated taint {', '.join(sorted(taints))}"
 
-        found.append(text)
+        closing.append(text)
 
-    return tuple(found)
+    return tuple(closing)
 
 
 def _offered(name: str, ledger: Ledger) -> bool:

@@ -209,8 +209,8 @@ def _is_same(group: Group, before: Unfinished) -> bool:
 
 def _is_put_off(verdict: Verdict | None) -> bool:
     """Whether the next plan goes on looking for victims for the group."""
-    found = verdict.preemption if verdict is not None else None
-    return isinstance(found, NotHelpful) and found.why is Obstacle.LATER
+    answer = verdict.preemption if verdict is not None else None
+    return isinstance(answer, NotHelpful) and answer.why is Obstacle.LATER
 
 
 def given_up(group: Group, ledger: Ledger) -> Verdict:

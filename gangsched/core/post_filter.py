@@ -193,7 +193,7 @@ def _fewest(
     """Leave out, highest rank first, every group whose holds are not needed after all."""
     needed = list(yielding)
     for group in reversed(yielding):
-        without = [each for each in needed if each is not group]
+        without = [other for other in needed if other is not group]
         # A suffix may contain groups whose holds do not help.
         if without and _permitted_without(beneficiary, without, ledger, decide) is not None:
             needed = without

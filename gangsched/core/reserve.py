@@ -107,8 +107,8 @@ class Ledger:
     @cached_property
     def largest(self) -> Sequence[int]:
         """`largest[r]`: the largest amount of a resource that a single node offers."""
-        found: list[int] = self.allocatable.max(axis=1, initial=0).tolist()
-        return found
+        largest: list[int] = self.allocatable.max(axis=1, initial=0).tolist()
+        return largest
 
     @cached_property
     def accelerators(self) -> Ints:
@@ -198,8 +198,8 @@ class Ledger:
         if known is None or known[0] != version:
             known = self._recalled[key] = (version, make())
 
-        made: T = known[1]
-        return made
+        value: T = known[1]
+        return value
 
     @contextmanager
     def within(self, scope: Scope) -> Iterator[None]:

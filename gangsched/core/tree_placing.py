@@ -339,16 +339,16 @@ class TreePlacing:
             units.setdefault(around, []).append(part)
 
         checkpoint = self.ledger.checkpoint()
-        found: list[Made] = []
+        placed: list[Made] = []
         for _, unit in sorted(units.items(), key=lambda item: -len(item[0])):
-            made = self.fit(f"rest {part_id(unit[0])}", unit, found)
-            if isinstance(made, Verdict):
+            fitted = self.fit(f"rest {part_id(unit[0])}", unit, placed)
+            if isinstance(fitted, Verdict):
                 self.ledger.rollback(checkpoint)
                 return []
 
-            found += made
+            placed += fitted
 
-        return found
+        return placed
 
 
 def _id(gang: Gang) -> str:

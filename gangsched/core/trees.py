@@ -98,13 +98,13 @@ class TreeDecision:
             return gang.pending
 
         alike = self.ledger.occupancy.equivalence(gang.pending)
-        found: Counter[object] = Counter()
+        counts: Counter[object] = Counter()
         chosen = []
 
         for pod in gang.pending:
             key = alike(pod)
-            found[key] += 1
-            if found[key] <= need:
+            counts[key] += 1
+            if counts[key] <= need:
                 chosen.append(pod)
 
         return tuple(chosen)
@@ -172,8 +172,8 @@ class TreeDecision:
         only if the tree `starts` or has started.
         """
         served = set()
-        for made in self.made:
-            for placement in (*made.binds, *made.holds):
+        for verdict in self.made:
+            for placement in (*verdict.binds, *verdict.holds):
                 served.add(placement.pod.uid)
 
         for gang in whole:
@@ -243,12 +243,12 @@ class TreeDecision:
 
         before = dict(self.children.gangs)
         self.children.gangs.update(lacking)
-        found = self.placing.fit_rest(parts)
-        if not found:
+        fitted = self.placing.fit_rest(parts)
+        if not fitted:
             self.children.gangs.update(before)
             return False
 
-        self._keep_all(found)
+        self._keep_all(fitted)
         return True
 
     def _unstarted(self) -> list[Part] | None:
@@ -344,15 +344,15 @@ class TreeDecision:
 
             self.placing.of_choice.clear()
             self.placing.running = self._running(composite)
-            found = self.placing.fit(f"{composite.id} choice {number}", chosen)
-            if not isinstance(found, Verdict):
-                self._keep_all(found)
+            fitted = self.placing.fit(f"{composite.id} choice {number}", chosen)
+            if not isinstance(fitted, Verdict):
+                self._keep_all(fitted)
                 return None
 
             if first is None:
-                first = found
+                first = fitted
             # The tree can never fit only if none of its choices can.
-            elif not found.told.never:
+            elif not fitted.told.never:
                 first = replace(first, told=replace(first.told, never=False))
 
             for name in self.placing.of_choice:
@@ -367,9 +367,9 @@ class TreeDecision:
             lack < len(ready) and len(self.children.by_kind(ready)) > 1
         ):
             proven = self.placing.is_proven and not self.children.is_cut
-            told = findings.no_choice(composite, first.told, lack, len(ready), proven=proven)
-            told = replace(told, never=told.never and self.children.none_ever(ready, lack))
-            first = replace(first, told=told, needs=self._any_room(ready), gangs=())
+            refusal = findings.no_choice(composite, first.told, lack, len(ready), proven=proven)
+            refusal = replace(refusal, never=refusal.never and self.children.none_ever(ready, lack))
+            first = replace(first, told=refusal, needs=self._any_room(ready), gangs=())
         elif self.placing.requires(*ready[:lack]) and len(gangs_of(*ready[:lack])) > 1:
             # Parts before the refused one may leave their nodes to it, once there is room for them
             # elsewhere.
@@ -411,8 +411,8 @@ class TreeDecision:
         if name not in self.progress.parts:
             self.progress.parts[name] = self.hopeless(gang)
 
-        found: Refusal | None = self.progress.parts[name]
-        return found
+        known: Refusal | None = self.progress.parts[name]
+        return known
 
     def _place(self, gang: Gang, *, is_surplus: bool = False) -> None:
         """Decide a gang by itself, if any of it waits; `is_surplus` if all minimums are placed."""

@@ -130,8 +130,8 @@ def _of_orders(fact: Fact) -> Sentences:
         case facts.TooMuchWork():
             return Sentences(_too_much_work(fact))
         case facts.DeviceSearchEnded():
-            again = "the gang is tried again when something changes"
-            return Sentences(f"the search for devices was ended early; {again}")
+            when = "the gang is tried again when something changes"
+            return Sentences(f"the search for devices was ended early; {when}")
         case (
             facts.NoDomainForSlice()
             | facts.FewSlices()

@@ -11,12 +11,14 @@ def served_by(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
     """By extended resource, the name of the class that serves it; if several do, the newest class,
     then the first by name.
     """
-    found: dict[str, str] = {}
-    for each in sorted(classes, key=lambda each: (-each.creation_s, each.name)):
-        if each.extended_resource:
-            found.setdefault(each.extended_resource, each.name)
+    class_of: dict[str, str] = {}
+    for device_class in sorted(
+        classes, key=lambda device_class: (-device_class.creation_s, device_class.name)
+    ):
+        if device_class.extended_resource:
+            class_of.setdefault(device_class.extended_resource, device_class.name)
 
         # Every class also serves the implicit resource of its name (KEP-5004).
-        found[CLASS_PREFIX + each.name] = each.name
+        class_of[CLASS_PREFIX + device_class.name] = device_class.name
 
-    return found
+    return class_of

@@ -237,16 +237,16 @@ class SliceIndex:
         """The scopes of slices and devices of joint pools (those that several nodes can use), each
         with its pools.
         """
-        found: dict[NodeScope, set[PoolId]] = defaultdict(set)
+        scopes: dict[NodeScope, set[PoolId]] = defaultdict(set)
         for resource_slice in self._joint_slices():
             for scope in {
                 resource_slice.scope,
                 *(device.scope for device in resource_slice.devices if resource_slice.per_device),
             }:
                 if scope.given:
-                    found[scope].add((resource_slice.driver, resource_slice.pool))
+                    scopes[scope].add((resource_slice.driver, resource_slice.pool))
 
-        return found
+        return scopes
 
     @property
     def joint_devices(self) -> int:

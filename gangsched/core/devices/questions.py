@@ -167,7 +167,7 @@ class Questions:
                     " gangsched compares"
                 )
 
-        found = []
+        every = []
         for at in range(len(self.devices)):
             each = self._as_seen(at, claim)
             if each is None:
@@ -186,9 +186,9 @@ class Questions:
                 amounts = self.amounts(asked, at)
                 # what others use of it refuses the request
                 if amounts is not None and has_left(device, {}, amounts):
-                    found.append(at)
+                    every.append(at)
 
-        return found
+        return every
 
     def _may_match(self, asked: Asked, found: PoolDevice, claim: DeviceClaim) -> bool:
         try:

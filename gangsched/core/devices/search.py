@@ -117,16 +117,16 @@ class DeviceSearch:
         at: int,
         amounts: dict[str, int],
     ) -> DeviceResult:
-        each = self._questions.devices[at]
+        device = self._questions.devices[at]
         request = asked.request
 
-        if not each.device.shared:
-            return DeviceResult(request.full_name, each.id, request.admin)
+        if not device.device.shared:
+            return DeviceResult(request.full_name, device.id, request.admin)
 
         share = f"{claim.uid}/{request.full_name}/{number}"
         return DeviceResult(
             request.full_name,
-            each.id,
+            device.id,
             request.admin,
             share,
             tuple(sorted(amounts.items())),
@@ -196,11 +196,11 @@ class DeviceSearch:
         status = Status.TOO_MANY
 
         for asked in alternatives:
-            found = self._devices(claim, number, asked, 0, 0)
-            if found is Status.FOUND:
-                return found
+            is_found = self._devices(claim, number, asked, 0, 0)
+            if is_found is Status.FOUND:
+                return is_found
 
-            status = status if found is Status.TOO_MANY else Status.NOT_FOUND
+            status = status if is_found is Status.TOO_MANY else Status.NOT_FOUND
 
         # fewer devices for the claim before would not help this one
         return Status.NOT_FOUND if begins else status
@@ -295,7 +295,7 @@ class DeviceSearch:
         """Amounts that the request takes of the device's capacities; None if it cannot use the
         device now.
         """
-        each = self._questions.devices[at]
+        device = self._questions.devices[at]
         if self._is_taken(claim, asked, at):
             return None
 
@@ -306,7 +306,7 @@ class DeviceSearch:
             return None
         if self._use.consumes(at) and not self._use.has_counters(at):
             return None
-        if any(prevents(taint, asked.request.tolerations) for taint in each.taints):
+        if any(prevents(taint, asked.request.tolerations) for taint in device.taints):
             return None
         if asked.every is None:
             return amounts
@@ -317,7 +317,7 @@ class DeviceSearch:
                 f"claim {self._claims[claim].namespace}/{self._claims[claim].name}, request"
                 f" {asked.request.name}"
             )
-            name = "/".join(each.id)
+            name = "/".join(device.id)
             raise DeviceFault(
                 f"{who}: cannot add device {name} because a claim constraint would not be satisfied"
             )
@@ -336,7 +336,7 @@ class DeviceSearch:
         """The values so far and the device's value, for each constraint on the request; None if one
         is violated.
         """
-        found = []
+        values = []
         for kept, constraint in zip(
             self._values[claim],
             self._claims[claim].constraints,
@@ -349,6 +349,6 @@ class DeviceSearch:
                 ):
                     return None
 
-                found.append((kept, value))
+                values.append((kept, value))
 
-        return found
+        return values

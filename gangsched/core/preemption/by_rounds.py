@@ -138,12 +138,12 @@ class Probe:
 
                 taken = list(ordered[:length])
 
-            found = self._give_back(taken, tested, is_further=is_further)
-            if isinstance(found, NotHelpful):
-                return replace(found, passed=tuple(self.passed))
+            candidate = self._give_back(taken, tested, is_further=is_further)
+            if isinstance(candidate, NotHelpful):
+                return replace(candidate, passed=tuple(self.passed))
 
             self.passed.append(name)  # unless the candidate helps, the search goes on behind it
-            return found
+            return candidate
 
         return None
 
@@ -240,10 +240,10 @@ class Probe:
         while tested < len(taken):
             # The units behind are needed, as tests of this plan or of the last one have shown.
             unit = taken[len(taken) - 1 - tested]
-            less = [each for each in taken if each != unit]
+            less = [other for other in taken if other != unit]
             if self.regions.have_room(less):
                 if self._ends(is_further or before != (tested, len(taken))):
-                    names = tuple(self.regions.units.name(each) for each in taken)
+                    names = tuple(self.regions.units.name(other) for other in taken)
                     return NotHelpful(why=Obstacle.LATER, resume=names, tested=tested)
 
                 if self._places(less) is not None:

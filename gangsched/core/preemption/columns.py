@@ -146,20 +146,20 @@ class PodTableCache:
         pods = running.pods
         marks = np.fromiter(map(_MARK, pods), dtype=np.int64, count=len(pods))
 
-        made = None
+        table = None
         if self.last is not None:
-            made = _after(self.last, pods, marks)
+            table = _after(self.last, pods, marks)
 
-        if made is None:
+        if table is None:
             names = Names()
             rows = _read(pods, names)
-            made = PodTable(pods, marks, names, len(names), rows)
+            table = PodTable(pods, marks, names, len(names), rows)
 
         # While the input is read in parts its names grow because more is read, not because old ones
         # are left.
-        at_first = made.names_at_first if running.whole else len(made.names)
-        self.last = replace(made, pods=(), names_at_first=at_first)
-        return made
+        at_first = table.names_at_first if running.whole else len(table.names)
+        self.last = replace(table, pods=(), names_at_first=at_first)
+        return table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -302,11 +302,11 @@ class RunningColumns:
         `names`.
         """
         shape = self.shape[of]
-        found: Ints = np.array(
+        requests: Ints = np.array(
             [self.table.names.requests(name)[shape] for name in names],
             dtype=np.int64,
         )
-        return found.reshape(len(names), len(shape))
+        return requests.reshape(len(names), len(shape))
 
     def gone(self, ledger: Ledger) -> Departed:
         """The leaving pods, which every attempt first removes from the `ledger`."""
@@ -358,9 +358,9 @@ class RunningColumns:
 
     def mask(self, pods: Sequence[int]) -> Bools:
         """`mask[i]`: pod `i` is one of `pods`."""
-        found = np.zeros(len(self.running), dtype=np.bool_)
-        found[list(pods)] = True
-        return found
+        mask = np.zeros(len(self.running), dtype=np.bool_)
+        mask[list(pods)] = True
+        return mask
 
     def leave(self, victims: Sequence[int], ledger: Ledger) -> None:
         """Mark the victims of a decision as leaving for later decisions."""

@@ -52,8 +52,8 @@ def lookup(
     none: int | bool,
 ) -> npt.NDArray[Scalar]:
     """`values[numbers[i]]`, or `none` if the number is `NONE`."""
-    found: npt.NDArray[Scalar] = np.append(values, values.dtype.type(none))[numbers]
-    return found
+    values_of: npt.NDArray[Scalar] = np.append(values, values.dtype.type(none))[numbers]
+    return values_of
 
 
 def by_gang(values: Bools, gang: Ints, *, plain: bool = False) -> Bools:

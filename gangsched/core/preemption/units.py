@@ -62,17 +62,17 @@ class Cores:
         number = np.diff(self.first)
         of = np.repeat(np.arange(number.size), number)
 
-        found = np.bincount(
+        totals = np.bincount(
             of,
             weights=values[self.pods],
             minlength=number.size,
         )
-        return found.astype(np.int64)
+        return totals.astype(np.int64)
 
     def members(self, core: int) -> list[int]:
         """Pods of a core."""
-        found: list[int] = self.pods[self.first[core] : self.first[core + 1]].tolist()
-        return found
+        members: list[int] = self.pods[self.first[core] : self.first[core + 1]].tolist()
+        return members
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +117,7 @@ class PreemptionCandidate:
         for core in chosen:
             with_core.update(cores.members(core))
 
-        found = {}
+        victims = {}
 
         for i in self.pods:
             pod, node, *_ = columns.running[i]
@@ -139,7 +139,7 @@ class PreemptionCandidate:
                 kind = UnitKind.CORE
 
             of, group = (gang.id, gang.group) if gang else ("", "")
-            found[i] = Victim(
+            victims[i] = Victim(
                 pod.uid,
                 pod.namespace,
                 pod.name,
@@ -152,7 +152,7 @@ class PreemptionCandidate:
                 part,
             )
 
-        return found
+        return victims
 
 
 @dataclass(frozen=True, slots=True, eq=False)

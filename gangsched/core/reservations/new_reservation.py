@@ -288,15 +288,15 @@ def find_time(
         try:
             # Once there is a time, an earlier one is worth only part of what other heads need.
             with ledger.work.at_most(ledger.work.left / 2 if best and claims else math.inf):
-                found = _at_time(head, ledger, timeline, float(ends_s[at]))
+                placements = _at_time(head, ledger, timeline, float(ends_s[at]))
         except OutOfWork:
             if best is None:
                 raise
 
             break
 
-        best = found or best
-        first, last = (first, at - 1) if found else (at + 1, last)
+        best = placements or best
+        first, last = (first, at - 1) if placements else (at + 1, last)
 
         # After the first refusal the last end is tried: if even that fails, no bisection is needed.
         at = (first + last) // 2 if best else last
@@ -319,11 +319,11 @@ def _first_fitting(low: int, number: int, fits_at: Callable[[int], bool | None],
     try:
         with work.at_most(work.left / 2):
             while at < number and not is_known:
-                found = fits_at(at)
-                if found is None:
+                fits = fits_at(at)
+                if fits is None:
                     return low
 
-                if found:
+                if fits:
                     is_known = True
                 else:
                     # Steps grow fourfold: near in most cases, and far in a few steps.

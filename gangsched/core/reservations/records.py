@@ -213,7 +213,7 @@ class Records:
         there = dict(
             zip([names[node] for node in each.nodes.tolist()], self._on_nodes(each), strict=True)
         )
-        made = Reserved(
+        written = Reserved(
             group=head.group.id,
             namespaces=head.namespaces,
             priority=head.group.priority,
@@ -230,7 +230,7 @@ class Records:
         )
 
         # The old object, so that the state, which compares reservations, sees no change.
-        return old if old == made else made
+        return old if old == written else written
 
     def forget(self, reserved: Container[str]) -> None:
         """Drop the records of groups that are not in `standing`."""

@@ -155,9 +155,9 @@ class Domains:
         mean = penalty / np.maximum(room, 1)
         # lexsort sorts by the last key first.
         keys = (domains, room[domains], mean[domains], later[domains], -members[domains])
-        found: list[int] = domains[np.lexsort(keys)].tolist()
+        ordered: list[int] = domains[np.lexsort(keys)].tolist()
 
-        return found
+        return ordered
 
 
 def required_keys(
@@ -235,7 +235,7 @@ def domains_around(group: Group, table: NodeTable) -> list[tuple[TopologyLevel, 
     """Domains in which a part of a tree must be placed, because other members of enclosing
     composites run there.
     """
-    found = []
+    around_group = []
     for keys, nodes in group.beside:
         inside = level(keys, table)
         there = np.array(
@@ -245,9 +245,9 @@ def domains_around(group: Group, table: NodeTable) -> list[tuple[TopologyLevel, 
 
         home = inside.common(there) if there.size else None
         if home is not None:
-            found.append((inside, home))
+            around_group.append((inside, home))
 
-    return found
+    return around_group
 
 
 def free_domains(group: Group, ledger: Ledger) -> Domains | None:
@@ -444,12 +444,12 @@ class Required:
             search and packed(problem, demand.ledger, most_in_all=demand.most_steps) is None
         )
 
-        found = known(problem, demand.ledger)
+        packing = known(problem, demand.ledger)
         # Kept by domain only if nothing outside of it matters.
-        if found is False and domains.outer is domains.level:
+        if packing is False and domains.outer is domains.level:
             note_refuted(demand, domains.level, domain)
 
-        return False if is_in_vain else found
+        return False if is_in_vain else packing
 
 
 def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
@@ -527,9 +527,9 @@ def takes_at_best(
         most = int(holds.argmax())
         return domains.level.value(most), int(holds[most])
 
-    found = totals.recall(key, best, lasting=True)
-    if found[1] < sum(demand.needs):
-        return found
+    best_of = totals.recall(key, best, lasting=True)
+    if best_of[1] < sum(demand.needs):
+        return best_of
 
     return None
 
@@ -582,7 +582,7 @@ def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainR
 
     domains = required.domains
     demand = required.demand
-    found = []
+    best = []
 
     # Possible domains first, then by room, then by name.
     for n in np.lexsort((np.arange(domains.level.size), -required.holds, ~required.enough))[
@@ -590,6 +590,6 @@ def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainR
     ].tolist():
         name = domains.level.name(n)
         holds = max(0, int(required.holds[n]))
-        found.append(DomainRoom(name, holds, sum(demand.needs), required.refuted_by(n)))
+        best.append(DomainRoom(name, holds, sum(demand.needs), required.refuted_by(n)))
 
-    return found
+    return best

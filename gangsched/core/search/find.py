@@ -166,19 +166,19 @@ def _by_order(demand: Demand, place_run: PlaceRun) -> Found | None:
     ledger = demand.ledger
     for order in _orders(demand):
         checkpoint = ledger.checkpoint()
-        found: Found = {gang.id: [] for gang in demand.gangs}
+        placements: Found = {gang.id: [] for gang in demand.gangs}
 
         for item in order:
             gang = demand.gangs[item.gang]
-            lack = demand.needs[item.gang] - len(found[gang.id])
+            lack = demand.needs[item.gang] - len(placements[gang.id])
             if lack > 0:
-                found[gang.id] += place_run(item.pods[:lack], demand.group, ledger)
+                placements[gang.id] += place_run(item.pods[:lack], demand.group, ledger)
 
         if all(
-            len(found[gang.id]) >= need
+            len(placements[gang.id]) >= need
             for gang, need in zip(demand.gangs, demand.needs, strict=True)
         ):
-            return found
+            return placements
 
         ledger.rollback(checkpoint)
 
@@ -384,11 +384,11 @@ def find_slices(
         return reserved(demand, packing or _packing(demand, most))
 
     checkpoint = ledger.checkpoint()
-    found = _one_by_one(demand, place_run)
-    if found is None:
+    placements = _one_by_one(demand, place_run)
+    if placements is None:
         ledger.rollback(checkpoint)
 
-    return found
+    return placements
 
 
 def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
@@ -398,7 +398,7 @@ def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
     assert demand.slices is not None
     ledger = demand.ledger
     table = demand.ledger.table
-    found: Found = {gang.id: [] for gang in demand.gangs}
+    placements: Found = {gang.id: [] for gang in demand.gangs}
     whose = {pod.uid: gang.id for gang in demand.gangs for pod in gang.pending}
 
     needs = [missing(gang, 0) for gang in demand.gangs] if demand.group.apart else demand.needs
@@ -409,7 +409,7 @@ def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
             for surplus in placed[need:]:
                 ledger.release(surplus.pod, surplus.node)
 
-            found[gang.id] = placed[:need]
+            placements[gang.id] = placed[:need]
             continue
 
         placed = []
@@ -440,9 +440,9 @@ def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
             return None
 
         for placement in placed:
-            found[whose[placement.pod.uid]].append(placement)
+            placements[whose[placement.pod.uid]].append(placement)
 
-    return found
+    return placements
 
 
 def _whole(

@@ -128,7 +128,7 @@ def pinned_to(group: Group, table: NodeTable) -> Bools | None:
     """The nodes to which running members limit all waiting members of their slices; None if any
     member may be placed elsewhere.
     """
-    found = ~table.everywhere()
+    mask = ~table.everywhere()
     for gang in group.gangs:
         waiting = (*gang.retry, *gang.pending)
         if not waiting:
@@ -141,9 +141,9 @@ def pinned_to(group: Group, table: NodeTable) -> Bools | None:
             return None
 
         for unit in of_gang:
-            found |= unit.mask(table)
+            mask |= unit.mask(table)
 
-    return found
+    return mask
 
 
 @dataclass(slots=True)

@@ -174,11 +174,11 @@ def claimed(
     users = {pod.uid: gang_id(pod) or pod for pod in pods}
 
     def user(uid: str) -> str | None:
-        found = users.get(uid)
-        if found is None:
+        user_of_device = users.get(uid)
+        if user_of_device is None:
             return None
 
-        return found.key if isinstance(found, Pod) else found.id
+        return user_of_device.key if isinstance(user_of_device, Pod) else user_of_device.id
 
     maps: dict[str, list[NodeUse]] = {}
     for node in sorted(nodes, key=lambda node: node.name):

@@ -338,7 +338,7 @@ class ClaimDevices:
     def _freed(self, pod: Pod) -> tuple[str, ...]:
         """The claims whose devices are free once this pod has left its node, too."""
         self._gone.add(pod.uid)
-        found = []
+        freed = []
 
         for use in pod.claims:
             claim = None
@@ -347,9 +347,9 @@ class ClaimDevices:
 
             # Devices become free only when the last consumer has left.
             if claim is not None and self._gone.issuperset(self._consumers(claim)):
-                found.append(claim.key)
+                freed.append(claim.key)
 
-        return tuple(found)
+        return tuple(freed)
 
     def _consumers(self, claim: ResourceClaim) -> Iterable[str]:
         """The pods that keep a claim's devices in use: its consumers, or those for which it is
@@ -434,14 +434,14 @@ class ClaimDevices:
         if needs.extended is None:
             return (WantedOnNodes(None, claims, self._kind(claims) if claims else None),)
 
-        found = []
+        on_nodes = []
         for nodes, claim, _ in self._of_extended(needs.extended):
             all_claims = (*claims, claim) if claim is not None and not claim.allocated else claims
-            found.append(
+            on_nodes.append(
                 WantedOnNodes(nodes, all_claims, self._kind(all_claims) if all_claims else None)
             )
 
-        return tuple(found)
+        return tuple(on_nodes)
 
     def _own(self, needs: ClaimNeeds, node: int) -> list[ResourceClaim]:
         """The claims of a pod alone that get devices on the node."""
@@ -485,8 +485,8 @@ class ClaimDevices:
 
     def made(self, needs: ClaimNeeds, node: int) -> MadeClaim | None:
         """The claim for a pod's extended resources on a node; None if it needs none there."""
-        found = self._extended_on(needs, node)
-        return None if found is None else found.made
+        on_node = self._extended_on(needs, node)
+        return None if on_node is None else on_node.made
 
     def shares(self, pod: Pod) -> int:
         """Largest number of pods that use the same unallocated claim as this pod; 0 if it shares
@@ -535,17 +535,17 @@ class ClaimDevices:
             # own.
             own[-1] = replace(own[-1], namespace=needs.extended.namespace, name=needs.extended.name)
 
-        found = [
+        decisions = [
             self._allocating_to(claim, results, node, needs)
             for claim, results in zip(own, chosen, strict=True)
         ]
         if extended is not None and opened is not None:
-            found[-1] = replace(found[-1], makes=extended.made)
+            decisions[-1] = replace(decisions[-1], makes=extended.made)
 
         for claim in sharing:
             decided = self._allocating(claim.key)
             if decided is not None:
-                found.append(following(claim, decided.required, needs.consumers.get(claim.key)))
+                decisions.append(following(claim, decided.required, needs.consumers.get(claim.key)))
                 continue
 
             pods = self._sharers.get(claim.key, [])
@@ -555,13 +555,13 @@ class ClaimDevices:
 
             # Exactly one pod has the claim allocated; the others follow it once it is.
             if pods[0][0] == pod.uid:
-                found.append(self._allocating_to(claim, given[0], node, needs))
+                decisions.append(self._allocating_to(claim, given[0], node, needs))
             else:
                 first = self._table.names[pods[0][1]]
                 required = self._devices.index.required(given[0], first)
-                found.append(following(claim, required, needs.consumers.get(claim.key)))
+                decisions.append(following(claim, required, needs.consumers.get(claim.key)))
 
-        return tuple(found)
+        return tuple(decisions)
 
     def _allocating_to(
         self,

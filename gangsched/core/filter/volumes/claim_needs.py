@@ -115,13 +115,13 @@ class NeedsOfPods:
         # Members of one gang usually name the same claims; those from templates differ by pod.
         key = (owner, pod.claims)
 
-        found = self.known.get(key)
-        if found is None:
+        needs = self.known.get(key)
+        if needs is None:
             self._work.charge(UNITS_PER_NEEDS * len(pod.claims))
-            found = self.known[key] = claim_needs(pod, self._storage)
+            needs = self.known[key] = claim_needs(pod, self._storage)
 
-        self._of_pod[id(pod)] = pod, found
-        return found
+        self._of_pod[id(pod)] = pod, needs
+        return needs
 
 
 def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:

@@ -45,17 +45,19 @@ class DynamicResources(ClaimFilter):
         wanted = occupancy.storage.wanted(pod)
         devices = occupancy.storage.devices
 
-        for each in wanted.on:
+        for on_nodes in wanted.on:
             fault = (
-                devices.fault(each.kind) if devices is not None and each.kind is not None else None
+                devices.fault(on_nodes.kind)
+                if devices is not None and on_nodes.kind is not None
+                else None
             )
-            if fault is not None and each.kind is not None:
+            if fault is not None and on_nodes.kind is not None:
                 names = []
-                for claim in each.claims:
+                for claim in on_nodes.claims:
                     names.append(f"{claim.namespace or pod.namespace}/{claim.name or EXTENDED}")
 
                 reason = Reason.UNSUPPORTED if fault.unsupported else Reason.INVALID_CLAIM
-                return Refusal(reason, Worded(each.kind.named(fault.fault, names)))
+                return Refusal(reason, Worded(on_nodes.kind.named(fault.fault, names)))
 
         return None
 
@@ -84,8 +86,8 @@ class DynamicResources(ClaimFilter):
 
         if needs.extended is not None:
             has_claim = np.zeros_like(allowed)
-            for each in wanted.on:
-                has_claim |= True if each.nodes is None else each.nodes
+            for on_nodes in wanted.on:
+                has_claim |= True if on_nodes.nodes is None else on_nodes.nodes
 
             # Where no claim can be formed, an earlier attempt created one for nodes of another
             # kind.
@@ -134,22 +136,22 @@ def _lacking(wanted: WantedDevices, occupancy: Occupancy) -> Bools | None:
     Nodes that were not searched are closed for another reason, which is the one that is given.
     """
     devices = occupancy.storage.devices
-    if devices is None or all(each.kind is None for each in wanted.on):
+    if devices is None or all(on_nodes.kind is None for on_nodes in wanted.on):
         return None
 
     lacking = np.zeros(len(occupancy.table), dtype=np.bool_)
-    for each in wanted.on:
-        if each.kind is None:
+    for on_nodes in wanted.on:
+        if on_nodes.kind is None:
             continue
 
-        here = devices.known(each.kind) == 0
+        here = devices.known(on_nodes.kind) == 0
         # `narrowed` finds the fault again, in whatever plan it was found
-        here[devices.faulty(each.kind)] = False
+        here[devices.faulty(on_nodes.kind)] = False
 
         if wanted.other:
-            here |= devices.lacking(wanted.other, each.kind)
+            here |= devices.lacking(wanted.other, on_nodes.kind)
 
-        lacking |= here if each.nodes is None else here & each.nodes
+        lacking |= here if on_nodes.nodes is None else here & on_nodes.nodes
 
     return lacking
 
@@ -178,9 +180,9 @@ def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> 
     devices = occupancy.storage.devices
     together = room
 
-    for each in wanted.on:
-        if devices is not None and each.kind is not None:
-            together = np.maximum(together, devices.room_together(each.kind, room))
+    for on_nodes in wanted.on:
+        if devices is not None and on_nodes.kind is not None:
+            together = np.maximum(together, devices.room_together(on_nodes.kind, room))
 
     most = int(together.max(initial=0))
     return np.where(together >= min(sharers, most), room, 0)
@@ -188,7 +190,7 @@ def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> 
 
 def _only(node: int, nodes: int) -> Bools:
     """`only[n]`: `n` is this node; no node for -1."""
-    found = np.zeros(nodes, dtype=np.bool_)
+    mask = np.zeros(nodes, dtype=np.bool_)
     # A slice beyond the end is empty: -1 selects no node without a branch.
-    found[node if node >= 0 else nodes :][:1] = True
-    return found
+    mask[node if node >= 0 else nodes :][:1] = True
+    return mask

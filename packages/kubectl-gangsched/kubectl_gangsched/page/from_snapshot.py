@@ -137,30 +137,30 @@ def details(cluster: Cluster, at_s: float) -> dict[str, Detail]:
     known = set(cluster.members.keys())
     known.update(cluster.gangs or ())
 
-    found = {}
+    by_key = {}
     for key in sorted(known):
-        found[key] = detail(cluster, key, at_s)
+        by_key[key] = detail(cluster, key, at_s)
 
-    return found
+    return by_key
 
 
 def detail(cluster: Cluster, key: str, at_s: float) -> Detail:
     """The detail of a gang, as far as the objects have it."""
     pods = cluster.members.of(key)
     gang = (cluster.gangs or {}).get(key)
-    found = Detail(
+    shown = Detail(
         members=rows.members(pods, at_s),
         source="pods and PodGroups",
     )
 
     if gang is not None:
         story = from_api.story(gang)
-        found.source = from_api.SOURCE
-        found.next = clean(sentence(next_of(story)))
+        shown.source = from_api.SOURCE
+        shown.next = clean(sentence(next_of(story)))
         for domain in story.domains:
-            found.domains.append(_domain(domain))
+            shown.domains.append(_domain(domain))
 
-    return found
+    return shown
 
 
 def _domain(domain: DomainStory) -> PageDomain:

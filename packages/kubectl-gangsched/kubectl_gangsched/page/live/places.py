@@ -140,13 +140,13 @@ def _without_nodes(cluster: Cluster) -> list[str]:
     if cluster.gangs is None or cluster.nodes is None:
         return []
 
-    found = []
+    without_nodes = []
     for key, gang in cluster.gangs.items():
         reserved = _reserved(gang)
         if reserved and "nodes" not in reserved:
-            found.append(key)
+            without_nodes.append(key)
 
-    return found
+    return without_nodes
 
 
 def kept_nodes(before: GangObject | None, after: GangObject) -> GangObject:
