@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
@@ -54,7 +55,7 @@ class BlockingClient:
     ) -> bytes:
         """Send one request; return the body. Raises ApiFault or Unreachable."""
         deadline_s = time.monotonic() + self._within_s if self._within_s else None
-        try:
+        with self._in_sentences():
             headers = self._headers(body, accept)
             connection, answer = self._send(
                 method,
@@ -63,6 +64,18 @@ class BlockingClient:
                 headers,
             )
             text = _read(connection, answer, deadline_s)
+
+        self._idle.append(connection)
+        if answer.status >= 300:
+            raise fault_of(answer.status, text, answer.getheader("Retry-After"))
+
+        return text
+
+    @contextmanager
+    def _in_sentences(self) -> Iterator[None]:
+        """Raise what fails as Misconfigured or Unreachable, in a sentence for users."""
+        try:
+            yield
         except ValueError as error:
             raise Misconfigured(
                 f"Cannot send what {self.access.name} has: {said(error)}."
@@ -71,12 +84,6 @@ class BlockingClient:
             raise Unreachable(
                 f"No answer from {self.access.server} of {self.access.name}: {said(error)}."
             ) from error
-
-        self._idle.append(connection)
-        if answer.status >= 300:
-            raise fault_of(answer.status, text, answer.getheader("Retry-After"))
-
-        return text
 
     def _headers(self, body: bytes | None, accept: str) -> Headers:
         """The headers as pairs, since the group of an impersonated user may repeat. Raises
@@ -103,7 +110,7 @@ class BlockingClient:
         """
         connection = self._connection()
         opened(connection)
-        try:
+        with closing(connection), self._in_sentences():
             headers = self._headers(None, JSON)
             # A connection is there at once or not at all: after packets were lost for a while, the
             # kernel would try again only seconds after the server is back.
@@ -121,16 +128,6 @@ class BlockingClient:
                 raise fault_of(answer.status, answer.read(), answer.getheader("Retry-After"))
 
             yield from iter(answer.readline, b"")
-        except ValueError as error:
-            raise Misconfigured(
-                f"Cannot send what {self.access.name} has: {said(error)}."
-            ) from error
-        except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(
-                f"No answer from {self.access.server} of {self.access.name}: {said(error)}."
-            ) from error
-        finally:
-            connection.close()
 
     def json(self, method: str, path: str, body: object = None) -> Any:
         """`request` with decoded bodies. Also raises Malformed."""
