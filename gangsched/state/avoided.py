@@ -50,6 +50,9 @@ def not_over(table: Avoided, now_s: float) -> dict[str, AvoidedNode]:
 
 def struck(table: Avoided) -> tuple[str, ...]:
     """The struck nodes, those with the oldest strike first: they are opened first."""
+    if not table:
+        return ()
+
     rows: Iterable[tuple[str, AvoidedNode]] = table.items()
     by_age = [(row.struck_s, node) for node, row in rows if row.cause is AvoidCause.STRUCK]
     return tuple(node for _, node in sorted(by_age))
