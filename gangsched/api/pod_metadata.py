@@ -11,7 +11,7 @@ from typing import Final
 
 from gangsched.api import keys
 from gangsched.api.dialects import grove, kueue, leader_worker_set, volcano
-from gangsched.api.dialects.spec import PodReader
+from gangsched.api.dialects.spec import PodMarks, PodReader
 from gangsched.api.keys import GangMetadata
 from gangsched.model.owners import OwnerGangs
 
@@ -57,8 +57,9 @@ def pod_gang_metadata(
         if key in keys.VALUE_KEYS:
             gang_metadata.setdefault(key, value)
 
+    marks = PodMarks(labels, annotations, owner_gangs)
     for read_pod in READERS:
-        read_pod(gang_metadata, labels, annotations, owner_gangs)
+        read_pod(gang_metadata, marks)
 
     kept = []
     is_short = True

@@ -14,12 +14,11 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from gangsched.api import keys
-from gangsched.api.dialects.spec import DialectSpec
+from gangsched.api.dialects.spec import DialectSpec, PodMarks
 from gangsched.api.problem import quoted
 from gangsched.api.values import INT32_MAX, BadValue, parse_level
 from gangsched.model.bounds import above
 from gangsched.model.objects import PodGroup
-from gangsched.model.owners import OwnerGangs
 
 PHASES: Final = {
     "Pending": "Pending",
@@ -36,15 +35,9 @@ MOST_PODGROUPS: Final = 128
 """As many as a tree may have gangs (I9)."""
 
 
-def read_pod(
-    gang_metadata: dict[str, str],
-    labels: Mapping[str, str],
-    annotations: Mapping[str, str],
-    owner_gangs: OwnerGangs,
-) -> None:
+def read_pod(gang_metadata: dict[str, str], marks: PodMarks) -> None:
     """Ignore the name of a podgroup without that of its PodGang."""
-    del annotations, owner_gangs
-    if not labels.get(keys.GROVE_GANG):
+    if not marks.labels.get(keys.GROVE_GANG):
         gang_metadata.pop(keys.GROVE_CLIQUE, None)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from gangsched.api import keys
+from gangsched.api.dialects.spec import PodMarks
 from gangsched.model.objects import Pod
-from gangsched.model.owners import OwnerGangs
 
 KUEUE_PLACES: Final = (*keys.KUEUE_TOPOLOGY, keys.SLICES[1])
 """Kueue states these for each set of pods, and chooses the domain itself where its own topology
@@ -17,22 +17,16 @@ scheduling is on.
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-def read_pod(
-    gang_metadata: dict[str, str],
-    labels: Mapping[str, str],
-    annotations: Mapping[str, str],
-    owner_gangs: OwnerGangs,
-) -> None:
+def read_pod(gang_metadata: dict[str, str], marks: PodMarks) -> None:
     """Keep Kueue's total only with Kueue's gang, and add its one layer of slices as a list."""
-    del labels, owner_gangs
     # The total is about the gang that Kueue names, not about one of another convention.
     if keys.KUEUE_TOTAL in gang_metadata and any(
         gang_metadata.get(key) for key in keys.NAMES_BEFORE_KUEUES
     ):
         del gang_metadata[keys.KUEUE_TOTAL]
 
-    if not keys.KUEUE_SLICE_KEYS.isdisjoint(annotations):
-        gang_metadata[keys.SLICES[1]] = _slices(annotations)
+    if not keys.KUEUE_SLICE_KEYS.isdisjoint(marks.annotations):
+        gang_metadata[keys.SLICES[1]] = _slices(marks.annotations)
 
 
 def _slices(annotations: Mapping[str, str]) -> str:

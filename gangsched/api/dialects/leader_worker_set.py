@@ -7,27 +7,20 @@ created after their leader runs are members to come (`api.later_members`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gangsched.api import keys
-from gangsched.model.owners import OwnerGangs
+from gangsched.api.dialects.spec import PodMarks
 
 
-def read_pod(
-    gang_metadata: dict[str, str],
-    labels: Mapping[str, str],
-    annotations: Mapping[str, str],
-    owner_gangs: OwnerGangs,
-) -> None:
+def read_pod(gang_metadata: dict[str, str], marks: PodMarks) -> None:
     """Name the gang that a group is, if the pod asks for it, and keep what its annotations say of
     it.
 
     They count for that gang only: users may have one gang of several groups.
     """
-    if keys.LWS_NAME not in labels:
+    if keys.LWS_NAME not in marks.labels:
         return
 
-    group = "-".join(labels.get(key, "") for key in keys.LWS_GROUP)
+    group = "-".join(marks.labels.get(key, "") for key in keys.LWS_GROUP)
     named = next(
         (
             gang_metadata[gang_key.key]
@@ -38,12 +31,14 @@ def read_pod(
     )
     if (
         named is None
-        and keys.asks_for_owner(gang_metadata, owner_gangs)
-        and all(labels.get(key) for key in keys.LWS_GROUP)
+        and keys.asks_for_owner(gang_metadata, marks.owner_gangs)
+        and all(marks.labels.get(key) for key in keys.LWS_GROUP)
     ):
         gang_metadata[keys.LWS_NAME] = named = group
 
     if named == group:
         gang_metadata.update(
-            (key, annotations[key]) for key in sorted(keys.OF_LWS) if annotations.get(key)
+            (key, marks.annotations[key])
+            for key in sorted(keys.OF_LWS)
+            if marks.annotations.get(key)
         )

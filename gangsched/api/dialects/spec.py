@@ -8,7 +8,7 @@ is never ignored silently.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
@@ -23,11 +23,19 @@ from kubernetes_cel.amounts import QuantityError
 
 PROBLEMS_TOLD: Final = 20
 KEY_SHOWN: Final = 320
-PodReader: TypeAlias = Callable[
-    [dict[str, str], Mapping[str, str], Mapping[str, str], OwnerGangs], None
-]
-"""Changes the metadata of a pod, read so far from its labels and annotations, which follow."""
 Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
+
+
+class PodMarks(NamedTuple):
+    """What a pod says of its gang in any dialect, and which owners are gangs."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owner_gangs: OwnerGangs
+
+
+PodReader: TypeAlias = Callable[[dict[str, str], PodMarks], None]
+"""Changes the metadata of a pod that was read so far."""
 
 
 class Readable(BaseModel):

@@ -4,18 +4,16 @@ create.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from gangsched.api import keys
-from gangsched.api.dialects.spec import Count, DialectSpec, with_resources
+from gangsched.api.dialects.spec import Count, DialectSpec, PodMarks, with_resources
 from gangsched.api.dialects.volcano_sub_groups import Read, network_topology, read_sub_groups
 from gangsched.api.problem import quoted
 from gangsched.api.sub_groups import divided
 from gangsched.model.objects import PodGroup
-from gangsched.model.owners import OwnerGangs
 
 DEFAULT_QUEUE: Final = "default"
 PHASES: Final = {
@@ -33,15 +31,9 @@ more.
 """
 
 
-def read_pod(
-    gang_metadata: dict[str, str],
-    labels: Mapping[str, str],
-    annotations: Mapping[str, str],
-    owner_gangs: OwnerGangs,
-) -> None:
+def read_pod(gang_metadata: dict[str, str], marks: PodMarks) -> None:
     """Add the task of a pod that names a PodGroup."""
-    del owner_gangs
-    task = annotations.get(keys.VOLCANO_TASK) or labels.get(keys.VOLCANO_TASK)
+    task = marks.annotations.get(keys.VOLCANO_TASK) or marks.labels.get(keys.VOLCANO_TASK)
     if task and not {keys.VOLCANO_GROUP, keys.KUBE_BATCH_GROUP}.isdisjoint(gang_metadata):
         gang_metadata[keys.VOLCANO_TASK] = task
 
