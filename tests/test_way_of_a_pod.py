@@ -24,9 +24,10 @@ from tests.world import World
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "gangsched"
-MOST_STAYS = 60
+MOST_STAYS = 70
 """Visits of modules by whoever reads the functions of a preemption in the order in which they are
-first entered.
+first entered. It was 60 while the attempt and the selection of victims, 770 lines each, also had
+the rounds on trial and the count of what is given back, which are modules of their own now.
 """
 
 
