@@ -35,7 +35,7 @@ def nodes_are_reserved_for_a_gang_that_is_gone(_: Any) -> Any:
 
 @bug("E10", "state.autoscaling.requesting:Provisioning.changed", REQUESTING)
 def nodes_are_reserved_for_a_gang_without_pods(_: Any) -> Any:
-    return lambda provisioning, group: None
+    return lambda provisioning, group, now_s: None
 
 
 @bug("E10", "model.capacity_facts:NotAsking.instead_of", REQUESTING)

@@ -286,16 +286,16 @@ def the_next_of_a_kind_sleeps_when_the_first_is_gone_before_its_turn(_: Any) -> 
     "V27", "state.queueing.preemptors:Preemptors._helped", "unit/state/queueing/test_preemptors.py"
 )
 def a_group_that_no_node_can_hold_any_more_holds_others_back(helped: Any) -> Any:
-    def unwanted(self: Any, snapshot: Any, changed: Any) -> Any:
+    def unwanted(self: Any, snapshot: Any, changed: Any, may: Any) -> Any:
         with swapped(self, _wanted=dict.fromkeys(self._wanted, frozenset())):
-            return helped(self, snapshot, changed)
+            return helped(self, snapshot, changed, may)
 
     return unwanted
 
 
 @bug("V10", "state.preemption.promised:Promised._show", f"{STATE}/test_nominations.py")
 def nominated_room_is_not_kept(show: Any) -> Any:
-    return lambda self, key, promise: show(self, key, None)
+    return lambda self, key, promise, *, grows=True: show(self, key, None)
 
 
 @bug("V10", "state.preemption.nomination:Nominee.promise", f"{STATE}/test_room.py")
@@ -323,9 +323,9 @@ def a_victim_is_spared_that_spread_needs_gone(spares: Any) -> Any:
 
 @bug("V25", "state.preemption.promised:Promised.stale", f"{STATE}/test_nominations.py")
 def a_nomination_is_never_examined_again(stale: Any) -> Any:
-    def nothing_rests(self: Any, records: Any) -> Any:
+    def nothing_rests(self: Any) -> Any:
         with swapped(self, _resting={}):
-            return stale(self, records)
+            return stale(self)
 
     return nothing_rests
 

@@ -145,13 +145,13 @@ def a_tree_may_be_as_deep_and_large_as_it_is(_: Any) -> Any:
 
 @bug("V6", "core.preemption.units:_spare", VICTIMS)
 def a_tree_goes_whole_for_the_room_of_one_child(_: Any) -> Any:
-    return lambda columns, staying, whole: [""] * len(whole)
+    return lambda columns, staying, counts, least: [""] * len(counts)
 
 
 @bug("V6", "core.preemption.units:_spare", DEEP)
 def of_a_replica_only_one_gang_is_evicted(real: Any) -> Any:
-    def one(columns: Any, staying: Any, whole: Any) -> Any:
-        found = real(columns, staying, whole)
+    def one(columns: Any, staying: Any, counts: Any, least: Any) -> Any:
+        found = real(columns, staying, counts, least)
         return [part if part not in found[:g] else "" for g, part in enumerate(found)]
 
     return one

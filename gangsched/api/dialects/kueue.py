@@ -17,16 +17,21 @@ scheduling is on.
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-def read_pod(gang_metadata: dict[str, str], marks: PodMarks) -> None:
+def read_pod(
+    gang_metadata: dict[str, str],
+    marks: PodMarks,
+) -> None:
     """Keep Kueue's total only with Kueue's gang, and add its one layer of slices as a list."""
     # The total is about the gang that Kueue names, not about one of another convention.
-    if keys.KUEUE_TOTAL in gang_metadata and any(
-        gang_metadata.get(key) for key in keys.NAMES_BEFORE_KUEUES
-    ):
-        del gang_metadata[keys.KUEUE_TOTAL]
+    if keys.KUEUE_TOTAL in gang_metadata:
+        names = [gang_metadata.get(key) for key in keys.NAMES_BEFORE_KUEUES]
+        if any(names):
+            del gang_metadata[keys.KUEUE_TOTAL]
 
-    if not keys.KUEUE_SLICE_KEYS.isdisjoint(marks.annotations):
-        gang_metadata[keys.SLICES[1]] = _slices(marks.annotations)
+    annotations = marks.annotations
+    if not keys.KUEUE_SLICE_KEYS.isdisjoint(annotations):
+        layers = _slices(annotations)
+        gang_metadata[keys.SLICES[1]] = layers
 
 
 def _slices(annotations: Mapping[str, str]) -> str:
@@ -43,7 +48,8 @@ def _slices(annotations: Mapping[str, str]) -> str:
     else:
         stated = json.dumps([layer])
 
-    return " and ".join(filter(None, (annotations.get(keys.SLICES[1]), stated)))
+    layers = (annotations.get(keys.SLICES[1]), stated)
+    return " and ".join(filter(None, layers))
 
 
 def stated_by(pod: Pod) -> dict[str, str]:
