@@ -5,7 +5,6 @@ from starting.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,6 @@ from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
 from control_plane.applying import ROOT, apply_yaml
-from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.pods import nodes_of
 
@@ -26,7 +24,6 @@ from tests.operators.members import (
     PODS,
     WITHIN_S,
     await_bound,
-    await_none,
     await_refused,
     await_told,
     give_them_back,
@@ -38,7 +35,6 @@ from tests.operators.operator import example
 pytestmark = pytest.mark.e2e
 
 EVENTS = "/api/v1/namespaces/default/events"
-BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/gangsched-owners-jobset"
 LACKS_TWO = "waiting for members of gang default/training: 1 of 3 are ready; 2 are missing"
 LACKS_ONE = "waiting for members of gang default/training: 2 of 3 are ready; 1 is missing"
 
@@ -147,14 +143,6 @@ def readable(plane: ControlPlane) -> None:
     api.close()
 
 
-def await_unread(daemon: Daemon) -> None:
-    """Wait until gangsched has found that it may not read JobSets: its watch lives on meanwhile."""
-    deadline_s = time.monotonic() + WITHIN_S
-    while not any("Cannot follow jobsets" in str(line["event"]) for line in daemon.log_lines()):
-        assert time.monotonic() < deadline_s, "JobSets are still read"
-        time.sleep(0.2)
-
-
 def asking(spec: Object | None = None) -> Object:
     """The guide's JobSet, whose pods ask for the gang of their owner."""
     body = copy.deepcopy(jobset(**(spec or {})))
@@ -220,35 +208,6 @@ def test_a_jobset_that_asks_and_starts_anew_is_a_whole_gang_again(
     assert not nodes_of(pods.objects(), "training-")
     give_them_back(api)
     await_bound(pods, "training-", 3)
-
-
-@pytest.mark.usefixtures("readable")
-def test_without_the_right_each_job_is_a_gang_of_its_own(
-    daemon: Daemon, api: Api, pods: Following
-) -> None:
-    """O3, O7: the driver starts alone, and the JobSet is told why."""
-    api.post(JOBS, asking())
-    await_bound(pods, "training-", 3)  # so that JobSets are read
-    api.call("DELETE", f"{JOBS}/training", {"propagationPolicy": "Foreground"})
-    await_none(pods)
-    api.delete(BINDING)
-    await_unread(daemon)
-    take_gpus(api, pods)
-    with Following(api, EVENTS) as events:
-        api.post(JOBS, asking())
-        await_bound(pods, "training-driver-", 1)
-        await_refused(pods, 2)
-        events.wait_for(
-            lambda items: any(
-                each["involvedObject"]["kind"] == "JobSet"
-                and "manifests/rbac-owners-jobset.yaml" in each["message"]
-                for each in items.values()
-            ),
-            within_s=WITHIN_S,
-            what="the Event on the JobSet",
-        )
-    give_them_back(api)
-    await_bound(pods, "training-worker-", 2)
 
 
 def test_a_jobset_that_starts_anew_is_a_whole_gang_again(api: Api, pods: Following) -> None:
