@@ -77,7 +77,7 @@ imports: install ## Check which package may import which (import-linter)
 # each takes seconds more to begin.
 STATE_TESTS := tests/properties tests/unit/state
 CORE_TESTS := tests/unit/api tests/unit/bench tests/unit/core tests/unit/kube tests/unit/model tests/unit/simulate tests/unit/visibility/reviews
-unit: install ## Run the tests that need no control plane; less than a minute on two cores
+unit: install ## Run the tests that need no control plane; about five minutes on two cores
 	@export PYTHONDONTWRITEBYTECODE=; status=0; \
 	$(RUN)pytest -q $(STATE_TESTS) & state=$$!; \
 	$(RUN)pytest -q $(CORE_TESTS) & core=$$!; \
@@ -86,7 +86,7 @@ unit: install ## Run the tests that need no control plane; less than a minute on
 	wait $$state || status=$$?; wait $$core || status=$$?; exit $$status
 
 .PHONY: histories
-histories: install ## Play 200 histories of the whole daemon, and each scenario with its changes together; a minute
+histories: install ## Play 200 histories of the whole daemon, and each scenario with its changes together; about three minutes
 	@export PYTHONDONTWRITEBYTECODE=; status=0; \
 	$(RUN)pytest -q -m histories tests/scenarios & scenarios=$$!; \
 	$(RUN)pytest -q tests/sim || status=$$?; wait $$scenarios || status=$$?; exit $$status
