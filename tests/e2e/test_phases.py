@@ -6,13 +6,14 @@ kwok starts the pods, and the test ends them as a kubelet would.
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
-from control_plane.api import Api, Object
+from control_plane.api import Api, ApiError, Object
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
@@ -132,9 +133,16 @@ def _line(group: Object) -> str:
 
 
 def _without(api: Api, name: str, change: Callable[[Object], None]) -> None:
-    group = api.get(f"{GROUPS}/{name}")
-    change(group)
-    api.put(f"{GROUPS}/{name}", group)
+    """Change a PodGroup, again if its status was written meanwhile."""
+    while True:
+        group = api.get(f"{GROUPS}/{name}")
+        change(group)
+        try:
+            api.put(f"{GROUPS}/{name}", group)
+            return
+        except ApiError as error:
+            if error.status != http.client.CONFLICT:
+                raise
 
 
 def test_phases_are_true_after_the_start(plane: ControlPlane, api: Api) -> None:
