@@ -512,13 +512,7 @@ class OwnerGangRegister:
         report = self._trees.report(job, now_s)
         if report is not None:
             about, text = report
-            event = RecordEvent(
-                about,
-                EventReason.NOT_A_GANG,
-                text,
-                warning=True,
-            )
-            self._events.append(event)
+            self._tell(about, text)
 
     def _report_plain(self, asked: _AskedOwner, pod: Pod) -> None:
         """Report once on an owner why its pods start one by one."""
@@ -538,8 +532,12 @@ class OwnerGangRegister:
                 asked.ref.uid,
             )
 
+        self._tell(ref, text)
+
+    def _tell(self, about: ObjectRef, text: str) -> None:
+        """Tell on an object why pods do not start together."""
         event = RecordEvent(
-            ref,
+            about,
             EventReason.NOT_A_GANG,
             text,
             warning=True,
