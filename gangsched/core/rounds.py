@@ -23,6 +23,7 @@ from gangsched.core.homes import has_room, is_inside, scopes_from_home
 from gangsched.core.permit import missing, permitted
 from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.progress import Progress
+from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.scopes import usable
@@ -496,7 +497,7 @@ def _in_turn(
 
     In a group of several gangs, members above one gang's minimum come after all that its siblings
     need; what `trial` has placed by then decides who they are. The rest of a start has none of
-    them.
+    them, and needs its smallest.
     """
     above: dict[str, list[Pod]] = {}
     for gang in gangs:
@@ -505,8 +506,11 @@ def _in_turn(
             enough = missing(gang, 0)
         untried = len(gang.pending)
         later = above.setdefault(gang.id, [])
+        pending = gang.pending
+        if group.rest and enough < untried:
+            pending = _smallest_first(pending, enough, ledger)
 
-        for run in _runs(gang.pending, ledger):
+        for run in _runs(pending, ledger):
             now = run[: enough - len(trial.placed[gang.id])]
             later += run[len(now) :]
             untried -= len(now)
@@ -522,6 +526,24 @@ def _in_turn(
 
             untried -= len(run)
             yield gang, run, untried
+
+
+def _smallest_first(pods: Sequence[Pod], enough: int, ledger: Ledger) -> list[Pod]:
+    """The smallest `enough` of these members, and the others after them, each in member order.
+
+    The room that is left is promised to other interrupted starts as well, which were decided for
+    the members that had room beside them: a larger one could take it (B3).
+    """
+    policy = ledger.policy
+    by_size = sorted(
+        pods,
+        key=lambda pod: (pod.priority, size_key(pod.shape, policy)),
+        reverse=True,
+    )
+    needed = {pod.uid for pod in by_size[:enough]}
+
+    first = [pod for pod in pods if pod.uid in needed]
+    return first + [pod for pod in pods if pod.uid not in needed]
 
 
 def _completed(solution: Found, gangs: Sequence[Gang], attempt: PlacementAttempt) -> Trial:

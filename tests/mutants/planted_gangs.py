@@ -99,6 +99,11 @@ def new_pods_are_the_rest_of_an_old_start(rest: Any) -> Any:
     return any_age
 
 
+@bug("B3", "core.rounds:_smallest_first", "properties/test_half_starts.py")
+def an_interrupted_start_goes_on_with_its_largest_members(_: Any) -> Any:
+    return lambda pods, enough, ledger: pods
+
+
 @bug("B3", "state.broken_groups:complete_starts", "properties/test_homes_of_groups.py")
 def a_gang_that_lost_all_of_its_members_was_never_sent(_: Any) -> Any:
     return lambda gangs: frozenset()

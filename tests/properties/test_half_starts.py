@@ -614,3 +614,20 @@ def test_what_is_left_of_a_start_is_placed_together() -> None:
     assert counts(world) == {"a": 1}
     next_process(world)
     assert counts(world) == {"a": 2, "b": 2}
+
+
+def test_a_start_goes_on_with_its_smallest_members() -> None:
+    """B3: of two interrupted starts the one that is pinned to a rack goes first; its larger member
+    would take the room that the other one was decided with.
+    """
+    world = World(node("n0", 6, labels={"rack": "r0"}))
+    metadata = gang_metadata("g", min_member=2, topology="rack")
+    sizes = {"g-0": 1, "g-1": 2, "g-2": 1}
+    young = [
+        pod(name, uid=name, gpus=gpus, gang_metadata=metadata, creation_s=210)
+        for name, gpus in sizes.items()
+    ]
+    world.create(members("s", 2, gpus=2, **AGED), young)
+    interrupted(world, "s-0", "g-0")
+
+    assert set(next_process(world)) == {"s-0", "s-1", "g-0", "g-2"}
