@@ -132,7 +132,7 @@ conformance: install control-plane ## Kubernetes' own specs of scheduling, with 
 
 e2e: install control-plane prometheus ## Run the tests on a real etcd and kube-apiserver
 	@status=0; \
-	$(RUN)pytest -q -m 'e2e and not alone' --numprocesses 2 --dist loadfile || status=$$?; \
+	$(RUN)pytest -q -m 'e2e and not alone' --numprocesses 3 --dist loadfile || status=$$?; \
 	$(RUN)pytest -q -m 'e2e and alone' || status=$$?; exit $$status
 
 DEVICE_CRASHES := tests/e2e/test_device_crash.py tests/e2e/test_device_pools.py tests/e2e/test_group_claims.py
