@@ -357,6 +357,30 @@ def test_no_input_of_a_plan_carries_a_cache() -> None:
     assert _carries("@dataclass(frozen=True)\nclass A:\n    kept: CountCache") == {"A"}
 
 
+FORMS_GROUPS = {"model/gang.py", "model/tree.py", "state/group_record.py", "state/groups.py"}
+"""The modules that make groups of what objects declare, and give each its root."""
+
+
+def test_nobody_asks_whether_a_group_has_a_tree() -> None:
+    """Every group is a part: what differs is a property of parts, asked of its `root`."""
+    asks: list[str] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name in FORMS_GROUPS:
+            continue
+
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Attribute) or node.attr != "tree":
+                continue
+
+            # A decision about parts has the root that it was given.
+            is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            if not is_own:
+                asks.append(f"{name}:{node.lineno}")
+
+    assert not asks, "these ask for a declared tree instead of the root of the group"
+
+
 def test_what_decides_rolls_no_dice() -> None:
     """NumPy has a random generator of its own, which an import contract cannot see."""
     for package in PURE:

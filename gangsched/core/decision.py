@@ -35,6 +35,7 @@ from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Need, Round, RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
+from gangsched.model.tree import starts_in_parts
 from gangsched.model.verdict_facts import HomeFull, NoNode
 
 NEAR_WORK = 5_000
@@ -145,19 +146,38 @@ def decide(
     """Run steps 2 to 5 for one group. A refusal leaves `ledger` unchanged, except for holds that it
     releases. `progress` has what earlier plans found out, and records what this one does.
 
-    The parts of a tree are decided one by one, each like a group.
+    What starts in parts is decided part by part, each like a group.
     """
-    if group.tree is not None and group.refusal is None:
-        part = partial(decide, ledger=ledger, totals=totals, now_s=now_s, progress=progress)
-        sums = partial(_hopeless, PlacementAttempt(group, ledger, progress), totals)
-        return trees.TreeDecision(
-            group,
-            ledger,
-            part,
-            sums,
-            progress or Progress(),
-        ).verdict()
+    in_one_round = partial(
+        decide_together,
+        ledger=ledger,
+        totals=totals,
+        now_s=now_s,
+        progress=progress,
+    )
+    root = group.root
+    if not starts_in_parts(root) or group.refusal is not None:
+        return in_one_round(group)
 
+    return trees.TreeDecision(
+        group,
+        root,
+        ledger,
+        in_one_round,
+        partial(_hopeless, PlacementAttempt(group, ledger, progress), totals),
+        progress or Progress(),
+    ).verdict()
+
+
+def decide_together(
+    group: Group,
+    ledger: Ledger,
+    totals: Ledger,
+    *,
+    now_s: float,
+    progress: Progress | None = None,
+) -> Verdict:
+    """The same for gangs that need their minimums in one round."""
     attempt = PlacementAttempt(group, ledger, progress)
 
     # 2. End what cannot go on.

@@ -130,7 +130,7 @@ def at_home(group: Group, ledger: Ledger) -> Group:
 
     Unchanged if the group is not broken, or has no home but what it requires.
     """
-    if not group.broken or group.tree is not None or group.apart:
+    if not group.broken or group.apart:
         return group
 
     keys = _home_of(group, ledger)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gangsched.model.gang import Gang
-from gangsched.model.parts import is_whole, whole_of
+from gangsched.model.parts import all_of, is_whole
 
 
 def missing(gang: Gang, placed: int) -> int:
@@ -28,7 +28,7 @@ def permitted(gangs: Sequence[Gang], placed: Mapping[str, int]) -> bool:
     """Whether every gang has its minimum; `placed` counts newly placed members by gang id."""
     least = {gang.id: 0 if gang.free_running else gang.min_member for gang in gangs}
     return is_whole(
-        whole_of(least),
+        all_of(least),
         {gang.id: gang.counted(placed.get(gang.id, 0)) for gang in gangs},
     )
 

@@ -19,7 +19,16 @@ from gangsched.core.search.openings import ways
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Pod
-from gangsched.model.tree import Composite, Part, composites_of, gangs_of, limited, part_id
+from gangsched.model.tree import (
+    Composite,
+    Part,
+    composites_of,
+    gangs_of,
+    limited,
+    part_id,
+    spares_children,
+    starts_in_parts,
+)
 
 MAX_INNER_CHOICES = 64
 """Choices of the children of one composite that are combined with choices of its siblings."""
@@ -84,8 +93,7 @@ class TreeParts:
             if gang.least == 0:
                 names.add(gang.id)
 
-        assert self.group.tree is not None
-        composites = [*composites_of(self.group.tree)]
+        composites = [*composites_of(self.group.root)]
         # The inner ones first.
         for composite in reversed(composites):
             idle = sum(part_id(child) in names for child in composite.children)
@@ -500,44 +508,39 @@ class TreeParts:
 
 
 def needed(group: Group, choice: Set[str] = frozenset()) -> Group:
-    """The gangs that the minimum of a tree needs, as a group that starts as a whole.
+    """The gangs that the minimum of a group needs, as a group that starts in one round; the group
+    itself if it is one.
 
     Only these gangs preempt and get reservations. They belong to the children that come first or,
-    if given, to `choice`. A group that is not a tree is returned unchanged.
+    if given, to `choice`.
     """
-    tree = group.tree
-    if tree is None:
-        return group
-    if choice:
-        return _only(group, tree, choice)
-    if group.minimum is not None:
+    if group.minimum is not None and not choice:
         return group.minimum
 
-    gangs = TreeParts(group, Work()).needed(tree)
-    return _only(group, tree, {*gangs} or {*gangs_of(tree)})
+    root = group.root
+    if not starts_in_parts(root):
+        return group
+    if choice:
+        return _only(group, root, choice)
+
+    gangs = TreeParts(group, Work()).needed(root)
+    return _only(group, root, {*gangs} or {*gangs_of(root)})
 
 
 def is_choice(group: Group, choice: Set[str]) -> bool:
-    """Whether these gangs are exactly the minimum of a tree, given which of its children
+    """Whether these gangs are exactly the minimum of a group, given which of its children
     are ready.
     """
-    known = {gang.id for gang in group.gangs}
-    if group.tree is None or not choice <= known:
+    root = group.root
+    if not starts_in_parts(root) or not choice <= {*gangs_of(root)}:
         return False
 
-    return TreeParts(group, Work()).is_needed(group.tree, choice)
+    return TreeParts(group, Work()).is_needed(root, choice)
 
 
 def has_choices(group: Group) -> bool:
-    """Whether a tree may start with different children."""
-    if group.tree is None:
-        return False
-
-    for composite in composites_of(group.tree):
-        if composite.min_children < len(composite.children):
-            return True
-
-    return False
+    """Whether a group may start with different children."""
+    return spares_children(group.root)
 
 
 def needed_choices(
@@ -549,16 +552,17 @@ def needed_choices(
 
     If a composite has more choices than are combined, OutOfWork is raised after the last one.
     """
-    tree = group.tree
-    if tree is None:
+    root = group.root
+    if not starts_in_parts(root):
+        yield group
         return
 
     work.charge(UNITS_A_GANG * len(group.gangs))
     parts = TreeParts(group, work, hopeless)
-    for chosen in parts.needed_ways(tree):
+    for chosen in parts.needed_ways(root):
         work.charge(UNITS_A_NEEDED_CHOICE + len(group.gangs) // 5)
         if chosen:
-            yield _only(group, tree, {*chosen})
+            yield _only(group, root, {*chosen})
 
     if parts.is_cut:
         raise OutOfWork

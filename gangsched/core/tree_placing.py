@@ -230,6 +230,7 @@ class TreePlacing:
                         gangs=tuple(sorted(gangs, key=_id)),
                         rest=rest,
                         tree=None,
+                        minimum=None,
                         topology=tuple(
                             sorted({key for composite in around for key in composite.topology})
                         ),

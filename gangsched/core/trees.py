@@ -38,13 +38,15 @@ can be tried.
 
 @dataclass(eq=False)
 class TreeDecision:
-    """One decision about a tree; `decide` decides some of its gangs like a separate group.
+    """One decision about a group that starts in parts: `tree` is its root, and `decide` decides
+    some of its gangs like a separate group.
 
     `hopeless` returns the refusal of a gang that sums refute even by itself. `above` are gangs with
     members above their minimum, in the state after the minimum is bound.
     """
 
     group: Group
+    tree: Composite
     ledger: Ledger
     decide: Decide
     hopeless: Callable[[Gang], Refusal | None]
@@ -52,12 +54,6 @@ class TreeDecision:
     made: list[Verdict] = field(default_factory=list)
     told: dict[str, Refusal] = field(default_factory=dict)
     above: list[Gang] = field(default_factory=list)
-
-    @cached_property
-    def tree(self) -> Composite:
-        """The root of the tree."""
-        assert self.group.tree is not None
-        return self.group.tree
 
     @cached_property
     def children(self) -> TreeParts:

@@ -21,7 +21,7 @@ from gangsched.model.objects import JointStart, Pod
 from gangsched.model.reasons import LACKS_CAPACITY, Reason
 from gangsched.model.resources import ResourceVector
 from gangsched.model.storage import Selection
-from gangsched.model.tree import Composite, Part
+from gangsched.model.tree import Composite, Part, root_part
 from gangsched.model.verdict_facts import Detail, Fact, OfAnotherNamespace, WaitsForSibling, subject
 
 Rank: TypeAlias = tuple[int, int, int, int, str]
@@ -297,6 +297,8 @@ class Group:
     #: It has holds, and nothing that its last verdict depends on has changed: it is not decided
     #: again, but may yield (D1).
     unchanged: bool = False
+    #: The parts that its objects declare (I9); None if all of its gangs start together. Whoever
+    #: asks for its parts asks for its `root`.
     tree: Composite | None = None
     #: Labels that hold for the whole group, in addition to those of its gangs.
     topology: tuple[str, ...] = ()
@@ -321,6 +323,11 @@ class Group:
         sharing = all(gang.plain or gang.constraints.allow_shared for gang in self.gangs)
         object.__setattr__(self, "strict", any(gang.mode is Mode.STRICT for gang in self.gangs))
         object.__setattr__(self, "shares_gpus", sharing)
+
+    @property
+    def root(self) -> Part:
+        """Its outermost part; of a single gang, the gang."""
+        return root_part([gang.id for gang in self.gangs], self.tree)
 
     @property
     def namespaces(self) -> frozenset[str]:

@@ -10,12 +10,12 @@ Invariant: pure functions; only this module compares what a group has with what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gangsched.model.gang import Gang
-from gangsched.model.tree import Composite, Part, gangs_of
+from gangsched.model.tree import Composite, Part, gangs_of, root_part
 
 NOTHING: Final[Mapping[str, int]] = {}
 """Counts of a group of which no member has a node."""
@@ -34,33 +34,18 @@ class Root:
     least: Mapping[str, int]
 
 
-def root_of(gangs: Sequence[Gang], tree: Composite | None = None) -> Root:
-    """The parts of a group; without a `tree`, all of its gangs are needed.
+def root_of(part: Part, gangs: Iterable[Gang]) -> Root:
+    """The outermost part of a group, with what its gangs need.
 
     The minimum of a gang that has started is the one that it started with, unless the present one
     is smaller: raising it breaks no gang (B5).
     """
-    return whole_of({gang.id: least_of(gang) for gang in gangs}, tree)
+    return Root(part, {gang.id: least_of(gang) for gang in gangs})
 
 
-def whole_of(
-    least: Mapping[str, int],
-    tree: Composite | None = None,
-) -> Root:
-    """The parts of a group by the minimums of its leaves; without a `tree`, all of the leaves are
-    needed.
-    """
-    if tree is not None:
-        return Root(tree, least)
-
-    leaves = tuple(least)
-    if len(leaves) == 1:
-        return Root(leaves[0], least)
-
-    return Root(
-        Composite(id=min(leaves, default=""), children=leaves, min_children=len(leaves)),
-        least,
-    )
+def all_of(least: Mapping[str, int]) -> Root:
+    """The part of all gangs that have these minimums, and which are all needed."""
+    return Root(root_part(tuple(least)), least)
 
 
 def least_of(gang: Gang) -> int:

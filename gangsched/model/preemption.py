@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gangsched.model.gang import Placement, Rank, Refusal
 from gangsched.model.objects import Pod
-from gangsched.model.tree import Composite
+from gangsched.model.tree import Part
 
 SYSTEM_CRITICAL = 2_000_000_000
 """Pods of this priority and above are never victims: system-cluster-critical and
@@ -115,8 +115,8 @@ class RunningGang:
     disrupted_singly: bool = False
     #: While members are being bound, the group is not evicted as a whole.
     binding: bool = False
-    #: None if its group is no tree.
-    tree: Composite | None = None
+    #: The outermost part of its group; "" for the gang by itself.
+    root: Part = ""
 
 
 class Budget(NamedTuple):

@@ -1,13 +1,13 @@
-"""Trees of gangs (I9): a part is a gang, by its id, or a composite of other parts.
+"""Parts of groups: a part is a gang, by its id, or a composite of other parts (I4, I9).
 
 Invariant: no part is in two composites, and no gang of a tree has the id of one of its composites.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 MAX_LEVELS: Final = 4
 """Levels of parts in a tree, gangs included, as for CompositePodGroups of Kubernetes."""
@@ -22,6 +22,9 @@ class Composite:
     each node label in `topology`, the whole part must be in one domain. An `indivisible` part is
     evicted whole or not at all (V6). If any part of a tree `never_preempts`, the tree preempts no
     pods (V2).
+
+    The gangs of a `joint` part start in one round, and in one domain of each level that any of them
+    requires: a gang group (I4), or what the minimum of a tree needs.
     """
 
     id: str
@@ -30,9 +33,67 @@ class Composite:
     topology: tuple[str, ...] = ()
     indivisible: bool = False
     never_preempts: bool = False
+    joint: bool = False
 
 
 Part: TypeAlias = Composite | str
+
+
+def root_part(gangs: Sequence[str], tree: Composite | None = None) -> Part:
+    """The outermost part of a group: its declared `tree`; without one, all of its gangs are one
+    joint part.
+    """
+    if tree is not None:
+        return tree
+    if len(gangs) == 1:
+        return gangs[0]
+
+    # No object declares it, so it has no name; that of a gang could be another composite's.
+    return Composite(
+        id="",
+        children=tuple(gangs),
+        min_children=len(gangs),
+        joint=True,
+    )
+
+
+def starts_in_parts(part: Part) -> TypeGuard[Composite]:
+    """Whether parts inside it may start without the others; a gang and a joint part start in one
+    round.
+    """
+    return not isinstance(part, str) and not part.joint
+
+
+def spares_children(part: Part) -> bool:
+    """Whether a composite in this part needs fewer children than it has."""
+    for composite in composites_of(part):
+        if composite.min_children < len(composite.children):
+            return True
+
+    return False
+
+
+def required_levels(
+    part: Part,
+    of_gang: Callable[[str], Iterable[str]],
+) -> Iterator[tuple[tuple[str, ...], Sequence[str]]]:
+    """The node labels for which each part inside this one must be in one domain, with the gangs of
+    that part; `of_gang` returns those of a gang.
+    """
+    if isinstance(part, str):
+        yield tuple(of_gang(part)), (part,)
+        return
+
+    gangs = gangs_of(part)
+    if part.joint:
+        # A domain that one of them requires is that of all.
+        labels = dict.fromkeys(label for gang in gangs for label in of_gang(gang))
+        yield tuple(labels), gangs
+        return
+
+    yield part.topology, gangs
+    for child in part.children:
+        yield from required_levels(child, of_gang)
 
 
 def part_id(part: Part) -> str:

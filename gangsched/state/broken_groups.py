@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 
 from gangsched.model.gang import Gang
+from gangsched.model.gpu_policy import PRODUCT_LABEL
 from gangsched.model.objects import JointStart
 from gangsched.model.parts import broken_part, root_of
-from gangsched.model.tree import Composite, composites_of
+from gangsched.model.tree import Part, required_levels
 
 
 def below_minimum(gang: Gang) -> bool:
@@ -28,7 +29,7 @@ def broken(gang: Gang) -> bool:
     return gang.waiting and below_minimum(gang)
 
 
-def heals(gangs: Sequence[Gang], tree: Composite | None = None) -> bool:
+def heals(gangs: Sequence[Gang], root: Part) -> bool:
     """Whether the group is planned before other groups of its priority (semantics Q2): a part of it
     is broken, and only replacements wait.
     """
@@ -42,7 +43,7 @@ def heals(gangs: Sequence[Gang], tree: Composite | None = None) -> bool:
         if not gang.replaces:
             return False
 
-    return _is_broken(gangs, tree)
+    return _is_broken(gangs, root)
 
 
 def complete_starts(gangs: Sequence[Gang]) -> frozenset[JointStart]:
@@ -59,7 +60,7 @@ def complete_starts(gangs: Sequence[Gang]) -> frozenset[JointStart]:
 
 def rest_of_start(
     gangs: Sequence[Gang],
-    tree: Composite | None,
+    root: Part,
     complete: Set[JointStart] = frozenset(),
 ) -> frozenset[str]:
     """The gangs that a start was sent without: it was interrupted, or their binds were refused
@@ -71,7 +72,7 @@ def rest_of_start(
     starts = {gang.together for gang in gangs} - complete
     if starts <= {None}:
         return frozenset()
-    if not _is_broken(gangs, tree):
+    if not _is_broken(gangs, root):
         return frozenset()
 
     uids: set[str] = set()
@@ -119,32 +120,34 @@ def _may_be_rest(gang: Gang) -> bool:
     return not gang.satisfied or min(gang.unsent, gang.lacks) > 0
 
 
-def is_pinned(gangs: Sequence[Gang], tree: Composite | None, rest: frozenset[str]) -> bool:
+def is_pinned(gangs: Sequence[Gang], root: Part, rest: frozenset[str]) -> bool:
     """Whether domains that what has started is in decide where the rest of the start goes."""
     if not rest:
         return False
-    if tree is not None:
-        for composite in composites_of(tree):
-            if composite.topology:
-                return True
 
-    for gang in gangs:
-        # A group has one domain, which any gang of it may require.
-        if tree is not None and gang.id not in rest:
-            continue
-
-        stated = gang.constraints
-        if stated.topology or stated.same_product:
-            return True
-        if stated.slices:
+    labels = {gang.id: _required_by(gang) for gang in gangs}
+    for required, inside in required_levels(root, labels.__getitem__):
+        if required and not rest.isdisjoint(inside):
             return True
 
     return False
 
 
-def _is_broken(gangs: Sequence[Gang], tree: Composite | None) -> bool:
-    root = root_of(gangs, tree)
-    return broken_part(root, _have(gangs)) is not None
+def _required_by(gang: Gang) -> list[str]:
+    """The labels of all that a gang states about where its members run."""
+    stated = gang.constraints
+    labels = [*stated.topology]
+    if stated.same_product:
+        labels.append(PRODUCT_LABEL)
+
+    for layer in stated.slices:
+        labels.append(layer.topology)
+
+    return labels
+
+
+def _is_broken(gangs: Sequence[Gang], root: Part) -> bool:
+    return broken_part(root_of(root, gangs), _have(gangs)) is not None
 
 
 def _have(gangs: Iterable[Gang]) -> dict[str, int]:

@@ -23,7 +23,7 @@ from gangsched.model.plan import Need, Verdict
 from gangsched.model.preemption import HeldBack, NotHelpful
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import NotReserved
-from gangsched.model.tree import Composite
+from gangsched.model.tree import Composite, Part, root_part
 from gangsched.state.autoscaling.asking import Asking
 from gangsched.state.autoscaling.node_request import NodeRequest
 from gangsched.state.avoided import AvoidedNode
@@ -234,7 +234,7 @@ class GroupRecord:
     refusal: Refusal | None = None
     #: Gangs that its refusal blames.
     accused: tuple[str, ...] = ()
-    #: Of which its gangs are parts; None for any other group.
+    #: The parts that its objects declare; None if all of its gangs start together.
     tree: Composite | None = None
     # --- what was decided about it ---
     rounds: int = 0
@@ -355,6 +355,11 @@ class GroupRecord:
             f"{self.id} is {self.entitlement}, which does not allow: {cause}"
         )
         self.entitlement = entitlement
+
+    @property
+    def root(self) -> Part:
+        """Its outermost part; of a single gang, the gang."""
+        return root_part(self.gangs, self.tree)
 
     def regroup(self, gangs: tuple[str, ...]) -> None:
         """Start over with other gangs: drop rounds, verdict, holds and yields. Its place in the

@@ -19,7 +19,7 @@ from gangsched.core.stand_ins import with_all
 from gangsched.model.fault import UNKNOWN_REFERENCE, not_planned
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of, room_key
 from gangsched.model.objects import JointStart, Pod
-from gangsched.model.parts import Root, whole_of
+from gangsched.model.parts import Root
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import Composite, composites_of, gangs_of
@@ -194,8 +194,8 @@ class Registry:
             if gang in self.gangs:
                 least[gang] = self.gangs[gang].least
 
-        tree = group.tree if group is not None else None
-        return whole_of(least, tree)
+        part = group.root if group is not None else group_id
+        return Root(part, least)
 
     def started(self, group_id: str) -> dict[str, int]:
         """The started members of a group by gang, by the records: commits since the last refresh
@@ -258,9 +258,8 @@ class Registry:
 
     def _made(self, record: GroupRecord) -> Group:
         gangs = tuple(with_all(self._views[gang_id], self.policy) for gang_id in record.gangs)
-        if record.tree is not None and any(
-            composite.never_preempts for composite in composites_of(record.tree)
-        ):
+        root = record.root
+        if any(composite.never_preempts for composite in composites_of(root)):
             gangs = tuple(replace(gang, never_preempts=True) for gang in gangs)
 
         # Without members to come, which have the priority of one that is present.
@@ -274,16 +273,16 @@ class Registry:
             placement.pod for gang in gangs for placement in (*gang.kept, *gang.held, *gang.unbound)
         ]
         complete = self._complete_starts(gangs)
-        rest = rest_of_start(gangs, record.tree, complete)
+        rest = rest_of_start(gangs, root, complete)
 
         view = Group(
             id=record.id,
             gangs=gangs,
             priority=max((pod.priority for pod in pods), default=0),
             creation_s=self._created_s(gangs),
-            broken=bool(rest) or heals(gangs, record.tree),
+            broken=bool(rest) or heals(gangs, root),
             rest=rest,
-            pinned=is_pinned(gangs, record.tree, rest),
+            pinned=is_pinned(gangs, root, rest),
             refusal=record.evictions or record.refusal,
             # While victims end, the wait is not the gang's doing (V16).
             clock_started_s=None if record.nomination is not None else record.clock_s,
@@ -293,14 +292,12 @@ class Registry:
             generation=record.generation,
             rounds=record.rounds,
             tree=record.tree,
-            topology=record.tree.topology if record.tree is not None else (),
+            topology=root.topology if isinstance(root, Composite) else (),
         )
-        # Once for each change: a plan asks it of all trees that are ready, of which it decides a
+        # Once for each change: a plan asks it of all groups that are ready, of which it decides a
         # few.
-        if view.tree is not None:
-            return replace(view, minimum=tree_choices.needed(view))
-
-        return view
+        minimum = tree_choices.needed(view)
+        return view if minimum is view else replace(view, minimum=minimum)
 
     def _complete_starts(self, gangs: Sequence[Gang]) -> frozenset[JointStart]:
         """The starts of which all needed members were bound, now or at an earlier look.
@@ -347,7 +344,7 @@ class Registry:
         the group is then not decided.
         """
         group = self.groups[group_id]
-        if group.tree is not None and self._parents.awaits_minimum(group.tree):
+        if self._parents.awaits_minimum(group.root):
             return True
 
         return not self._awaiting.keys().isdisjoint(group.gangs)

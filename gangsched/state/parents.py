@@ -87,16 +87,18 @@ class Parents:
         """When the next parent is no longer new."""
         return next(iter(self._new_until_s.values()), None)
 
-    def awaits_minimum(self, tree: Composite) -> bool:
-        """Whether a new parent in the tree has no minimum yet; an object that declares several
+    def awaits_minimum(self, part: Part) -> bool:
+        """Whether a new parent in the part has no minimum yet; an object that declares several
         parts declares all.
         """
-        new = (
-            (composite for composite in composites_of(tree) if composite.id in self._new_until_s)
-            if self._new_until_s
-            else ()
-        )
-        return any(self._lacks_minimum(composite) for composite in new)
+        if not self._new_until_s:
+            return False
+
+        for composite in composites_of(part):
+            if composite.id in self._new_until_s and self._lacks_minimum(composite):
+                return True
+
+        return False
 
     def _lacks_minimum(self, composite: Composite) -> bool:
         gangs = []

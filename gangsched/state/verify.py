@@ -18,13 +18,13 @@ from itertools import chain
 
 from gangsched.model.devices import DeviceId, DeviceResult
 from gangsched.model.gang import Gang, MatchPolicy, Placement, gang_to_come
-from gangsched.model.gpu_policy import NO_CONSTRAINTS, PRODUCT_LABEL, SliceLayer
+from gangsched.model.gpu_policy import PRODUCT_LABEL, SliceLayer
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.parts import broken_part, root_of
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.storage import READ_WRITE_ONCE_POD, Selection
-from gangsched.model.tree import Composite, composites_of, gangs_of, part_id
+from gangsched.model.tree import part_id, required_levels
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
@@ -475,9 +475,9 @@ class Verifier:
 
             counts[view.id] = new.get(view.id, 0) + before
 
-        part = broken_part(root_of(views, read.group.tree), counts, begun)
+        part = broken_part(root_of(read.group.root, views), counts, begun)
         if part is not None:
-            yield f"part {part_id(part)} has less than its minimum"
+            yield f"part {part_id(part) or read.group.id} has less than its minimum"
 
     # --- domains ---------------------------------------------------------------------------------
 
@@ -485,44 +485,22 @@ class Verifier:
         """Every part is in one domain of each level that it requires, and every slice in one of its
         layer.
         """
-        gangs = [self._registry.view(gang) for gang in read.group.gangs]
-        tree = read.group.tree
-        if tree is None and all(gang.constraints is NO_CONSTRAINTS for gang in gangs):
-            return
 
-        for labels, inside in self._levels(gangs, tree):
+        def of_gang(gang_id: str) -> tuple[str, ...]:
+            return self._registry.view(gang_id).constraints.topology
+
+        for labels, inside in required_levels(read.group.root, of_gang):
             if labels:
                 standing = self._standing(inside, read)
                 yield from self._apart(labels, read.of(inside), standing)
 
-        for gang in gangs:
+        for gang_id in read.group.gangs:
+            gang = self._registry.view(gang_id)
             if gang.constraints.same_product:
                 yield from self._of_product(gang, read)
 
             for layer in gang.constraints.slices:
                 yield from self._of_slices(gang, layer, read)
-
-    def _levels(
-        self,
-        gangs: Sequence[Gang],
-        tree: Composite | None,
-    ) -> list[tuple[Sequence[str], Sequence[str]]]:
-        """The labels that parts of the group require, each with the gangs of the part."""
-        if tree is None:
-            keys: list[str] = []
-            for gang in gangs:
-                keys += gang.constraints.topology
-
-            return [(tuple(dict.fromkeys(keys)), [gang.id for gang in gangs])]
-
-        levels: list[tuple[Sequence[str], Sequence[str]]] = []
-        for gang in gangs:
-            levels.append((gang.constraints.topology, (gang.id,)))
-
-        for composite in composites_of(tree):
-            levels.append((composite.topology, gangs_of(composite)))
-
-        return levels
 
     def _of_product(self, gang: Gang, read: _ReadVerdict) -> Iterator[str]:
         """Members with accelerators are on nodes with the same product."""

@@ -199,7 +199,9 @@ class Case:
         ]
         waiting = group(gang(f"ns/g{number}", pods))
         gangs = needed(waiting)
-        return Head(waiting, gangs, waiting_since_s(gangs), self._dice.choice((50.0, math.inf)))
+        return Head(
+            waiting, waiting, gangs, waiting_since_s(gangs), self._dice.choice((50.0, math.inf))
+        )
 
     def _on(self, name: str) -> Iterator[Occupant]:
         gpus, cpus = 8, 16

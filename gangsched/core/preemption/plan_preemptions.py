@@ -346,7 +346,7 @@ class PlanPreemptions:
 
     def _from_home(self, preemptor: Preemptor) -> list[Preemptor]:
         group = preemptor.group
-        if not group.broken or group.tree is not None:
+        if not group.broken:
             return [preemptor]
 
         places = [preemptor]

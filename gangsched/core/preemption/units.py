@@ -22,7 +22,7 @@ from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.model.parts import Root, whole_children
 from gangsched.model.preemption import Harm, UnitKind, Victim
 from gangsched.model.snapshot import Bools, Ints
-from gangsched.model.tree import Composite, composites_of, gangs_of, part_id
+from gangsched.model.tree import Part, composites_of, gangs_of, part_id, spares_children
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -353,10 +353,10 @@ def _spare(columns: RunningColumns, staying: Bools, counts: Ints, least: Ints) -
     spare = [""] * len(columns.gangs)
     has_minimum = counts >= least
 
-    trees = {}
+    trees: dict[str, Part] = {}
     for g, gang in enumerate(gangs):
-        if gang.tree is not None and has_minimum[g]:
-            trees[gang.group] = gang.tree
+        if has_minimum[g] and spares_children(gang.root):
+            trees[gang.group] = gang.root
 
     if not trees:
         return spare
@@ -386,7 +386,7 @@ def _spare(columns: RunningColumns, staying: Bools, counts: Ints, least: Ints) -
     open_parts = [*trees.values()]
     while open_parts:
         composite = open_parts.pop()
-        if composite.indivisible:
+        if isinstance(composite, str) or composite.indivisible:
             continue
 
         has = [
@@ -394,23 +394,31 @@ def _spare(columns: RunningColumns, staying: Bools, counts: Ints, least: Ints) -
             for child in whole_children(Root(composite, needs), composite, has_members)
             if running[child]
         ]
-        has.sort(key=lambda part: (len(part_id(part)), part_id(part)), reverse=True)
+        has.sort(key=_by_name, reverse=True)
 
-        # Python's integers: a part whose members have all succeeded has the least of int64, which
-        # has no negative.
-        has.sort(
-            key=lambda part: (int(max(priority[running[part]])), -int(max(since[running[part]])))
-        )
+        ranks: dict[Part, tuple[int, int]] = {}
+        for part in has:
+            members = running[part]
+            # Python's integers: a part whose members have all succeeded has the least of int64,
+            # which has no negative.
+            latest = int(max(since[members]))
+            highest = int(max(priority[members]))
+            ranks[part] = (highest, -latest)
+
+        has.sort(key=ranks.__getitem__)
         above = max(0, len(has) - composite.min_children)
         for part in has[:above]:
             for g in running[part]:
                 spare[g] = part_id(part)
 
-        for part in has[above:]:
-            if isinstance(part, Composite):
-                open_parts.append(part)
+        open_parts += has[above:]
 
     return spare
+
+
+def _by_name(part: Part) -> tuple[int, str]:
+    name = part_id(part)
+    return len(name), name
 
 
 def _cores(

@@ -24,7 +24,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import usable
 from gangsched.core.tree_choices import has_choices, is_choice, needed_choices
-from gangsched.core.tree_choices import needed as needed_of_tree
+from gangsched.core.tree_choices import needed as needed_first
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, MatchPolicy, Mode, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
@@ -35,6 +35,7 @@ from gangsched.model.pods_by_node import PodsByNode
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits
 from gangsched.model.snapshot import Snapshot
+from gangsched.model.tree import composites_of
 from gangsched.model.verdict_facts import Worded
 
 LATER: Final = NotReserved(why=NotEntitled.LATER)
@@ -52,15 +53,15 @@ class Head:
     """A group entitled to a reservation; a round must permit all `gangs`.
 
     It has waited since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown.
-    For a `tree`, `group` has only the gangs of the minimum number of children (I9): the children in
-    `choice`, or the first ones if `choice` is empty.
+    Of the `declared` group, `group` has only the gangs that its minimum needs (I9): those in
+    `choice`, or those of the first children if `choice` is empty.
     """
 
     group: Group
+    declared: Group
     gangs: tuple[Gang, ...]
     since_s: int
     run_time_s: float = math.inf
-    tree: Group | None = None
     choice: frozenset[str] = frozenset()
     #: The levels that its group requires, without that of its home.
     beyond_home: tuple[str, ...] = ()
@@ -135,20 +136,18 @@ def head_of(group: Group, choice: frozenset[str] = frozenset()) -> Head | None:
     """The group as a candidate for a reservation; None if it does not lack room, or waits for
     another group (D1).
 
-    In a tree, only children that its minimum needs count (I9), whether or not the plan decides the
-    tree: the children in `choice` while it is valid, otherwise the children that come first.
+    Only gangs that its minimum needs count (I9), whether or not the plan decides it: those in
+    `choice` while it is valid, otherwise those of the children that come first.
     """
     choice = choice if choice and is_choice(group, choice) else frozenset()
-    return _head_of(needed_of_tree(group, choice), group, choice)
+    return _head_of(needed_first(group, choice), group, choice)
 
 
-def _head_of(one: Group, whole: Group, choice: frozenset[str]) -> Head | None:
+def _head_of(one: Group, group: Group, choice: frozenset[str]) -> Head | None:
     # What it yielded to has its turn first; a reservation would take back what it gave.
     gangs = () if one.yielded_to else needed(one)
-    tree = whole if whole.tree is not None else None
-
     if gangs:
-        return Head(one, gangs, waiting_since_s(gangs), one.run_time_s, tree, choice)
+        return Head(one, group, gangs, waiting_since_s(gangs), one.run_time_s, choice)
 
     return None
 
@@ -425,11 +424,11 @@ def startable(head: Head, empty: Ledger) -> Head | NotReserved:
 
 
 def _choices(head: Head, empty: Ledger) -> Iterator[Head]:
-    """The head, then its tree with each other choice of children; of several choices, none that
+    """The head, then its group with each other choice of children; of several choices, none that
     sums refute.
     """
-    tree = head.tree
-    if tree is None or not has_choices(tree):
+    group = head.declared
+    if not has_choices(group):
         yield head
         if head.heals:
             yield from _smaller(head)
@@ -441,7 +440,7 @@ def _choices(head: Head, empty: Ledger) -> Iterator[Head]:
     def hopeless(gang: Gang) -> Refusal | None:
         if gang.id not in known:
             known[gang.id] = (
-                NEVER if _is_too_large(gang, replace(tree, gangs=(gang,)), empty) else None
+                NEVER if _is_too_large(gang, replace(group, gangs=(gang,)), empty) else None
             )
 
         return known[gang.id]
@@ -451,11 +450,11 @@ def _choices(head: Head, empty: Ledger) -> Iterator[Head]:
         yield head
 
     tried = {gang.id for gang in head.group.gangs}
-    first = {gang.id for gang in needed_of_tree(tree).gangs}
+    first = {gang.id for gang in needed_first(group).gangs}
 
-    for group in needed_choices(tree, empty.work, hopeless):
-        chosen = frozenset(gang.id for gang in group.gangs)
-        other = _head_of(group, tree, chosen if chosen != first else frozenset())
+    for needed_group in needed_choices(group, empty.work, hopeless):
+        chosen = frozenset(gang.id for gang in needed_group.gangs)
+        other = _head_of(needed_group, group, chosen if chosen != first else frozenset())
         if chosen != tried and other is not None:
             yield other
 
@@ -487,21 +486,18 @@ def _is_too_large(gang: Gang, group: Group, empty: Ledger) -> bool:
 
 def _is_only_choice(head: Head) -> bool:
     """Whether any choice of children needs as many nodes as this one."""
-    tree = head.tree
-    if tree is None or not has_choices(tree):
+    group = head.declared
+    if not has_choices(group):
         return True
 
     of_gangs = set()
-    for gang in tree.gangs:
+    for gang in group.gangs:
         of_gangs.add(
             (gang.min_member, frozenset(Counter(pod.shape for pod in gang.pending).items()))
         )
 
-    return (
-        len(of_gangs) == 1
-        and tree.tree is not None
-        and all(isinstance(part, str) for part in tree.tree.children)
-    )
+    is_flat = len([*composites_of(group.root)]) == 1
+    return is_flat and len(of_gangs) == 1
 
 
 def _in_nodes(head: Head, empty: Ledger) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 
 from gangsched.model.gang import Placement
-from gangsched.model.parts import broken_parts, is_whole, whole_of
+from gangsched.model.parts import Root, broken_parts, is_whole
 from gangsched.model.preemption import UnitKind, Victim
 from gangsched.model.tree import Part, part_id
 from gangsched.state.groups import Registry
@@ -150,7 +150,7 @@ def _breaks(
     group = registry.groups[group_id]
     views = {gang: registry.view(gang) for gang in group.gangs}
     minimums = {gang: view.min_member for gang, view in views.items()}
-    root = whole_of(minimums, group.tree)
+    root = Root(group.root, minimums)
     before: dict[str, int] = {}
     after: dict[str, int] = {}
 

@@ -208,17 +208,16 @@ class _Left:
         return None
 
     def _part(self, gang_id: str, group_id: str) -> str:
-        """The largest part of a tree with this gang of which all that runs is marked, "" if there
-        is none.
+        """The largest child with this gang of which all that runs is marked and that its composite
+        may spare, "" if there is none.
         """
-        tree = self.registry.groups[group_id].tree
-        if tree is None:
-            return ""
+        for around in composites_of(self.registry.groups[group_id].root):
+            if around.min_children >= len(around.children):
+                continue
 
-        parts: list[Part] = [*composites_of(tree), gang_id]
-        for part in parts:
-            if gang_id in gangs_of(part) and self._all_marked(part):
-                return part_id(part)
+            for child in around.children:
+                if gang_id in gangs_of(child) and self._all_marked(child):
+                    return part_id(child)
 
         return ""
 

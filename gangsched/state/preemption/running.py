@@ -16,7 +16,7 @@ from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import Budget, Running, RunningGang, RunningPod
-from gangsched.model.tree import Composite, composites_of, gangs_of
+from gangsched.model.tree import Part, composites_of, gangs_of
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import UNDER_WAY, Member, State
@@ -384,7 +384,7 @@ class RunningPods:
         if group is None or group.id != running.group:
             return True
 
-        return group.tree != running.tree
+        return group.root != running.root
 
     def _look_at_gang(self, gang_id: str) -> None:
         self._gangs.pop(gang_id, None)
@@ -408,8 +408,8 @@ class RunningPods:
         if view.uninitialised is not None:
             min_member = max(view.permitted_min, len(bound))
 
-        tree = self._registry.groups[group].tree
-        is_within = tree is not None and _is_indivisible(tree, gang_id)
+        root = self._registry.groups[group].root
+        is_within = _is_indivisible(root, gang_id)
         running_gang = RunningGang(
             id=gang_id,
             group=group,
@@ -419,17 +419,17 @@ class RunningPods:
             indivisible=view.indivisible or is_within,
             disrupted_singly=view.disrupted_singly and not is_within,
             binding=is_binding,
-            tree=tree,
+            root=root,
         )
         self._gangs[gang_id] = (view, running_gang)
 
 
 def _is_indivisible(
-    tree: Composite,
+    root: Part,
     gang_id: str,
 ) -> bool:
     """Whether a composite around the gang goes only as a whole."""
-    for composite in composites_of(tree):
+    for composite in composites_of(root):
         if composite.indivisible and gang_id in gangs_of(composite):
             return True
 

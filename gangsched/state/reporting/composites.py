@@ -35,23 +35,23 @@ INVALID = "Invalid"
 
 
 def composites(group: GroupRecord, registry: Registry) -> Iterator[tuple[str, Composite | None]]:
-    """By id, the composites with an object for the report about a group: all of its tree, or the
+    """By id, the composites with an object for the report about a group: those that it has, and the
     ones above a refused gang.
     """
-    if group.tree is not None:
-        named: list[tuple[str, Composite | None]] = [
-            (composite.id, composite) for composite in composites_of(group.tree)
-        ]
-    else:
-        # A tree with a fault is not formed: each of its gangs is a group of its own, below the same
-        # objects.
-        named = [(above, None) for above in registry.above(group.gangs[0])]
+    named: dict[str, Composite | None] = {}
+    for composite in composites_of(group.root):
+        named[composite.id] = composite
 
-    for name, composite in named:
+    # A tree with a fault is not formed: each of its gangs is a group of its own, below the same
+    # objects.
+    for above in registry.above(group.gangs[0]):
+        named.setdefault(above, None)
+
+    for name, part in named.items():
         record = registry.gangs.get(name)
         pod_group = record.pod_group if record is not None else None
         if pod_group is not None and pod_group.is_composite and pod_group.speaks:
-            yield name, composite
+            yield name, part
 
 
 def status(

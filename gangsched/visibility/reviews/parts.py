@@ -16,7 +16,7 @@ from gangsched.model.parts import in_gangs, whole_children
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
-from gangsched.model.tree import Composite, Part, gangs_of, part_id
+from gangsched.model.tree import Composite, Part, gangs_of, part_id, starts_in_parts
 from gangsched.sentences import say
 from gangsched.visibility.ports import Json
 
@@ -28,15 +28,17 @@ def parts_of(
     snapshot: Snapshot | None,
     shown: Callable[[str], str],
 ) -> list[Json]:
-    """The parts of a tree, parents before their children; empty if the group is not a tree.
+    """The parts of a group that start one by one, parents before their children; of what starts in
+    one round, the answer itself says all.
 
     `nodes` are the nodes of placed pods by uid, and `shown` adapts a sentence to the user, who may
     see labels of nodes if there is a `snapshot`.
     """
-    if group.tree is None:
+    root = group.root
+    if not starts_in_parts(root):
         return []
 
-    return list(_Parts(group, verdict, nodes, snapshot, shown).below(group.tree, ""))
+    return list(_Parts(group, verdict, nodes, snapshot, shown).below(root, ""))
 
 
 class _Parts:

@@ -32,7 +32,7 @@ def suggestions(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> Iterat
     """Yield sentences that suggest the smallest change of each kind; taint values only for users
     who may list nodes.
     """
-    if tried.group.tree is not None or len(tried.group.gangs) > 1:
+    if not isinstance(tried.group.root, str):
         return  # its parts say what each of them lacks
 
     for look in (

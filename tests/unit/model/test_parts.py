@@ -15,10 +15,19 @@ from gangsched.model.parts import (
     is_whole,
     root_of,
     whole_children,
-    whole_of,
     without_broken,
 )
-from gangsched.model.tree import Composite, Part, composites_of, gangs_of, part_id
+from gangsched.model.tree import (
+    Composite,
+    Part,
+    composites_of,
+    gangs_of,
+    part_id,
+    required_levels,
+    root_part,
+    spares_children,
+    starts_in_parts,
+)
 
 LEAF_STATES = ((0, 0), (0, 1), (1, 0), (2, 1), (1, 1))
 """The minimum of a leaf and what it has, as far as they differ: more of either changes nothing."""
@@ -197,26 +206,63 @@ def test_the_most_that_is_not_broken(parts: int) -> None:
 
 def test_a_group_needs_all_of_its_gangs() -> None:
     """A gang alone is a leaf; several without a tree are all needed."""
-    root = root_of([Gang(id="n/a", min_member=2), Gang(id="n/b", min_member=1)])
+    gangs = [Gang(id="n/a", min_member=2), Gang(id="n/b", min_member=1)]
+    root = root_of(root_part(["n/a", "n/b"]), gangs)
     assert broken_part(root, {"n/a": 2}) is root.part
     assert broken_part(root, {"n/a": 1, "n/b": 1}) == "n/a"
     assert broken_part(root, {"n/a": 2, "n/b": 1}) is None
-    assert broken_part(root_of([Gang(id="n/a", min_member=2)]), {"n/a": 1}) == "n/a"
+    assert broken_part(root_of("n/a", gangs[:1]), {"n/a": 1}) == "n/a"
 
 
 def test_the_minimum_of_a_started_gang_is_the_one_it_started_with() -> None:
     """Raising a minimum breaks nothing, and lowering it counts at once (B5)."""
     raised = Gang(id="n/a", min_member=4, satisfied=True, permitted_min=2)
-    assert broken_part(root_of([raised]), {"n/a": 2}) is None
+    assert broken_part(root_of("n/a", [raised]), {"n/a": 2}) is None
     lowered = replace(raised, min_member=1)
-    assert broken_part(root_of([lowered]), {"n/a": 1}) is None
-    assert broken_part(root_of([raised]), {"n/a": 1}) == "n/a"
+    assert broken_part(root_of("n/a", [lowered]), {"n/a": 1}) is None
+    assert broken_part(root_of("n/a", [raised]), {"n/a": 1}) == "n/a"
 
 
 def test_a_child_without_a_minimum_counts_as_whole_but_not_as_started() -> None:
     """It holds up nobody; that it has members does not excuse its siblings."""
     tree = Composite(id="n/r", children=("n/a", "n/z"), min_children=2)
-    root = whole_of({"n/a": 2, "n/z": 0}, tree)
+    root = Root(tree, {"n/a": 2, "n/z": 0})
     assert broken_part(root, {"n/a": 2}) is None
     assert broken_part(root, {"n/z": 1}) is tree
     assert whole_children(root, tree, {"n/a": 2}) == ["n/a"]
+
+
+def test_every_group_has_a_root() -> None:
+    """A gang is a leaf, several are one joint part, and declared parts stay as they are."""
+    assert root_part(["n/a"]) == "n/a"
+    joint = root_part(["n/a", "n/b"])
+    assert isinstance(joint, Composite)
+    assert gangs_of(joint) == ["n/a", "n/b"]
+    assert joint.id not in gangs_of(joint), "its name would be that of a gang"
+
+    tree = Composite(id="n/r", children=("n/a", "n/b"), min_children=2)
+    assert root_part(["n/a", "n/b"], tree) is tree
+    assert [starts_in_parts(part) for part in ("n/a", joint, tree)] == [False, False, True]
+
+    assert not any(spares_children(part) for part in ("n/a", joint, tree))
+    nested = replace(tree, children=("n/c", replace(tree, min_children=1)))
+    assert spares_children(nested)
+
+
+def test_a_required_domain_of_one_gang_is_that_of_its_joint_part() -> None:
+    """In a declared tree it is that of the gang alone, beside those of the parts around it."""
+    labels = {"n/a": ("rack",), "n/b": (), "n/c": ("zone", "rack")}
+
+    def required(part: Part) -> list[tuple[tuple[str, ...], list[str]]]:
+        return [(keys, [*gangs]) for keys, gangs in required_levels(part, labels.__getitem__)]
+
+    assert required("n/a") == [(("rack",), ["n/a"])]
+    joint = root_part(["n/a", "n/b", "n/c"])
+    assert required(joint) == [(("rack", "zone"), ["n/a", "n/b", "n/c"])]
+
+    tree = Composite(id="n/r", children=("n/a", "n/b"), min_children=1, topology=("row",))
+    assert required(tree) == [
+        (("row",), ["n/a", "n/b"]),
+        (("rack",), ["n/a"]),
+        ((), ["n/b"]),
+    ]

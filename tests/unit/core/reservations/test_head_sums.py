@@ -29,7 +29,7 @@ def both(owner: Group, taken: list[int]) -> tuple[bool, bool]:
     ]
     now = snapshot(NODES, there)
     ledger = Ledger(now)
-    sums = HeadSums(Head(owner, owner.gangs, 0), empty_ledger(now))
+    sums = HeadSums(Head(owner, owner, owner.gangs, 0), empty_ledger(now))
     only = np.full_like(ledger.free, -(10**6))
     only[sums.rows] = ledger.free[sums.rows]
     return (

@@ -67,7 +67,7 @@ def made(
     now = snapshot(nodes or FOUR, [(each.pod, each.node) for each in occupants])
     ledger, empty = Ledger(now), empty_ledger(now)
     heads = [
-        Head(each, gangs, waiting_since_s(gangs), run_time_s)
+        Head(each, each, gangs, waiting_since_s(gangs), run_time_s)
         for each in groups
         if (gangs := needed(each))
     ]
