@@ -294,6 +294,10 @@ bench-scale: .cache/bench/.installed ## Start on 15,000 nodes and 150,000 pods o
 bench-sizing: .cache/bench/.installed ## Memory and CPU of a replica by nodes and pods, as the table in the chart's README
 	@$(BENCH)python -m bench.sizing
 
+.PHONY: bench-replacements
+bench-replacements: .cache/bench/.installed control-plane ## Measure from the creation of a lost member's replacement to its bind, on 5,000 nodes: TRIALS=100
+	@$(BENCH)python -m bench.replacements --seed $(SEED) $(if $(TRIALS),--trials $(TRIALS))
+
 bench-wakeup: .cache/bench/.installed control-plane ## Measure from a pod's deletion to the last bind of the gang that waited for its room
 	@$(BENCH)python -m bench.wakeup
 
