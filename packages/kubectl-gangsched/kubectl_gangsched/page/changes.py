@@ -6,12 +6,12 @@ language. Rows are compared as values, so that what is sent is in proportion to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from msgspec import structs
 
-from kubectl_gangsched.page.document import Change, Moment, Place, QueueChange
+from kubectl_gangsched.page.document import Change, Moment, Place, QueueChange, QueuePart
 
 TABLES = ("nodes", "gangs", "bars", "details")
 FIELDS = ("sentence", "remark", "levels", "totals", "order", "health", "unknown")
@@ -79,37 +79,78 @@ def _rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _queue_change(before: Sequence[Place], after: Sequence[Place]) -> QueueChange | None:
-    """Those that left, and one stretch that is replaced: a start and an arrival are both short."""
+    """Those that left, and the stretches that differ. A start at the head and an arrival at the
+    end are one entry each, however many gangs wait between them.
+    """
     if before == after:
         return None
 
     remaining = {gang for gang, _ in after}
     left = [gang for gang, _ in before if gang not in remaining]
     rest = _without(before, left)
-    shorter = min(len(rest), len(after))
+    known = {gang for gang, _ in rest}
+    parts = []
 
-    head = 0
-    while head < shorter and rest[head] == after[head]:
-        head += 1
+    at = place = 0
+    while at < len(rest) or place < len(after):
+        if rest[at : at + 1] == after[place : place + 1]:
+            at += 1
+            place += 1
+            continue
 
+        end, last = _stretch(rest, after, known, at, place)
+        parts.append(QueuePart(at, end - at, list(after[place:last])))
+        at, place = end, last
+
+    return QueueChange(left, parts)
+
+
+def _stretch(
+    rest: Sequence[Place],
+    after: Sequence[Place],
+    known: Set[str],
+    at: int,
+    place: int,
+) -> tuple[int, int]:
+    """Where both queues are the same again, behind places where they are not."""
+    while at < len(rest) or place < len(after):
+        one = rest[at] if at < len(rest) else None
+        other = after[place] if place < len(after) else None
+        if one == other:
+            break
+
+        if other is not None and other[0] not in known:
+            place += 1  # it has come
+        elif one is not None and other is not None and one[0] == other[0]:
+            at += 1
+            place += 1
+        else:
+            # Some have changed places: all that follows, but for the end that is the same.
+            tail = _common_tail(rest[at:], after[place:])
+            return len(rest) - tail, len(after) - tail
+
+    return at, place
+
+
+def _common_tail(one: Sequence[Place], other: Sequence[Place]) -> int:
+    shorter = min(len(one), len(other))
     tail = 0
-    while tail < shorter - head and rest[-1 - tail] == after[-1 - tail]:
+    while tail < shorter and one[-1 - tail] == other[-1 - tail]:
         tail += 1
 
-    end = len(after) - tail
-    return QueueChange(
-        left=left,
-        at=head,
-        dropped=len(rest) - head - tail,
-        joined=list(after[head:end]),
-    )
+    return tail
 
 
 def _changed_queue(before: Sequence[Place], change: QueueChange) -> list[Place]:
     rest = _without(before, change.left)
-    end = change.at + change.dropped
-    rest[change.at : end] = change.joined
-    return rest
+    queue: list[Place] = []
+    taken = 0
+    for part in change.parts:
+        queue += rest[taken : part.at]
+        queue += part.joined
+        taken = part.at + part.dropped
+
+    return queue + rest[taken:]
 
 
 def _without(queue: Sequence[Place], left: Sequence[str]) -> list[Place]:

@@ -275,15 +275,22 @@ class Moment(PageRecord):
     unknown: list[Unknown] = []
 
 
-class QueueChange(PageRecord):
-    """How the queue changed: after those that `left` are taken out, `dropped` entries from the
-    place `at` on are replaced by `joined`.
-    """
+class QueuePart(PageRecord):
+    """A stretch of the queue that is replaced."""
 
-    left: list[str] = []
     at: int = 0
     dropped: int = 0
     joined: list[Place] = []
+
+
+class QueueChange(PageRecord):
+    """How the queue changed: those that `left` are taken out, and of the rest, as it is then, the
+    `dropped` entries from the place `at` on of each part are replaced by its `joined`.
+    """
+
+    left: list[str] = []
+    #: In order of their places.
+    parts: list[QueuePart] = []
 
 
 class Change(PageRecord):

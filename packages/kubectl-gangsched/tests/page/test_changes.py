@@ -46,6 +46,16 @@ def test_a_start_at_the_head_of_a_long_queue_is_a_short_change() -> None:
     assert len(msgspec.json.encode(change)) < 100
 
 
+def test_a_start_and_an_arrival_together_are_a_short_change() -> None:
+    """At the head, at the end and between them, also where a place changes behind each."""
+    queue = [(f"n/{number}", 1) for number in range(10_000)]
+    later = [*queue[2:7_000], ("n/between", 0), *queue[7_000:], ("n/last", 1)]
+    later[0] = (later[0][0], 3)
+    change = between(Moment(at_s=0, queue=queue), Moment(at_s=1, queue=later))
+    assert len(msgspec.json.encode(change)) < 250
+    assert applied(Moment(at_s=0, queue=queue), change).queue == later
+
+
 def test_what_is_gone_is_null_and_nothing_is_said_of_the_rest() -> None:
     """A table in a change has only the rows that differ."""
     gang = PageGang(namespace="n", name="a")

@@ -12,9 +12,10 @@ const FIELDS = /** @type {const} */ ([
 ]);
 /** A jump in a file applies at most as many changes. */
 const CHECKPOINT_EVERY = 32;
-/** Rows that live moments may keep alive together: what bounds the page's memory. */
-const KEPT_ROWS = 400_000;
+/** Rows that live moments may keep beside those of now: what bounds the page's memory. */
+const KEPT_ROWS = 40_000;
 const KEPT_MOMENTS = 360;
+const FIRST_EVERY_S = 5;
 
 /**
  * The moment after the changes. Each table is copied once, however many changes there are.
@@ -42,8 +43,9 @@ export function applied(before, changes) {
 
   for (const change of changes) {
     after.atS = change.atS;
-    for (const field of FIELDS) if (change[field] != null) after[field] = change[field];
-    if (change.queue) after.queue = changedQueue(after.queue ?? [], change.queue);
+    // What was not there before has no value again.
+    for (const field of FIELDS) if (field in change && change[field] !== null) after[field] = change[field];
+    for (const one of [change.queue ?? []].flat()) after.queue = changedQueue(after.queue ?? [], one);
   }
 
   return after;
@@ -55,9 +57,16 @@ export function applied(before, changes) {
  */
 function changedQueue(before, change) {
   const left = new Set(change.left ?? []);
-  const rest = left.size ? before.filter(([gang]) => !left.has(gang)) : [...before];
-  rest.splice(change.at ?? 0, change.dropped ?? 0, ...(change.joined ?? []));
-  return rest;
+  const rest = left.size ? before.filter(([gang]) => !left.has(gang)) : before;
+  /** @type {Place[]} */
+  const queue = [];
+  let taken = 0;
+  for (const { at = 0, dropped = 0, joined = [] } of change.parts ?? []) {
+    for (const one of rest.slice(taken, at).concat(joined)) queue.push(one);
+    taken = at + dropped;
+  }
+
+  return queue.concat(rest.slice(taken));
 }
 
 /** The moments of a file. */
@@ -89,40 +98,154 @@ export class FileMoments {
   }
 }
 
-/** What a live page has seen while it is open: older moments are further apart. */
+/**
+ * What makes `after` of `before`, as `changes.py` has it; a row is the same where it is the same object.
+ * @param {Moment} before
+ * @param {Moment} after
+ * @returns {Change}
+ */
+function between(before, after) {
+  /** @type {any} */
+  const change = { atS: after.atS };
+  for (const table of TABLES) if (after[table] !== before[table]) change[table] = changedRows(before[table], after[table]);
+  for (const field of FIELDS) if (after[field] !== before[field]) change[field] = after[field];
+  if (before.queue !== after.queue) change.queue = queueBetween(before.queue ?? [], after.queue ?? []);
+  return change;
+}
+
+/**
+ * @param {Record<string, any>} [before]
+ * @param {Record<string, any>} [after]
+ */
+function changedRows(before = {}, after = {}) {
+  /** @type {Record<string, any>} */
+  const rows = {};
+  for (const key in after) if (after[key] !== before[key]) rows[key] = after[key];
+  for (const key in before) if (!(key in after)) rows[key] = null;
+  return rows;
+}
+
+/**
+ * Those that left, and one stretch for each that came or has another place; where some have changed
+ * places, one for all that follows.
+ * @param {Place[]} before
+ * @param {Place[]} after
+ * @returns {QueueChange}
+ */
+function queueBetween(before, after) {
+  const remaining = new Set(after.map(([gang]) => gang));
+  const left = before.map(([gang]) => gang).filter((gang) => !remaining.has(gang));
+  const rest = before.filter(([gang]) => remaining.has(gang));
+  const known = new Set(rest.map(([gang]) => gang));
+  const parts = [];
+
+  let at = 0;
+  let place = 0;
+  while (at < rest.length || place < after.length) {
+    const [one, behind] = rest[at] ?? ['', 0];
+    const [other, later] = after[place] ?? ['', 0];
+    const isNew = !known.has(other) && place < after.length;
+    const dropped = isNew ? 0 : one === other ? 1 : rest.length - at;
+    const joined = isNew || one === other ? 1 : after.length - place;
+    if (one !== other || behind !== later) parts.push({ at, dropped, joined: after.slice(place, place + joined) });
+    at += dropped;
+    place += joined;
+  }
+
+  return { left, parts };
+}
+
+/** The rows that a change keeps in memory. @param {Change} change */
+function rowsOf(change) {
+  let rows = 0;
+  for (const table of TABLES) rows += Object.keys(change[table] ?? {}).length;
+  for (const { left = [], parts = [] } of [change.queue ?? []].flat()) {
+    rows += left.length;
+    for (const { joined = [] } of parts) rows += 1 + joined.length;
+  }
+
+  return rows;
+}
+
+/**
+ * One change in place of two, of which `first` is applied first.
+ * @param {Change} first
+ * @param {Change} then
+ * @returns {Change}
+ */
+function both(first, then) {
+  /** @type {any} */
+  const change = { ...first, ...then, queue: [first.queue ?? [], then.queue ?? []].flat() };
+  for (const table of TABLES) if (first[table] && then[table]) change[table] = { ...first[table], ...then[table] };
+  return change;
+}
+
+/**
+ * What a live page has seen while it is open: older moments are further apart. Only the last two are
+ * there as a whole; each one before has what makes it of the next one.
+ */
 export class LiveMoments {
   /** @param {Moment} first */
   constructor(first) {
-    /** @type {Moment[]} */
-    this.kept = [first];
-    this.everyS = 5;
+    this.latest = first;
+    /** The moment before it that stays. @type {Moment | null} */
+    this.before = null;
+    /** Oldest first. @type {{ atS: number, back: Change, rows: number }[]} */
+    this.steps = [];
+    this.everyS = FIRST_EVERY_S;
+    /** @type {{ step: unknown, moment: Moment }} */
+    this.shown = { step: null, moment: first };
   }
 
   get times() {
-    return this.kept.map((moment) => moment.atS);
+    const whole = this.before ? [this.before, this.latest] : [this.latest];
+    return [...this.steps, ...whole].map(({ atS }) => atS);
   }
 
-  /** @param {number} place */
+  /** @param {number} place @returns {Moment} */
   at(place) {
-    return this.kept[place];
-  }
+    const behind = place - this.steps.length;
+    if (behind >= 0) return behind === 0 && this.before ? this.before : this.latest;
 
-  get latest() {
-    return this.kept[this.kept.length - 1];
+    const step = this.steps[place];
+    if (this.shown.step !== step) {
+      const backs = this.steps.slice(place).reverse().map(({ back }) => back);
+      this.shown = { step, moment: applied(/** @type {Moment} */ (this.before), backs) };
+    }
+
+    return this.shown.moment;
   }
 
   /** @param {Moment} moment */
   push(moment) {
-    const before = this.kept[this.kept.length - 2];
-    const tooSoon = before && this.latest.atS - before.atS < this.everyS;
-    if (tooSoon) this.kept.pop();
-    this.kept.push(moment);
+    const { before, latest } = this;
+    this.latest = moment;
+    if (before && latest.atS - before.atS < this.everyS) return;
 
-    const rows = Object.keys(moment.nodes ?? {}).length + Object.keys(moment.gangs ?? {}).length;
-    const most = Math.max(8, Math.min(KEPT_MOMENTS, Math.floor(KEPT_ROWS / (rows + 1))));
-    if (this.kept.length > most) {
-      this.kept = this.kept.filter((_, place) => place % 2 === 1 || place === this.kept.length - 1);
-      this.everyS *= 2;
+    this.before = latest;
+    if (!before) return;
+
+    this.keep(between(latest, before));
+    const rows = this.steps.reduce((sum, step) => sum + step.rows, 0);
+    if (this.steps.length > KEPT_MOMENTS || rows > KEPT_ROWS) this.thin();
+  }
+
+  /** @param {Change} back */
+  keep(back) {
+    this.steps.push({ atS: back.atS, back, rows: rowsOf(back) });
+  }
+
+  /** Every other moment goes, and the oldest ones if that is not enough. */
+  thin() {
+    const steps = this.steps;
+    this.everyS *= 2;
+    this.steps = [];
+    for (let place = 0; place < steps.length; place += 2) {
+      const next = steps[place + 1];
+      this.keep(next ? both(next.back, steps[place].back) : steps[place].back);
     }
+
+    let rows = this.steps.reduce((sum, step) => sum + step.rows, 0);
+    while (rows > KEPT_ROWS) rows -= this.steps.shift()?.rows ?? rows;
   }
 }

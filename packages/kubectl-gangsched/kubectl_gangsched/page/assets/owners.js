@@ -11,6 +11,8 @@ export const COLOURS = 7;
 export const GREY = 7;
 const LETTERS = 26;
 const NEIGHBOUR = 1000;
+/** Users that are gone and keep their marks, for when they come back. */
+const GONE_KEPT = 1000;
 
 /** A, B … Z, AA, AB … @param {number} slot */
 function letterOf(slot) {
@@ -60,7 +62,20 @@ export class Marks {
       marks.set(id, mark);
     }
 
+    this.forget(marks);
     return marks;
+  }
+
+  /** Forget those that came first and are gone: a page that is open for days must not grow. @param {Map<string, Mark>} marks */
+  forget(marks) {
+    let more = this.known.size - marks.size - GONE_KEPT;
+    for (const id of this.known.keys()) {
+      if (more <= 0) return;
+      if (marks.has(id) || id === 'others') continue;
+
+      this.known.delete(id);
+      more -= 1;
+    }
   }
 }
 

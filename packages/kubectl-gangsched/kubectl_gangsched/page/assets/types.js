@@ -111,7 +111,7 @@
  */
 
 /**
- * @typedef {{ left?: string[], at?: number, dropped?: number, joined?: Place[] }} QueueChange
+ * @typedef {{ left?: string[], parts?: { at?: number, dropped?: number, joined?: Place[] }[] }} QueueChange
  * @typedef {object} Change
  * @property {number} atS
  * @property {string | null} [sentence]
@@ -120,7 +120,7 @@
  * @property {Total[] | null} [totals]
  * @property {Record<string, PageNode | null>} [nodes]
  * @property {Record<string, PageGang | null>} [gangs]
- * @property {QueueChange | null} [queue]
+ * @property {QueueChange | QueueChange[] | null} [queue]
  * @property {'scheduler' | 'age' | null} [order]
  * @property {Record<string, Bar[] | null>} [bars]
  * @property {Record<string, Detail | null>} [details]
