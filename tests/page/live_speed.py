@@ -15,12 +15,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from playwright.sync_api import Browser, Page
 
 from kubectl_gangsched.session import GANGS
-from tests.fake_api import listed, node, pod
+from tests.fake_api import Json, listed, node, pod
 from tests.fake_watches import FakeWatches, watched
 from tests.live_page import GANG_LISTS, NODES, PODS, cluster
 
@@ -28,9 +28,9 @@ NODES_NUMBER = 5_000
 RUNNING = 36_000
 PENDING = 4_000
 WAITING = 10_000
+GANG_PODS = 40
 BINDS = 40
-BUSY_S = 20.0
-BUSY_RATE = 50
+STARTED = "2026-01-01T00:00:00Z"
 LINK = re.compile(r"http://127\.0\.0\.1:\d+/#[\w-]{43}")
 FREE = "document.querySelector('.answer-value')?.textContent"
 
@@ -44,28 +44,20 @@ class LiveFigures(NamedTuple):
     behind_s: float
     whole_s: float
     elements: float
-    browser_mib: float
-    browser_growth_mib: float
-    host_mib: float
-    host_growth_mib: float
 
 
 def measured_live(browser: Browser, folder: Path) -> LiveFigures:
     """The figures of a small cluster, and of a large one."""
     demo_first_ms = _demo_first_ms(browser, folder)
-    with watched(folder, _large()) as (fake, config), _host(config) as (process, link):
-        _wait_for_lists(fake)
-        page = _page(browser)
+    with watched(folder, large()) as (fake, config), host(config) as (_, link):
+        wait_for_lists(fake)
+        page = new_page(browser)
         began_s = time.monotonic()
         page.goto(link)
         page.wait_for_selector("canvas", timeout=120_000)
         page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
         big_first_ms = 1_000 * (time.monotonic() - began_s)
         binds = [_bind_ms(fake, page, number) for number in range(BINDS)]
-
-        heap_before, host_before = _heap_mib(page), _resident_mib(process.pid)
-        _be_busy(fake)
-        heap, host = _heap_mib(page), _resident_mib(process.pid)
 
         behind_s, whole_s = _away(fake, page)
         elements = float(page.evaluate("document.querySelectorAll('*').length"))
@@ -78,30 +70,16 @@ def measured_live(browser: Browser, folder: Path) -> LiveFigures:
         behind_s,
         whole_s,
         elements,
-        heap,
-        heap - heap_before,
-        host,
-        host - host_before,
     )
 
 
-def _large() -> dict[str, Any]:
-    nodes = []
-    for number in range(NODES_NUMBER):
-        machine = node(f"node-{number:04}", 8)
-        machine["metadata"]["labels"] = {
-            "topology.kubernetes.io/zone": f"zone-{number // 1_000}",
-            "topology.kubernetes.io/rack": f"rack-{number // 16:03}",
-        }
-        nodes.append(machine)
-
-    pods = []
-    for number in range(RUNNING):
-        place = f"node-{number % NODES_NUMBER:04}"
-        pods.append(pod(f"run-{number}", gang=f"train-{number % 900}", node=place))
-
+def large() -> Json:
+    """What the fake answers."""
+    nodes = [machine(number) for number in range(NODES_NUMBER)]
+    pods = [running(number) for number in range(RUNNING)]
     pods += [pod(f"wait-{number}", gang=f"wait-{number}") for number in range(PENDING)]
-    gangs = [_gang(number) for number in range(WAITING)]
+    gangs = [gang_that_waits(number) for number in range(WAITING)]
+    gangs += [gang_that_runs(number) for number in range(RUNNING // GANG_PODS)]
     return cluster(
         **{
             NODES[0]: listed(*nodes),
@@ -114,7 +92,40 @@ def _large() -> dict[str, Any]:
     )
 
 
-def _gang(number: int) -> dict[str, Any]:
+def machine(number: int) -> Json:
+    """A node, in its rack and zone."""
+    named = node(f"node-{number:04}", 8)
+    named["metadata"]["labels"] = {
+        "topology.kubernetes.io/zone": f"zone-{number // 1_000}",
+        "topology.kubernetes.io/rack": f"rack-{number // 16:03}",
+    }
+    return named
+
+
+def running(number: int, life: int = 0) -> Json:
+    """A pod of a gang that runs; those of later lives take its place."""
+    place = f"node-{number % NODES_NUMBER:04}"
+    gang = f"train-{number // GANG_PODS}-{life}"
+    runs = pod(f"run-{number}-{life}", gang=gang, node=place)
+    runs["status"]["startTime"] = STARTED
+    return runs
+
+
+def gang_that_runs(number: int, life: int = 0) -> Json:
+    """A gang of which every pod has a node."""
+    return {
+        "metadata": {"namespace": "team", "name": f"train-{number}-{life}"},
+        "spec": {"min": GANG_PODS},
+        "status": {
+            "members": {"total": GANG_PODS, "byState": {"bound": GANG_PODS}},
+            "startedAt": STARTED,
+            "runTimeSeconds": 36_000,
+        },
+    }
+
+
+def gang_that_waits(number: int) -> Json:
+    """A gang of the queue."""
     text = f"gang team/wait-{number} needs 32 pods of 8 nvidia.com/gpu; 4 fit"
     return {
         "metadata": {"namespace": "team", "name": f"wait-{number}"},
@@ -122,7 +133,7 @@ def _gang(number: int) -> dict[str, Any]:
         "status": {
             "members": {"total": 32, "byState": {"pending": 32}},
             "position": number + 1,
-            "waitingSince": "2026-01-01T00:00:00Z",
+            "waitingSince": STARTED,
             "reason": "Unschedulable",
             "message": text,
         },
@@ -130,7 +141,8 @@ def _gang(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _host(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def host(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command, and the link that it prints."""
     call = [sys.executable, "-c", "from kubectl_gangsched.main import main; main()", "ui"]
     with subprocess.Popen(
         [*call, "--no-browser", "--kubeconfig", str(config)],
@@ -146,7 +158,8 @@ def _host(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.terminate()
 
 
-def _page(browser: Browser) -> Page:
+def new_page(browser: Browser) -> Page:
+    """An empty tab."""
     page = browser.new_context(reduced_motion="reduce").new_page()
     page.set_default_timeout(60_000)
     return page
@@ -154,10 +167,10 @@ def _page(browser: Browser) -> Page:
 
 def _demo_first_ms(browser: Browser, folder: Path) -> float:
     """From the command to the first sentence, with a browser that runs already."""
-    page = _page(browser)
+    page = new_page(browser)
     with watched(folder, cluster()) as (_, config):
         began_s = time.monotonic()
-        with _host(config) as (_, link):
+        with host(config) as (_, link):
             page.goto(link)
             page.wait_for_selector("h1:not(.loading)")
             took_ms = 1_000 * (time.monotonic() - began_s)
@@ -167,7 +180,8 @@ def _demo_first_ms(browser: Browser, folder: Path) -> float:
     return took_ms
 
 
-def _wait_for_lists(fake: FakeWatches) -> None:
+def wait_for_lists(fake: FakeWatches) -> None:
+    """Until the host watches everything, and has made its first moment."""
     deadline_s = time.monotonic() + 120
     while {NODES[0], PODS[0], GANG_LISTS[0]} - set(fake.watching):
         assert time.monotonic() < deadline_s, fake.watching
@@ -187,19 +201,6 @@ def _bind_ms(fake: FakeWatches, page: Page, number: int) -> float:
     return 1_000 * (time.monotonic() - began_s)
 
 
-def _be_busy(fake: FakeWatches) -> None:
-    """So many changes a second."""
-    began_s = time.monotonic()
-    number = 0
-    while time.monotonic() < began_s + BUSY_S:
-        place = f"node-{number % NODES_NUMBER:04}"
-        which = number % RUNNING
-        gang = f"train-{number % 900}"
-        fake.tell("MODIFIED", PODS[0], pod(f"run-{which}", gang=gang, node=place))
-        number += 1
-        time.sleep(max(0.0, began_s + number / BUSY_RATE - time.monotonic()))
-
-
 def _away(fake: FakeWatches, page: Page) -> tuple[float, float]:
     """Until the page says that a silent API server is away, and until it is whole again."""
     fake.is_silent = True
@@ -217,7 +218,8 @@ def _away(fake: FakeWatches, page: Page) -> tuple[float, float]:
     return behind_s, time.monotonic() - began_s
 
 
-def _heap_mib(page: Page) -> float:
+def heap_mib(page: Page) -> float:
+    """What the scripts of a page hold, behind a collection of garbage."""
     session = page.context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
     used = session.send("Runtime.getHeapUsage")["usedSize"]
@@ -225,6 +227,7 @@ def _heap_mib(page: Page) -> float:
     return float(used) / 2**20
 
 
-def _resident_mib(pid: int) -> float:
+def resident_mib(pid: int) -> float:
+    """What a process has in memory."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
