@@ -8,7 +8,7 @@ the domain as well. Terms of pods mean their label alone, as in kube-scheduler (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, cmp_to_key
 from typing import Final, NamedTuple
@@ -286,13 +286,7 @@ def climb(
     table: NodeTable,
 ) -> tuple[str, ...]:
     """`key` and the coarser labels among `known`, finest first; empty if no node has the label."""
-    memo = ("climb", key, *known)
-    labels: tuple[str, ...] | None = table.levels.get(memo)
-    if labels is None:
-        labels = _climb(key, known, table)
-        table.levels[memo] = labels
-
-    return labels
+    return _once(_climb, key, known, table)
 
 
 def _climb(
@@ -322,10 +316,28 @@ def told_apart(
 
     Racks are often named alike in every zone: a rack is then its name together with its zone.
     """
-    memo = ("told apart", key, *known)
+    return _once(_told_apart, key, known, table)
+
+
+def _told_apart(
+    key: str,
+    known: Sequence[str],
+    table: NodeTable,
+) -> tuple[str, ...]:
+    return key, *_crossed(key, known, table)
+
+
+def _once(
+    find: Callable[[str, Sequence[str], NodeTable], tuple[str, ...]],
+    key: str,
+    known: Sequence[str],
+    table: NodeTable,
+) -> tuple[str, ...]:
+    """What `find` returns for these labels, found once for a table."""
+    memo = (find.__name__, key, *known)
     labels: tuple[str, ...] | None = table.levels.get(memo)
     if labels is None:
-        labels = (key, *_crossed(key, known, table))
+        labels = find(key, known, table)
         table.levels[memo] = labels
 
     return labels
