@@ -124,10 +124,7 @@ def parse_groups(text: str) -> tuple[str, ...] | None:
 
 def parse_parent(text: str) -> str | None:
     """Parse the name of a parent in the gang's namespace; None for an empty text."""
-    if text and not _NAME.fullmatch(text):
-        raise BadValue("is not the name of an object")
-
-    return text or None
+    return _optional(text, _NAME, "the name of an object")
 
 
 def parse_mode(text: str) -> Mode:
@@ -206,7 +203,15 @@ def parse_topology(text: str) -> tuple[str, ...] | None:
 
 def parse_level(text: str) -> str | None:
     """Parse the key of a node label (a topology level); None for an empty text. Raises BadValue."""
-    if text and not LABEL_KEY.fullmatch(text):
-        raise BadValue("is not a label key")
+    return _optional(text, LABEL_KEY, "a label key")
+
+
+def _optional(
+    text: str,
+    pattern: re.Pattern[str],
+    what: str,
+) -> str | None:
+    if text and not pattern.fullmatch(text):
+        raise BadValue(f"is not {what}")
 
     return text or None

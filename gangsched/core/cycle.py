@@ -86,14 +86,8 @@ def plan(
     ledger.promises.fence(fenced, snapshot.table)
 
     ordered = sorted(queue, key=group_key)
-    whole: dict[str, Group] = {}
-    ready: list[Group] = []
-    for group in ordered:
-        minimum = tree_choices.needed(group)
-        if minimum is not group:
-            whole[group.id] = group
-        if not group.unchanged:
-            ready.append(minimum)
+    whole = {group.id: group for group in ordered if group.starts_in_parts}
+    ready = [tree_choices.needed(group) for group in ordered if not group.unchanged]
 
     extensions = [
         *_room_extensions(snapshot, ledger, whole, reserving),

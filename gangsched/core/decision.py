@@ -148,16 +148,16 @@ def decide(
 
     What starts in parts is decided part by part, each like a group.
     """
-    in_one_round = partial(
-        decide_together,
-        ledger=ledger,
-        totals=totals,
-        now_s=now_s,
-        progress=progress,
-    )
-    root = group.root
-    if not starts_in_parts(root) or group.refusal is not None:
+
+    def in_one_round(part: Group) -> Verdict:
+        attempt = PlacementAttempt(part, ledger, progress)
+        return decide_together(attempt, totals, now_s=now_s)
+
+    if not group.starts_in_parts or group.refusal is not None:
         return in_one_round(group)
+
+    root = group.root
+    assert starts_in_parts(root)
 
     return trees.TreeDecision(
         group,
@@ -169,16 +169,10 @@ def decide(
     ).verdict()
 
 
-def decide_together(
-    group: Group,
-    ledger: Ledger,
-    totals: Ledger,
-    *,
-    now_s: float,
-    progress: Progress | None = None,
-) -> Verdict:
+def decide_together(attempt: PlacementAttempt, totals: Ledger, *, now_s: float) -> Verdict:
     """The same for gangs that need their minimums in one round."""
-    attempt = PlacementAttempt(group, ledger, progress)
+    group = attempt.group
+    ledger = attempt.ledger
 
     # 2. End what cannot go on.
     ended = _end_holds(group, ledger, now_s=now_s)

@@ -109,12 +109,8 @@ class Trial:
         their refusals.
         """
         ledger = attempt.ledger
-        ledger.work.charge(10)
         progress = attempt.progress
-        taken = []
-        if progress is not None:
-            taken = progress.again(run, ledger)
-
+        taken = _known_places(run, attempt)
         rest = run[len(taken) :]
 
         failed = progress.failures(rest) if progress is not None else None
@@ -144,13 +140,7 @@ class Trial:
         """Place as many of a run of identical members as fit into a scope after which a wider one
         is tried; return the others, which have no refusal yet.
         """
-        ledger = attempt.ledger
-        ledger.work.charge(10)
-        progress = attempt.progress
-        taken = []
-        if progress is not None:
-            taken = progress.again(run, ledger)
-
+        taken = _known_places(run, attempt)
         if len(taken) < len(run):
             taken += _place_alike(run[len(taken) :], attempt)
 
@@ -167,6 +157,19 @@ class Trial:
                 pod = placement.pod
                 if pod.uid in uids and not is_inside(placement.node, pod.shape, home, ledger):
                     placements[number] = replace(placement, outside=home.name)
+
+
+def _known_places(
+    run: Sequence[Pod],
+    attempt: PlacementAttempt,
+) -> list[Placement]:
+    """Take the places that an earlier plan found for the first members of a run."""
+    ledger = attempt.ledger
+    ledger.work.charge(10)
+    if attempt.progress is None:
+        return []
+
+    return attempt.progress.again(run, ledger)
 
 
 def run_round(

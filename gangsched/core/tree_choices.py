@@ -514,12 +514,14 @@ def needed(group: Group, choice: Set[str] = frozenset()) -> Group:
     Only these gangs preempt and get reservations. They belong to the children that come first or,
     if given, to `choice`.
     """
+    # Each plan asks all groups that wait.
+    if not group.starts_in_parts:
+        return group
     if group.minimum is not None and not choice:
         return group.minimum
 
     root = group.root
-    if not starts_in_parts(root):
-        return group
+    assert starts_in_parts(root)
     if choice:
         return _only(group, root, choice)
 

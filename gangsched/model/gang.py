@@ -21,7 +21,7 @@ from gangsched.model.objects import JointStart, Pod
 from gangsched.model.reasons import LACKS_CAPACITY, Reason
 from gangsched.model.resources import ResourceVector
 from gangsched.model.storage import Selection
-from gangsched.model.tree import Composite, Part, root_part
+from gangsched.model.tree import Composite, Part, root_part, starts_in_parts
 from gangsched.model.verdict_facts import Detail, Fact, OfAnotherNamespace, WaitsForSibling, subject
 
 Rank: TypeAlias = tuple[int, int, int, int, str]
@@ -318,11 +318,15 @@ class Group:
     #: All of its gangs may use GPUs that pods share: plain pods go where kube-scheduler would put
     #: them.
     shares_gpus: bool = field(init=False, repr=False, compare=False)
+    #: As `model.tree.starts_in_parts` says of its root.
+    starts_in_parts: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         sharing = all(gang.plain or gang.constraints.allow_shared for gang in self.gangs)
         object.__setattr__(self, "strict", any(gang.mode is Mode.STRICT for gang in self.gangs))
         object.__setattr__(self, "shares_gpus", sharing)
+        in_parts = self.tree is not None and starts_in_parts(self.tree)
+        object.__setattr__(self, "starts_in_parts", in_parts)
 
     @property
     def root(self) -> Part:

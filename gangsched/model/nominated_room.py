@@ -35,6 +35,27 @@ class Nomination(NamedTuple):
     group: str = ""
     freed: ResourceVector = ()
 
+    @classmethod
+    def of_room(
+        cls,
+        node: str,
+        pod: Pod,
+        group: str = "",
+        freed: ResourceVector = (),
+    ) -> Nomination:
+        """The room of a pod, without its names, labels and claims: two versions of the pod that
+        differ in these promise the same, and an equal nomination costs nothing.
+        """
+        stand_in = Pod(
+            uid=pod.uid,
+            namespace="",
+            name="",
+            creation_s=0,
+            shape=pod.shape,
+            priority=pod.priority,
+        )
+        return cls(node, stand_in, group, freed)
+
 
 class ColumnLayout(NamedTuple):
     """The resource of each row and the node of each column."""

@@ -66,6 +66,9 @@ def starts_in_parts(part: Part) -> TypeGuard[Composite]:
 
 def spares_children(part: Part) -> bool:
     """Whether a composite in this part needs fewer children than it has."""
+    if not starts_in_parts(part):
+        return False
+
     for composite in composites_of(part):
         if composite.min_children < len(composite.children):
             return True

@@ -226,12 +226,18 @@ def _needs(need: facts.GangNeed) -> Json:
     return values
 
 
-def _room(fact: facts.RoomShort) -> Json:
+def _asked(fact: facts.RoomShort | facts.MemberFails) -> Json:
     return {
         "gang": fact.need.gang,
         "needs": _needs(fact.need),
         "pod": fact.pod,
         "requests": _amounts(fact.requests),
+    }
+
+
+def _room(fact: facts.RoomShort) -> Json:
+    return {
+        **_asked(fact),
         "fits": fact.room,
         "atMost": not fact.exact,
         "fitsWhenEmpty": fact.empty_room,
@@ -242,10 +248,7 @@ def _room(fact: facts.RoomShort) -> Json:
 
 def _member(fact: facts.MemberFails) -> Json:
     values: Json = {
-        "gang": fact.need.gang,
-        "needs": _needs(fact.need),
-        "pod": fact.pod,
-        "requests": _amounts(fact.requests),
+        **_asked(fact),
         "nodes": _nodes(fact.nodes),
         "scarcest": _scarcest(fact.short),
         **_domains(fact.domains),

@@ -93,7 +93,14 @@ UNSEEN = frozenset({Change.CLAIMS_WRITTEN, Change.ANSWERED_BOUND})
 """Changes that mean nothing for the gang: a member counts as bound from Permit on."""
 OF_ITS_GANG = frozenset({State.HELD, State.KEPT, State.RETRY})
 """The states that a member has only through its gang."""
-KEEPS_SELECTIONS = frozenset({State.HELD, State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING})
+KEEPS_SELECTIONS = frozenset(
+    {
+        State.HELD,
+        State.KEPT,
+        State.WAITING_FOR_CLAIMS,
+        State.BINDING,
+    }
+)
 KEEPS_TIME = frozenset({State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING})
 RELEASABLE = frozenset({State.HELD, State.KEPT})
 WAITS = frozenset({State.PENDING, State.RETRY})
@@ -454,17 +461,7 @@ def _nomination(member: Member) -> Nomination | None:
     if member.state is not State.FOREIGN or not pod.nominated_node:
         return None
 
-    # Without names, labels and claims: two versions of the pod that differ in these promise the
-    # same room, and an equal nomination costs nothing.
-    stand_in = Pod(
-        uid=pod.uid,
-        namespace="",
-        name="",
-        creation_s=0,
-        shape=pod.shape,
-        priority=pod.priority,
-    )
-    return Nomination(pod.nominated_node, stand_in)
+    return Nomination.of_room(pod.nominated_node, pod)
 
 
 def _is_worth_knowing(pod: Pod) -> bool:

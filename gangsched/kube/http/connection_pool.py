@@ -15,6 +15,7 @@ machine the API server can use the difference (decision 0014).
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -70,17 +71,19 @@ class ConnectionPool:
         client = self._client
         credentials = self._client.credentials
         fence = self._fence if method != "GET" else None
+        through_client = partial(
+            client.request,
+            method,
+            path,
+            body,
+            content_type=content_type,
+            timeout_s=timeout_s,
+            fence=fence,
+        )
 
         # Only writes are frequent; everything else may cost aiohttp's 235 µs.
         if credentials.proxy or body is None:
-            return await client.request(
-                method,
-                path,
-                body,
-                content_type=content_type,
-                timeout_s=timeout_s,
-                fence=fence,
-            )
+            return await through_client()
 
         await credentials.renew()
         try:
@@ -97,14 +100,7 @@ class ConnectionPool:
         if answer.status < 400:
             return answer.body
         if answer.status == UNAUTHORIZED:
-            return await client.request(
-                method,
-                path,
-                body,
-                content_type=content_type,
-                timeout_s=timeout_s,
-                fence=fence,
-            )
+            return await through_client()
 
         raise fault_of(answer.status, answer.body, answer.header(b"retry-after"))
 

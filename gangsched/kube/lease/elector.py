@@ -35,6 +35,7 @@ from gangsched.kube.lease.record import Record, decode, encode, suspects_of, wit
 from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.read.reflector import LineSplitter
 from gangsched.kube.read.wire import Line
+from gangsched.kube.trouble import Trouble
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.spelling import micro_time
 from gangsched.model.counter import counter
@@ -105,7 +106,7 @@ class Elector:
         #: Annotations of the Lease when it was last seen, and who is called when they have changed.
         self.annotations: Mapping[str, Any] = {}
         self.on_annotations: Callable[[Mapping[str, Any]], None] = _ignore
-        self._trouble = ""
+        self._trouble = Trouble(runtime.warn)
 
     @property
     def holder(self) -> str:
@@ -407,14 +408,10 @@ class Elector:
             f"Cannot use the lease {self._lease.namespace}/{self._lease.name}:"
             f" {str(fault).rstrip('.')}; {fix}."
         )
-        if sentence != self._trouble:
-            self._trouble = sentence
-            self._runtime.warn(sentence)
+        self._trouble.begins(sentence)
 
     def _recovered(self) -> None:
-        if self._trouble:
-            self._trouble = ""
-            self._runtime.warn(f"Using the lease {self._lease.namespace}/{self._lease.name} again.")
+        self._trouble.is_over(f"Using the lease {self._lease.namespace}/{self._lease.name} again.")
 
 
 def _is_conflict(fault: Fault) -> bool:

@@ -31,6 +31,7 @@ from gangsched.kube.ports import Runtime, Sink
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.read.reflector import RESUMES_AT_ONCE, SILENCE_S, SLICE_S, WATCH_S, LineSplitter
 from gangsched.kube.read.wire import Line
+from gangsched.kube.trouble import Trouble
 from gangsched.kube.waiting import wait_for_event
 from gangsched.model.counter import counter
 from gangsched.model.objects import PodGroup
@@ -208,7 +209,7 @@ class _ApiGroup:
             now=runtime.now,
             sleep=runtime.sleep,
         )
-        self._trouble: str | None = None
+        self._trouble = Trouble(runtime.warn)
         self._was_served = False
         self._absent_since_s: float | None = None
 
@@ -270,10 +271,9 @@ class _ApiGroup:
         """Warn if the API group was served before: without its definition its gangs are gone."""
         if self._was_served:
             self._was_served = False
-            self._trouble = (
+            self._trouble.begins(
                 f"The API server no longer serves PodGroups of {self.api_group}: apply crds/ again."
             )
-            self._runtime.warn(self._trouble)
 
     async def _served_version(self) -> str | None:
         """The version that has its kind, the server's preferred one first; None when there
@@ -324,10 +324,7 @@ class _ApiGroup:
         self.heard_s = self._now()
         self.listed.set()
 
-        if self._trouble is not None:
-            self._trouble = None
-            self._runtime.warn(f"Following PodGroups of {self.api_group} again.")
-
+        self._trouble.is_over(f"Following PodGroups of {self.api_group} again.")
         self._was_served = True
         return resource_version
 
@@ -530,6 +527,4 @@ class _ApiGroup:
                 f" {may_not(lacking, self._dialect.manifest)}"
             )
 
-        if sentence != self._trouble:
-            self._trouble = sentence
-            self._runtime.warn(sentence)
+        self._trouble.begins(sentence)

@@ -30,6 +30,7 @@ from gangsched.kube.http.faults import (
 from gangsched.kube.ports import Runtime
 from gangsched.kube.read.resources import T, W
 from gangsched.kube.read.store import Store, WatchError, continue_token
+from gangsched.kube.trouble import Trouble
 from gangsched.model.counter import counter
 
 PAGE_LIMIT = 500
@@ -145,7 +146,7 @@ class Reflector(Generic[W, T]):
         )
         self._page_limit = PAGE_LIMIT
         self._refused_watches = 0
-        self._trouble: str | None = None
+        self._trouble = Trouble(runtime.warn)
         self._tried_s = 0.0
         #: All objects are to be listed again; the watch that ends for this.
         self._must_list_again = False
@@ -403,11 +404,7 @@ class Reflector(Generic[W, T]):
         meanwhile = f"; {resource.meanwhile}" if denied and resource.meanwhile else ""
 
         sentence = f"Cannot follow {resource.name}: {str(fault).rstrip('.')}; {fix}{meanwhile}."
-        if self._trouble != sentence:
-            self._trouble = sentence
-            self._warn(sentence)
+        self._trouble.begins(sentence)
 
     def _recovered(self) -> None:
-        if self._trouble is not None:
-            self._trouble = None
-            self._warn(f"Following {self._store.resource.name} again.")
+        self._trouble.is_over(f"Following {self._store.resource.name} again.")

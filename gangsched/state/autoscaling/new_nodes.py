@@ -34,6 +34,21 @@ NEWEST: Final = 1_000
 """New nodes that are looked at for whether they boot, the newest."""
 
 
+class NodeChanges:
+    """Notices that the cluster has other nodes, or that one of them has changed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._table: NodeTable | None = None
+
+    def any_new(self) -> bool:
+        """Whether there is a change that was not noticed before."""
+        table = self._cluster.table()
+        before = self._table
+        self._table = table
+        return table is not before
+
+
 class NewNodes:
     """Asked about the nodes of a cluster as they are now."""
 

@@ -12,10 +12,9 @@ from typing import Final
 from gangsched.model.capacity_facts import NodesInsufficient, NotAsking
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.model.snapshot import NodeTable
 from gangsched.model.verdict_facts import needs_other_nodes
 from gangsched.state.autoscaling.asking import Asking, wants
-from gangsched.state.autoscaling.new_nodes import SETTLED_S, NewNodes
+from gangsched.state.autoscaling.new_nodes import SETTLED_S, NewNodes, NodeChanges
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
@@ -41,14 +40,13 @@ class Patience:
         changed: Callable[[GroupRecord, float], None],
     ) -> None:
         self._registry = registry
-        self._cluster = cluster
         self._patience_s = patience_s
         self._changed = changed
         self._nodes = NewNodes(cluster)
         self._due = Timers()
         self._paused: set[str] = set()
         #: The nodes that the paused groups were compared with.
-        self._table: NodeTable | None = None
+        self._changes = NodeChanges(cluster)
 
     def committed(self, group: GroupRecord, verdict: Verdict, now_s: float) -> None:
         """Record a committed verdict."""
@@ -147,14 +145,9 @@ class Patience:
 
     def _follow_nodes(self, now_s: float) -> None:
         """Have paused groups looked at once there are other nodes than before."""
-        if not self._paused:
+        if not self._paused or not self._changes.any_new():
             return
 
-        table = self._cluster.table()
-        if table is self._table:
-            return
-
-        self._table = table
         for group_id in self._paused:
             self._due.set_sooner(group_id, now_s)
 

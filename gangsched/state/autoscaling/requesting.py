@@ -26,10 +26,10 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.provisioning import ENDED, NodeFence, ProvisioningRequest, ProvisioningState
 from gangsched.model.reasons import Reason
-from gangsched.model.snapshot import NodeTable
 from gangsched.state.autoscaling.added_nodes import AddedNodes
 from gangsched.state.autoscaling.asking import wants
 from gangsched.state.autoscaling.back_offs import BackOff, BackOffs
+from gangsched.state.autoscaling.new_nodes import NodeChanges
 from gangsched.state.autoscaling.node_request import NodeRequest, RequestStep
 from gangsched.state.autoscaling.pod_sets import MOST_POD_SETS, orders
 from gangsched.state.autoscaling.request_book import ProvisioningRequests
@@ -108,7 +108,6 @@ class Provisioning:
     ) -> None:
         self._members = members
         self._registry = registry
-        self._cluster = cluster
         self._queue = queue
         self._rules = rules
         self._changed = changed
@@ -127,7 +126,7 @@ class Provisioning:
         self._accepted_s: dict[str, float] = {}
         #: Groups whose nodes may still come.
         self._provisioned: set[str] = set()
-        self._table: NodeTable | None = None
+        self._changes = NodeChanges(cluster)
 
     # --- what happens ----------------------------------------------------------------------------
 
@@ -441,14 +440,9 @@ class Provisioning:
 
     def _follow_nodes(self, now_s: float) -> None:
         """Have groups looked at whose nodes may have come."""
-        if not self._provisioned:
+        if not self._provisioned or not self._changes.any_new():
             return
 
-        table = self._cluster.table()
-        if table is self._table:
-            return
-
-        self._table = table
         for group_id in self._provisioned:
             self._due.set_sooner(group_id, now_s)
 

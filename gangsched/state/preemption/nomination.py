@@ -74,16 +74,7 @@ class Nominee:
 
     def promise(self, group: str, freed: ResourceVector = ()) -> Nomination:
         """The promised room for snapshots; leaving pods still use `freed` of it."""
-        pod = self.pod
-        stand_in = Pod(
-            uid=pod.uid,
-            namespace="",
-            name="",
-            creation_s=0,
-            shape=pod.shape,
-            priority=pod.priority,
-        )
-        return Nomination(self.node, stand_in, group, freed)
+        return Nomination.of_room(self.node, self.pod, group, freed)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
