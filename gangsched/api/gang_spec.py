@@ -363,6 +363,8 @@ class _SpecReader:
         self.problems = (
             [Problem("spec", "", "", text) for text in pod_group.problems] if pod_group else []
         )
+        if owner is not None and owner.problem:
+            self.problems.append(Problem("spec", "", "", owner.problem))
 
         #: All keys that any of the objects has. Most gangs state three or four of the thirty that
         #: are asked for.

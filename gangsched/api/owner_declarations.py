@@ -15,6 +15,7 @@ from gangsched.api import keys
 from gangsched.api.problem import Problem, bad_value
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.owners import OWNER_KINDS, OwnerGangs
+from gangsched.model.text import counted
 
 STATED_MINIMUMS: Final = frozenset(keys.MIN) - {keys.KUEUE_TOTAL, keys.LWS_SIZE}
 """The keys of a minimum that the user states; the other two are the numbers of other projects."""
@@ -34,6 +35,8 @@ class OwnerDeclaration:
     #: Pods that have succeeded, which `minimum` leaves out.
     succeeded: int = 0
     gang_metadata: keys.GangMetadata = ()
+    #: What is wrong with what it states, "" for nothing (E4).
+    problem: str = ""
     #: Name of the tree that the gang is a child of, "" for none.
     parent: str = ""
     #: It declares the parent of a tree, of which so many children start together.
@@ -53,11 +56,20 @@ class OwnerDeclaration:
 
     @property
     def note(self) -> str:
-        """What is said beside the number of members that a gang lacks (O6)."""
+        """What is said beside the number of members that a gang lacks, or of children that a tree
+        lacks (O6).
+        """
         makes = f"{self.who} makes {self.minimum}"
+        if self.is_tree:
+            makes = f"{self.who} makes {counted(self.min_children or 0, 'Job')}"
         if self.is_unread:
             makes += f" as last read, and gangsched may no longer read {self.kind}s"
-        if self.is_late:
+        if self.is_late and self.is_tree:
+            makes += (
+                f", some of which have had no pods for {LATE_S:g} s: see its Events and those of"
+                " its Jobs"
+            )
+        elif self.is_late:
             makes += (
                 f", and has not made all of them for {LATE_S:g} s: see its Events, since a"
                 " ResourceQuota may forbid the rest"

@@ -557,6 +557,7 @@ def children_missing(
         composite=composite.id,
         ready=ready,
         minimum=composite.min_children,
+        note=composite.note,
         part=part_id(part),
         is_gang=isinstance(part, str),
         cause=why,

@@ -52,6 +52,9 @@ class OwnerObject(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     one_by_one: bool = False
     #: It has no pods until a user resumes it.
     suspended: bool = False
+    #: A minimum that it states and cannot reach, with the number of pods that it makes; None if it
+    #: states none or can.
+    out_of_reach: tuple[int, int] | None = None
     #: Its annotations that declare values of a gang (I3), as sorted (key, value) pairs.
     gang_metadata: tuple[tuple[str, str], ...] = ()
 

@@ -21,7 +21,7 @@ class Composite:
     At least `min_children` of them start together; if it is 0, each child starts by itself. For
     each node label in `topology`, the whole part must be in one domain. An `indivisible` part is
     evicted whole or not at all (V6). If any part of a tree `never_preempts`, the tree preempts no
-    pods (V2).
+    pods (V2). `note` is said beside the number of children that it lacks.
 
     The gangs of a `joint` part start in one round, and in one domain of each level that any of them
     requires: a gang group (I4), or what the minimum of a tree needs.
@@ -34,6 +34,7 @@ class Composite:
     indivisible: bool = False
     never_preempts: bool = False
     joint: bool = False
+    note: str = ""
 
 
 Part: TypeAlias = Composite | str

@@ -504,6 +504,7 @@ class ChildrenMissing:
     composite: str
     ready: int
     minimum: int
+    note: str = ""
     part: str = ""
     is_gang: bool = False
     cause: Refusal | None = None

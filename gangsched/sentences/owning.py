@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gangsched.api import keys
 from gangsched.model.owners import TABLE
+from gangsched.model.text import counted
 
 
 def one_by_one(kind: str, key: str) -> str:
@@ -43,6 +44,14 @@ def unknown(kind: str, key: str) -> str:
     return (
         f"{kind} {key} is not known, so its pods are not a gang: set {keys.MIN[0]} on its pods,"
         " or create a PodGroup"
+    )
+
+
+def out_of_reach(who: str, stated: int, pods: int) -> str:
+    """The owner states a minimum that its pods never reach."""
+    return (
+        f"minAvailable {stated} of {who} is above the {counted(pods, 'pod')} that it makes"
+        f" together; {pods} is used instead."
     )
 
 

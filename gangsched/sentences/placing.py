@@ -386,7 +386,9 @@ def _children_missing(fact: facts.ChildrenMissing, say: SayCause) -> tuple[str, 
 
     share = f"{fact.ready} of {least} needed {'child' if least == 1 else 'children'}"
     now = f"{share} {are_of(fact.ready, least)} ready; {lacks}"
-    return f"waiting for children of {shown(fact.composite)}", now
+    text = f"waiting for children of {shown(fact.composite)}"
+    text += f" ({fact.note})" if fact.note else ""
+    return text, now
 
 
 def start_not_whole(gang_id: str, able: int, needed: int) -> str:

@@ -404,7 +404,9 @@ class GangRecord:
             defaults=defaults,
             owner=self.owner,
         )
-        changed = spec != self.spec
+        # A tree has the words of the owner that declares it.
+        says = self.owner is not None and self.owner.is_tree
+        changed = spec != self.spec or says
         self.spec = spec
 
         # Last: what could not be read is not known, and is read again (I10).

@@ -8,8 +8,9 @@ between their gang and plain pods do so a bounded number at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum, auto
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -40,6 +41,26 @@ MOVED_AT_A_TIME: Final = 60
 NamespaceLabels: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
+class WhyPlain(StrEnum):
+    """Why the pods of an owner start one by one."""
+
+    NO_MINIMUM = auto()
+    ONE_BY_ONE = auto()
+    BEGUN = auto()
+    UNREAD = auto()
+    UNKNOWN = auto()
+
+
+SENTENCES: Final[Mapping[WhyPlain, Callable[[str, str], str]]] = {
+    WhyPlain.NO_MINIMUM: sentences.no_minimum,
+    WhyPlain.ONE_BY_ONE: sentences.one_by_one,
+    WhyPlain.BEGUN: sentences.begun,
+    WhyPlain.UNREAD: sentences.unread,
+    WhyPlain.UNKNOWN: sentences.unknown,
+}
+"""What an owner is told, by its kind and key."""
+
+
 @dataclass(slots=True)
 class _AskedOwner:
     """An owner of which a pod asks for a gang."""
@@ -56,9 +77,10 @@ class _AskedOwner:
     pods: set[str] = field(default_factory=set)
     #: Its pods are plain unless they state a minimum.
     is_plain: bool = False
+    #: Why they are, as far as it was told.
+    told_reasons: set[WhyPlain] = field(default_factory=set)
     #: A pod of it has a node that it got as a plain pod: the others stay plain, too.
     has_begun: bool = False
-    is_reported: bool = False
     #: A pod of it was ours to place, so that its owner is told what hinders that.
     is_ours: bool = False
     #: Since when it has not created all of its pods.
@@ -344,35 +366,35 @@ class OwnerGangRegister:
     def _judge(self, asked: _AskedOwner, now_s: float) -> None:
         """Decide whether the pods of an owner are a gang; move them if that changed."""
         before = asked.is_plain
-        asked.is_plain = self._plain_because(asked, now_s) != ""
+        asked.is_plain = self._plain_because(asked, now_s) is not None
         if asked.is_plain != before:
             self._moving |= dict.fromkeys(asked.pods)
 
         if asked.gang in self._registry.gangs:
             self._declare(asked, now_s)
 
-    def _plain_because(self, asked: _AskedOwner, now_s: float) -> str:
-        """Why the pods of an owner start one by one; "" if they start together."""
+    def _plain_because(self, asked: _AskedOwner, now_s: float) -> WhyPlain | None:
+        """Why the pods of an owner start one by one; None if they start together."""
         kind = OWNER_KINDS.get(asked.kind)
         if kind is None:
-            return sentences.no_minimum(asked.kind, asked.key)
+            return WhyPlain.NO_MINIMUM
 
         if asked.owner is not None:
             if asked.owner.one_by_one:
-                return sentences.one_by_one(asked.kind, asked.key)
+                return WhyPlain.ONE_BY_ONE
 
-            return sentences.begun(asked.kind, asked.key) if asked.has_begun else ""
+            return WhyPlain.BEGUN if asked.has_begun else None
 
         is_read = self._known.is_read(kind)
         if is_read is False:
-            return sentences.unread(asked.kind, asked.key)
+            return WhyPlain.UNREAD
         # While they are being read, which takes as long as it takes, the pods wait.
         if is_read is None:
-            return ""
+            return None
         if asked.uid in self._waits and self._waits.get(asked.uid) > now_s:
-            return ""
+            return None
 
-        return sentences.unknown(asked.kind, asked.key)
+        return WhyPlain.UNKNOWN
 
     def _starts_together(self, asked: _AskedOwner, pod: Pod) -> bool:
         """Whether the pod states the minimum that its owner does not declare."""
@@ -426,16 +448,34 @@ class OwnerGangRegister:
             minimum = None
             waits = sentences.without_pods(of_nobody.who)
 
+        problem = ""
+        if owner.out_of_reach is not None:
+            problem = sentences.out_of_reach(of_nobody.who, *owner.out_of_reach)
+
         return replace(
             of_nobody,
             minimum=minimum,
             waits=waits,
             succeeded=owner.succeeded,
-            gang_metadata=owner.gang_metadata,
+            gang_metadata=self._metadata(owner),
+            problem=problem,
             parent=place.parent,
             is_late=asked.is_late,
             is_unread=self._known.is_read(type(owner)) is False,
         )
+
+    def _metadata(self, owner: OwnerObject) -> keys.GangMetadata:
+        """The values that an owner states; those of the owner of a Job that starts by itself are
+        the Job's, unless it states others.
+        """
+        if not isinstance(owner, JobOwner):
+            return owner.gang_metadata
+
+        of_its_owner = self._trees.metadata_of_owner(owner)
+        if not of_its_owner:
+            return owner.gang_metadata
+
+        return tuple(sorted((dict(of_its_owner) | dict(owner.gang_metadata)).items()))
 
     def _place(self, owner: OwnerObject, now_s: float) -> TreePlace:
         """The place of an owner in the tree of its own owner."""
@@ -515,12 +555,13 @@ class OwnerGangRegister:
             self._tell(about, text)
 
     def _report_plain(self, asked: _AskedOwner, pod: Pod) -> None:
-        """Report once on an owner why its pods start one by one."""
-        if asked.is_reported:
+        """Report on an owner why its pods start one by one, each reason once."""
+        why = self._plain_because(asked, float("inf"))
+        if why is None or why in asked.told_reasons:
             return
 
-        asked.is_reported = True
-        text = self._plain_because(asked, float("inf"))
+        asked.told_reasons.add(why)
+        text = SENTENCES[why](asked.kind, asked.key)
         version = OWNER_VERSIONS.get(asked.kind)
         ref = pod_ref(pod)
         if version is not None:

@@ -9,9 +9,11 @@ it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum, auto
 from typing import Final, NamedTuple
 
-from gangsched.api.owner_declarations import OwnerDeclaration
+from gangsched.api import keys
+from gangsched.api.owner_declarations import LATE_S, OwnerDeclaration
 from gangsched.model.owners import (
     OWNER_KINDS,
     OWNER_VERSIONS,
@@ -32,6 +34,16 @@ OWNER_WAIT_S: Final = 2.0
 come by two watches, and no order holds between them.
 """
 UID_SHOWN: Final = 8
+OF_A_TREE: Final = frozenset(keys.MIN_CHILDREN)
+"""The keys that mean nothing for a gang alone."""
+
+
+class Apart(StrEnum):
+    """Why each Job of an owner starts by itself."""
+
+    UNREAD = auto()
+    UNKNOWN = auto()
+    TOO_MANY = auto()
 
 
 class TreePlace(NamedTuple):
@@ -56,12 +68,16 @@ class _Tree:
     name: str
     #: As it was read last.
     owner: JobSetOwner | None = None
-    #: Names of the parents whose gangs have it declared, and ids of the Jobs whose pods ask.
-    declared: set[str] = field(default_factory=set)
-    jobs: set[str] = field(default_factory=set)
-    #: Jobs among these, by part, that are done and whose pods still count as a child each.
-    done: dict[str, str] = field(default_factory=dict)
-    is_reported: bool = False
+    #: By name of a parent for which it is declared, the Jobs that start together.
+    declared: dict[str, int] = field(default_factory=dict)
+    #: By id of a Job whose pods ask, its part.
+    jobs: dict[str, str] = field(default_factory=dict)
+    #: Jobs among these that are done and whose pods still count as a child each.
+    done: set[str] = field(default_factory=set)
+    #: Why its Jobs start by themselves, as far as it was told.
+    told_reasons: set[Apart] = field(default_factory=set)
+    #: Some of its Jobs have had no pods for `LATE_S`.
+    is_late: bool = False
 
     @property
     def key(self) -> str:
@@ -85,8 +101,9 @@ class OwnerTrees:
         self._id_of: dict[str, str] = {}
         #: By id of a Job that has entered, the id of its owner then.
         self._tree_of: dict[str, str] = {}
-        #: When Jobs stop to wait for their owner, by the id of the owner.
+        #: By id of the owner: when Jobs stop to wait for it, and when it is late.
         self._waits = Timers()
+        self._lates = Timers()
 
     def __len__(self) -> int:
         """Number of stored trees and Jobs."""
@@ -111,19 +128,19 @@ class OwnerTrees:
         if tree is None:
             tree = self._add(job.namespace, ref, now_s)
 
-        tree.jobs.add(job_id)
+        tree.jobs[job_id] = job.part
         self._tree_of[job_id] = tree_id
         was_done = job_id in tree.done
         is_done = job.minimum == 0 and job.succeeded > 0
         if is_done == was_done:
             return set()
 
-        tree.done.pop(job_id, None)
+        tree.done.discard(job_id)
         if is_done:
-            tree.done[job_id] = job.part
+            tree.done.add(job_id)
 
         self._declare(tree)
-        return tree.jobs - {job_id}
+        return tree.jobs.keys() - {job_id}
 
     def leave(self, job_id: str) -> None:
         """No pod of a Job asks any more, or the Job has another owner."""
@@ -132,8 +149,8 @@ class OwnerTrees:
             return
 
         tree = self._trees[tree_id]
-        tree.jobs.discard(job_id)
-        tree.done.pop(job_id, None)
+        tree.jobs.pop(job_id, None)
+        tree.done.discard(job_id)
         if tree.jobs:
             self._declare(tree)
             return
@@ -144,6 +161,7 @@ class OwnerTrees:
         del self._trees[tree.id]
         self._id_of.pop(f"{tree.namespace}/{tree.name}", None)
         self._waits.drop(tree.id)
+        self._lates.drop(tree.id)
 
     def place(self, job: JobOwner, now_s: float) -> TreePlace:
         """Where a Job is that has entered."""
@@ -153,11 +171,10 @@ class OwnerTrees:
             return ALONE
 
         if tree.owner is not None:
-            if self._number_of(tree, job.part) > MOST_GANGS:
+            if self._number_of(tree, job.part) > MOST_GANGS or not _has_parent(tree, job.part):
                 return ALONE
 
-            name = _parent_name(tree, job.part)
-            return TreePlace(name) if name in tree.declared else ALONE
+            return TreePlace(_parent_name(tree, job.part))
 
         is_read = self._known.is_read(OWNER_KINDS[ref.kind])
         is_awaited = tree.id in self._waits and self._waits.get(tree.id) > now_s
@@ -175,27 +192,46 @@ class OwnerTrees:
         for tree in self._of_kind(kind, uid_id):
             owner = self._find(tree)
             if owner is not None:
-                tree.owner = owner
-                self._waits.drop(tree.id)
-                self._declare(tree)
+                self._read(tree, owner, now_s)
             elif tree.owner is None and uid_id is None:
                 self._waits.set(tree.id, now_s + OWNER_WAIT_S)
 
-            jobs |= tree.jobs
+            jobs |= tree.jobs.keys()
 
         return jobs
 
     def next_s(self) -> float | None:
         """When `look` must be called."""
-        return self._waits.next_s()
+        times_s = (self._waits.next_s(), self._lates.next_s())
+        return min((at_s for at_s in times_s if at_s is not None), default=None)
 
     def look(self, now_s: float) -> set[str]:
-        """Jobs that stop to wait for their owner."""
+        """Jobs that stop to wait for their owner. Trees of which Jobs are missing say so."""
+        for tree_id in self._lates.take_due(now_s):
+            tree = self._trees[tree_id]
+            tree.is_late = self._lacks_jobs(tree)
+            if tree.is_late:
+                self._declare(tree)
+
         jobs: set[str] = set()
         for tree_id in self._waits.take_due(now_s):
-            jobs |= self._trees[tree_id].jobs
+            jobs |= self._trees[tree_id].jobs.keys()
 
         return jobs
+
+    def metadata_of_owner(self, job: JobOwner) -> keys.GangMetadata:
+        """What the owner of a Job declares for each of its Jobs that starts by itself."""
+        ref = job.controller
+        tree = self._trees.get(f"{job.namespace}/{ref.uid}") if ref is not None else None
+        if tree is None or tree.owner is None or _has_parent(tree, job.part):
+            return ()
+
+        metadata = []
+        for key, value in tree.owner.gang_metadata:
+            if key not in OF_A_TREE:
+                metadata.append((key, value))
+
+        return tuple(metadata)
 
     def report(self, job: JobOwner, now_s: float) -> tuple[ObjectRef, str] | None:
         """The owner of a Job, and why its Jobs do not start together, if that was not reported
@@ -203,14 +239,14 @@ class OwnerTrees:
         """
         ref = job.controller
         tree = self._trees.get(f"{job.namespace}/{ref.uid}") if ref is not None else None
-        if ref is None or tree is None or tree.is_reported:
+        if ref is None or tree is None:
             return None
 
         why = self._apart_because(tree, job, now_s)
-        if not why:
+        if why is None or why in tree.told_reasons:
             return None
 
-        tree.is_reported = True
+        tree.told_reasons.add(why)
         about = ObjectRef(
             OWNER_VERSIONS[ref.kind],
             ref.kind,
@@ -218,24 +254,30 @@ class OwnerTrees:
             ref.name,
             ref.uid,
         )
-        return about, why
+        return about, self._say(tree, job, why)
 
-    def _apart_because(self, tree: _Tree, job: JobOwner, now_s: float) -> str:
-        """Why the Jobs of an owner do not start together; "" if they do, or it is not known."""
-        kind = tree.ref.kind
+    def _apart_because(self, tree: _Tree, job: JobOwner, now_s: float) -> Apart | None:
+        """Why the Jobs of an owner do not start together; None if they do, or it is not known."""
         if tree.owner is not None:
-            number = self._number_of(tree, job.part)
-            if number > MOST_GANGS:
-                return sentences.too_many_jobs(kind, tree.key, number, MOST_GANGS)
-
-            return ""
+            return Apart.TOO_MANY if self._number_of(tree, job.part) > MOST_GANGS else None
 
         if self.place(job, now_s).waits:
-            return ""
-        if self._known.is_read(OWNER_KINDS[kind]) is False:
-            return sentences.unread_jobs(kind, tree.key)
+            return None
+        if self._known.is_read(OWNER_KINDS[tree.ref.kind]) is False:
+            return Apart.UNREAD
 
-        return sentences.unknown_jobs(kind, tree.key)
+        return Apart.UNKNOWN
+
+    def _say(self, tree: _Tree, job: JobOwner, why: Apart) -> str:
+        kind = tree.ref.kind
+        match why:
+            case Apart.TOO_MANY:
+                number = self._number_of(tree, job.part)
+                return sentences.too_many_jobs(kind, tree.key, number, MOST_GANGS)
+            case Apart.UNREAD:
+                return sentences.unread_jobs(kind, tree.key)
+            case Apart.UNKNOWN:
+                return sentences.unknown_jobs(kind, tree.key)
 
     # --- the trees -------------------------------------------------------------------------------
 
@@ -248,12 +290,36 @@ class OwnerTrees:
 
         self._trees[tree.id] = tree
         self._id_of[f"{namespace}/{tree.name}"] = tree.id
-        tree.owner = self._find(tree)
-        if tree.owner is None:
+        owner = self._find(tree)
+        if owner is None:
             self._waits.set(tree.id, now_s + OWNER_WAIT_S)
+        else:
+            self._read(tree, owner, now_s)
 
-        self._declare(tree)
         return tree
+
+    def _read(self, tree: _Tree, owner: JobSetOwner, now_s: float) -> None:
+        """The owner of a tree was read."""
+        if tree.owner is None or tree.owner.minimum != owner.minimum:
+            tree.is_late = False
+            self._lates.set(tree.id, now_s + LATE_S)
+
+        tree.owner = owner
+        self._waits.drop(tree.id)
+        self._declare(tree)
+
+    def _lacks_jobs(self, tree: _Tree) -> bool:
+        """Whether fewer Jobs of a parent have pods than start together."""
+        present: dict[str, int] = {}
+        for part in tree.jobs.values():
+            if not _has_parent(tree, part):
+                continue
+
+            name = _parent_name(tree, part)
+            present[name] = present.get(name, 0) + 1
+
+        # Jobs of a later stage are not created yet, so no pod of them has asked.
+        return any(0 < present.get(name, 0) < number for name, number in tree.declared.items())
 
     def _find(self, tree: _Tree) -> JobSetOwner | None:
         return self._known.find(JobSetOwner, tree.namespace, tree.ref.uid)
@@ -291,14 +357,14 @@ class OwnerTrees:
 
             self._give(tree, name, left[name])
 
-        for name in tree.declared - numbers.keys():
+        for name in tree.declared.keys() - numbers.keys():
             self._withdraw(tree, name)
 
     def _left_of(self, tree: _Tree, part: OwnerPart) -> int:
         """Jobs of a part that are children of its parent, or are still to be created."""
         present = 0
-        for name in tree.done.values():
-            present += name == part.name
+        for job_id in tree.done:
+            present += tree.jobs[job_id] == part.name
 
         # A Job that is done is a child, which needs nothing, while its pods exist.
         return part.jobs - min(part.jobs, max(0, part.succeeded - present))
@@ -322,8 +388,10 @@ class OwnerTrees:
             min_children=min_children,
             gang_metadata=owner.gang_metadata if owner is not None else (),
             is_tree=True,
+            is_late=tree.is_late,
+            is_unread=self._known.is_read(JobSetOwner) is False,
         )
-        tree.declared.add(name)
+        tree.declared[name] = min_children
         parent = f"{tree.namespace}/{name}"
         record = self._registry.gangs.get(parent)
         if record is None:
@@ -338,12 +406,22 @@ class OwnerTrees:
         if name not in tree.declared:
             return
 
-        tree.declared.discard(name)
+        del tree.declared[name]
         parent = f"{tree.namespace}/{name}"
         record = self._registry.gangs.get(parent)
         if record is not None:
             record.owner = None
             self._registry.touch(parent)
+
+
+def _has_parent(tree: _Tree, part: str) -> bool:
+    """Whether a part's Jobs start together: not those that have a topology domain each."""
+    owner = tree.owner
+    for other in owner.parts if owner is not None else ():
+        if other.name == part:
+            return _parent_name(tree, part) in tree.declared
+
+    return False
 
 
 def _parent_name(tree: _Tree, part: str) -> str:

@@ -363,6 +363,7 @@ class Parents:
             topology=self._topology(parent, [part_id(child) for child in children]),
             indivisible=spec is not None and spec.disruption is Disruption.ALL,
             never_preempts=pod_group is not None and pod_group.never_preempts,
+            note=_note(record, len(children), least),
         )
 
     def _min_children(self, parent: str, gangs: Sequence[str]) -> int | None:
@@ -407,3 +408,13 @@ def _object(part: str) -> str:
 
 def _invalid(text: str) -> Refusal:
     return Refusal(Reason.INVALID_GANG, Worded(text))
+
+
+def _note(record: GangRecord | None, children: int, least: int | None) -> str:
+    """What the owner that declares a parent says about children that are missing."""
+    owner = record.owner if record is not None else None
+    is_of_owner = owner is not None and owner.is_tree and owner.min_children == least
+    if owner is None or least is None or not is_of_owner or children >= least:
+        return ""
+
+    return owner.note

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from gangsched.model.owners import OwnerGangs
+from gangsched.state import owner_trees
+from gangsched.state.owner_gangs import WhyPlain
 from tests.mutants.mutant import bug
 
 OWNERS = "unit/state/test_owner_gangs.py"
@@ -79,8 +81,8 @@ def a_right_that_is_taken_away_ends_all_gangs_of_owners(miss: Any) -> Any:
 
 @bug("O8", f"{REGISTER}._plain_because", OWNERS)
 def pods_start_alone_while_their_owners_are_listed(because: Any) -> Any:
-    def at_once(self: Any, asked: Any, now_s: float) -> str:
-        return "nobody knows" if asked.owner is None else str(because(self, asked, now_s))
+    def at_once(self: Any, asked: Any, now_s: float) -> Any:
+        return WhyPlain.UNKNOWN if asked.owner is None else because(self, asked, now_s)
 
     return at_once
 
@@ -95,10 +97,19 @@ def every_owner_is_a_gang_unasked(asks: Any) -> Any:
 @bug("O6", f"{REGISTER}._report_plain", OWNERS)
 def an_owner_is_told_with_each_of_its_pods(report: Any) -> Any:
     def again(self: Any, asked: Any, pod: Any) -> None:
-        asked.is_reported = False
+        asked.told_reasons.clear()
         report(self, asked, pod)
 
     return again
+
+
+@bug("O3", f"{REGISTER}._report_plain", OWNERS)
+def an_owner_is_told_one_reason_for_ever(report: Any) -> Any:
+    def once(self: Any, asked: Any, pod: Any) -> None:
+        if not asked.told_reasons:
+            report(self, asked, pod)
+
+    return once
 
 
 TREES = "unit/state/test_owner_trees.py"
@@ -123,6 +134,26 @@ def jobs_do_not_wait_for_their_job_set(place: Any) -> Any:
 @bug("O4", "state.owner_trees:OwnerTrees._left_of", TREES)
 def jobs_that_are_done_are_waited_for(left: Any) -> Any:
     return lambda self, tree, part: part.jobs
+
+
+@bug("O5", "state.owner_trees:_has_parent", TREES)
+def jobs_with_a_domain_each_are_children_of_the_others(has_parent: Any) -> Any:
+    return lambda tree, part: owner_trees._parent_name(tree, part) in tree.declared
+
+
+@bug("O2", "state.owner_trees:OwnerTrees.metadata_of_owner", TREES)
+def what_a_job_set_says_is_lost_without_a_tree(metadata: Any) -> Any:
+    return lambda self, job: ()
+
+
+@bug("O6", "state.owner_trees:OwnerTrees._lacks_jobs", TREES)
+def a_job_set_is_never_late(lacks: Any) -> Any:
+    return lambda self, tree: False
+
+
+@bug("O7", "kube.read.reflector:Reflector._is_taken_away", "unit/kube/read/test_reflector.py")
+def a_permission_that_is_gone_is_noticed_after_five_watches(is_taken: Any) -> Any:
+    return lambda self, fault: False
 
 
 @bug("O2", "state.owner_trees:OwnerTrees._add", TREES)

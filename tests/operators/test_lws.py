@@ -5,8 +5,10 @@ opt-in.
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections.abc import Iterator, Mapping
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from control_plane.pods import nodes_of
 
 from gangsched.api.dialects.volcano import VolcanoSpec
 from tests.e2e import definitions
+from tests.operators.losses import await_running, end
 from tests.operators.members import (
     PODS,
     WITHIN_S,
@@ -41,6 +44,8 @@ CONFIGURATION = configuration_of("lws")
 PROVIDER = "gangSchedulingManagement: {schedulerProvider: volcano}\n"
 EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 STARTS = 20
+LOSSES = int(os.environ.get("LOSSES", "6"))
+"""Members that are killed."""
 
 
 @pytest.fixture(scope="module")
@@ -170,16 +175,117 @@ def test_twenty_of_twenty_leaders_start_with_room_for_their_workers(
         delete(api, pods)
 
 
-def test_a_group_that_opts_in_is_a_gang_without_a_provider(
-    plane: ControlPlane, webhooks: Webhooks, api: Api, pods: Following
-) -> None:
-    """By its labels and its size alone; no PodGroup is made."""
-    body = workers()
-    body["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"] = {
-        "labels": {"gangsched.dev/gang": "owner"}
-    }
+# --- asked for by its owner, without a provider --------------------------------------------------
+
+READY = "gangsched.dev/leader-first"
+
+
+@pytest.fixture
+def alone(plane: ControlPlane, api: Api, webhooks: Webhooks) -> Iterator[None]:
+    """Its manager without a gang provider."""
     with managed(plane, webhooks):
-        webhooks.await_answer(api, JOBS, body)
-        starts_whole(api, pods, lambda: api.post(JOBS, body), prefix="serve-", lacks_gpus=2)
+        webhooks.await_answer(api, JOBS, asking())
+        yield
         assert not api.list(GROUPS).items
-        delete(api, pods)
+
+
+def asking(
+    annotations: Mapping[str, str] | None = None,
+    *,
+    of_pods: Mapping[str, str] | None = None,
+    size: int = 3,
+    **spec: Any,
+) -> Object:
+    """A LeaderWorkerSet whose pods ask for the gang of their owner."""
+    body = workers(annotations, **spec)
+    template = body["spec"]["leaderWorkerTemplate"]
+    template["size"] = size
+    template["workerTemplate"]["metadata"] = {
+        "labels": {"gangsched.dev/gang": "owner"},
+        "annotations": dict(of_pods or {}),
+    }
+    return body
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_group_that_opts_in_is_a_gang_without_a_provider(api: Api, pods: Following) -> None:
+    """By its labels and its size alone; no PodGroup is made."""
+    starts_whole(api, pods, lambda: api.post(JOBS, asking()), prefix="serve-", lacks_gpus=2)
+    delete(api, pods)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_group_that_opts_in_waits_for_its_last_pod(api: Api, pods: Following) -> None:
+    """O3: two of three wait although all have room, and start with the third."""
+    quotas = "/api/v1/namespaces/default/resourcequotas"
+    quota = {"metadata": {"name": "two"}, "spec": {"hard": {"pods": "2"}}}
+    api.post(quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    api.post(JOBS, asking())
+    await_refused(pods, 2, "WaitingForMembers")
+    assert nodes_of(pods.objects(), "serve-") == {}
+    api.delete(f"{quotas}/two")
+    await_bound(pods, "serve-", 3)
+    delete(api, pods)
+
+
+@pytest.mark.usefixtures("alone")
+def test_groups_that_opt_in_are_gangs_of_their_own(api: Api, pods: Following) -> None:
+    """O3: of two replicas one starts with room for one, and nothing of the other."""
+    take_gpus(api, pods, 1)
+    api.post(JOBS, asking(replicas=2, size=2))
+    bound = await_bound(pods, "serve-", 2)
+    assert len({name.split("-")[1] for name in bound}) == 1, bound
+    await_refused(pods, 2)
+    give_them_back(api)
+    await_bound(pods, "serve-", 4)
+    delete(api, pods)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    "body",
+    [
+        asking(of_pods={READY: "true"}, startupPolicy="LeaderReady"),
+        asking({EXCLUSIVE: "kubernetes.io/hostname"}),
+    ],
+    ids=["LeaderReady", "exclusive-topology"],
+)
+def test_a_leader_that_opts_in_starts_alone_with_room_for_its_workers(
+    body: Object, api: Api, pods: Following
+) -> None:
+    """O5, B8: and a small pod that comes before the workers does not take that room."""
+    take_gpus(api, pods, 2)
+    api.post(JOBS, body)
+    await_refused(pods, 1)
+    assert nodes_of(pods.objects(), "serve-") == {}
+    give_them_back(api)
+    pods.wait_for(
+        lambda items: "serve-0" in nodes_of(items, "serve-"), within_s=WITHIN_S, what="the leader"
+    )
+    for number in range(2):
+        api.post(PODS, make.pod(f"small-{number}", gpus=1))
+    await_bound(pods, "serve-", 3)
+    await_bound(pods, "small-", 1)
+    for number in range(2):
+        api.delete(f"{PODS}/small-{number}")
+    delete(api, pods)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_group_runs_again_after_each_pod_that_is_killed(api: Api, pods: Following) -> None:
+    """L2: it is made anew as a whole, and starts as a whole. `LOSSES=50` for the long form."""
+    api.post(JOBS, asking())
+    random = Random(0)
+    gone: set[str] = set()
+    for number in range(LOSSES):
+        running = await_running(pods, 3, gone)
+        killed = random.choice(running)
+        if number % 2:
+            end(api, killed, "Failed")
+        else:
+            api.delete(f"{PODS}/{killed['metadata']['name']}")
+
+        gone |= {pod["metadata"]["uid"] for pod in running}
+
+    await_running(pods, 3, gone)
+    delete(api, pods)

@@ -1,4 +1,5 @@
-"""`make soak-jobs`: real Jobs under gangsched and the real controller-manager, disturbed.
+"""`make soak-jobs`: real Jobs, and JobSets where they are built, under gangsched and the real
+controller-manager, disturbed.
 
 Each Job must complete: pods fail, are deleted and lose their nodes, and gangsched is killed, but no
 Job ends by its own doing. Exit code 1 if one does not complete, or a PodGroup has a history of
@@ -11,17 +12,20 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from random import Random
 
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, ApiError, Object
-from control_plane.applying import apply_manifests
+from control_plane.applying import ROOT, apply_manifests, apply_yaml
+from control_plane.components import BIN
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
+from tests.operators.jobset import JOBS as JOB_SETS
+from tests.operators.jobset import jobset_installed
 from tests.soak.kubelets import SoakKubelets
 from tests.soak.phases import StatusHistories
 from tests.soak.workload import GROUP, cron_job, soak_job
@@ -30,6 +34,8 @@ PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 CRON_JOBS = "/apis/batch/v1/namespaces/default/cronjobs"
 POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
+ENDS = {"Complete": "Complete", "Completed": "Complete", "Failed": "Failed"}
+"""What conditions of Jobs and JobSets say."""
 NODES = 8
 AT_A_TIME = 24
 PAUSE_S = 0.05
@@ -45,9 +51,13 @@ class Soak:
     daemon: Daemon
     random: Random
     number: int
+    #: JobSets are created, too.
+    job_sets: bool = False
     created: list[str] = field(default_factory=list)
     outcomes: dict[str, str] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
+    #: By name, where the object is.
+    paths: dict[str, str] = field(default_factory=dict)
     restarts: int = 0
     lost_nodes: set[str] = field(default_factory=set)
 
@@ -56,6 +66,7 @@ class Soak:
         self.histories = StatusHistories()
         self.pods = Following(self.api, PODS)
         self.jobs = Following(self.api, JOBS, on_change=self._hear_job)
+        self.sets = Following(self.api, JOB_SETS, on_change=self._hear_job)
         self.groups = Following(self.api, POD_GROUPS, on_change=self.histories.hear)
         self.kubelets = SoakKubelets(self.api, self.pods, self.random)
 
@@ -65,7 +76,12 @@ class Soak:
         for name in sorted(SHARED):
             make.create_all(self.api, cron_job(name, width=3))
 
-        with self.pods, self.jobs, self.groups:
+        with ExitStack() as following:
+            for each in (self.pods, self.jobs, self.groups):
+                following.enter_context(each)
+            if self.job_sets:
+                following.enter_context(self.sets)
+
             while len(self.created) < self.number or self._open():
                 self._step(disturbs=True)
                 if len(self.created) == self.number and len(self._open()) <= AT_A_TIME // 2:
@@ -81,9 +97,13 @@ class Soak:
 
     def _step(self, *, disturbs: bool) -> None:
         if len(self.created) < self.number and len(self._open()) < AT_A_TIME:
-            made = soak_job(len(self.created), self.random)
-            self._create(made.pod_group, made.job)
+            made = soak_job(len(self.created), self.random, job_sets=self.job_sets)
+            if made.pod_group is not None:
+                self._create(made.pod_group)
+
+            self._create(made.body)
             self.created.append(made.name)
+            self.paths[made.name] = f"{self.api.path_of(made.body)}/{made.name}"
             if len(self.created) % 100 == 0:
                 print(f"{len(self.created)} Jobs, {len(self.outcomes)} have ended", flush=True)
 
@@ -178,7 +198,7 @@ class Soak:
         if names := self._open():
             name = self.random.choice(names)
             self.deleted.add(name)
-            self.api.call("DELETE", f"{JOBS}/{name}", {"propagationPolicy": "Background"})
+            self.api.call("DELETE", self.paths[name], {"propagationPolicy": "Background"})
 
     def _patch_node(self, name: str, change: Object) -> None:
         try:
@@ -189,8 +209,8 @@ class Soak:
 
     def _hear_job(self, kind: str, job: Object, seen_s: float) -> None:
         for condition in job.get("status", {}).get("conditions", ()):
-            if condition["status"] == "True" and condition["type"] in {"Complete", "Failed"}:
-                self.outcomes[job["metadata"]["name"]] = condition["type"]
+            if condition["status"] == "True" and condition["type"] in ENDS:
+                self.outcomes[job["metadata"]["name"]] = ENDS[condition["type"]]
 
     def _calm_down(self) -> None:
         """Nothing happens any more, so that all Jobs complete."""
@@ -224,8 +244,9 @@ class Soak:
         return len(stuck) + len(failed) + len(faults)
 
     def _describe(self, name: str) -> None:
-        group = self.api.get(f"{POD_GROUPS}/{name}")
-        print(name, self.histories.phases(name), group.get("status"))
+        groups = [each for each in self.api.list(POD_GROUPS).items if name_of(each) == name]
+        statuses = [group.get("status") for group in groups]
+        print(name, self.paths[name], self.histories.phases(name), statuses)
         for pod in self.pods.objects().values():
             if pod["metadata"].get("labels", {}).get(GROUP) == name:
                 told = [
@@ -236,6 +257,11 @@ class Soak:
                 print("  ", pod["metadata"]["name"], pod["status"].get("phase"), told)
 
 
+def name_of(body: Object) -> str:
+    """The name of an object."""
+    return str(body["metadata"]["name"])
+
+
 def main() -> int:
     """Run a soak; 1 if there is a fault."""
     parser = argparse.ArgumentParser(description="Real Jobs, disturbed.")
@@ -244,12 +270,23 @@ def main() -> int:
     options = parser.parse_args()
     print(f"{options.jobs} Jobs, seed {options.seed}", flush=True)
 
-    with ControlPlane(kcm=True, kwok=True) as plane:
+    has_job_sets = (BIN / "jobset").is_file()
+    if not has_job_sets:
+        print("without JobSets: `hack/control-plane/build.py jobset` builds their operator")
+
+    with ExitStack() as parts:
+        plane = parts.enter_context(ControlPlane(kcm=True, kwok=True))
         apply_manifests(Api.of(plane))
+        apply_yaml(Api.of(plane), ROOT / "manifests" / "rbac-owners.yaml")
+        if has_job_sets:
+            apply_yaml(Api.of(plane), ROOT / "manifests" / "rbac-owners-jobset.yaml")
+            parts.enter_context(jobset_installed(plane))
+
         daemon = Daemon(plane, ready_timeout_s=120)
         daemon.start()
         try:
-            soak = Soak(plane, daemon, Random(options.seed), options.jobs)
+            random = Random(options.seed)
+            soak = Soak(plane, daemon, random, options.jobs, has_job_sets)
             return min(1, soak.run())
         finally:
             daemon.kill()

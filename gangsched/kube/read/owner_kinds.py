@@ -427,9 +427,12 @@ def decode_training_job(wire: WireTrainingJob, kind: str) -> OwnerObject:
         succeeded += status.succeeded
 
     minimum = max(0, number - succeeded)
+    out_of_reach = None
     stated = policy.scheduling_policy.min_available if policy.scheduling_policy else None
     if stated is not None and stated > 0:
         minimum = min(minimum, stated)
+        if stated > number:
+            out_of_reach = (stated, number)
 
     return OWNER_KINDS[kind](
         uid=meta.uid,
@@ -438,6 +441,7 @@ def decode_training_job(wire: WireTrainingJob, kind: str) -> OwnerObject:
         minimum=minimum,
         succeeded=succeeded,
         suspended=bool(policy.suspend),
+        out_of_reach=out_of_reach,
         gang_metadata=pod_group_metadata(meta.annotations or {}),
     )
 

@@ -146,6 +146,8 @@ class Reflector(Generic[W, T]):
         )
         self._page_limit = PAGE_LIMIT
         self._refused_watches = 0
+        #: A watch since the last list has worked.
+        self._has_watched = False
         self._trouble = Trouble(runtime.warn)
         self._tried_s = 0.0
         #: All objects are to be listed again; the watch that ends for this.
@@ -240,6 +242,7 @@ class Reflector(Generic[W, T]):
 
         self._page_limit = PAGE_LIMIT
         self.counts.lists += 1
+        self._has_watched = False
         self.heard_s = self._now()
         self._recovered()
         self.synced.set()
@@ -287,6 +290,7 @@ class Reflector(Generic[W, T]):
 
     def _list_refused(self, *, forbidden: bool) -> None:
         """Without an optional resource the daemon goes on."""
+        self._has_watched = False
         if self._refused is not None:
             self._refused(forbidden=forbidden)
             self.heard_s = None
@@ -326,6 +330,7 @@ class Reflector(Generic[W, T]):
             # listed at full speed.
             useful = useful or self._now() - began_s > LIVELY_S
             if useful:
+                self._has_watched = True
                 self._refused_watches = 0
                 self._backoff.reset()
 
@@ -349,12 +354,19 @@ class Reflector(Generic[W, T]):
             return True
         if not isinstance(fault, ApiFault):
             return False
-        if fault.status in {GONE, BAD_REQUEST}:
+        if fault.status in {GONE, BAD_REQUEST} or self._is_taken_away(fault):
             return True
 
         # A server restored from a backup refuses our resourceVersion as too new, again and again.
         self._refused_watches += 1
         return self._refused_watches >= REFUSED_WATCHES_BEFORE_RELIST
+
+    def _is_taken_away(self, fault: Fault) -> bool:
+        """Whether an optional resource that could be watched may not be any more: a list tells, and
+        until then it would count as read. Without the permission to watch, only lists work.
+        """
+        is_denied = isinstance(fault, ApiFault) and fault.status == FORBIDDEN
+        return is_denied and self._refused is not None and self._has_watched
 
     async def _pause(self, fault: Fault | None, *, useful: bool) -> None:
         """Wait before the next try, and warn once per outage."""
@@ -368,7 +380,8 @@ class Reflector(Generic[W, T]):
         if fault is not None:
             self.counts.faults += 1
             status = fault.status if isinstance(fault, ApiFault) else 0
-            delay_s = max(delay_s, DENIED_PAUSE_S) if status == FORBIDDEN else delay_s
+            if status == FORBIDDEN and not self._is_taken_away(fault):
+                delay_s = max(delay_s, DENIED_PAUSE_S)
             delay_s = max(delay_s, NOT_SERVED_PAUSE_S) if self._not_served(fault) else delay_s
             self._complain(fault, denied=status in {UNAUTHORIZED, FORBIDDEN})
 

@@ -10,7 +10,13 @@ import pytest
 from gangsched.api import keys
 from gangsched.api.owner_declarations import LATE_S
 from gangsched.model.objects import Namespace, Phase, Pod
-from gangsched.model.owners import JobOwner, OwnerGangs, OwnerObject, StatefulSetOwner
+from gangsched.model.owners import (
+    JobOwner,
+    OwnerGangs,
+    OwnerObject,
+    PyTorchJobOwner,
+    StatefulSetOwner,
+)
 from gangsched.model.protocol import Applied, Gone, Replaced, Unread
 from gangsched.state.owner_gangs import MOVED_AT_A_TIME
 from gangsched.state.owner_trees import OWNER_WAIT_S
@@ -296,6 +302,54 @@ def test_without_the_right_pods_start_alone_and_the_owner_is_told_once() -> None
     assert len(world.settle().bound()) == 3
     ((about, _, text),) = world.events("NotAGang")
     assert (about, "manifests/rbac-owners.yaml" in text) == ("Job ns/train", True)
+
+
+def test_an_owner_is_told_each_reason_once() -> None:
+    """O3: what has another reason now is told again, however often reasons take turns."""
+    world = World(node("a", 8))
+    for number in range(3):
+        world.say(Unread(JobOwner, forbidden=True))
+        world.create(pods_of(1, 2 * number))
+        world.settle()
+        world.say(Replaced(JobOwner, (job(3),)))
+        world.create(pods_of(1, 2 * number + 1))
+        world.settle()
+
+    unread, begun = (text for _, _, text in world.events("NotAGang"))
+    assert "manifests/rbac-owners.yaml" in unread
+    assert "became known after its first pods had started one by one" in begun
+
+
+def test_a_job_after_the_right_was_taken_away_is_told_so() -> None:
+    """O7: it is not "not known", as one that was never read is not either."""
+    world = world_of(job(3))
+    world.create(pods_of(3))
+    world.settle()
+    world.say(Unread(JobOwner, forbidden=True))
+    world.create(owned("late-0", "late"))
+    assert "late-0" in world.settle().bound()
+    ((about, _, text),) = world.events("NotAGang")
+    assert (about, "manifests/rbac-owners.yaml" in text) == ("Job ns/late", True)
+
+
+def test_a_stated_minimum_above_the_pods_is_told() -> None:
+    """E4: with what is used instead."""
+    owner = PyTorchJobOwner(
+        uid="PyTorchJob-train",
+        namespace="ns",
+        name="train",
+        minimum=2,
+        out_of_reach=(5, 2),
+    )
+    world = World(node("a", 8))
+    world.say(Replaced(PyTorchJobOwner, (owner,)))
+    world.create(pods_of(2, kind="PyTorchJob"))
+    assert len(world.settle().told().bound()) == 2
+    ((_, _, text),) = world.events("InvalidGang")
+    assert text == (
+        "minAvailable 5 of PyTorchJob ns/train is above the 2 pods that it makes together;"
+        " 2 is used instead."
+    )
 
 
 def test_a_right_that_comes_later_makes_waiting_pods_a_gang() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gangsched.api import keys
+from gangsched.api.owner_declarations import LATE_S
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.owners import (
     ControllerRef,
@@ -249,6 +250,59 @@ def test_jobs_with_a_domain_each_start_by_themselves() -> None:
     world = world_of(job_set(TWO[0]), *JOBS)
     world.create(pods("w0", 2))
     assert len(world.settle().bound()) == 2
+
+
+def test_jobs_with_a_domain_each_are_no_children_of_the_others() -> None:
+    """O5: the others start together, and not some of them with a first pod of such a Job."""
+    drivers = OwnerPart("driver", 2)
+    others = (job("d0", 1, "driver"), job("d1", 1, "driver"))
+    world = world_of(job_set(drivers), *JOBS[1:], *others)
+    world.create(pods("w0", 2), pods("d0", 1))
+    assert set(world.settle().bound()) == {"w0-0", "w0-1"}
+    world.create(pods("d1", 1))
+    assert len(world.settle().bound()) == 4
+
+
+def test_what_a_set_says_counts_for_jobs_that_start_by_themselves() -> None:
+    """O2, O5: such as their minimum; what the Job says itself comes first."""
+    stated = ((keys.MIN[0], "1"), (keys.MIN_CHILDREN[0], "2"))
+    own = job("w1", 2, gang_metadata=((keys.MIN[0], "2"),))
+    world = world_of(job_set(TWO[0], gang_metadata=stated), JOBS[1], own)
+    world.create(pods("w0", 1), pods("w1", 1))
+    assert set(world.settle().bound()) == {"w0-0"}
+    world.say(Applied(job_set(TWO[0], gang_metadata=((keys.MIN[0], "2"),))))
+    world.create(pods("w1", 1, 1))
+    assert len(world.settle().bound()) == 3
+    assert world.state.registry.gangs["ns/Job.w0"].spec.min_member == 2  # type: ignore[union-attr]
+
+
+def test_a_tree_says_what_its_set_makes_and_what_is_late() -> None:
+    """O6: after half a minute that some Jobs have no pods, until they do."""
+    world = world_of(job_set(*TWO), *JOBS)
+    world.create(pods("w0", 2))
+    told = "waiting for children of ns/JobSet.train (JobSet ns/train makes 3 Jobs)"
+    assert world.settle().told().bound() == {}
+    assert world.condition(named(world, "w0-0"))[1].startswith(f"{told}: 1 of 3")
+    world.advance(LATE_S + 1)
+    text = world.settle().told().condition(named(world, "w0-0"))[1]
+    assert "makes 3 Jobs, some of which have had no pods for 30 s: see its Events" in text
+    world.create(pods("driver", 1), pods("w1", 1))
+    world.settle().told()
+    text = world.condition(named(world, "w0-0"))[1]
+    assert text.startswith("waiting for children of ns/JobSet.train: 2 of 3 needed children")
+    world.create(pods("w1", 1, 1))
+    assert len(world.settle().bound()) == 5
+
+
+def test_a_stage_that_is_complete_is_not_late() -> None:
+    """O6: Jobs of later stages are not created yet."""
+    world = world_of(job_set(*TWO, in_stages=True), *JOBS, gpus=2)
+    world.create(pods("driver", 1))
+    world.create(pods("w0", 2), pods("w1", 2))
+    world.advance(LATE_S + 1)
+    text = world.condition(named(world, "w0-0"))[1]
+    assert "have had no pods" not in text
+    assert "makes" not in text
 
 
 MPI = ControllerRef("MPIJob", "train", "mpi")

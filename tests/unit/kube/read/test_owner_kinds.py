@@ -290,6 +290,34 @@ def test_the_replicas_of_a_job_of_kubeflow(
 
 
 @pytest.mark.parametrize(
+    ("stated", "status", "minimum", "out_of_reach"),
+    [
+        (2, {}, 2, None),
+        (3, {}, 3, None),
+        (5, {}, 3, (5, 3)),
+        (3, {"Worker": 1}, 2, None),
+        (-1, {}, 3, None),
+    ],
+)
+def test_a_stated_minimum_that_the_pods_never_reach(
+    stated: int, status: dict[str, int], minimum: int, out_of_reach: tuple[int, int] | None
+) -> None:
+    """E4: it is kept to be told; pods that have succeeded had been there."""
+    body = {
+        "metadata": {"name": "train", "namespace": "ml", "uid": "u"},
+        "spec": {
+            "pytorchReplicaSpecs": {"Worker": {"replicas": 3}},
+            "runPolicy": {"schedulingPolicy": {"minAvailable": stated}},
+        },
+        "status": {
+            "replicaStatuses": {name: {"succeeded": number} for name, number in status.items()}
+        },
+    }
+    found = read(resources.TRAINING_JOBS["PyTorchJob"], body)
+    assert (found.minimum, found.out_of_reach) == (minimum, out_of_reach)
+
+
+@pytest.mark.parametrize(
     ("api_version", "kind", "seen"),
     [
         ("batch/v1", "Job", "Job"),

@@ -92,6 +92,7 @@ async def reflecting(
     watches: list[Handler],
     silence_s: float = 5.0,
     line_s: float = 0.0,
+    refused: Callable[..., None] | None = None,
 ) -> AsyncIterator[Run]:
     """With `line_s` a clock on which nothing takes time but a message, and that this
     many seconds.
@@ -111,6 +112,7 @@ async def reflecting(
                 rng=random.Random(1),
             ),
             silence_s=silence_s,
+            refused=refused,
         )
         run.reflector = reflector
         task = asyncio.create_task(reflector.run())
@@ -377,6 +379,46 @@ async def test_denied_is_told_with_the_fix(tmp_path: Path) -> None:
         await run.until(lambda: run.names() == {"a"})
         assert run.pauses == [10.0]
         assert "pods is forbidden; apply manifests/rbac.yaml" in run.reports[0]
+
+
+async def test_a_permission_that_is_taken_away_is_noticed_with_the_next_watch(
+    tmp_path: Path,
+) -> None:
+    """An open watch goes on; once the next one is denied, a list tells that nothing can be read any
+    more, and it is tried again slowly.
+    """
+    denied = says(status(403, "Forbidden", "pods is forbidden"), 403)
+    lists = [says(page(pod("a"), rv="10")), denied, says(page(pod("c"), rv="20"))]
+    watches = [streams(line("ADDED", pod("b", rv="11"))), denied, streams(hold=True)]
+    told: list[bool] = []
+
+    def refused(*, forbidden: bool) -> None:
+        told.append(forbidden)
+
+    async with reflecting(tmp_path, lists, watches, refused=refused) as run:
+        await run.until(lambda: run.names() == {"a", "b"} and told == [True])
+        assert versions(run) == ["10", "11"]
+        await run.until(lambda: run.names() == {"c"} and len(versions(run)) == 3)
+        assert [pause for pause in run.pauses if pause > 2] == [10.0]
+        assert told == [True]
+
+
+async def test_without_the_permission_to_watch_lists_are_few(tmp_path: Path) -> None:
+    """What may only be listed counts as read, and is listed again after a few refusals."""
+    denied = says(status(403, "Forbidden", "pods is forbidden"), 403)
+    lists = [says(page(pod("a"), rv="10")), says(page(pod("b"), rv="20"))]
+    told: list[bool] = []
+
+    def refused(*, forbidden: bool) -> None:
+        told.append(forbidden)
+
+    async with reflecting(
+        tmp_path, lists, [denied] * 5 + [streams(hold=True)], refused=refused
+    ) as (run):
+        await run.until(lambda: run.names() == {"b"})
+        assert versions(run) == ["10"] * 5
+        assert run.pauses == [10.0] * 5
+        assert told == []
 
 
 async def test_watch_refused_again_and_again_relists(tmp_path: Path) -> None:
