@@ -207,7 +207,7 @@ def similar(client: BlockingClient, namespace: str, name: str) -> list[str]:
     """
     from difflib import get_close_matches
 
-    pods = list(_listed(client, namespace))
+    pods = list(listed(client, namespace))
     gangs = {ref.id.partition("/")[2] for pod in pods if (ref := gang_id(pod)) is not None}
     return get_close_matches(name, sorted(gangs | {pod.name for pod in pods}), n=3)
 
@@ -225,10 +225,10 @@ def _members(client: BlockingClient, namespace: str, name: str) -> list[Pod]:
             labels.append(identity.key)
 
     with ThreadPoolExecutor(len(labels)) as pool:
-        own = list(pool.map(lambda key: list(_listed(client, namespace, f"{key}={name}")), labels))
+        own = list(pool.map(lambda key: list(listed(client, namespace, f"{key}={name}")), labels))
 
     pods = {pod.uid: pod for some in own for pod in some} or {
-        pod.uid: pod for pod in _listed(client, namespace)
+        pod.uid: pod for pod in listed(client, namespace)
     }
     return [pod for pod in pods.values() if (ref := gang_id(pod)) is not None and ref.id == wanted]
 
@@ -243,7 +243,8 @@ def pods_at(client: BlockingClient, path: str, **query: str) -> Iterator[Pod]:
         )
 
 
-def _listed(client: BlockingClient, namespace: str, label_selector: str = "") -> Iterator[Pod]:
+def listed(client: BlockingClient, namespace: str, label_selector: str = "") -> Iterator[Pod]:
+    """The pods of a namespace, without ended pods that have no gang. Raises Fault."""
     selected = {"labelSelector": label_selector} if label_selector else {}
     try:
         yield from pods_at(

@@ -19,8 +19,8 @@ from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from kubectl_gangsched import from_pods
 from kubectl_gangsched.outputs import HistoryOutput, PrintedHappening
 from kubectl_gangsched.session import GANGS, CannotAnswer, Session, is_unserved, serves_gangs
+from kubectl_gangsched.target import GANG, POD, Owned, Target, not_there, owned, parsed
 from kubectl_gangsched.terminal import Cell, Line, Output, columns, write, write_value
-from kubectl_gangsched.why import is_name, not_there
 
 REQUESTS = 4
 """How often the leader's history is asked for before a standby's answer is accepted."""
@@ -29,11 +29,7 @@ STYLES = {"Started": "green", "Waits": "dim", "Reserved": "cyan"}
 
 def history(session: Session, name: str, output: Output) -> int:
     """Print the history; return the exit code. Raises Fault and CannotAnswer."""
-    name = name.removeprefix("gang/")
-    if not is_name(name):
-        raise CannotAnswer(f'"{name}" cannot be the name of a gang.')
-
-    printed = history_of(session, name)
+    printed = history_of(session, parsed(name))
     if output is Output.TEXT:
         write(_told(printed))
     else:
@@ -42,21 +38,42 @@ def history(session: Session, name: str, output: Output) -> int:
     return DONE
 
 
-def history_of(session: Session, name: str) -> HistoryOutput:
+def history_of(session: Session, target: Target) -> HistoryOutput:
     """The leader's answer, else Events. Raises Fault and CannotAnswer."""
+    if target.kind == POD:
+        raise CannotAnswer("A pod has no history of its own: name its gang or its owner.")
+
+    if target.kind in {"", GANG}:
+        printed = _of_gang(session, target.name)
+        if printed is not None:
+            return printed
+
+    pods = Owned("", "") if target.kind == GANG else owned(session, target)
+    if pods.pod:
+        raise CannotAnswer(f"The pods of {target.name} are in no gang, so they have no history.")
+
+    printed = _of_gang(session, pods.gang) if pods.gang else None
+    if printed is None:
+        raise CannotAnswer(not_there(session, target._replace(kind=target.kind or GANG)))
+
+    return printed
+
+
+def _of_gang(session: Session, name: str) -> HistoryOutput | None:
+    """The leader's answer, else Events; None if there is no such gang. Raises Fault."""
     answer = _of_api(session, name)
-    return answer if isinstance(answer, HistoryOutput) else _of_events(session, name, answer)
+    return _of_events(session, name, answer) if isinstance(answer, str) else answer
 
 
-def _of_api(session: Session, name: str) -> HistoryOutput | str:
-    """The leader's answer, else why there is none."""
+def _of_api(session: Session, name: str) -> HistoryOutput | str | None:
+    """The leader's answer, else why there is none; None if it knows no such gang."""
     path = f"{GANGS}/namespaces/{quote(session.namespace, safe='')}"
     path += f"/gangs/{quote(name, safe='')}/history"
     try:
         answer = _asked(session, path)
     except ApiFault as fault:
         if fault.status == NOT_FOUND and not is_unserved(fault):
-            raise CannotAnswer(not_there(session, name, "gang")) from fault
+            return None
 
         if is_unserved(fault):
             if fault.status != NOT_FOUND:
@@ -97,10 +114,10 @@ def _asked(session: Session, path: str) -> Mapping[str, Any]:
     return answer
 
 
-def _of_events(session: Session, name: str, instead: str) -> HistoryOutput:
+def _of_events(session: Session, name: str, instead: str) -> HistoryOutput | None:
     gang = from_pods.gang_named(session.client, session.namespace, name)
     if gang is None:
-        raise CannotAnswer(not_there(session, name, "gang"))
+        return None
 
     entries = []
     for event in from_pods.events_of(session.client, session.namespace, gang):

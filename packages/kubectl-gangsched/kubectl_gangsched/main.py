@@ -99,8 +99,8 @@ def why(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="POD|GANG",
-            help="Pod or gang: NAME, pod/NAME or gang/NAME.",
+            metavar="NAME",
+            help="Gang, pod or owner of pods: NAME, gang/NAME, pod/NAME, job/NAME, …",
             autocompletion=_gangs_and_pods,
         ),
     ],
@@ -257,7 +257,11 @@ def history(
     session: Session,
     gang: Annotated[
         str,
-        typer.Argument(metavar="GANG", help="Name of the gang.", autocompletion=_gangs),
+        typer.Argument(
+            metavar="NAME",
+            help="Gang, or owner of its pods: NAME, gang/NAME, job/NAME, …",
+            autocompletion=_gangs,
+        ),
     ],
     *,
     output: Form = Output.TEXT,

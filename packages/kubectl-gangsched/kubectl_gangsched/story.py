@@ -237,13 +237,13 @@ OURS = "gangsched"
 
 
 def _nearest(names: list[str]) -> str:
+    """What to look at next: whether the scheduler runs, if the name is right."""
     from difflib import get_close_matches
 
-    wrong = []
-    for name in names:
-        if name != OURS and get_close_matches(name, [OURS], cutoff=0.75):
-            wrong.append(name)
+    if OURS in names:
+        return " `kubectl gangsched doctor` says whether it runs."
 
+    wrong = [name for name in names if get_close_matches(name, [OURS], cutoff=0.75)]
     return f' The usual name is "{OURS}".' if wrong else ""
 
 

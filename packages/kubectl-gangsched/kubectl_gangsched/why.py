@@ -1,7 +1,8 @@
 """`why` explains why a gang or pod has no node; its first line is one sentence.
 
 Invariant: it uses the gangs API if that is served and readable, otherwise conditions and Events,
-and says so. If a gang and a pod have the same name, the user must write `gang/NAME` or `pod/NAME`.
+and says so. A name is that of a gang, else of a pod, else of the owner of pods, such as a Job;
+`gang/NAME`, `pod/NAME` and `job/NAME` say which.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from gangsched.console import DONE
-from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.model.text import counted
 from kubectl_gangsched import from_api, from_pods
 from kubectl_gangsched.advice import Advice, advice
@@ -27,6 +28,7 @@ from kubectl_gangsched.story import (
     printed_gang,
     printed_pod,
 )
+from kubectl_gangsched.target import GANG, POD, Owned, Target, not_there, owned, parsed
 from kubectl_gangsched.terminal import (
     Cell,
     Line,
@@ -38,8 +40,6 @@ from kubectl_gangsched.terminal import (
     write_value,
 )
 
-GANG_WORDS = frozenset({"gang", "gangs", "podgroup", "podgroups", "pg"})
-POD_WORDS = frozenset({"pod", "pods", "po"})
 ROWS_SHOWN = 20
 _digits = re.compile(r"(\d+)")
 STYLES = {"bound": "green", "succeeded": "green", "failed": "red", "terminating": "dim"}
@@ -47,63 +47,72 @@ STYLES = {"bound": "green", "succeeded": "green", "failed": "red", "terminating"
 
 def why(session: Session, target: str, output: Output) -> int:
     """Print why; return the exit code. Raises Fault and CannotAnswer."""
-    kind, name = _target(target)
-    pod = None
-    gang: GangStory | None = None
-    instead = ""
-
-    if kind != "gang":
-        pod = _pod(session, name, must=kind == "pod")
-
-    if kind == "pod":
-        assert pod is not None
-        if pod.gang and not pod.node:
-            gang, instead = _gang(session, pod.gang.partition("/")[2])
-    else:
-        gang, instead = _gang(session, name)
-        if gang is None and pod is not None and pod.gang:
-            gang, instead = _gang(session, pod.gang.partition("/")[2])
-        elif gang is not None:
-            pod = None
-
-    if gang is None and pod is None:
-        raise CannotAnswer(not_there(session, name, kind))
-
+    gang, pod, instead = _found(session, parsed(target))
     more = advice(session, gang) if gang is not None else Advice()
     _tell(gang, pod, instead, more, output)
     return DONE
 
 
-def _target(target: str) -> tuple[str, str]:
-    """("gang", "pod" or "", name)."""
-    word, slash, name = target.partition("/")
-    if not slash and is_name(target):
-        return "", target
-    if not is_name(name) or word.lower() not in GANG_WORDS | POD_WORDS:
-        raise CannotAnswer(
-            f'"{target}" is not understood: give NAME, pod/NAME or gang/NAME, and the namespace'
-            " with -n."
-        )
+def _found(session: Session, target: Target) -> tuple[GangStory | None, PodStory | None, str]:
+    """The gang, the pod if it is not told as a member, and why the gang does not come from the
+    gangs API. Raises Fault and CannotAnswer.
+    """
+    instead = ""
+    pod = _pod(session, target) if target.kind in {"", POD} else None
+    if target.kind in {"", GANG}:
+        gang, instead = _gang(session, target.name)
+        if gang is not None:
+            return gang, None, instead
 
-    return ("gang" if word.lower() in GANG_WORDS else "pod"), name
+    if pod is not None:
+        return _with_gang(session, pod, is_asked_for=target.kind == POD)
+
+    # The scheduler knows no gang whose pods name another scheduler.
+    if target.kind in {"", GANG} and not instead:
+        gang = from_pods.gang_named(session.client, session.namespace, target.name)
+        if gang is not None:
+            return gang, None, _why_not_known(gang)
+
+    return _of_owner(session, target)
 
 
-def is_name(text: str) -> bool:
-    """Whether a request can name it: the others would ask for a list, or for another path."""
-    return text not in {"", ".", ".."} and text.isprintable()
+def _of_owner(session: Session, target: Target) -> tuple[GangStory | None, PodStory | None, str]:
+    """The gang that the pods of an owner are, else one of these pods."""
+    pods = Owned("", "") if target.kind in {GANG, POD} else owned(session, target)
+    if pods.gang:
+        return _found(session, Target(GANG, pods.gang))
+    if pods.pod:
+        return _found(session, Target(POD, pods.pod))
+
+    raise CannotAnswer(not_there(session, target))
 
 
-def _pod(session: Session, name: str, *, must: bool) -> PodStory | None:
+def _with_gang(
+    session: Session,
+    pod: PodStory,
+    *,
+    is_asked_for: bool,
+) -> tuple[GangStory | None, PodStory, str]:
+    """A pod, and its gang unless only a pod that has its node was asked for."""
+    if not pod.gang or (is_asked_for and pod.node):
+        return None, pod, ""
+
+    gang, instead = _gang(session, pod.gang.partition("/")[2])
+    return gang, pod, instead
+
+
+def _pod(session: Session, target: Target) -> PodStory | None:
+    """The pod of this name. Raises CannotAnswer if it has to be there."""
     try:
-        pod = from_pods.pod_named(session.client, session.namespace, name)
+        pod = from_pods.pod_named(session.client, session.namespace, target.name)
     except ApiFault as fault:
-        if must or fault.status != FORBIDDEN:
+        if target.kind == POD or fault.status != FORBIDDEN:
             raise
 
         return None
 
-    if pod is None and must:
-        raise CannotAnswer(not_there(session, name, "pod"))
+    if pod is None and target.kind == POD:
+        raise CannotAnswer(not_there(session, target))
 
     return pod
 
@@ -121,6 +130,15 @@ def _gang(session: Session, name: str) -> tuple[GangStory | None, str]:
     return from_pods.gang_named(session.client, session.namespace, name), instead
 
 
+def _why_not_known(gang: GangStory) -> str:
+    """Why the gangs API does not have a gang that pods or a PodGroup declare."""
+    names = sorted({member.scheduler for member in gang.members})
+    named = " and ".join(f'"{name}"' for name in names)
+    return "the gangs API has no gang of this name" + (
+        f"; the schedulerName of its pods is {named}" if names else ""
+    )
+
+
 def _why_not_the_api(session: Session, fault: ApiFault) -> str:
     if fault.status == NOT_FOUND or (fault.status == FORBIDDEN and not serves_gangs(session)):
         return "this cluster does not serve the gangs API (visibility.gangsched.dev)"
@@ -128,20 +146,6 @@ def _why_not_the_api(session: Session, fault: ApiFault) -> str:
         return lacking(fault)[:1].lower() + lacking(fault)[1:]
 
     return f"the gangs API does not answer ({str(fault).rstrip('.')})"
-
-
-def not_there(session: Session, name: str, kind: str) -> str:
-    """The sentence for a name that does not exist, with similar ones."""
-    what = {"gang": f"gang {name}", "pod": f"pod {name}", "": f"gang or pod {name}"}[kind]
-    try:
-        near = from_pods.similar(session.client, session.namespace, name)
-    except Fault:
-        near = []
-
-    ask = (
-        f"; did you mean {' or '.join(near)}?" if near else "; another namespace is asked with -n."
-    )
-    return f"There is no {what} in namespace {session.namespace}{ask}"
 
 
 def _tell(

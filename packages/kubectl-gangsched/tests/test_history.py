@@ -109,3 +109,22 @@ def test_the_leader_is_asked_for_although_a_standby_answers(tmp_path: Path) -> N
         shown = CliRunner().invoke(cli, ["history", "g", "--kubeconfig", str(kubeconfig)])
     assert len([path for path in api.asked if path.endswith("/history")]) == 4
     assert "ask again to reach the leader" in shown.output
+
+
+def test_the_owner_of_pods_stands_for_its_gang(tmp_path: Path) -> None:
+    """As with `why`; pods that are in no gang have no history."""
+    body = pod("p", gang="g")
+    plain = pod("q")
+    for each, owner in ((body, "mine"), (plain, "other")):
+        reference = {"kind": "Job", "name": owner, "uid": owner, "controller": True}
+        each["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", **reference}]
+    answers = {"/api/v1/namespaces/team/pods": listed(body, plain), PATH: answer("leader")}
+    for word in ("mine", "job/mine"):
+        assert ask(tmp_path, answers, word).stdout.startswith("History of gang team/g"), word
+    for word, said in (
+        ("other", "The pods of other are in no gang"),
+        ("pod/p", "A pod has no history of its own"),
+    ):
+        refused = ask(tmp_path, answers, word)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert said in refused.stderr

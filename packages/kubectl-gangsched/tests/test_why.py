@@ -239,8 +239,12 @@ def test_a_refusal_of_an_api_that_does_not_exist_is_no_lack_of_rights(tmp_path: 
             'serves schedulerName "gangshed"? The usual name is "gangsched".',
         ),
         (pod("p", scheduler="mine"), 'serves schedulerName "mine"?\n'),
+        (
+            pod("p"),
+            'serves schedulerName "gangsched"? `kubectl gangsched doctor` says whether it runs.\n',
+        ),
     ],
-    ids=["bound", "waits", "gated", "misspelt", "unserved"],
+    ids=["bound", "waits", "gated", "misspelt", "unserved", "ours"],
 )
 def test_a_plain_pod_is_told_of_alone(tmp_path: Path, body: dict[str, Any], said: str) -> None:
     """Where it is, or why it waits, or that nobody looks at it."""
@@ -318,9 +322,79 @@ def test_no_api_server_is_one_sentence(tmp_path: Path) -> None:
     assert answer.stderr.count("\n") == 1
 
 
-def test_another_word_before_the_slash_is_misuse(tmp_path: Path) -> None:
-    """Only pods and gangs are asked about."""
-    with served(tmp_path, {}) as (_, kubeconfig):
-        answer = ask(kubeconfig, "job/x")
-    assert answer.exit_code == 2
-    assert "give NAME, pod/NAME or gang/NAME" in answer.stderr
+def owned(name: str, owner: str, kind: str = "Job", **more: Any) -> dict[str, Any]:
+    """A pod that this controller has created."""
+    body = pod(name, **more)
+    version = {"Job": "batch/v1", "ReplicaSet": "apps/v1"}.get(kind, "example.com/v1")
+    body["metadata"]["ownerReferences"] = [
+        {"apiVersion": version, "kind": kind, "name": owner, "uid": owner, "controller": True}
+    ]
+    return body
+
+
+ASKS = {"gangsched.dev/gang": "owner"}
+
+
+@pytest.mark.parametrize("word", ["mine", "job/mine", "jobs/mine", "jobs.batch/mine", "Job.mine"])
+def test_the_owner_of_pods_stands_for_its_gang(word: str, tmp_path: Path) -> None:
+    """Users know the name of their Job, and none of a gang."""
+    pods = [owned(f"mine-{each}", "mine", labels=ASKS, message=LACKS) for each in range(2)]
+    with served(tmp_path, cluster(*pods)) as (_, kubeconfig):
+        answer = ask(kubeconfig, word)
+    assert answer.output.startswith(f"Gang team/Job.mine waits: {LACKS}.")
+
+
+def test_an_owner_whose_pods_are_members_stands_for_their_gang(tmp_path: Path) -> None:
+    """Also if the gang has another name, and if the owner is the JobSet of the pods' Jobs."""
+    of_set = {"jobset.sigs.k8s.io/jobset-name": "all"}
+    with served(
+        tmp_path, cluster(owned("a", "mine", gang="train", labels=of_set, message=LACKS))
+    ) as (_, kubeconfig):
+        for word in ("mine", "job/mine", "all", "jobset/all"):
+            assert ask(kubeconfig, word).output.startswith("Gang team/train waits"), word
+        wrong = ask(kubeconfig, "statefulset/mine")
+    assert (wrong.exit_code, wrong.stdout) == (2, "")
+    assert "There is no pod of statefulset mine in namespace team" in wrong.stderr
+
+
+def test_an_owner_of_plain_pods_stands_for_one_that_waits(tmp_path: Path) -> None:
+    """A Deployment's name is not that of its ReplicaSet; a Job's is."""
+    pods = [owned("mine-0", "mine", node="n0"), owned("mine-1", "mine", message=LACKS)]
+    with served(tmp_path, cluster(*pods)) as (_, kubeconfig):
+        assert ask(kubeconfig, "mine").output.startswith(f"Pod team/mine-1 waits: {LACKS}")
+        assert ask(kubeconfig, "rs/mine").exit_code == 2
+
+
+def test_an_owner_of_several_gangs_is_asked_which(tmp_path: Path) -> None:
+    """Nothing is guessed."""
+    pods = [owned(f"p{each}", "mine", gang=f"g{each}") for each in range(7)]
+    with served(tmp_path, cluster(*pods)) as (_, kubeconfig):
+        answer = ask(kubeconfig, "mine")
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert answer.stderr == (
+        "kubectl-gangsched: The pods of mine are 7 gangs: name one of g0, g1, g2, g3, g4, ….\n"
+    )
+
+
+def test_a_gang_that_the_scheduler_does_not_know_is_told_by_its_pods(tmp_path: Path) -> None:
+    """Such as one whose pods name another scheduler: it is not denied while its pods are there."""
+    pods = [owned("m-0", "m", labels=ASKS, scheduler="gangshed")]
+    gone = status(404, "NotFound", 'gangs.visibility.gangsched.dev "Job.m" not found')
+    of_api = {f"{GANGS}/namespaces/team/gangs/{name}": gone for name in ("m", "Job.m")}
+    with served(tmp_path, {**cluster(*pods), **of_api}) as (_, kubeconfig):
+        answer = ask(kubeconfig, "m")
+    assert answer.exit_code == 0
+    assert answer.output.startswith("Gang team/Job.m waits. No scheduler has said why: ")
+    assert answer.output.endswith(
+        'the gangs API has no gang of this name; the schedulerName of its pods is "gangshed".\n'
+    )
+
+
+def test_what_is_no_kind_before_the_slash_is_misuse(tmp_path: Path) -> None:
+    """Code 2, without a request."""
+    with served(tmp_path, {}) as (api, kubeconfig):
+        for target in ("a b/x", "job/", "/x", "job/..", "../x"):
+            answer = ask(kubeconfig, target)
+            assert answer.exit_code == 2, target
+            assert "give NAME, pod/NAME, gang/NAME or the owner of pods" in answer.stderr
+    assert api.asked == []

@@ -147,13 +147,13 @@ def rivals(client: BlockingClient) -> Iterator[Finding]:
 
     if pairs:
         both = sorted({name for pair in pairs for name in pair})
+        until = max(min(identities[one].last, identities[two].last) for one, two in pairs)
         yield Finding(
             CHECK,
             f"{len(both)} daemons schedule at the same time: {', '.join(both)} wrote Events by"
-            f" turns, the last one at {max(identities[name].last for name in both)}."
-            " Each takes what the other has promised.",
-            "End all but one, or give each its own scheduler name and Lease; replicas of one name"
-            " need --leader-elect.",
+            f" turns, until {until}. Each takes what the other has promised.",
+            "If they still run, end all but one, or give each its own scheduler name and Lease;"
+            " replicas of one name need --leader-elect.",
         )
 
 

@@ -49,7 +49,7 @@ def write(file: Path, nodes: Sequence[Node], spans: Sequence[Span], title: str) 
     try:
         file_host.write(document(nodes, spans, title), file)
     except CannotAnswer as refusal:
-        raise InputError(str(refusal).rstrip(".")) from refusal
+        raise InputError(str(refusal)) from refusal
 
 
 def document(nodes: Sequence[Node], spans: Sequence[Span], title: str) -> Document:

@@ -184,8 +184,8 @@ WRONG = [
     (
         {"/api/v1/events": listed(event("one", 1, 7), event("two", 6, 9), event("three", 10, 11))},
         (
-            "2 daemons schedule at the same time: one, two wrote Events by turns, the last one at"
-            " 2026-01-01T00:00:09."
+            "2 daemons schedule at the same time: one, two wrote Events by turns, until"
+            " 2026-01-01T00:00:07."
         ),
         "scheduler name",
     ),

@@ -23,8 +23,8 @@ from kubectl_gangsched.page.rows import seconds
 from kubectl_gangsched.plan.command import plan_of
 from kubectl_gangsched.session import CannotAnswer, Session
 from kubectl_gangsched.snapshot.pages import health_of
+from kubectl_gangsched.target import GANG, Target, is_name
 from kubectl_gangsched.terminal import clean, sentence
-from kubectl_gangsched.why import is_name
 
 HEALTH_S = 30.0
 """How long the findings are kept: they cost fifty requests."""
@@ -65,7 +65,7 @@ class Questions:
 
         found.not_created = clean(sentence(self._not_created(session, name)))
         try:
-            _put_events(found, history_of(session, name))
+            _put_events(found, history_of(session, Target(GANG, name)))
         except (CannotAnswer, Fault) as refusal:
             found.events_from = clean(str(refusal))
 
