@@ -111,6 +111,9 @@ def _read_environment() -> dict[str, Any]:
 _PLAIN_WORDS = {
     "too_short": "it should name at least one",
     "string_pattern_mismatch": "a name should be one word without spaces",
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "it should be a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "it should be a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "it should be true or false"),
 }
 """Descriptions of errors, by pydantic's type, where pydantic's own words are for programmers."""
 
@@ -164,5 +167,9 @@ def _nearest(name: str) -> str | None:
 
 
 def _shown(value: object) -> str:
-    text = f'"{value}"' if isinstance(value, str) else str(value)
+    if isinstance(value, list | tuple):
+        text = f"[{', '.join(map(_shown, value))}]"
+    else:
+        text = f'"{value}"' if isinstance(value, str) else str(value)
+
     return text if len(text) <= 80 else text[:79] + "…"

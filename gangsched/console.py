@@ -51,6 +51,13 @@ def ended(name: str, work: Callable[[], int], explain: Explain) -> int:
     except BrokenPipeError:
         drop_output()  # whoever read it wants no more
         return DONE
+    except SystemExit as leaving:
+        # How typer and rich leave when the reader has gone.
+        if not isinstance(leaving.__context__, BrokenPipeError):
+            raise
+
+        drop_output()
+        return DONE
     except Exception as error:
         explained = _unwritten(error) or explain(error)
         if explained is None:
@@ -168,6 +175,7 @@ def _prepared(args: Sequence[str]) -> str:
     if sys.stdout is None:
         return "Cannot write the answer: the standard output is closed."
 
+    _occupy_closed_descriptors()
     for stream in (sys.stdout, sys.stderr):
         # A terminal without UTF-8 shows "?" for what it lacks.
         if hasattr(stream, "reconfigure"):
@@ -186,6 +194,18 @@ def _prepared(args: Sequence[str]) -> str:
         return f"The argument {wrong!r} is not UTF-8."
 
     return ""
+
+
+def _occupy_closed_descriptors() -> None:
+    """Open /dev/null in place of standard streams that were closed, whose numbers files and sockets
+    would get otherwise: libuv aborts the process when it is to close one of these.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest number that is free, so this one.
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _wrong_usage(error: Exception) -> tuple[str, int] | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from gangsched.model.text import counted
 from gangsched.settings import Settings
@@ -18,6 +19,9 @@ from gangsched.simulate.spans import spans_of, write_page, write_spans, write_tr
 from gangsched.simulate.statements import Stated, stating
 from gangsched.simulate.traces import read_jobs, read_nodes
 from gangsched.simulate.workload import gpus_of
+
+ENDLESS = 10_000
+"""Columns of a terminal in which every table fits."""
 
 
 def simulate(
@@ -42,7 +46,7 @@ def simulate(
     gpus = sum(map(gpus_of, cluster))
     share = figures.allocated_share(runs, gpus)
     rows = [*figures.by_size(runs), *figures.by_priority(runs)]
-    console.print(report.waits_table("Waiting time", ((row.name, row) for row in rows)))
+    print_whole(console, report.waits_table("Waiting time", ((row.name, row) for row in rows)))
     size = f"{counted(len(cluster), 'node')}, {counted(gpus, 'GPU')}"
     console.print(f"{size}; {share:.1%} of the GPUs allocated while jobs arrived.")
 
@@ -87,6 +91,13 @@ def simulate(
         write_page(html, cluster, list(spans_of(runs, simulator.promises)), jobs.name)
 
     return 0
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """Print a table with all its letters, also in a terminal that is narrower."""
+    endless = console.options.update(max_width=ENDLESS)
+    console.width = max(console.width, console.measure(table, options=endless).maximum)
+    console.print(table)
 
 
 def play(simulator: Simulator, what: str) -> list[Run]:

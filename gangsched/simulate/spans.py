@@ -92,7 +92,7 @@ def write_spans(file: Path, spans: Iterable[Span]) -> None:
             for span in spans:
                 out.write(msgspec.json.encode(span) + b"\n")
     except OSError as error:
-        raise InputError(f"cannot write {file}: {error.strerror}") from error
+        raise InputError(f"Cannot write {file}: {error.strerror}.") from error
 
 
 def write_trace(file: Path, nodes: Sequence[Node], spans: Iterable[Span]) -> None:
@@ -110,7 +110,7 @@ def write_trace(file: Path, nodes: Sequence[Node], spans: Iterable[Span]) -> Non
 
             out.write(b"\n]}\n")
     except OSError as error:
-        raise InputError(f"cannot write {file}: {error.strerror}") from error
+        raise InputError(f"Cannot write {file}: {error.strerror}.") from error
 
 
 def _events(rows: Mapping[str, int], spans: Iterable[Span]) -> Iterator[Event]:
@@ -149,6 +149,6 @@ def write_page(file: Path, nodes: Sequence[Node], spans: Sequence[Span], title: 
     try:
         page = import_module(PAGE)
     except ModuleNotFoundError as error:
-        raise InputError("--html needs kubectl-gangsched: install it as well") from error
+        raise InputError("--html needs kubectl-gangsched: install it as well.") from error
 
     page.write(file, nodes, spans, title)

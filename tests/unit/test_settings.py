@@ -150,7 +150,7 @@ def test_value_out_of_bounds_names_field_value_bound_and_source(
         ("log_level: loud", 'log_level is "loud"'),
         ("match_policy: never", 'match_policy is "never"'),
         ("scheduler_names: []", "scheduler_names is []"),
-        ("scheduler_names: ['a b']", "scheduler_names is ['a b']"),
+        ("scheduler_names: ['a b']", 'scheduler_names is ["a b"]'),
         ("scheduler_names: ''", 'scheduler_names is ""'),
         ("shutdown_s: 0", "shutdown_s is 0"),
         ("reservations: -1", "reservations is -1"),
@@ -161,7 +161,7 @@ def test_value_out_of_bounds_names_field_value_bound_and_source(
         ("default_expected_runtime_s: 0", "default_expected_runtime_s is 0"),
         ("backfill_order: longest", "should be 'shortest' or 'age'"),
         ("backfill_overrun: kill", "should be 'tell' or 'evict'"),
-        ("node_selector: [pool=a]", "node_selector is ['pool=a']"),
+        ("node_selector: [pool=a]", 'node_selector is ["pool=a"]'),
         ("node_selector: pool=a b", 'node_selector is "pool=a b" in '),
     ],
 )

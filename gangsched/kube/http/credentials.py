@@ -7,18 +7,20 @@ errors into `Misconfigured`.
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from gangsched.kube.http import sdk
+from gangsched.kube.http import location, sdk
 from gangsched.kube.http.faults import Misconfigured
 from gangsched.kube.http.tls import tls_context
 
 # As client-go: kubelets replace a projected token long before it expires.
 RENEW_EVERY_S = 60.0
+LOGGER = "kubernetes_asyncio.config.kube_config"
 
 
 class Credentials:
@@ -62,24 +64,26 @@ class Credentials:
             if self.kubeconfig is None:
                 sdk.config.load_incluster_config(client_configuration=settings)
             else:
-                self._loader = await sdk.config.load_kube_config(
-                    config_file=self.kubeconfig,
-                    context=self._context,
-                    client_configuration=settings,
-                    # A refreshed token must not be written back: the kubeconfig may be mounted
-                    # read-only or be shared.
-                    persist_config=False,
-                )
+                with _silence():
+                    self._loader = await sdk.config.load_kube_config(
+                        config_file=self.kubeconfig,
+                        context=self._context,
+                        client_configuration=settings,
+                        # A refreshed token must not be written back: the kubeconfig may be mounted
+                        # read-only or be shared.
+                        persist_config=False,
+                    )
                 self._refuse_impersonation()
 
             self.tls = _tls(settings)
+            server = location.server_address(str(settings.host))
         except Misconfigured:
             raise
         except Exception as error:  # YAML, files, TLS and exec plugins each raise their own
             raise Misconfigured(f"Cannot use {self.name}: {_why(error).rstrip('.')}.") from error
 
         self.settings = settings
-        self.server = str(settings.host).rstrip("/")
+        self.server = server
         self.proxy = settings.proxy
         self._take_token()
 
@@ -125,18 +129,36 @@ class Credentials:
         self._renewed_s = self._now()
 
 
+@contextmanager
+def _silence() -> Iterator[None]:
+    """The library logs what it raises, in words of its own; `Misconfigured` has it in ours."""
+    library = logging.getLogger(LOGGER)
+    library.disabled = True
+    try:
+        yield
+    finally:
+        library.disabled = False
+
+
 def _why(error: Exception) -> str:
     """The error as part of a sentence that an administrator understands."""
     # what a file of another shape ends in
     if isinstance(error, AttributeError | KeyError | TypeError):
         return "it is not a kubeconfig"
 
-    if isinstance(error, FileNotFoundError) and error.filename:
+    if isinstance(error, FileNotFoundError):
+        # Files have a name here; of a program uvloop tells none.
+        if not error.filename:
+            return "its exec plugin is not in PATH"
+
         is_file = os.sep in str(error.filename)
         return (
             f"{error.filename}"
             f" {'does not exist' if is_file else 'is its exec plugin, and is not in PATH'}"
         )
+
+    if isinstance(error, OSError) and error.strerror and error.errno:
+        return error.strerror
 
     return " ".join(str(error).split()) or type(error).__name__
 

@@ -249,9 +249,22 @@ async def check_permissions(
     # One missing required permission ends the start; the sentence names all that are missing,
     # optional ones too.
     if any(permission in required for permission in lacks):
-        raise Misconfigured(may_not(lacks))
+        raise Misconfigured(_refusal(lacks, lease))
 
     return tuple(lacks)
+
+
+def _refusal(lacks: Sequence[Permission], lease: Lease | None) -> str:
+    """The sentence about missing permissions. The manifest grants those on one Lease, which may not
+    be the one that is set.
+    """
+    if lease is None or not all(permission in LEASES for permission in lacks):
+        return may_not(lacks)
+
+    return (
+        f"The scheduler may not {'; '.join(map(str, lacks))} on Lease"
+        f" {lease.namespace}/{lease.name}: apply manifests/rbac.yaml, or name it in its Role."
+    )
 
 
 def may_not(lacks: Sequence[Permission], file: str = "rbac.yaml") -> str:

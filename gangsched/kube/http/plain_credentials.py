@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import yaml
 
@@ -171,7 +171,7 @@ def _of_kubeconfig(paths: str, given: Path | None, overrides: Overrides) -> Acce
         overrides.of_cluster,
     )
     user = _overridden_user(merged["users"].get(context.get("user"), {}), overrides.of_user)
-    server = _server(str(cluster["server"]))
+    server = location.server_address(str(cluster["server"]))
 
     if "exec" in user or "auth-provider" in user:
         own = _by_library(cluster, user)
@@ -248,28 +248,18 @@ def _overridden_user(user: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     return {**changed, **{key: value for key, value in given.items() if value}}
 
 
-def _server(text: str) -> str:
-    """The address, with a scheme. Raises ValueError."""
-    # As kubectl: an address without a scheme is one of plain HTTP.
-    server = text.rstrip("/") if "://" in text else f"http://{text.rstrip('/')}"
-    parts = urlsplit(server)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError(f'"{text}" is not the address of a server')
-
-    _ = parts.port  # which raises for a port that is none
-    return server
-
-
 def _merged(paths: list[str]) -> dict[str, Any]:
     """The entries of all files by kind and name, the first of a name wins; files are told by whole
     paths.
     """
     merged: dict[str, Any] = {"clusters": {}, "users": {}, "contexts": {}, "current-context": ""}
     for path in (location.expanded(path) for path in paths if path):
-        if not path.is_file():
+        try:
+            text = path.read_text()
+        except (FileNotFoundError, NotADirectoryError):
             continue
 
-        document = cast(Mapping[str, Any], yaml.load(path.read_text(), Loader=LOADER) or {})
+        document = cast(Mapping[str, Any], yaml.load(text, Loader=LOADER) or {})
         # The first file that names one wins, as for kubectl.
         merged["current-context"] = (
             merged["current-context"] or document.get("current-context") or ""

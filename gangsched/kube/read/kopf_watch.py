@@ -102,7 +102,7 @@ async def follow(
         # ignore them.
         await kopf.run_tasks(tasks, ignored=_Everything())
     except Exception as error:
-        raise OperatorEnded(f"The operator for {api_group} ended: {said(error)[:300]}.") from error
+        raise OperatorEnded(f"The watch of {api_group} ended: {said(error)[:300]}.") from error
     finally:
         stop.set()  # ends the task in which kopf waits for it
         await sessions.aclose()

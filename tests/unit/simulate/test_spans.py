@@ -93,7 +93,7 @@ def test_without_the_plugin_there_is_no_page(
     done = CliRunner().invoke(cli, [*files, "--html", str(tmp_path / "x.html")])
     assert (done.exit_code, done.stderr) == (
         2,
-        "gangsched: --html needs kubectl-gangsched: install it as well\n",
+        "gangsched: --html needs kubectl-gangsched: install it as well.\n",
     )
 
 

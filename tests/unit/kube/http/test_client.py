@@ -185,7 +185,7 @@ async def test_leader_election_needs_its_lease_and_nothing_else_needs_that(tmp_p
         server.will("POST", PATH, heard)
         with pytest.raises(
             Misconfigured,
-            match=r"may not update leases in coordination\.k8s\.io: apply manifests/rbac",
+            match=r"may not update leases in coordination\.k8s\.io on Lease ns/l: apply manifests",
         ):
             await api.check(lease=Lease("ns", "l"))
     of_leases = {
