@@ -197,8 +197,8 @@ def test_a_quota_that_forbids_a_pod_is_hinted_at(plane: ControlPlane, api: Api) 
 
 
 def test_the_right_is_given_and_taken_away_live(plane: ControlPlane, api: Api) -> None:
-    """O3, O7, O8: without it Jobs start pod by pod and are told; with it they are gangs; without it
-    again a gang keeps its minimum.
+    """O3, O7, O8: without it Jobs start pod by pod and are told; with it they are gangs, also while
+    a watch goes on after it is gone; then a gang keeps its minimum, and others are told.
     """
     api.delete(BINDING)
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
@@ -212,10 +212,17 @@ def test_the_right_is_given_and_taken_away_live(plane: ControlPlane, api: Api) -
         api.post(NAMESPACED, job("train", 3))
         await_waiting(pods, "train-", 3, "gang default/Job.train")
         api.delete(BINDING)
+        api.post(NAMESPACED, job("open", 4))
+        await_waiting(pods, "open-", 4, "gang default/Job.open")
+
         await_log(daemon, lambda line: "apply manifests/rbac-owners.yaml" in line, times=2)
+        api.post(NAMESPACED, job("late", 1))
+        await_bound(pods, "late-", 1)
+        assert "manifests/rbac-owners.yaml" in await_event(api, "NotAGang", "Job", "late")
         assert nodes_of(pods.objects(), "train-") == {}
-        make.create_all(api, [make.node("n1", gpus=1)])
+        make.create_all(api, [make.node("n1", gpus=2)])
         await_bound(pods, "train-", 3)
+        assert nodes_of(pods.objects(), "open-") == {}
 
 
 def job_of_set(name: str, job_set: Object) -> Object:
