@@ -10,10 +10,21 @@ import base64
 import gzip
 import random
 import sys
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 
+from gangsched.model.verdict_facts import (
+    Amounts,
+    ExcludedNodes,
+    GangNeed,
+    NodeCounts,
+    RoomShort,
+    Shortage,
+)
+from gangsched.sentences.lack_of_room import room_short
+from gangsched.sentences.times import by
 from kubectl_gangsched.page.changes import between
 from kubectl_gangsched.page.document import (
     Bar,
@@ -34,12 +45,16 @@ from kubectl_gangsched.page.document import (
     Reservation,
     Total,
 )
-from kubectl_gangsched.page.moments import remark, sentence
+from kubectl_gangsched.page.moments import remark, sentence, totals_of
 
 GPU = "nvidia.com/gpu"
 NOW_S = 1_795_874_700
 """2026-11-28T14:05:00Z."""
 HOUR_S = 3_600
+CLOSED = {
+    "not ready": "node(s) had untolerated taint(s)",
+    "cordoned": "node(s) were unschedulable",
+}
 LEVELS = ["topology.kubernetes.io/zone", "topology.kubernetes.io/rack"]
 
 
@@ -73,6 +88,10 @@ def demo() -> Document:
 def _demo_moment() -> Moment:
     start_s = NOW_S + 51 * 60
     reservation = Reservation(gang="demo/llm", start_s=start_s, kind="timed")
+    taints = {
+        10: ["node.kubernetes.io/unschedulable=:NoSchedule"],
+        12: ["node.kubernetes.io/not-ready=:NoSchedule"],
+    }
     nodes = {}
     for number in range(1, 13):
         users = {}
@@ -90,14 +109,12 @@ def _demo_moment() -> Moment:
             product="A100" if number > 10 else "H100",
             devices=[Devices(resource=GPU, total=8, free=free, users=users)],
             closed=closed,
-            taints=["node.kubernetes.io/not-ready=:NoSchedule"] if number == 12 else [],
+            taints=taints.get(number, []),
             reserved=[reservation] if number <= 5 else [],
         )
 
-    refusal = (
-        "Gang demo/llm needs room for 5 more pods, each asking for 8 nvidia.com/gpu: there is room"
-        " for 1. 15 nvidia.com/gpu are free in total, at most 8 on one node."
-    )
+    excluded = [(reason, 1) for reason in CLOSED.values()]
+    refusal = _refusal("demo/llm", 5, nodes=12, free=15, room=1, excluded=excluded)
     moment = Moment(
         at_s=NOW_S,
         levels=LEVELS,
@@ -132,8 +149,8 @@ def _demo_moment() -> Moment:
                 run_time_s=8 * HOUR_S,
                 promised_s=start_s,
                 promise=(
-                    "Room on 5 nodes (node-01, node-02, 3 more) is reserved; starts at 14:56 at the"
-                    " latest, when demo/resnet has ended."
+                    f"Room on 5 nodes (node-01, node-02, 3 more) is reserved; starts at"
+                    f" {by(start_s)} at the latest, when demo/resnet has ended."
                 ),
                 reserved=reservation,
             ),
@@ -194,6 +211,45 @@ def _demo_moment() -> Moment:
     return moment
 
 
+def _refusal(
+    gang: str,
+    pods: int,
+    *,
+    nodes: int,
+    free: int,
+    room: int,
+    excluded: list[tuple[str, int]],
+) -> str:
+    """What the scheduler says of a gang whose pods ask for 8 GPUs each, of which there is room for
+    so many.
+    """
+    counts = [ExcludedNodes(reason, number, eligible=False) for reason, number in excluded]
+    eligible = nodes - sum(number for _, number in excluded)
+    lack = ExcludedNodes(f"Insufficient {GPU}", eligible)
+    amounts = Amounts(
+        resource=GPU,
+        asked=8,
+        offered=8,
+        offered_in_all=8 * eligible,
+        free_on_one=8 if room else 7,
+        free_in_all=free,
+        takes=room,
+    )
+    requests = ((GPU, 8),)
+    fact = RoomShort(
+        need=GangNeed(gang=gang, pods=pods, requests=requests),
+        pod=f"{gang}-0",
+        requests=requests,
+        short=Shortage(amounts, eligible, eligible),
+        room=room,
+        exact=True,
+        empty_room=eligible,
+        nodes=NodeCounts(total=nodes, excluded=(*counts, lack)),
+    )
+    text = room_short(fact, never=False).text
+    return f"G{text[1:]}"
+
+
 def _running(name: str, pods: int, each: int, started_s: int, end_s: int) -> PageGang:
     return PageGang(
         namespace="demo",
@@ -227,8 +283,9 @@ def big(
     moments: int = 2,
     seed: int = 0,
 ) -> Document:
-    """A large cluster: racks of 16 nodes, zones of 1,000; gangs of 1 to 16 nodes run until 95 % is
-    used, and `waiting` gangs wait. In each later moment 200 nodes change.
+    """A large cluster: racks of 16 nodes, zones of 1,000; gangs of 1 to 16 nodes run on 95 % of
+    them, and a pod on each other one, so that `waiting` gangs wait. In each later moment 200 nodes
+    have another gang.
     """
     chance = random.Random(seed)
     moment = _big_moment(chance, nodes, waiting)
@@ -270,8 +327,13 @@ def _big_moment(chance: random.Random, nodes: int, waiting: int) -> Moment:
         if own:
             _run(chance, moment, own)
 
+    for name in names[place:]:
+        _use_a_part(chance, moment, name)
+
+    _sum(moment)
+    closed = _closed(moment)
     for number in range(waiting):
-        _wait(chance, moment, number)
+        _wait(chance, moment, closed, number)
 
     _promise(chance, moment)
     _sum(moment)
@@ -291,6 +353,17 @@ def _promise(chance: random.Random, moment: Moment) -> None:
         used = [name for name, node in moment.nodes.items() if node.devices[0].users]
         for name in chance.sample(used, min(waiting.pods, len(used))):
             moment.nodes[name].reserved = [waiting.reserved]
+
+
+def _use_a_part(chance: random.Random, moment: Moment, name: str) -> None:
+    """A pod of its own on a node that takes some."""
+    (devices,) = moment.nodes[name].devices
+    if not devices.free:
+        return
+
+    used = chance.randrange(1, 8)
+    devices.users = {f"pod:team-{chance.randrange(50)}/notebook-{name.removeprefix('node-')}": used}
+    devices.free = 8 - used
 
 
 def _run(chance: random.Random, moment: Moment, own: list[str]) -> None:
@@ -314,20 +387,26 @@ def _run(chance: random.Random, moment: Moment, own: list[str]) -> None:
     ]
 
 
-def _wait(chance: random.Random, moment: Moment, number: int) -> None:
+def _wait(
+    chance: random.Random,
+    moment: Moment,
+    closed: list[tuple[str, int]],
+    number: int,
+) -> None:
     gang = f"team-{number % 50}/wait-{number:05d}"
     pods = chance.choice([1, 2, 4, 8, 16, 32])
     since_s = NOW_S - (20_000 - 2 * number)
-    free = chance.randrange(8)
     moment.gangs[gang] = PageGang(
         namespace=gang.partition("/")[0],
         name=gang.partition("/")[2],
         waits=True,
-        sentence=(
-            f"Gang {gang} needs room for {pods} more pods, each asking for 8 {GPU}: there is room"
-            f" for {free}. 1400 {GPU} are free in total, at most 8 on one node; the largest node"
-            f" has 8. 0/5000 nodes are available: 51 node(s) were unschedulable, 4949"
-            f" Insufficient {GPU}."
+        sentence=_refusal(
+            gang,
+            pods,
+            nodes=len(moment.nodes),
+            free=moment.totals[0].free,
+            room=0,
+            excluded=closed,
         ),
         phase="Pending",
         reason=chance.choice(["Unschedulable", "Unschedulable", "Waiting", "Holding"]),
@@ -343,19 +422,21 @@ def _wait(chance: random.Random, moment: Moment, number: int) -> None:
     moment.bars[gang] = [Bar(kind="waited", from_s=since_s)]
 
 
+def _closed(moment: Moment) -> list[tuple[str, int]]:
+    """How many nodes take no pods, in kube-scheduler's words."""
+    closed = Counter(node.closed for node in moment.nodes.values() if node.closed)
+    counts = []
+    for word, reason in CLOSED.items():
+        if closed[word]:
+            counts.append((reason, closed[word]))
+
+    return counts
+
+
 def _sum(moment: Moment) -> None:
-    free = [devices.free for node in moment.nodes.values() for devices in node.devices]
-    total = 8 * len(moment.nodes)
-    moment.totals = [
-        Total(
-            resource=GPU,
-            total=total,
-            free=sum(free),
-            most_free=max(free, default=0),
-            nodes=len(moment.nodes),
-        )
-    ]
+    moment.totals = totals_of(moment.nodes)
     moment.sentence = sentence(moment.totals, moment.queue, moment.gangs)
+    moment.remark = remark(moment.totals)
 
 
 def _some_later(chance: random.Random, moment: Moment, number: int) -> Moment:
@@ -369,17 +450,16 @@ def _some_later(chance: random.Random, moment: Moment, number: int) -> Moment:
     for name in chance.sample(sorted(moment.nodes), min(200, len(moment.nodes))):
         node = later.nodes[name]
         (devices,) = node.devices
-        users: dict[str, int] = {}
-        if not devices.users and not node.closed:
+        users = devices.users
+        if set(users.values()) == {8}:
             gang = f"team-0/new-{number}-{name}"
             users = {gang: 8}
             later.gangs[gang] = _running(gang.partition("/")[2], 1, 8, int(later.at_s), NOW_S * 2)
             later.gangs[gang].namespace = "team-0"
 
-        free = 0 if users or node.closed else 8
         later.nodes[name] = msgspec.structs.replace(
             node,
-            devices=[Devices(resource=GPU, total=8, free=free, users=users)],
+            devices=[Devices(resource=GPU, total=8, free=devices.free, users=users)],
         )
 
     gone: Place = moment.queue[0] if moment.queue else ("", 0)

@@ -57,7 +57,7 @@ def sentences(browser: Browser, path: Path) -> None:
     with opened(browser, path) as there:
         text = there.text()
         assert there.page.inner_text("h1").startswith("15 of 96 nvidia.com/gpu are free")
-        assert "Gang demo/llm needs room for 5 more pods" in text
+        assert "Gang demo/llm needs 5 pods of 8 nvidia.com/gpu; 1 fits" in text
         assert "starts 14:56 at the latest" in text
         assert there.page.inner_text(".answers-row").split("\n")[:2] == ["Free GPUs", "15 of 96"]
         row = there.page.inner_text(".runs tr:has-text('demo/resnet')").split()
@@ -100,7 +100,7 @@ def keyboard(browser: Browser, path: Path) -> None:
         there.page.wait_for_selector("[role=option]")
         press("Enter")
         there.page.wait_for_selector("#gang-h")
-        assert "needs room for 5 more pods" in there.page.inner_text(".sentence")
+        assert "needs 5 pods of 8 nvidia.com/gpu; 1 fits" in there.page.inner_text(".sentence")
 
         _tab_to(there, "Show it on the map")
         press("Enter")
@@ -255,3 +255,26 @@ def all_bars_can_be_reached(browser: Browser, path: Path) -> None:
         assert last is not None
         assert area is not None
         assert last["y"] + last["height"] <= area["y"] + area["height"] + 1
+
+
+def says_who_holds_a_node(browser: Browser, path: Path) -> None:
+    """Beside the node, wherever the page has been scrolled to: on a desktop and on a phone."""
+    for size in SIZES:
+        with opened(browser, path, size=size) as there:
+            node = there.page.locator(".node:has-text('node-07')")
+            node.scroll_into_view_if_needed()
+            node.click()
+            there.page.wait_for_selector(".inspector")
+            assert there.page.locator(".inspector").evaluate(
+                "box => box.getBoundingClientRect().top >= 0"
+                " && box.getBoundingClientRect().bottom <= innerHeight"
+            ), size
+            assert "17:25" in there.page.inner_text(".inspector")
+
+
+def nothing_of_the_answers_is_cut(browser: Browser, path: Path) -> None:
+    """A phone has no pointer that would show the rest."""
+    with opened(browser, path, size=PHONE) as there:
+        assert there.page.locator(".answer-note").evaluate_all(
+            "all => all.every(note => note.scrollWidth <= note.clientWidth)"
+        )

@@ -57,8 +57,8 @@ PLANTED = (
     Planted(
         "the queue stays as it was",
         "moments.js",
-        "if (change.queue) after.queue",
-        "if (!change.queue) after.queue",
+        "of [change.queue ?? []].flat()) after.queue",
+        "of []) after.queue",
         checks.moments,
     ),
     Planted(
@@ -133,6 +133,13 @@ PLANTED = (
         "--dim: light-dark(#59606d",
         "--dim: light-dark(#a9afb9",
         checks.overview_is_accessible,
+    ),
+    Planted(
+        "who holds a node is said above what a phone shows",
+        "page.css",
+        ".inspector { position: fixed; z-index: 3;",
+        ".inspector { z-index: 3;",
+        checks.says_who_holds_a_node,
     ),
     Planted(
         "the map is wider than a phone",

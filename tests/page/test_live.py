@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
+from kubectl_gangsched.page.live import server
 from tests.fake_api import pod
 from tests.live_page import PODS, cluster, live
 from tests.live_page import Page as Served
@@ -182,4 +183,40 @@ def test_another_name_gets_nothing(browser: Browser, tmp_path: Path) -> None:
             served.key,
         )
         assert found == 421
+        context.close()
+
+
+_KEY = "sessionStorage.setItem('gangsched-session', '%s')"
+
+
+def test_more_tabs_than_there_are_streams_are_told(browser: Browser, tmp_path: Path) -> None:
+    """Each shows the cluster; those that get no changes say why, and get them once one is closed. A
+    browser has six connections to one host, and none of the tabs may hang for want of one.
+    """
+    with live(tmp_path, cluster()) as served:
+        context = browser.new_context(reduced_motion="reduce")
+        context.add_init_script(_KEY % served.key)
+        tabs = []
+        for _ in range(server.STREAMS + 2):
+            tabs.append(context.new_page())
+            tabs[-1].goto(served.server.address)
+            tabs[-1].wait_for_selector(".node", timeout=SEES_MS)
+
+        *lasting, refused, _ = tabs
+        refused.wait_for_selector(".missing:has-text('close one of them')", timeout=SEES_MS)
+        documents = refused.evaluate(
+            "performance.getEntriesByType('resource').filter(one => /document/.test(one.name))"
+        )
+        assert len(documents) == 1
+        assert all(tab.locator(".fresh.live").count() == 1 for tab in lasting)
+        for tab in lasting[:2]:
+            tab.close()
+
+        for tab in tabs[2:]:
+            tab.wait_for_selector(".fresh.live", timeout=SEES_MS)
+
+        served.fake.change("MODIFIED", PODS, pod("waits-0", gang="waits", node="n1", gpus=8))
+        for tab in tabs[2:]:
+            tab.wait_for_selector(".node[title*='8 used by team/waits']", timeout=SEES_MS)
+
         context.close()

@@ -43,6 +43,8 @@ def test_nothing_scrolls_sideways(browser: Browser, files: dict[str, Path]) -> N
         checks.moments,
         checks.bars,
         checks.all_bars_can_be_reached,
+        checks.says_who_holds_a_node,
+        checks.nothing_of_the_answers_is_cut,
     ],
 )
 def test_the_demo(browser: Browser, files: dict[str, Path], check: checks.Check) -> None:

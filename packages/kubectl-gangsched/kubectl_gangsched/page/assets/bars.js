@@ -6,7 +6,7 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from './vendor.js'
 import { inks, MARK_COLOURS, scheme } from './inks.js';
 import { Key, Name } from './pieces.js';
 import { at, moment, view } from './state.js';
-import { ticks } from './times.js';
+import { lengthText, ticks } from './times.js';
 import { ownerName } from './words.js';
 
 /** @typedef {import('./types.js').Bar} Bar */
@@ -131,15 +131,16 @@ function shapesOf(row, axis) {
 function textOf(bar, room, bars, before, after) {
   const wide = (/** @type {string} */ text) => text.length * 6.2 + 12;
   if (bar.kind === 'expected' && bar.toS != null && bars < 4) {
-    const text = `ends ${at(bar.toS)}`;
+    const isOver = bar.toS < (moment.value?.atS ?? 0);
+    const text = `${isOver ? 'overdue since' : 'ends'} ${at(bar.toS)}`;
     return after > wide(text) ? [text, 'after'] : ['', 'after'];
   }
 
   if (bar.kind === 'promised' && bar.fromS != null) {
-    const text = bar.late ? `late: promised ${at(bar.fromS, { up: true })}`
-      : `promised: ${at(bar.fromS, { up: true })} at the latest`;
     const short = at(bar.fromS, { up: true });
-    return room > wide(text) ? [text, 'in'] : [room > wide(short) ? short : '', 'in'];
+    const text = bar.late ? `late: promised ${short}` : `promised: ${short} at the latest`;
+    const whole = bar.late || bar.toS == null ? text : `${text}, for ${lengthText(bar.toS - bar.fromS)}`;
+    return [[whole, text, short].find((one) => room > wide(one)) ?? '', 'in'];
   }
 
   if (bar.kind === 'waited' && bar.toS == null && bar.fromS != null && bars < 4) {

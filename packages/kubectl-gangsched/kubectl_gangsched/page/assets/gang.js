@@ -6,7 +6,7 @@ import { Chart, rowOf } from './bars.js';
 import { Helps } from './helps.js';
 import { ageText, Card, Key, Missing, Name, startText } from './pieces.js';
 import { details, wantDetail } from './source.js';
-import { at, isLatest, isLive, link, moment, route, view } from './state.js';
+import { at, isLatest, isLive, link, moment, page, route, view } from './state.js';
 import { lengthText } from './times.js';
 import { counted, needText, number, ownerName } from './words.js';
 
@@ -76,6 +76,8 @@ function OneGang({ id, gang }) {
         <p key=${sentence}>${sentence}</p>`)}
       ${(gang.problems ?? []).map((problem) => html`<p class="state bad" key=${problem}>${problem}</p>`)}
       ${gang.waits && isLive.value && isLatest.value && html`<${Helps} id=${id} />`}
+      ${gang.waits && ['snapshot', 'replay'].includes(page.value?.source ?? '') && html`<p class="facts">What would let
+        it start now is asked of the scheduler: <code>kubectl gangsched why GANG</code> says it.</p>`}
       <p class="links">
         ${(nodes || view.value?.reservedNodes.has(id)) && html`
           <a href=${link({ view: 'overview', focus: id })}>Show it on the map</a>`}

@@ -39,6 +39,7 @@ function App() {
     <${Header} />
     <main id="main" tabIndex="-1" class=${`view-${route.value.view}`}>
       <${Title} />
+      <${Trouble} />
       <${Shown} />
     </main>
     <${Moments} />
@@ -56,6 +57,12 @@ function Title() {
   const { sentence, remark } = moment.value ?? {};
   const size = route.value.view === 'overview' ? '' : 'small';
   return html`<h1 class=${size}>${sentence || 'The cluster'} ${remark && html`<small>${remark}</small>`}</h1>`;
+}
+
+/** Why what is shown may be old. */
+function Trouble() {
+  const { status, text } = connection.value;
+  return status === 'behind' && text ? html`<p class="missing" role="status">${text}</p>` : null;
 }
 
 function Header() {

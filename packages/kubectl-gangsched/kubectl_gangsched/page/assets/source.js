@@ -101,19 +101,31 @@ let lastId = 0;
 /** Read the document and then its changes, again and again. */
 async function follow() {
   let waitMs = 0;
+  let isKnown = false;
   for (;;) {
     await new Promise((done) => setTimeout(done, waitMs));
     waitMs = Math.min(Math.max(RETRY_MS, 2 * waitMs), LONGEST_RETRY_MS);
     try {
-      const answer = await fetch('api/document', { headers: headers(), cache: 'no-store' });
-      if (answer.status === 401 || answer.status === 403) return ended('the session has ended');
-      if (!answer.ok) continue;
+      if (!isKnown) {
+        const answer = await fetch('api/document', { headers: headers(), cache: 'no-store' });
+        if (answer.status === 401 || answer.status === 403) return ended('the session has ended');
+        if (!answer.ok) continue;
 
-      takeDocument(await answer.json());
+        takeDocument(await answer.json());
+        isKnown = true;
+      }
+
       const stream = await fetch(`api/changes?after=${lastId}`, { headers: headers() });
-      if (!stream.ok || !stream.body) continue;
+      if (stream.status === 401) return ended('the session has ended');
+      if (!stream.ok || !stream.body) {
+        // Too many tabs are open: the document stays as it is, and is not read again meanwhile.
+        behind(heardMs, (await stream.json()).sentence);
+        continue;
+      }
 
       waitMs = 0;
+      isKnown = false;
+      isLiveNow();
       if (await heard(stream.body) === 'over') return ended('kubectl gangsched ui has ended');
     } catch {
       // The server is away: the next try says whether it still is.

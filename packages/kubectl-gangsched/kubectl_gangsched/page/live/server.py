@@ -29,7 +29,8 @@ from kubectl_gangsched.page.live.questions import Questions, encoded
 from kubectl_gangsched.session import CannotAnswer, told
 from kubectl_gangsched.terminal import clean
 
-STREAMS = 8
+STREAMS = 5
+"""A browser opens six connections to one host: one is left for everything else."""
 HEARTBEAT_S = 5.0
 JSON = "application/json"
 Query: TypeAlias = dict[str, list[str]]
