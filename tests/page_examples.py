@@ -331,9 +331,9 @@ def _big_moment(chance: random.Random, nodes: int, waiting: int) -> Moment:
         _use_a_part(chance, moment, name)
 
     _sum(moment)
-    closed = _closed(moment)
+    shut = _closed(moment)
     for number in range(waiting):
-        _wait(chance, moment, closed, number)
+        _wait(chance, moment, shut, number)
 
     _promise(chance, moment)
     _sum(moment)

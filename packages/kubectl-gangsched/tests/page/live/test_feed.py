@@ -129,6 +129,25 @@ def test_a_right_that_is_taken_away_takes_the_view_away(tmp_path: Path) -> None:
         stream.close()
 
 
+def test_a_watch_that_goes_on_does_not_keep_what_may_not_be_read(tmp_path: Path) -> None:
+    """A watch outlives its permission. One that is silent for 15 s would be asked for again, and
+    refused; this one never is.
+    """
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        page.fake.answers[PODS[0]] = forbidden("list", "pods")
+        page.fake.answers[PODS[1]] = forbidden("list", "pods", 'in the namespace "team"')
+        deadline_s = time.monotonic() + WITHIN_S + 5
+        while stream.moment.nodes or stream.moment.gangs:
+            page.fake.tell("MODIFIED", PODS[0], pod("runs-0", gang="runs", node="n0", gpus=4))
+            assert time.monotonic() < deadline_s, stream.events[-3:]
+            time.sleep(0.05)
+
+        asked = page.fake.asked
+        assert asked.count(f"WATCH {PODS[0]}") == 1
+        stream.close()
+
+
 @pytest.mark.parametrize("is_narrower", [True, False])
 def test_nothing_is_left_of_what_may_not_be_read_any_more(
     tmp_path: Path, *, is_narrower: bool
