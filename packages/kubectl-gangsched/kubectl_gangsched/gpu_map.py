@@ -76,7 +76,7 @@ class NodeUse:
 def show(session: Session, resource: str | None, selector: str, output: Output) -> int:
     """Print the map; return the exit code. Raises Fault and CannotAnswer."""
     nodes, pods, unready = _read(session.client, selector)
-    devices = _devices(session.client)
+    devices, missing = _devices(session.client)
     if selector and not nodes:
         raise CannotAnswer(f'No node matches the selector "{selector}".')
 
@@ -88,7 +88,7 @@ def show(session: Session, resource: str | None, selector: str, output: Output) 
     if not resources:
         raise CannotAnswer(
             f"No accelerators are known on the {counted(len(nodes), 'node')}: name a resource with"
-            " --resource."
+            f" --resource.{f' {missing}' if missing else ''}"
         )
 
     maps = {
@@ -100,14 +100,17 @@ def show(session: Session, resource: str | None, selector: str, output: Output) 
 
     if output is not Output.TEXT:
         printed = {name: [_printed(node_use) for node_use in uses] for name, uses in maps.items()}
-        write_value(MapOutput(resources=printed), output)
-    else:
-        write(
-            line
-            for place, (name, uses) in enumerate(maps.items())
-            for line in ([""] if place else []) + drawn(name, uses)
-        )
+        write_value(MapOutput(resources=printed, missing="" if resource else missing), output)
+        return DONE
 
+    lines: list[Line | str] = []
+    for name, uses in maps.items():
+        lines += ["", *drawn(name, uses)] if lines else drawn(name, uses)
+
+    if missing and not resource:
+        lines += ["", missing]
+
+    write(lines)
     return DONE
 
 
@@ -367,9 +370,9 @@ def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod],
         return known, futures[1].result(), unready
 
 
-def _devices(client: BlockingClient) -> ClaimedDevices:
-    """The devices of claims; none where they are not served, or not readable: without either list
-    it is unknown who has which.
+def _devices(client: BlockingClient) -> tuple[ClaimedDevices, str]:
+    """The devices of claims; none where they are not served, or not readable, with a sentence about
+    the permission that is missing: without either list it is unknown who has which.
     """
     parts: Any = kinds.RESOURCE_SLICES
     claims: Any = kinds.RESOURCE_CLAIMS
@@ -384,9 +387,10 @@ def _devices(client: BlockingClient) -> ClaimedDevices:
         if fault.status not in {FORBIDDEN, NOT_FOUND}:
             raise
 
-        return ClaimedDevices()
+        missing = f"{lacking(fault)}: devices of claims are not shown."
+        return ClaimedDevices(), missing if fault.status == FORBIDDEN else ""
 
-    return devices
+    return devices, ""
 
 
 def _needed(read: Callable[[], T]) -> T:

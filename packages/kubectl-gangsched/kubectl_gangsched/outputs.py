@@ -112,9 +112,12 @@ class PrintedNode(Printed):
 
 
 class MapOutput(Printed, tag_field="kind", tag="Map"):
-    """`map`: the nodes that have each resource."""
+    """`map`: the nodes that have each resource, and which permission is missing for others, ""
+    if none is.
+    """
 
     resources: dict[str, list[PrintedNode]]
+    missing: str = ""
 
 
 class PrintedFinding(Printed):

@@ -13,6 +13,7 @@ from kubectl_gangsched.main import cli
 from tests.fake_api import forbidden, listed, node, pod, served
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+DEVICE_LISTS = ("resourceslices", "resourceclaims")
 
 
 def test_each_unit_has_the_letter_of_its_user(tmp_path: Path) -> None:
@@ -114,6 +115,30 @@ def test_who_may_not_list_nodes_is_told_which_right_is_lacking(tmp_path: Path) -
     assert answer.stderr.startswith(
         "kubectl-gangsched: You (user alice) may not list nodes in the whole cluster, "
     )
+
+
+@pytest.mark.parametrize("resource", ["resourceslices", "resourceclaims"])
+def test_who_may_not_list_devices_is_told_so_below_the_map(tmp_path: Path, resource: str) -> None:
+    """The map is whole but for these; who names a resource is not told."""
+    refusal = forbidden("list", resource)
+    answers = {NODES: listed(node("n0", 8)), PODS: listed()}
+    answers |= {f"/apis/resource.k8s.io/v1/{name}": listed() for name in DEVICE_LISTS}
+    answers[f"/apis/resource.k8s.io/v1/{resource}"] = refusal
+    missing = (
+        f"You (user alice) may not list {resource} in the whole cluster: devices of claims are not"
+        " shown."
+    )
+    with served(tmp_path, answers) as (_, kubeconfig):
+        config = ["--kubeconfig", str(kubeconfig)]
+        text = CliRunner().invoke(cli, ["map", *config])
+        named = CliRunner().invoke(cli, ["map", "--resource", "nvidia.com/gpu", *config])
+        value = CliRunner().invoke(cli, ["map", "-o", "json", *config])
+
+    assert text.exit_code == 0, text.output
+    assert text.output.startswith("8 of 8 nvidia.com/gpu are free on 1 node;")
+    assert text.output.endswith(f"........\n\n{missing}\n")
+    assert "claims" not in named.output
+    assert json.loads(value.output)["missing"] == missing
 
 
 def test_a_cluster_without_accelerators_says_so(tmp_path: Path) -> None:
