@@ -214,7 +214,10 @@ def decide_together(attempt: PlacementAttempt, totals: Ledger, *, now_s: float) 
     # 5. Members that no gang rule holds back, whatever became of the others.
     trial = trial or rounds.Trial()
     pods = _others(group, unhindered, (*trial.tried, *_placed(of_rest)))
-    ready = (*_held(free_running), *(placement for gang in unhindered for placement in gang.kept))
+    ready = _held(free_running)
+    for gang in unhindered:
+        ready += gang.kept
+
     if verdict is not None and not pods and not ready and not free_running:
         return verdict
 
@@ -294,19 +297,18 @@ def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
     if group.clock_started_s is not None and now_s >= group.clock_started_s + group.wait_time_s:
         return replace(_released(group, held, ledger, findings.wait_time_over(group)), expired=True)
 
-    kept = (placement for gang in group.gangs for placement in gang.kept)
-    lost = tuple(
-        placement
-        for placement in (*held, *kept)
-        if not ledger.fits_still(placement.pod, placement.node)
-    )
+    room = [*held]
+    for gang in group.gangs:
+        room += gang.kept
+
+    lost = []
+    for placement in room:
+        if not ledger.fits_still(placement.pod, placement.node):
+            lost.append(placement)
+
     if lost:
-        return _released(
-            group,
-            lost,
-            ledger,
-            findings.holds_lost(sorted({placement.node for placement in lost})),
-        )
+        nodes = sorted({placement.node for placement in lost})
+        return _released(group, tuple(lost), ledger, findings.holds_lost(nodes))
     if group.strict and held:
         return _released(group, held, ledger, findings.strict_holds_nothing(len(held)))
 
@@ -545,7 +547,12 @@ def _full_homes(attempt: PlacementAttempt, trial: rounds.Trial) -> dict[str, Hom
     return by_uid
 
 
-def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:
+def _hold(
+    group: Group,
+    gangs: list[Gang],
+    trial: rounds.Trial,
+    notes: Notes,
+) -> Verdict:
     """A NonStrict group keeps what found a node, until the others do (R3)."""
     held: list[tuple[Gang, Placement]] = []
     for gang in gangs:
@@ -637,12 +644,14 @@ def _needs(of_round: tuple[Need, ...], trial: rounds.Trial) -> tuple[Need, ...]:
     """The needs of a group whose parts may go on by themselves: with several, room of any size is
     worth a look.
     """
-    alone = tuple(Need(shape, 1) for shape in dict.fromkeys(pod.shape for pod, _ in trial.failed))
+    failed = dict.fromkeys(pod.shape for pod, _ in trial.failed)
+    alone = tuple(Need(shape, 1) for shape in failed)
     needs = (*of_round, *alone)
     if len(needs) < 2 or not alone:
         return needs
 
-    return tuple(Need(shape, 0) for shape in dict.fromkeys(need.shape for need in needs))
+    wanted = dict.fromkeys(need.shape for need in needs)
+    return tuple(Need(shape, 0) for shape in wanted)
 
 
 def _held(gangs: Iterable[Gang]) -> tuple[Placement, ...]:
@@ -650,7 +659,10 @@ def _held(gangs: Iterable[Gang]) -> tuple[Placement, ...]:
 
 
 def _released(
-    group: Group, held: tuple[Placement, ...], ledger: Ledger, refusal: Refusal
+    group: Group,
+    held: tuple[Placement, ...],
+    ledger: Ledger,
+    refusal: Refusal,
 ) -> Verdict:
     for placement in held:
         ledger.release(placement.pod, placement.node)

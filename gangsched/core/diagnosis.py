@@ -143,7 +143,12 @@ def _extended(ledger: Ledger) -> tuple[str, ...]:
     )
 
 
-def _amounts(name: str, asked: int, nodes: Bools, ledger: Ledger) -> Amounts:
+def _amounts(
+    name: str,
+    asked: int,
+    nodes: Bools,
+    ledger: Ledger,
+) -> Amounts:
     row = ledger.resources.get(name)
     if row is None or not nodes.any():
         return Amounts(resource=name, asked=asked)

@@ -147,7 +147,13 @@ def node_counts(
     return NodeCounts(total=total, excluded=tuple(ordered))
 
 
-def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False) -> NodeCounts:
+def why_no_node(
+    pod: Pod,
+    group: Group,
+    ledger: Ledger,
+    *,
+    filled: bool = False,
+) -> NodeCounts:
     """`node_counts` for a pod of `group`, cached for all pods with the same result."""
     alike = ledger.occupancy.equivalence((pod,))(pod)
     key = (why_no_node, alike, rules_key(group, pod.shape, ledger), filled)
@@ -419,7 +425,13 @@ def waiting_for_more(gang: Gang, lack: int) -> Refusal:
     )
 
 
-def claim_full(name: str, needed: int, left: int, *, most: int) -> Refusal:
+def claim_full(
+    name: str,
+    needed: int,
+    left: int,
+    *,
+    most: int,
+) -> Refusal:
     """Refusal of a gang whose members cannot all be consumers of the ResourceClaim that
     they share.
     """

@@ -52,13 +52,29 @@ class GroupRule(Protocol):
         and fences (`rules_of`), but on nothing else about them.
         """
 
-    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+    def key(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Hashable:
         """A key of what the rule does to the group's pods of `shape`; None if nothing."""
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
+    def closed(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Sequence[RefusedNodes]:
         """The nodes that the rule closes to the group's pods of `shape`, with the reason."""
 
-    def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
+    def narrow(
+        self,
+        group: Group,
+        shape: Shape,
+        room: Ints,
+        ledger: Ledger,
+    ) -> Ints:
         """`room[n]`, reduced to the pods of `shape` that the rule leaves to the group on
         node `n`.
         """
@@ -74,7 +90,13 @@ class ClosingRule:
         """Always, unless a rule knows better."""
         return True
 
-    def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
+    def narrow(
+        self,
+        group: Group,
+        shape: Shape,
+        room: Ints,
+        ledger: Ledger,
+    ) -> Ints:
         """All room of the other nodes."""
         return room
 
@@ -84,14 +106,24 @@ class Avoided(ClosingRule):
 
     expires = True
 
-    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+    def key(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Hashable:
         """The nodes' names, by cause."""
         if not group.avoid:
             return None
 
         return group.avoid, group.struck
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
+    def closed(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Sequence[RefusedNodes]:
         """The nodes that the group avoids."""
         if not group.avoid:
             return ()
@@ -116,11 +148,21 @@ class SharedGpus(ClosingRule):
         """Where any node is shared."""
         return bool(_shared(ledger))
 
-    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+    def key(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Hashable:
         """Whether the pod may share."""
         return None if _may_share(group, shape) else True
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
+    def closed(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Sequence[RefusedNodes]:
         """Nodes that state it, by the sharing label or by the name of their product."""
         if not ledger.accelerated(shape) or _may_share(group, shape):
             return ()
@@ -137,7 +179,12 @@ class HeldBackForOthers(ClosingRule):
         """While any group holds others back."""
         return ledger.promises.held_back is not None
 
-    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+    def key(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Hashable:
         """The group that holds this one back."""
         held_back = ledger.promises.held_back_for(group)
         if held_back is None:
@@ -145,7 +192,12 @@ class HeldBackForOthers(ClosingRule):
 
         return held_back.group
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
+    def closed(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Sequence[RefusedNodes]:
         """The nodes on which it is held back."""
         held_back = ledger.promises.held_back_for(group)
         if held_back is None:
@@ -163,7 +215,12 @@ class AddedForOthers(ClosingRule):
         """While nodes are reserved so."""
         return bool(ledger.promises.fenced)
 
-    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+    def key(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Hashable:
         """The groups whose nodes are closed to this one."""
         names: list[str] = []
         for fence in ledger.promises.fenced_from(group):
@@ -171,7 +228,12 @@ class AddedForOthers(ClosingRule):
 
         return tuple(names) or None
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
+    def closed(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Sequence[RefusedNodes]:
         """The nodes of those groups."""
         refused: list[RefusedNodes] = []
         for fence in ledger.promises.fenced_from(group):
@@ -189,13 +251,23 @@ class OutsideOfScope(ClosingRule):
         scope = ledger.scope
         return scope.accelerated is not None or scope.others is not None
 
-    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+    def key(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Hashable:
         """The scope."""
         # Scopes compare by identity: two attempts with equal nodes are rare, and comparing masks is
         # not free.
         return ledger.scope
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
+    def closed(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Sequence[RefusedNodes]:
         """The nodes outside the scope."""
         inside = ledger.scope.of(accelerated=ledger.accelerated(shape))
         if inside is None:
@@ -214,16 +286,32 @@ class LeftByReservations:
         """While there are reservations."""
         return ledger.promises.reserved is not None
 
-    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+    def key(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Hashable:
         """The restrictions on the group's backfill class."""
         reserved = ledger.promises.reserved
         return None if reserved is None else reserved.standing(group)
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
+    def closed(
+        self,
+        group: Group,
+        shape: Shape,
+        ledger: Ledger,
+    ) -> Sequence[RefusedNodes]:
         """None: a reservation counts places, of which a node may have some left."""
         return ()
 
-    def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
+    def narrow(
+        self,
+        group: Group,
+        shape: Shape,
+        room: Ints,
+        ledger: Ledger,
+    ) -> Ints:
         """The places that reservations leave to the group."""
         reserved = ledger.promises.reserved
         if reserved is None:

@@ -25,7 +25,12 @@ class LastEnds:
     -inf without pods.
     """
 
-    def __init__(self, ask: Callable[[NodeTable], Floats], table: NodeTable, wall_s: float) -> None:
+    def __init__(
+        self,
+        ask: Callable[[NodeTable], Floats],
+        table: NodeTable,
+        wall_s: float,
+    ) -> None:
         self._ask = ask
         self._table = table
         self._wall_s = wall_s

@@ -90,7 +90,12 @@ class RoomMaker:
         """
         return {group.id: verdict}
 
-    def put_off(self, group: Group, verdict: Verdict, obstacle: Obstacle) -> Verdict:
+    def put_off(
+        self,
+        group: Group,
+        verdict: Verdict,
+        obstacle: Obstacle,
+    ) -> Verdict:
         """The verdict on a group for which making room takes more work than there is."""
         return verdict
 

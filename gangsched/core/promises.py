@@ -23,7 +23,12 @@ class RoomKept(Protocol):
     `core.reservations.passing` implements it.
     """
 
-    def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
+    def narrow(
+        self,
+        shape: Shape,
+        free: Ints,
+        group: Group,
+    ) -> Ints:
         """`room[n]`: how many of the `free[n]` places for pods of `shape` on node `n` the `group`
         may use.
         """

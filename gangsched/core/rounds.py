@@ -149,7 +149,12 @@ class Trial:
 
         return run[len(taken) :]
 
-    def tell_outside(self, home: Scope, uids: Set[str], ledger: Ledger) -> None:
+    def tell_outside(
+        self,
+        home: Scope,
+        uids: Set[str],
+        ledger: Ledger,
+    ) -> None:
         """Note on the placements of these members which of them are outside of their home."""
         # By node, since an earlier plan may have chosen it.
         for placements in self.placed.values():
@@ -438,7 +443,13 @@ def _place_alike(alike: Sequence[Pod], attempt: PlacementAttempt) -> list[Placem
     return placed
 
 
-def _choose(first: Pod, wanted: int, room: Ints, group: Group, ledger: Ledger) -> tuple[Ints, Ints]:
+def _choose(
+    first: Pod,
+    wanted: int,
+    room: Ints,
+    group: Group,
+    ledger: Ledger,
+) -> tuple[Ints, Ints]:
     """The best nodes for so many pods that are alike, and how many of them each gets."""
     occupancy = ledger.occupancy
     shape = first.shape
@@ -460,7 +471,12 @@ def _spreads(pod: Pod, group: Group, ledger: Ledger) -> bool:
     return not ledger.accelerated(pod.shape)
 
 
-def _reserve(pods: Sequence[Pod], nodes: Ints, counts: Ints, ledger: Ledger) -> list[Placement]:
+def _reserve(
+    pods: Sequence[Pod],
+    nodes: Ints,
+    counts: Ints,
+    ledger: Ledger,
+) -> list[Placement]:
     ledger.reserve(pods, nodes, counts)
     names = ledger.table.names
     where = [names[node] for node in np.repeat(nodes, counts).tolist()]
@@ -618,7 +634,13 @@ def _in_slices(
     return trial
 
 
-def _untried(gang: Gang, pod: Pod, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
+def _untried(
+    gang: Gang,
+    pod: Pod,
+    group: Group,
+    gangs: Sequence[Gang],
+    ledger: Ledger,
+) -> Trial:
     """The trial in a scope that is too small for a member of a gang, as sums or a search have
     shown.
     """

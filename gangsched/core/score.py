@@ -295,7 +295,12 @@ def _tiers(
         level = rest.min()
 
 
-def _pack(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> tuple[Ints, Ints]:
+def _pack(
+    shape: Shape,
+    count: int,
+    nodes: Candidates,
+    ledger: Ledger,
+) -> tuple[Ints, Ints]:
     """Fill the best nodes of one tier until one node can take what is left, and put it where the
     rules say.
     """
@@ -338,7 +343,12 @@ def _pack(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> tuple[
     return picked, amounts
 
 
-def _best(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> int:
+def _best(
+    shape: Shape,
+    count: int,
+    nodes: Candidates,
+    ledger: Ledger,
+) -> int:
     """The one of `nodes` that takes `count` pods best; what a rule says is asked of its equals
     only.
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from gangsched.core.homes import homes_beside
+from gangsched.core.homes import Beside, homes_beside
 from gangsched.core.permit import permitted
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
@@ -22,6 +22,7 @@ from gangsched.core.search.part_kinds import kinds_in_packing
 from gangsched.core.tree_choices import TreeParts
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group
+from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.tree import Composite, Part, composites_of, gangs_of, parents_of, part_id
 
@@ -127,10 +128,16 @@ class TreePlacing:
 
     def requires(self, *parts: Part) -> bool:
         """Whether one of these parts requires domains of its own."""
-        gangs = (gang.constraints for gang in self.gangs(parts))
-        return any(composite.topology for composite in composites_of(*parts)) or any(
-            stated.topology or stated.same_product for stated in gangs
-        )
+        for composite in composites_of(*parts):
+            if composite.topology:
+                return True
+
+        for gang in self.gangs(parts):
+            stated = gang.constraints
+            if stated.topology or stated.same_product:
+                return True
+
+        return False
 
     def _apart(self, parts: Sequence[Part]) -> list[Sequence[Part]]:
         """Parts that require domains, each by itself, and all other gangs together."""
@@ -141,13 +148,20 @@ class TreePlacing:
         while open_parts:
             part = open_parts.pop()
             if isinstance(part, str):
-                (apart.append([part]) if self.requires(part) else others.append(part))
-            elif part.topology:
-                apart += [[part]] if gangs_of(part) else []
-            else:
-                open_parts += reversed(part.children)
+                if self.requires(part):
+                    apart.append([part])
+                else:
+                    others.append(part)
 
-        return [*apart, *([others] if others else ())]
+            elif not part.topology:
+                open_parts += reversed(part.children)
+            elif gangs_of(part):
+                apart.append([part])
+
+        if others:
+            apart.append(others)
+
+        return apart
 
     def _may_be_packed(self, chosen: Sequence[Part], units: Sequence[Sequence[Part]]) -> bool:
         """Whether one search for all parts, of which identical ones are one kind, may find what
@@ -161,10 +175,15 @@ class TreePlacing:
             self.is_proven = self.is_proven and len(units) == 1
             return False
 
-        shapes = {id(pod.shape) for gang in gangs for pod in gang.pending}
-        return len(units) > 1 or (
-            len(shapes) > 1 and sum(len(gang.pending) for gang in gangs) <= PODS
-        )
+        if len(units) > 1:
+            return True
+
+        pods: list[Pod] = []
+        for gang in gangs:
+            pods += gang.pending
+
+        shapes = {id(pod.shape) for pod in pods}
+        return len(shapes) > 1 and len(pods) <= PODS
 
     def _are_slices(self, parts: Sequence[Part]) -> bool:
         """Whether all of these parts can be packed together, as so few kinds that a plan can
@@ -217,34 +236,47 @@ class TreePlacing:
             if verdict is None:
                 self.ledger.work.charge(UNITS_A_PART + len(self.group.gangs) // 5)
                 self.progress.begin(name)
-                around = [*self._around(parts[0])]
-
-                if len(parts) == 1 and not apart and isinstance(parts[0], Composite):
-                    around += composites_of(parts[0])
-
-                own = {gang.id for gang in gangs}
-                rest = self.group.rest & own
-                verdict = self.decide(
-                    replace(
-                        self.group,
-                        gangs=tuple(sorted(gangs, key=_id)),
-                        rest=rest,
-                        tree=None,
-                        minimum=None,
-                        topology=tuple(
-                            sorted({key for composite in around for key in composite.topology})
-                        ),
-                        apart=tuple(parts) if apart else (),
-                        beside=self._beside(around, gangs, beside),
-                        near=homes_beside(self.running, gangs, self.ledger) if self.running else (),
-                    )
-                )
+                joint = self._joint(parts, beside, apart=apart)
+                verdict = self.decide(joint)
         except OutOfWork:
             self.ledger.rollback(checkpoint)
             raise
 
         self.progress.parts[name] = verdict
         return verdict
+
+    def _joint(
+        self,
+        parts: Sequence[Part],
+        beside: Sequence[Made],
+        *,
+        apart: bool,
+    ) -> Group:
+        """The gangs of these parts as a group that starts in one round."""
+        around = [*self._around(parts[0])]
+        if len(parts) == 1 and not apart and isinstance(parts[0], Composite):
+            around += composites_of(parts[0])
+
+        labels: set[str] = set()
+        for composite in around:
+            labels.update(composite.topology)
+
+        gangs = self.gangs(parts)
+        near: tuple[Beside, ...] = ()
+        if self.running:
+            near = homes_beside(self.running, gangs, self.ledger)
+
+        return replace(
+            self.group,
+            gangs=tuple(sorted(gangs, key=_id)),
+            rest=self.group.rest & {gang.id for gang in gangs},
+            tree=None,
+            minimum=None,
+            topology=tuple(sorted(labels)),
+            apart=tuple(parts) if apart else (),
+            beside=self._beside(around, gangs, beside),
+            near=near,
+        )
 
     def _around(self, part: Part) -> Iterator[Composite]:
         """The composites around a part that require domains, innermost first, as the whole tree has
@@ -262,7 +294,7 @@ class TreePlacing:
         around: Sequence[Composite],
         gangs: Sequence[Gang],
         found: Sequence[Made],
-    ) -> tuple[tuple[tuple[str, ...], frozenset[str]], ...]:
+    ) -> tuple[Beside, ...]:
         """For each composite around these gangs that requires domains, the nodes of its other
         gangs.
         """
@@ -273,20 +305,29 @@ class TreePlacing:
         own = {gang.id for gang in gangs}
 
         for verdict, others in (*self.kept, *found):
-            gang_of = {pod.uid: gang.id for gang in others for pod in (*gang.pending, *gang.retry)}
-            for placement in verdict.binds:
-                placed.setdefault(gang_of.get(placement.pod.uid, ""), set()).add(placement.node)
+            gang_of: dict[str, str] = {}
+            for gang in others:
+                uids = [pod.uid for pod in (*gang.pending, *gang.retry)]
+                gang_of |= dict.fromkeys(uids, gang.id)
 
-        made = []
-        for composite in (composite for composite in around if composite.topology):
+            for placement in verdict.binds:
+                gang_id = gang_of.get(placement.pod.uid, "")
+                placed.setdefault(gang_id, set()).add(placement.node)
+
+        homes: list[Beside] = []
+        for composite in around:
+            if not composite.topology:
+                continue
+
             nodes: set[str] = set()
             for other in gangs_of(self._whole(composite)):
                 if other not in own:
-                    nodes |= {*self.children.gangs[other].nodes} | placed.get(other, set())
+                    nodes.update(self.children.gangs[other].nodes)
+                    nodes |= placed.get(other, set())
 
-            made.append((composite.topology, frozenset(nodes)))
+            homes.append((composite.topology, frozenset(nodes)))
 
-        return tuple(made)
+        return tuple(homes)
 
     def _whole(self, composite: Composite) -> Composite:
         """The composite with all of its children, of which a choice has only some."""
@@ -311,11 +352,11 @@ class TreePlacing:
         index = self.ledger.table.index
         self.ledger.work.charge(10 + 10 * len(binds))
 
-        if any(
-            placement.claims or placement.pod.claims or placement.node not in index
-            for placement in binds
-        ):
-            return None
+        for placement in binds:
+            if placement.claims or placement.pod.claims:
+                return None
+            if placement.node not in index:
+                return None
 
         checkpoint = self.ledger.checkpoint()
         if binds:
@@ -358,12 +399,14 @@ def _id(gang: Gang) -> str:
 
 def starts(gangs: Sequence[Gang], verdict: Verdict) -> bool:
     """Whether the verdict gives each of the gangs its minimum."""
-    gang_of: dict[str, str] = {pod.uid: gang.id for gang in gangs for pod in gang.pending}
-    return permitted(
-        gangs,
-        Counter(
-            gang_of[placement.pod.uid]
-            for placement in verdict.binds
-            if placement.pod.uid in gang_of
-        ),
-    )
+    gang_of: dict[str, str] = {}
+    for gang in gangs:
+        gang_of |= dict.fromkeys([pod.uid for pod in gang.pending], gang.id)
+
+    placed: Counter[str] = Counter()
+    for placement in verdict.binds:
+        gang_id = gang_of.get(placement.pod.uid)
+        if gang_id is not None:
+            placed[gang_id] += 1
+
+    return permitted(gangs, placed)

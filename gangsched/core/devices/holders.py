@@ -61,7 +61,12 @@ class Holders:
             for result in results
         )
 
-    def rival(self, claim: str, results: Sequence[DeviceResult], pools: Sequence[Pool]) -> str:
+    def rival(
+        self,
+        claim: str,
+        results: Sequence[DeviceResult],
+        pools: Sequence[Pool],
+    ) -> str:
         """Describe the first of these devices of a claim, in these pools, that another claim holds
         as well; "" if there is none.
         """

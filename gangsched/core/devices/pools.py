@@ -322,7 +322,12 @@ class SliceIndex:
             if (pool := self._pool(key, slices, node)) is not None
         )
 
-    def _pool(self, key: PoolId, slices: list[ResourceSlice], node: Node) -> Pool | None:
+    def _pool(
+        self,
+        key: PoolId,
+        slices: list[ResourceSlice],
+        node: Node,
+    ) -> Pool | None:
         generation = max(resource_slice.generation for resource_slice in slices)
         here = [
             resource_slice for resource_slice in slices if resource_slice.generation == generation
@@ -413,7 +418,13 @@ class SliceIndex:
             counters=counters,
         )
 
-    def _device(self, key: PoolId, part: ResourceSlice, device: Device, node: Node) -> PoolDevice:
+    def _device(
+        self,
+        key: PoolId,
+        part: ResourceSlice,
+        device: Device,
+        node: Node,
+    ) -> PoolDevice:
         driver, pool = key
         ruled = tuple(
             rule.taint

@@ -89,7 +89,12 @@ class Questions:
 
         return found
 
-    def matches(self, asked: Asked, at: int, claim: DeviceClaim) -> bool:
+    def matches(
+        self,
+        asked: Asked,
+        at: int,
+        claim: DeviceClaim,
+    ) -> bool:
         """Whether the device at position `at` satisfies the request. Raises DeviceFault for an
         error of a selector.
         """
@@ -150,7 +155,12 @@ class Questions:
 
         return asked
 
-    def _all(self, asked: Asked, claim: DeviceClaim, who: str) -> list[int]:
+    def _all(
+        self,
+        asked: Asked,
+        claim: DeviceClaim,
+        who: str,
+    ) -> list[int]:
         # "All" cannot be answered from a pool that is being rewritten, contradicts itself, or was
         # cut.
         for pool in self.pools_of.get(id(claim), self.pools):
@@ -190,13 +200,23 @@ class Questions:
 
         return every
 
-    def _may_match(self, asked: Asked, found: PoolDevice, claim: DeviceClaim) -> bool:
+    def _may_match(
+        self,
+        asked: Asked,
+        found: PoolDevice,
+        claim: DeviceClaim,
+    ) -> bool:
         try:
             return self._selected(asked, found, claim)
         except DeviceFault:  # what is not known of the device may be what the selector lacks
             return True
 
-    def _selected(self, asked: Asked, found: PoolDevice, claim: DeviceClaim) -> bool:
+    def _selected(
+        self,
+        asked: Asked,
+        found: PoolDevice,
+        claim: DeviceClaim,
+    ) -> bool:
         request = asked.request
         of_class = asked.of_class
 

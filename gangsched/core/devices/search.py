@@ -205,7 +205,14 @@ class DeviceSearch:
         # fewer devices for the claim before would not help this one
         return Status.NOT_FOUND if begins else status
 
-    def _devices(self, claim: int, number: int, asked: Asked, index: int, start: int) -> Status:
+    def _devices(
+        self,
+        claim: int,
+        number: int,
+        asked: Asked,
+        index: int,
+        start: int,
+    ) -> Status:
         """Take the remaining devices of a request, from the place `start` on, and all after it."""
         self._charge(1)
         # Mode All requires at least one device.
@@ -247,13 +254,25 @@ class DeviceSearch:
         self._charge(skipped // _SKIPPED_A_STEP)
         return Status.NOT_FOUND
 
-    def _is_taken(self, claim: int, asked: Asked, at: int) -> bool:
+    def _is_taken(
+        self,
+        claim: int,
+        asked: Asked,
+        at: int,
+    ) -> bool:
         if asked.request.admin:
             return claim in self._use.holders[at]
 
         return self._use.is_taken(at)
 
-    def _with(self, claim: int, number: int, asked: Asked, index: int, at: int) -> Status:
+    def _with(
+        self,
+        claim: int,
+        number: int,
+        asked: Asked,
+        index: int,
+        at: int,
+    ) -> Status:
         """Take this device and all after it."""
         self._charge(1)
         amounts = self._amounts(claim, asked, at)
@@ -291,7 +310,12 @@ class DeviceSearch:
 
         return status
 
-    def _amounts(self, claim: int, asked: Asked, at: int) -> dict[str, int] | None:
+    def _amounts(
+        self,
+        claim: int,
+        asked: Asked,
+        at: int,
+    ) -> dict[str, int] | None:
         """Amounts that the request takes of the device's capacities; None if it cannot use the
         device now.
         """

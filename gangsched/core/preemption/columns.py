@@ -319,7 +319,12 @@ class RunningColumns:
 
         return self._gone
 
-    def _count_gone(self, before: Departed, numbers: Ints, ledger: Ledger) -> None:
+    def _count_gone(
+        self,
+        before: Departed,
+        numbers: Ints,
+        ledger: Ledger,
+    ) -> None:
         nodes = self.node[numbers]
         amounts = before.amounts.copy()
 

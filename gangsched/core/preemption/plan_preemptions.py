@@ -498,7 +498,12 @@ class PlanPreemptions:
 
         return self._columns
 
-    def _at_once(self, group: Group, verdict: Verdict, room: Found) -> dict[str, Verdict]:
+    def _at_once(
+        self,
+        group: Group,
+        verdict: Verdict,
+        room: Found,
+    ) -> dict[str, Verdict]:
         """Only holds were in the way: they are released and the group is decided again, as after
         D1.
         """

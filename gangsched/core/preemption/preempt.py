@@ -78,7 +78,12 @@ class Preempt(RoomMaker):
         self.alike = self._preemptions.alike
         return decided
 
-    def put_off(self, group: Group, verdict: Verdict, obstacle: Obstacle) -> Verdict:
+    def put_off(
+        self,
+        group: Group,
+        verdict: Verdict,
+        obstacle: Obstacle,
+    ) -> Verdict:
         """The verdict on a group for which no victims were looked for."""
         return not_done(group, verdict, obstacle)
 

@@ -116,7 +116,12 @@ def preemptor_of(group: Group, verdict: Verdict, table: NodeTable) -> Preemptor 
     return None
 
 
-def _reduced(gang: Gang, group: Group, holds: Sequence[Placement], table: NodeTable) -> Gang:
+def _reduced(
+    gang: Gang,
+    group: Group,
+    holds: Sequence[Placement],
+    table: NodeTable,
+) -> Gang:
     """The gang with the members pending that it needs, the first in placing order or the first
     whole slices.
     """

@@ -304,7 +304,12 @@ def find_time(
     return best
 
 
-def _first_fitting(low: int, number: int, fits_at: Callable[[int], bool | None], work: Work) -> int:
+def _first_fitting(
+    low: int,
+    number: int,
+    fits_at: Callable[[int], bool | None],
+    work: Work,
+) -> int:
     """The first of `number` indices from `low` on that fits; `low` where that cannot be told,
     `number` if none does.
 
@@ -340,7 +345,12 @@ def _first_fitting(low: int, number: int, fits_at: Callable[[int], bool | None],
     return low
 
 
-def _first_enough(sums: HeadSums, now: Ints, timeline: Timeline, ends_s: Floats) -> int:
+def _first_enough(
+    sums: HeadSums,
+    now: Ints,
+    timeline: Timeline,
+    ends_s: Floats,
+) -> int:
     """The first of these ends after which room adds up; their number if none is. Sums each occupant
     about twice.
     """
@@ -378,7 +388,12 @@ def _reserve(placements: Sequence[Placement], ledger: Ledger) -> None:
         ledger.reserve([placement.pod for placement in alike], nodes, counts)
 
 
-def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Reservation | None:
+def _at_time(
+    head: Head,
+    ledger: Ledger,
+    timeline: Timeline,
+    at_s: float,
+) -> Reservation | None:
     """The reservation if all that are expected to end by `at_s` are gone then; None if a round does
     not permit it.
     """

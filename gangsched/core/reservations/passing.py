@@ -118,7 +118,13 @@ class Backfill:
     `ledger`.
     """
 
-    def __init__(self, kept: Sequence[Kept], ledger: Ledger, *, wall_s: float) -> None:
+    def __init__(
+        self,
+        kept: Sequence[Kept],
+        ledger: Ledger,
+        *,
+        wall_s: float,
+    ) -> None:
         self._kept = kept
         self._ledger = ledger
         self._wall_s = wall_s
@@ -137,7 +143,12 @@ class Backfill:
         # same group.
         self._asked: tuple[Group | None, _Binding] = (None, NOT_BOUND)
 
-    def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
+    def narrow(
+        self,
+        shape: Shape,
+        free: Ints,
+        group: Group,
+    ) -> Ints:
         """`room[n]`: how many of the `free[n]` places for pods of `shape` on node `n` the `group`
         may use. `free` is unchanged.
         """
@@ -255,7 +266,13 @@ class Backfill:
             pod.claims_devices for gang in group.gangs for pod in gang.pending
         )
 
-    def _find(self, group: Group, key: Hashable, *, claims: bool) -> _Binding:
+    def _find(
+        self,
+        group: Group,
+        key: Hashable,
+        *,
+        claims: bool,
+    ) -> _Binding:
         ends_s = self._ends_s(group)
         numbers = tuple(
             number for number in self._before(group) if self._kept[number].outlived_by(ends_s)

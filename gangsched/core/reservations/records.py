@@ -55,7 +55,12 @@ class Records:
     columns are those of `ledger`.
     """
 
-    def __init__(self, given: Reserving, ledger: Ledger, cache: ReservationCache) -> None:
+    def __init__(
+        self,
+        given: Reserving,
+        ledger: Ledger,
+        cache: ReservationCache,
+    ) -> None:
         self._given = given
         self._results = cache.results
         self._ledger = ledger
@@ -265,7 +270,13 @@ class Records:
         on_nodes: There = known[-1]
         return on_nodes
 
-    def _recall(self, what: str, group: str, facts: tuple[Any, ...], make: Callable[[], T]) -> T:
+    def _recall(
+        self,
+        what: str,
+        group: str,
+        facts: tuple[Any, ...],
+        make: Callable[[], T],
+    ) -> T:
         """The result of `make` for these facts, cached from plan to plan for each group."""
         known = self._results.get((what, group))
         if known is None or known[0] != facts:

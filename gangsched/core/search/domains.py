@@ -423,7 +423,13 @@ class Required:
             not demand.only_room and is_refuted_somewhere(*sought)
         )
 
-    def _packed(self, domain: int, scope: Scope, *, search: bool) -> Packing | bool | None:
+    def _packed(
+        self,
+        domain: int,
+        scope: Scope,
+        *,
+        search: bool,
+    ) -> Packing | bool | None:
         """False if the minimum cannot be packed into a domain, as a `search` says or an earlier one
         did.
 

@@ -246,7 +246,12 @@ class Kinds:
         kind_of: dict[int, int] = {}
         at_hand: dict[int, list[Slice]] = {}
 
-        def kind(slice_: Slice, need: int, home: int, pins: Pins) -> int:
+        def kind(
+            slice_: Slice,
+            need: int,
+            home: int,
+            pins: Pins,
+        ) -> int:
             layer = self.layers.index(slice_.key)
             # Recursion as deep as slices have layers: three for slices, four for trees.
             holds = []

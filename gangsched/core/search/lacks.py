@@ -96,7 +96,12 @@ def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str
     return None
 
 
-def _of_unit(unit: Unit, number: int, group: Group, ledger: Ledger) -> SliceLack | None:
+def _of_unit(
+    unit: Unit,
+    number: int,
+    group: Group,
+    ledger: Ledger,
+) -> SliceLack | None:
     """Amounts that the waiting members of a running slice lack."""
     mask = unit.mask(ledger.table)
     room = 0

@@ -363,7 +363,12 @@ def _extended_problems(pod: Pod, extended: ExtendedNeed, storage: Storage) -> It
         yield _waits(f'resourceclaim "{extended.name}" is being changed by gangsched')
 
 
-def _device_problem(pod: Pod, use: ClaimUse, claim: ResourceClaim | None, storage: Storage) -> str:
+def _device_problem(
+    pod: Pod,
+    use: ClaimUse,
+    claim: ResourceClaim | None,
+    storage: Storage,
+) -> str:
     if not use.name:
         return f'pod "{pod.key}": ResourceClaim not created yet'
     if claim is None:

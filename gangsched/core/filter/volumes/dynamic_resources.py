@@ -108,14 +108,24 @@ class DynamicResources(ClaimFilter):
 
         yield from without_devices(lacking, devices)
 
-    def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
+    def narrowed(
+        self,
+        pod: Pod,
+        room: Ints,
+        occupancy: Occupancy,
+    ) -> Ints:
         room = occupancy.storage.with_devices(pod, room)
         if self.fault(pod, occupancy) is None:
             return room
 
         return np.zeros_like(room)
 
-    def stays(self, pod: Pod, node: int, occupancy: Occupancy) -> bool:
+    def stays(
+        self,
+        pod: Pod,
+        node: int,
+        occupancy: Occupancy,
+    ) -> bool:
         wanted = occupancy.storage.wanted(pod)
         devices = occupancy.storage.devices
 
@@ -164,7 +174,12 @@ def places_left(pod: Pod, occupancy: Occupancy) -> int | None:
     return None
 
 
-def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> Ints:
+def room_for_sharers(
+    pod: Pod,
+    count: int,
+    room: Ints,
+    occupancy: Occupancy,
+) -> Ints:
     """`room`, reduced to the nodes with room for most of the next `count` pods. These are equal to
     this pod and may share its claims.
 
