@@ -231,6 +231,26 @@ def _filled(dice: random.Random, nodes: Sequence[Node]) -> RunningCluster:
     return cluster
 
 
+def with_budgets(drawn: Case) -> Case:
+    """The case with at least one budget over some of its pods, in part with a second one over
+    others.
+    """
+    cluster = drawn.cluster
+    pods = [running.pod for running in cluster.pods]
+    if cluster.budgets or not pods:
+        return drawn
+
+    dice = random.Random(f"budgets {drawn.seed}")
+    covered = dice.sample(pods, dice.randint(1, len(pods)))
+    cluster.budget("ns/budget", dice.randint(0, max(0, len(covered) - 1)), covered)
+    others = [pod for pod in pods if pod not in covered]
+    if others and dice.random() < 0.4:
+        covered = dice.sample(others, dice.randint(1, len(others)))
+        cluster.budget("ns/second", dice.randint(0, len(covered)), covered)
+
+    return drawn
+
+
 def with_waits(drawn: Case) -> Case:
     """The case with pods that have all run for long, each with a grace period; some plain ones
     terminate.

@@ -19,7 +19,16 @@ from gangsched.core.preemption.preemptor import preemptor_of
 from gangsched.core.preemption.selection import Region
 from gangsched.core.reserve import Ledger
 from gangsched.model.preemption import NotHelpful, Preemption
-from tests.preemption_oracle import RIGHT, Case, case, cases, problems, racked_case, with_waits
+from tests.preemption_oracle import (
+    RIGHT,
+    Case,
+    case,
+    cases,
+    problems,
+    racked_case,
+    with_budgets,
+    with_waits,
+)
 from tests.running_cluster import WALL_S
 from tests.sizes import of_size
 
@@ -28,6 +37,8 @@ pytestmark = pytest.mark.long
 CASES = of_size(50, 30_000)
 """Two thirds of them are clusters in which the members do not fit as it is."""
 OPTIMAL = 0.95
+MOST_MISSED = 0.002
+"""Share of refusals that may have had a choice: of members of several sizes."""
 
 
 @pytest.mark.parametrize("draw", [case, racked_case])
@@ -60,6 +71,23 @@ def test_choices_come_near_to_the_best(draw: Callable[[int], Case]) -> None:
     share = best / helped
     print(f"{best} of {helped} decisions are as good as the best, {share:.1%}")
     assert share >= OPTIMAL
+
+
+@pytest.mark.parametrize("draw", [case, racked_case])
+def test_few_are_refused_though_budgets_leave_a_choice(draw: Callable[[int], Case]) -> None:
+    """V7: against every set of pods that the rules allow; what is chosen breaks no budget."""
+    refused = missed = 0
+    for drawn in map(with_budgets, cases(range(CASES), draw)):
+        made = drawn.cluster.verdicts(drawn.group)["ns/high"].preemption
+        if isinstance(made, Preemption):
+            assert [*problems(drawn, made)] == [], drawn.seed
+        else:
+            refused += 1
+            missed += drawn.best() is not None
+
+    assert refused
+    print(f"{missed} of {refused} refusals had a choice")
+    assert missed <= MOST_MISSED * refused
 
 
 def test_of_choices_that_are_otherwise_equal_the_soonest_is_taken() -> None:

@@ -114,7 +114,11 @@ class Probe:
             if name in self.passed:
                 continue
 
-            ordered = region.ordered(self.level, by_node=False, breaking=self.breaking).tolist()
+            in_order = region.ordered(self.level, by_node=False, breaking=self.breaking)
+            if not self.breaking and region.shortest(in_order) is None:
+                in_order = region.admissible(self.level)
+
+            ordered = in_order.tolist()
             # Of the region in which the last plan ended, what it had come down to is not searched
             # again.
             taken, tested = self._resumed(ordered)

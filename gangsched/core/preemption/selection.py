@@ -8,11 +8,12 @@ chosen first, and the most expensive units are spared first. Equal snapshots giv
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from gangsched.core.preemption.admissible import AdmissibleSets, Trials
 from gangsched.core.preemption.numbers import NONE, highest, ints, lookup, padded
 from gangsched.core.preemption.sums import NeededSums
 from gangsched.core.preemption.tally import Column, Tally
@@ -43,11 +44,20 @@ class Region:
     name: str = ""
     #: Tried in addition to a larger region that contains this one.
     is_extra: bool = False
+    #: Those of the attempt, which all of its regions share.
+    trials: Trials = field(default_factory=Trials)
 
     def within(self, scope: Scope) -> Region:
         """The part of the region that is inside a scope."""
         sums = self.sums.within(scope)
-        return Region(self.units, sums, self.free, self.requests, scope.name)
+        return Region(
+            self.units,
+            sums,
+            self.free,
+            self.requests,
+            scope.name,
+            trials=self.trials,
+        )
 
     def without(self, gone: Bools) -> Ints:
         """`free[r][n]` as if the pods with `gone[i]` True were gone."""
@@ -79,6 +89,11 @@ class Region:
         """
         ordered = self.ordered(level, by_node=by_node, breaking=breaking)
         length = self.shortest(ordered)
+        # What a part of a region has is found in the whole of it.
+        if length is None and not (by_node or breaking or outer):
+            ordered = self.admissible(level)
+            length = self.shortest(ordered)
+
         if length is None:
             return None
 
@@ -113,6 +128,26 @@ class Region:
             self.sums.work,
         )
         return ints(admitted)
+
+    def admissible(self, level: int) -> Ints:
+        """Units that go together within the budgets and free enough room by totals, cheapest first,
+        where those of `ordered` do not; none if no such set is found.
+        """
+        units = self.units
+        nothing = ints([])
+        if not units.columns.budgets.covering or self.trials.left <= 0:
+            return nothing
+
+        def enough(gone: Bools) -> bool:
+            return self.sums.enough(self.without(gone))
+
+        singles, cores = units.all_upto(level, self.sums.mask)
+        core_units = self._order_cores(cores) + units.first_core
+        ordered = np.concatenate((self._order(singles, None), core_units))
+
+        sets = AdmissibleSets(units, enough, self.trials)
+        going = sets.first(ordered)
+        return going if going is not None else nothing
 
     def shortest(self, ordered: Ints) -> int | None:
         """Length of the shortest prefix of `ordered` whose eviction frees enough room; None if even

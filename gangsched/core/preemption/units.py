@@ -178,7 +178,12 @@ class Units:
     cores: Cores
 
     @classmethod
-    def of(cls, preemptor: Preemptor, columns: RunningColumns, allowed: Bools) -> Units:
+    def of(
+        cls,
+        preemptor: Preemptor,
+        columns: RunningColumns,
+        allowed: Bools,
+    ) -> Units:
         """The units of lower priority among the pods that `allowed` selects, without the
         preemptor's own group.
         """
@@ -229,17 +234,22 @@ class Units:
             cores,
         )
 
-    def upto(self, level: int, region: Bools, order: Ints | None = None) -> tuple[Ints, Ints]:
+    def upto(
+        self,
+        level: int,
+        region: Bools,
+        order: Ints | None = None,
+    ) -> tuple[Ints, Ints]:
         """Single pods and cores of at most priority `level` with a pod on a node of `region`.
 
         Each gang contributes at most its surplus, in the order of `by_age` or, if given, by
         ascending `order[i]`.
         """
         columns = self.columns
-        inside = self.columns.inside(region)
-        may_go = self.single & inside & (columns.priority <= level)
-
-        members = self.by_age[may_go[self.by_age]]
+        singles, cores = self.all_upto(level, region)
+        in_gang = columns.in_gang[singles]
+        plain = singles[~in_gang]
+        members = singles[in_gang]
         if members.size:
             if order is not None:
                 members = members[np.lexsort((order[members], columns.gang[members]))]
@@ -250,9 +260,19 @@ class Units:
             place = np.arange(members.size) - np.searchsorted(gangs, gangs, side="left")
             members = members[place < self.surplus[gangs]]
 
+        return np.concatenate((plain, members)), cores
+
+    def all_upto(self, level: int, region: Bools) -> tuple[Ints, Ints]:
+        """The same with all single pods of each gang, of which only its surplus may go together."""
+        columns = self.columns
+        inside = columns.inside(region)
+        may_go = self.single & inside & (columns.priority <= level)
+        members = self.by_age[may_go[self.by_age]]
         plain = np.flatnonzero(may_go & columns.plain)
+
         there = self.cores.among(inside)
-        return np.concatenate((plain, members)), there[self.cores.priority[there] <= level]
+        cores = there[self.cores.priority[there] <= level]
+        return np.concatenate((plain, members)), cores
 
     def could_go(self, level: int) -> Bools:
         """`could_go[i]`: pod `i` could be evicted at `level`, alone or with its group."""
@@ -345,7 +365,12 @@ class Units:
         return f"group {self.cores.groups[unit - self.first_core]}"
 
 
-def _spare(columns: RunningColumns, staying: Bools, counts: Ints, least: Ints) -> list[str]:
+def _spare(
+    columns: RunningColumns,
+    staying: Bools,
+    counts: Ints,
+    least: Ints,
+) -> list[str]:
     """By gang, the child above the minimum of its composite that it is part of, "" for none; those
     of low priority and the latest go first.
     """
