@@ -28,7 +28,7 @@ need docker "see https://docs.docker.com/engine/install/, or run 'make demo', wh
 need kind "see https://kind.sigs.k8s.io/docs/user/quick-start/#installation."
 need kubectl "see https://kubernetes.io/docs/tasks/tools/."
 docker info >/dev/null 2>&1 || fail "the Docker engine does not answer; start it, or run 'make demo', which needs none."
-if kind get clusters 2>/dev/null | grep -Fxq -- "${cluster}"; then
+if kind get clusters 2>/dev/null | grep -Fx -- "${cluster}" >/dev/null; then
   fail "a kind cluster '${cluster}' exists; run 'kind delete cluster --name ${cluster}' or set KIND_CLUSTER."
 fi
 
@@ -116,7 +116,8 @@ say "A kind cluster with three workers"
 kind create cluster --name "${cluster}" --config "${here}/cluster.yaml" --kubeconfig "${KUBECONFIG}" --wait 180s
 
 say "The image, built here and loaded into the nodes"
-image="$(kubectl kustomize "${here}" | awk '$1 == "image:" {print $2; exit}')"
+# To the end of its input: kubectl would die of SIGPIPE, and the script with it.
+image="$(kubectl kustomize "${here}" | awk '$1 == "image:" && !image {print image = $2}')"
 docker build --tag "${image}" "${root}"
 kind load docker-image "${image}" --name "${cluster}"
 
