@@ -42,6 +42,7 @@ PROJECTS := pyproject.toml hack/control-plane/pyproject.toml packages/kubectl-ga
 	@touch $@
 
 install: .venv/.installed ## Install the project, editable, with its tools into .venv from uv.lock
+	@:
 
 control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler, kwok, kubectl and helm into .cache (once); VERSION=1.32 to 1.35 or 1.37
 	@hack/ensure-python.sh $(PYTHON)
