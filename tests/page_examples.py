@@ -143,7 +143,7 @@ def _demo_moment() -> Moment:
                 min_member=5,
                 priority=0,
                 needs=[Need(pods=5, requests={GPU: "8"})],
-                lacks=Lack(resource=GPU, amount="25", largest_hole="8"),
+                lacks=Lack(resource=GPU, amount="25", free_on_one_node="8"),
                 created_s=NOW_S - 23 * 60,
                 waiting_since_s=NOW_S - 23 * 60,
                 run_time_s=8 * HOUR_S,

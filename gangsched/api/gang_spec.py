@@ -22,7 +22,7 @@ from gangsched.api.owner_declarations import (
     declared_minimum,
     declared_parent,
 )
-from gangsched.api.problem import Problem, bad_value, quoted
+from gangsched.api.problem import Problem, bad_value, instead, quoted
 from gangsched.api.slice_layers import format_slices, parse_slices
 from gangsched.api.stated import (
     PODS_NAMED,
@@ -419,7 +419,7 @@ class _SpecReader:
             (default, default_source) if winner is None else (winner.value, winner.source)
         )
         self.sources[asked.name] = source if taken is not None else "none"
-        used = "no value" if taken is None else f"{asked.show(taken)} ({source})"
+        used = "" if taken is None else f"{asked.show(taken)} ({source})"
         self._report(
             [*(bad for _, of_pod in read for bad in of_pod), *bad_of_group],
             used,
@@ -491,16 +491,16 @@ class _SpecReader:
         ):
             if (bad := self._bad.get(value.name)) is not None:
                 return (
-                    f"{bad.key} {quoted(bad.text)} of {bad.origin.where} {bad.why}: correct or"
-                    " remove it"
+                    f"{bad.key} of {bad.origin.where} {bad.why}. Correct or remove"
+                    f" {quoted(bad.text)}"
                 )
 
         for key in KUEUE_PLACES:
             if len({origin.gang_metadata.get(key) for origin in self._pods}) > 1:
                 names = ", ".join(origin.pod for origin in self._pods[:PODS_NAMED])
                 return (
-                    f"{key} differs between {names}: gangsched applies it to the whole gang, so set"
-                    " the same value on all of its pods, or on none"
+                    f"{key} differs between {names}. It applies to the whole gang: set the same"
+                    " value on all of its pods, or on none"
                 )
 
         # The first layer is the coarsest, and each size divides the one before.
@@ -508,7 +508,7 @@ class _SpecReader:
         if largest > spec.total:
             stated = f"slices of {largest} pods ({self.sources[_SLICES.name]})"
             gang = f"gang {_cut(spec.id)} of {counted(spec.total, 'pod')}"
-            return f"{stated} are larger than {gang}: correct the slices, or {keys.TOTAL[0]}"
+            return f"{stated} are larger than {gang}. Correct the slices, or {keys.TOTAL[0]}"
 
         return None
 
@@ -550,8 +550,8 @@ class _SpecReader:
             return policy
 
         text = (
-            f"match policy {policy} cannot be combined with members to come, which start later;"
-            f" {used} is used instead."
+            f"match policy {policy} cannot be combined with members to come, which start later."
+            f" {instead(used)}"
         )
         self.problems.append(Problem(keys.MATCH_POLICY[0], quoted(policy.value), used.value, text))
         return used
@@ -579,8 +579,8 @@ class _SpecReader:
         used = f"{Mode.STRICT} ({what})"
         source = self.sources[_MODE.name]
         text = (
-            f"mode {spec.mode} ({source}) cannot be combined with {what}, {because}; {used} is used"
-            " instead."
+            f"mode {spec.mode} ({source}) cannot be combined with {what}, {because}."
+            f" {instead(used)}"
         )
         self.problems.append(Problem(keys.MODE[0], quoted(spec.mode.value), used, text))
         self.sources[_MODE.name] = name
@@ -595,9 +595,7 @@ class _SpecReader:
 
         used = f"{min_member} (min)"
         source = self.sources[_TOTAL.name]
-        text = (
-            f"total-number {total} ({source}) is below the gang's minimum; {used} is used instead."
-        )
+        text = f"total-number {total} ({source}) is below the gang's minimum. {instead(used)}"
         self.problems.append(Problem(keys.TOTAL[0], quoted(str(total)), used, text))
         self.sources[_TOTAL.name] = _MIN.name
 
@@ -615,7 +613,7 @@ class _SpecReader:
         used = f"{_WAIT_TIME.show(most_s)} (hold_max_s)"
         shown = _WAIT_TIME.show(wait_s)
         source = self.sources[_WAIT_TIME.name]
-        text = f"wait time {shown} ({source}) exceeds the maximum; {used} is used instead."
+        text = f"wait time {shown} ({source}) exceeds the maximum. {instead(used)}"
         self.problems.append(Problem(keys.WAIT_TIME[0], quoted(shown), used, text))
 
         return most_s
@@ -643,9 +641,7 @@ class _SpecReader:
         )
 
         if longest is not None and used_s < delay_s:
-            text = (
-                f"preemption delay {shown} ({source}) exceeds the maximum; {used} is used instead."
-            )
+            text = f"preemption delay {shown} ({source}) exceeds the maximum. {instead(used)}"
             self.problems.append(
                 Problem(longest.key, quoted(longest.text), used, text, longest.pod)
             )

@@ -1,5 +1,5 @@
-"""The message about an invalid value (semantics E4): key, value, reason and replacement in one
-sentence.
+"""The message about an invalid value (semantics E4): key, value and reason in one sentence,
+and what is used instead in another one.
 
 Invariant: a problem is a value, not an exception, and its text fits an Event: bounded and
 printable.
@@ -43,9 +43,14 @@ def bad_value(
         key,
         shown,
         used,
-        f"{key} of {where} {why}: {shown}; {used} is used instead.",
+        f"{key} of {where} {why}: {shown}. {instead(used)}",
         pod,
     )
+
+
+def instead(used: str) -> str:
+    """The sentence about what is used instead of a bad value, "" for nothing."""
+    return f"Used instead: {used}." if used else "It is ignored."
 
 
 def quoted(value: object) -> str:

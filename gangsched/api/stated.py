@@ -91,9 +91,10 @@ def disagreement(others: Sequence[Statement[T]], used: str) -> Problem:
     first = others[0]
     named = ", ".join(other.pod for other in others[:PODS_NAMED])
     more = f" and {len(others) - PODS_NAMED} more" if len(others) > PODS_NAMED else ""
+    has = "has" if len(others) == 1 else "have"
     text = (
-        f"Members of one gang differ in {first.key}: {named}{more} have {quoted(first.text)}; "
-        f"the value of the oldest member is used instead: {used}."
+        f"Members of one gang differ in {first.key}: {named}{more} {has} {quoted(first.text)}."
+        f" The value of the oldest member is used: {used}."
     )
 
     return Problem(first.key, quoted(first.text), used, text, first.pod)

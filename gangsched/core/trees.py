@@ -26,6 +26,7 @@ from gangsched.model.gang import Gang, Group, MatchPolicy, Placement, Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Need, Round, Verdict
 from gangsched.model.tree import Composite, Part, composites_of, gangs_of
+from gangsched.model.verdict_facts import subject
 
 T = TypeVar("T")
 UNITS_A_CHOICE = 10
@@ -294,7 +295,10 @@ class TreeDecision:
             if gang.id in self.told and not gang.satisfied:
                 told.append(gang.id)
 
-        first = next((name for name in told if self.told[name] == refused), self.tree.id)
+        # Siblings that start together have the same refusal, which is about one of them.
+        first = subject(refused.fact)
+        if first not in told:
+            first = next((name for name in told if self.told[name] == refused), self.tree.id)
 
         for gang in self.group.gangs:
             if gang.satisfied or gang.id in self.told:

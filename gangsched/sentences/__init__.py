@@ -5,6 +5,6 @@ its facts.
 """
 
 from gangsched.sentences.say import say
-from gangsched.sentences.wording import Sentences
+from gangsched.sentences.wording import Sentences, capital
 
-__all__ = ["Sentences", "say"]
+__all__ = ["Sentences", "capital", "say"]

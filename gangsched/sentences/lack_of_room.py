@@ -7,7 +7,7 @@ start" only where the facts prove it.
 from __future__ import annotations
 
 from gangsched.api.timestamps import format_timestamp
-from gangsched.model.resources import ResourceVector, format_quantity
+from gangsched.model.resources import PODS, ResourceVector, format_quantity
 from gangsched.model.text import are_of, counted, is_or_are
 from gangsched.model.verdict_facts import (
     DevicesShort,
@@ -33,6 +33,7 @@ APART = {
     "node(s) didn't have free ports for the requested pod ports": "host ports",
 }
 """Reasons for which members exclude each other."""
+ALL_OF_IT = "no eligible node has free all that a pod asks for"
 
 
 def no_node(fact: NoNode) -> Sentences:
@@ -44,8 +45,11 @@ def no_node(fact: NoNode) -> Sentences:
 
     first = f"pod {fact.pod} asks for {_asked(fact.requests)}"
     amounts = fact.short.scarcest
-    free = (_free(fact.short, fact.nodes),) if amounts.free_on_one < amounts.asked else ()
-    return Sentences(first, details=(text, *free))
+    if amounts.free_on_one >= amounts.asked:
+        return Sentences(first, "no node takes it", details=(text,), joint="; ")
+
+    lacks = f"no eligible node has {_short_amount(fact)} free"
+    return Sentences(first, lacks, details=(text, _free(fact.short, fact.nodes)), joint="; ")
 
 
 def home_full(fact: HomeFull) -> Sentences:
@@ -65,8 +69,8 @@ def home_full(fact: HomeFull) -> Sentences:
 
     are = are_of(fact.free, fact.nodes)
     free = f"{fact.free} of {counted(fact.nodes, 'node')} there {are} free"
-    why = f" ({', '.join(causes)})" if causes else ""
-    return Sentences(waits, free + why, details=(f"it asks for {_asked(fact.requests)}",))
+    asks = f"it asks for {_asked(fact.requests)}"
+    return Sentences(waits, free, details=(", ".join(causes), asks))
 
 
 def room_short(fact: RoomShort, *, never: bool) -> Sentences:
@@ -74,12 +78,14 @@ def room_short(fact: RoomShort, *, never: bool) -> Sentences:
     short = fact.short
     gang = fact.need.gang
     nodes = nodes_available(fact.nodes)
-    details = (nodes,)
+    details = (nodes,) if fact.nodes.total else ()
 
     if not short.nodes:
-        who = "them" if fact.need.requests is not None else f"pod {fact.pod}"
-        first = f"{needs(fact.need)}; no node is eligible for {who}"
-        return Sentences(first, more=_closed(short), details=details)
+        first = f"{needs(fact.need)}; {_none_eligible(fact)}"
+        reasons = {count.reason for count in fact.nodes.excluded}
+        # Of taints the headline does not say which ones these are.
+        is_clear = reasons in ({SELECTED}, {CORDONED})
+        return Sentences(first, more=() if is_clear else _closed(short), details=details)
 
     if short.never:
         first = f"gang {gang} can never start: {_whose(fact.need, fact.pod)}"
@@ -103,9 +109,29 @@ def room_short(fact: RoomShort, *, never: bool) -> Sentences:
         return Sentences(first, best, details=details, joint="; ")
 
     free = _free(short, fact.nodes)
+    if best.endswith(ALL_OF_IT):
+        free = f"{_whose(fact.need, fact.pod)}asks for {_all_of(fact.requests)}"
+
     # Else "3 fit" and "4 Insufficient" of 4 nodes would contradict each other.
     left = f"after those, {nodes}" if fact.room else nodes
     return Sentences(first, best, details=(free, left), joint="; ")
+
+
+def _none_eligible(fact: RoomShort) -> str:
+    """Why no node may be used, whatever runs there: the one cause of all nodes, if there is one."""
+    if not fact.nodes.total:
+        return "there are no nodes"
+
+    pod = f"pod {fact.pod}"
+    reasons = {count.reason for count in fact.nodes.excluded}
+    if reasons == {SELECTED}:
+        return f"no node matches the node selector or affinity of {pod}"
+    if reasons == {TAINTED}:
+        return f"{pod} tolerates no node's taints"
+    if reasons == {CORDONED}:
+        return "all nodes are cordoned"
+
+    return f"no node is eligible for {pod}"
 
 
 def _best(fact: RoomShort) -> str:
@@ -132,7 +158,11 @@ def _best(fact: RoomShort) -> str:
         for count in fact.nodes.excluded
         if count.eligible and not count.is_lack
     ]
-    return f"{fit} now" + (f"; {', '.join(others)}" if others else "")
+    if others:
+        return f"{fit} now; {', '.join(others)}"
+
+    # Each node lacks something, and they do not lack the same.
+    return f"{fit}, then {ALL_OF_IT}" if room else ALL_OF_IT
 
 
 def _free_short(fact: RoomShort) -> str:
@@ -166,7 +196,8 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
         of_all = f"{fact.placed} of the {fact.needed} pods of its group"
 
     fit = f"{of_all} {'fit' if fact.most else 'could be placed'}"
-    details = [f"pod {fact.tried}: {nodes}"]
+    after = "after those, " if fact.placed else ""
+    details = [f"{after}pod {fact.tried}: {nodes}"]
     excluded = [count for count in fact.nodes.excluded if count.eligible]
     first = needs(fact.need)
     if fact.need.requests is None:
@@ -187,20 +218,18 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
     is_short_of = f"Insufficient {amounts.resource}"
     if fact.nodes.lacks_room:
         details.insert(0, _free(fact.short, fact.nodes))
-    if excluded and all(count.reason == is_short_of for count in excluded):
-        return Sentences(
-            first,
-            f"{fit}, then no eligible node has {_short_amount(fact)} free",
-            details=tuple(details),
-            joint="; ",
-        )
 
-    return Sentences(
-        first,
-        f"{fit}, then no node takes {_which_pod(fact)}",
-        details=tuple(details),
-        joint="; ",
-    )
+    best = f"no node takes {_which_pod(fact)}"
+    if excluded and all(count.reason == is_short_of for count in excluded):
+        best = f"no eligible node has {_short_amount(fact)} free"
+    elif len(excluded) == 1 and not fact.nodes.lacks_room:
+        best += f" ({excluded[0].nodes} {excluded[0].reason})"
+        if len(fact.nodes.excluded) == 1:
+            details = []  # the headline has all counts
+    if fact.placed:
+        best = f"{fit}, then {best}"
+
+    return Sentences(first, best, details=tuple(details), joint="; ")
 
 
 def _which_pod(fact: MemberFails) -> str:
@@ -309,6 +338,10 @@ def _asked(requests: ResourceVector) -> str:
     return named_amounts(principal(requests)) or "no resources"
 
 
+def _all_of(requests: ResourceVector) -> str:
+    return named_amounts(tuple((name, number) for name, number in requests if name != PODS))
+
+
 def _whose(need: GangNeed, pod: str) -> str:
     """The subject of a request, with its verb to come."""
     return "each pod " if need.requests is not None else f"pod {pod} "
@@ -318,8 +351,7 @@ def _too_large(requests: ResourceVector, short: Shortage) -> str:
     """Why no node ever takes such a pod."""
     amounts = short.scarcest
     if not amounts.never:
-        asked = named_amounts(tuple((name, number) for name, number in requests if name != "pods"))
-        return f"it asks for {asked}, and no eligible node has all of it"
+        return f"it asks for {_all_of(requests)}, and no eligible node has all of it"
 
     asked = amount(amounts.resource, amounts.asked)
     if short.instead:
@@ -354,7 +386,7 @@ def _free(short: Shortage, nodes: NodeCounts) -> str:
     return text
 
 
-def _short_amount(fact: RoomShort | MemberFails) -> str:
+def _short_amount(fact: RoomShort | MemberFails | NoNode) -> str:
     """The amount that is scarce, without its unit where the need has just named it."""
     amounts = fact.short.scarcest
     if _is_plain(fact.requests, amounts.resource):

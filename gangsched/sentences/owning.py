@@ -18,8 +18,8 @@ def one_by_one(kind: str, key: str) -> str:
 def no_minimum(kind: str, key: str) -> str:
     """The owner does not say how many pods start together."""
     return (
-        f"{kind} {key} does not say how many of its pods start together, so they are not a gang:"
-        f" set {keys.MIN[0]} on its pods, or create a PodGroup"
+        f"{kind} {key} does not say how many of its pods start together, so they are not a gang."
+        f" Set {keys.MIN[0]} on its pods, or create a PodGroup"
     )
 
 

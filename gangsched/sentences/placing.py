@@ -28,6 +28,8 @@ from gangsched.sentences.preempting import being_preempted, evicting, nominated
 from gangsched.sentences.wording import Sentences
 from gangsched.sentences.words import named_amounts, nodes_available
 
+NOTED = 70
+"""Characters of a note that the headline has room for."""
 NODE_CLOSED = "the node is gone, cordoned or full"
 
 SayCause = Callable[[Refusal], Sentences]
@@ -95,7 +97,7 @@ def _of_members(fact: Fact) -> Sentences:
     """Of facts about members and their claims."""
     match fact:
         case facts.MembersMissing():
-            return Sentences(*_members_missing(fact))
+            return _members_missing(fact)
         case facts.UncountedMembers():
             return Sentences(*_uncounted(fact))
         case facts.ClaimFull():
@@ -281,7 +283,7 @@ def _at_most(lack: facts.NoDomainForSlice | facts.FewSlices) -> str:
 # --- members ------------------------------------------------------------------------------------
 
 
-def _members_missing(fact: facts.MembersMissing) -> tuple[str, str]:
+def _members_missing(fact: facts.MembersMissing) -> Sentences:
     counts = (
         (fact.gated, "is gated", "are gated"),
         (fact.foreign, "has another schedulerName", "have another schedulerName"),
@@ -298,11 +300,16 @@ def _members_missing(fact: facts.MembersMissing) -> tuple[str, str]:
         if number > 0:
             parts.append(f"{number} {one if number == 1 else many}")
 
+    ready = f"{fact.ready} of {fact.minimum} {is_or_are(fact.minimum)} ready"
+    counted_members = "; ".join((ready, *parts))
     text = f"waiting for members of gang {fact.gang}"
-    text += f" ({fact.note})" if fact.note else ""
-    return text, "; ".join(
-        (f"{fact.ready} of {fact.minimum} {is_or_are(fact.minimum)} ready", *parts)
-    )
+
+    # The counts of members belong to the headline, too.
+    if len(fact.note) > NOTED:
+        return Sentences(text, counted_members, more=(fact.note,))
+
+    noted = f" ({fact.note})" if fact.note else ""
+    return Sentences(text + noted, counted_members)
 
 
 def _uncounted(fact: facts.UncountedMembers) -> tuple[str, str]:
@@ -371,7 +378,7 @@ def _group_holds(fact: facts.GroupHolds, say: SayCause) -> Sentences:
 
 
 def _lacking(lacking: tuple[tuple[str, int], ...]) -> str:
-    listed = ", ".join(f"{number} more of {gang}" for gang, number in lacking)
+    listed = ", ".join(f"{counted(number, 'more pod')} of {gang}" for gang, number in lacking)
     return f"waiting for {listed or 'its group'}"
 
 

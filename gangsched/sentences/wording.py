@@ -78,10 +78,14 @@ def _capitals(sentences: Iterable[str]) -> Iterable[str]:
     """The sentences, each after the first one with a capital letter."""
     is_first = True
     for sentence in sentences:
-        if is_first:
-            yield sentence
-        else:
-            initial = sentence[:1].upper()
-            yield initial + sentence[1:]
-
+        yield sentence if is_first else capital(sentence)
         is_first = False
+
+
+def capital(sentence: str) -> str:
+    """The sentence with a capital letter, unless it begins with a name such as `ml/train`."""
+    first_word = sentence.partition(" ")[0]
+    if "/" in first_word:
+        return sentence
+
+    return sentence[:1].upper() + sentence[1:]

@@ -407,7 +407,7 @@ class ClaimBinding:
         withdrawn: list[ReleaseClaims],
         namespace: str,
     ) -> str:
-        """The sentence about the claims that these members have in a namespace: volumes that exist
+        """The sentences about the claims that these members have in a namespace: volumes that exist
         stay with their owner.
         """
         storage = self._cluster.storage_cache
@@ -418,7 +418,7 @@ class ClaimBinding:
         )
         is_start = made and len(members) > 1
         text = (
-            f"; the volumes provisioned for {named(made)} stay until these claims are deleted"
+            f". The volumes provisioned for {named(made)} stay until these claims are deleted"
             if is_start
             else ""
         )
@@ -432,7 +432,7 @@ class ClaimBinding:
             }
         )
         if asked:
-            return f"{text}; the request for {named(asked)} is withdrawn"
+            return f"{text}. The request for {named(asked)} is withdrawn"
 
         return text
 

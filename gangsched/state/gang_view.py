@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangSpec
-from gangsched.api.problem import Problem, quoted
+from gangsched.api.problem import Problem, instead, quoted
 from gangsched.api.sub_groups import misplaced
 from gangsched.core.queue_sort import in_member_order
 from gangsched.model.fault import UNKNOWN_REFERENCE, not_planned
@@ -286,7 +286,7 @@ def _unnumbered(
     pod: Pod,
 ) -> Problem:
     used = "the order of members"
-    text = f"{why}, so slices cannot be formed by index; {used} is used instead."
+    text = f"{why}, so slices cannot be formed by index. {instead(used)}"
     return Problem(keys.SLICES[0], quoted(value), used, text, pod.key)
 
 

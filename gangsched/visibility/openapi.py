@@ -101,7 +101,8 @@ GANG_STATUS = record(
         "What it lacks; absent if that is nothing, or not a matter of amounts.",
         resource=text("The resource that stops its pods first."),
         amount=text("How much of it is missing on the nodes that they may use."),
-        largestHole=text("The most of it that is free on one node."),
+        freeOnOneNode=text("The most of it that is free on one node."),
+        largestHole=text("Deprecated: freeOnOneNode by its former name."),
     ),
     reserved=record(
         "The room that is reserved for it; absent if none is.",

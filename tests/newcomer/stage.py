@@ -39,7 +39,6 @@ LEFT_BY_A_CASE = (
 BUDGETS = {"object_burst": 10_000, "event_burst": 10_000}
 READY_WITHIN_S = 120.0
 LASTING = {"InvalidGang", "Degraded", "MixedSchedulers", "KubeletRejected"}
-_ROUND = re.compile(r" \(round \d+: \d+ of \d+ placed\)$")
 SAMPLE_TIME = "2026-11-22T22:30Z"
 _SAID = re.compile(r"(?:Pod|Pods|PodGroup)[^:]*: \w+=\w+, \w+: (.+)")
 _SAME_EVENT = re.compile(r"Event \w+: the same")
@@ -186,9 +185,8 @@ def stage() -> Iterator[Stage]:
 
 
 def normal(line: str) -> str:
-    """Times and numbers of rounds as the page has them."""
-    line = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?Z", SAMPLE_TIME, line)
-    return re.sub(r"\(round \d+:", "(round 1:", line)
+    """Times as the page has them."""
+    return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?Z", SAMPLE_TIME, line)
 
 
 def shortened(line: str, before: list[str]) -> str:
@@ -290,7 +288,7 @@ def _of_events(events: list[Object], pods: list[Object], groups: list[Object]) -
     Whether one is on the PodGroup or on the oldest pod depends on which was there first.
     """
     now = [
-        (condition["reason"], _ROUND.sub("", condition["message"]))
+        (condition["reason"], condition["message"])
         for each in (*pods, *groups)
         for condition in each.get("status", {}).get("conditions", ())
         if condition["status"] == "False" or condition["type"] != "Scheduled"

@@ -33,6 +33,8 @@ PRIORITIES: Final = {
 }
 #: The StorageClass of all claims.
 CLASS: Final = "scenarios"
+#: The access mode of claims that a table names.
+SHARED: Final = "ReadWriteOncePod"
 #: Priority classes with preemptionPolicy Never, and those that an API server brings along.
 NEVER: Final = frozenset({"high-never"})
 BUILT_IN: Final = frozenset({"system-node-critical"})
@@ -96,6 +98,8 @@ _POD_WORDS: Final = frozenset(
         "tolerate",
         "owner",
         "claim",
+        "ports",
+        "spread",
         "gang",
         "style",
         "native",
@@ -151,7 +155,14 @@ class Maker:
         """The objects of one `create` entry, PodGroup first."""
         kind, name = next(iter(words.items()))
         made = self._entry(kind, name, {key: value for key, value in words.items() if key != kind})
-        return [*(claim_of(body) for body in made if "volumes" in body.get("spec", {})), *made]
+        mode = SHARED if isinstance(words.get("claim"), str) else "ReadWriteOnce"
+        claims = {}
+        for body in made:
+            if "volumes" in body.get("spec", {}):
+                claim = claim_of(body, mode)
+                claims[claim["metadata"]["name"]] = claim
+
+        return [*claims.values(), *made]
 
     def _entry(self, kind: str, name: str, rest: dict[str, Any]) -> list[Object]:
         match kind:
@@ -245,6 +256,9 @@ class Maker:
             node_selector={SCENARIO: self.slug, **words.get("node_selector", {})},
             spec=self._spec(name, words),
         )
+        if words.get("ports"):
+            ports = [{"containerPort": port, "hostPort": port} for port in words["ports"]]
+            body["spec"]["containers"][0]["ports"] = ports
         if words.get("finalizer"):
             body["metadata"]["finalizers"] = ["example.com/hold"]
         if words.get("owner"):
@@ -266,7 +280,10 @@ class Maker:
         if words.get("priority"):
             spec["priorityClassName"] = words["priority"]
         if words.get("claim"):
-            spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": bare(name)}}]
+            claim = bare(name) if words["claim"] is True else words["claim"]
+            spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+        if words.get("spread"):
+            spec["topologySpreadConstraints"] = words["spread"]
         if words.get("native"):
             spec["schedulingGroup"] = {"podGroupName": words["native"]}
         if words.get("affinity"):
@@ -482,14 +499,15 @@ def storage_class() -> Object:
     }
 
 
-def claim_of(pod: Object) -> Object:
-    """The claim of a pod, which has its name."""
+def claim_of(pod: Object, mode: str) -> Object:
+    """The claim of a pod, with an access mode."""
+    name = pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"]
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {key: pod["metadata"][key] for key in ("name", "namespace")},
+        "metadata": {"name": name, "namespace": pod["metadata"]["namespace"]},
         "spec": {
-            "accessModes": ["ReadWriteOnce"],
+            "accessModes": [mode],
             "storageClassName": CLASS,
             "resources": {"requests": {"storage": "1Gi"}},
         },

@@ -8,7 +8,7 @@ object. A pod that may start alone has its complete message in its own condition
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gangsched.api.dialects import DIALECTS
 from gangsched.model.gang import Gang, Refusal
@@ -16,8 +16,8 @@ from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.text import cut
-from gangsched.model.verdict_facts import HomeFull, Worded
-from gangsched.sentences import Sentences, say
+from gangsched.model.verdict_facts import HomeFull, NoNode, Worded
+from gangsched.sentences import say
 from gangsched.state.gangs import GangRecord
 from gangsched.state.members import Member
 
@@ -103,7 +103,7 @@ def pod_conditions(
 
         # The whole text, since no other place has it.
         if fault or gang.free_running:
-            text = sentences.text if isinstance(refusal.fact, HomeFull) else _alone(sentences)
+            text = sentences.text if isinstance(refusal.fact, HomeFull) else _alone(refusal)
             yield pod, PodCondition(shown_reason(refusal), sentences.stable, cut(text))
         elif pod is place and facts:
             message = sentences.stable or NO_NODE
@@ -150,10 +150,15 @@ def _place_name(record: GangRecord, place: Pod | None) -> str:
     return f"{DIALECTS[pod_group.api_group].kind} {pod_group.namespace}/{pod_group.object_name}"
 
 
-def _alone(sentences: Sentences) -> str:
-    """The message of a pod alone, with kube-scheduler's sentence first."""
-    if not sentences.now or not sentences.stable:
+def _alone(refusal: Refusal) -> str:
+    """The message of a pod alone, with kube-scheduler's sentence first, which says what is in the
+    way.
+    """
+    sentences = say(refusal)
+    if not isinstance(refusal.fact, NoNode):
         return sentences.text
+
+    sentences = replace(sentences, best="")
 
     first = sentences.now.removesuffix(".")
     return f"{first}. {sentences.stable[:1].upper()}{sentences.stable[1:]}."

@@ -104,18 +104,12 @@ class ReservationReports:
             return reserving.kept_for(verdict.kept_for)
 
         why = (group.told_not_reserved if group is not None else None) or self._by_number(namespace)
-        # Two sentences with one cause read like two causes.
-        if (
-            why is not None
-            and verdict.told.never
-            and why.why is NotEntitled.IMPOSSIBLE
-            and not why.needs
-        ):
-            return ""  # the refusal has said it, with amounts
-        if why is not None:
-            return reserving.not_reserved(why, namespace)
+        if why is None or (verdict.told.never and why.needs <= why.offers):
+            # Two sentences with one cause read like two causes, and "not reserved before" like a
+            # start later.
+            return ""
 
-        return ""
+        return reserving.not_reserved(why, namespace)
 
     def _by_number(self, namespace: str) -> NotReserved | None:
         """Why a group has none that is too far behind for plans to say so (H7)."""

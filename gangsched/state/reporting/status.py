@@ -30,9 +30,10 @@ from gangsched.model.plan import Verdict
 from gangsched.model.reasons import GangReason, Reason
 from gangsched.model.text import counted, cut, is_or_are, named
 from gangsched.model.verdict_facts import HomeFull
-from gangsched.sentences import say
+from gangsched.sentences import capital, say
 from gangsched.state.gangs import GangRecord
 from gangsched.state.members import STARTED, UNDER_WAY, State
+from gangsched.state.reporting.conditions import shown_reason
 from gangsched.state.reporting.gang_phase import Counts, Life, phase
 from gangsched.state.reporting.reservation_reports import Fact
 from gangsched.state.reporting.reserved import RESERVED
@@ -292,9 +293,7 @@ def _scheduled(
     life: Life,
     waits: Refusal | None,
 ) -> Fact:
-    """Whether the minimum is bound; why not, which binds failed, and what the last round did
-    (semantics R4, E1).
-    """
+    """Whether the minimum is bound; why not, and which binds failed (semantics R4, E1)."""
     refusal = waits if waits is not None else _refusal(gang, verdict, life)
     scheduled = life.is_scheduled
     reason, message = _why(record, gang, refusal, life)
@@ -303,14 +302,8 @@ def _scheduled(
         message += f"; {say(refusal).text}"
 
     if faults := record.faults:
-        more = f", and {counted(len(faults) - 1, 'more bind')} failed" if len(faults) > 1 else ""
-        message += f"; {faults[0]}{more}"
-
-    if not scheduled and verdict is not None and verdict.round is not None and life.is_waiting:
-        message += (
-            f" (round {verdict.round.number}: {verdict.round.placed} of {verdict.round.present}"
-            " placed)"
-        )
+        more = f". {counted(len(faults) - 1, 'more bind')} failed" if len(faults) > 1 else ""
+        message += f". {capital(faults[0])}{more}"
 
     return scheduled, reason, message
 
@@ -340,7 +333,7 @@ def _why(
     if life.is_scheduled:
         return Reason.SCHEDULED.value, there
     if refusal is not None:
-        return refusal.reason.value, say(refusal).text
+        return shown_reason(refusal).value, say(refusal).text
     if life.is_binding:
         return GangReason.BINDING.value, there
     if record.of(State.KEPT, State.RETRY):

@@ -399,10 +399,13 @@ class GangStore:
             if scarcest.takes < waiting:
                 name = scarcest.resource
                 missing = (waiting - scarcest.takes) * scarcest.asked
+                free_on_one = format_quantity(name, scarcest.free_on_one)
                 return {
                     "resource": name,
                     "amount": format_quantity(name, missing),
-                    "largestHole": format_quantity(name, scarcest.free_on_one),
+                    "freeOnOneNode": free_on_one,
+                    # Its name in 0.1, which `kubectl gangsched` of that release reads.
+                    "largestHole": free_on_one,
                 }
 
         return None

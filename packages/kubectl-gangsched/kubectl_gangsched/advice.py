@@ -43,10 +43,19 @@ def advice(session: Session, gang: GangStory) -> Advice:
     if gang.waiting and gang.status is not None and gang.reason in LACKS_ROOM:
         _review(session, gang, answer)
 
-    if gang.min_member is not None and gang.total < gang.min_member:
+    if _lacks_members(gang):
         answer.not_created = not_created(session, gang)
 
     return answer
+
+
+def _lacks_members(gang: GangStory) -> bool:
+    """Whether its controllers may have failed to create pods."""
+    # Without the gangs API the minimum of an owner is unknown.
+    if gang.min_member is None:
+        return gang.reason == Reason.WAITING_FOR_MEMBERS
+
+    return gang.total < gang.min_member
 
 
 def next_of(gang: GangStory) -> str:
@@ -119,7 +128,10 @@ def not_created(session: Session, gang: GangStory) -> str:
         return ""
 
     owner = newest.get("involvedObject") or {}
-    missing = counted((gang.min_member or 0) - gang.total, "pod")
+    missing = "more pods"
+    if gang.min_member is not None:
+        missing = counted(gang.min_member - gang.total, "pod")
+
     cause = _FORBIDDEN.sub("", str(newest.get("message") or ""))
     return (
         f"{owner.get('kind')} {gang.namespace}/{owner.get('name')} cannot create {missing}: {cause}"

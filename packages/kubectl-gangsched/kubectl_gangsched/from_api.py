@@ -104,7 +104,7 @@ def _extra(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, str]
         ),
         "Lacks": (
             f"{lacks.get('amount')} of {lacks.get('resource')}; the most free on one node is"
-            f" {lacks.get('largestHole')}"
+            f" {lacks.get('freeOnOneNode', lacks.get('largestHole'))}"
             if lacks
             else ""
         ),

@@ -122,6 +122,25 @@ def test_a_quota_that_keeps_pods_from_being_created_is_named(tmp_path: Path) -> 
     assert f"Job team/train cannot create 2 pods: {quota}." in lines
 
 
+def test_a_quota_is_named_where_the_minimum_is_unknown(tmp_path: Path) -> None:
+    """S8: without the gangs API the minimum of a Job's gang is known to the scheduler alone."""
+    said = "waiting for members of gang team/Job.train (Job team/train makes 4)"
+    labels = {"gangsched.dev/gang": "owner"}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u"}
+    pods = [pod(f"train-{i}", labels=labels, message=said) for i in range(2)]
+    for member in pods:
+        member["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+        member["status"]["conditions"][0]["reason"] = "WaitingForMembers"
+
+    answers = {
+        f"{TEAM}/pods": listed(*pods),
+        f"{TEAM}/events": listed(failed_create("train", "exceeded quota: two")),
+    }
+    with served(tmp_path, answers) as (_, kubeconfig):
+        lines = ask(kubeconfig, "gang/Job.train").output.splitlines()
+    assert "Job team/train cannot create more pods: exceeded quota: two." in lines
+
+
 def test_a_gang_below_its_minimum_does_not_have_its_nodes(tmp_path: Path) -> None:
     """S5: it runs with fewer pods than it needs, and says what is known of it."""
     lost: dict[str, Any] = {"members": {"byState": {"bound": 1}}, "reason": "Degraded"}

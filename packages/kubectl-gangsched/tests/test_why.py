@@ -154,8 +154,9 @@ def test_a_gang_without_a_pod_group_says_what_its_oldest_pod_says(tmp_path: Path
     assert "Minimum  3; 2 pods exist" in answer.output
 
 
-def test_the_gangs_api_is_taken_where_it_is_served(tmp_path: Path) -> None:
-    """Its words and numbers, and nothing about another source."""
+@pytest.mark.parametrize("field", ["freeOnOneNode", "largestHole"])
+def test_the_gangs_api_is_taken_where_it_is_served(tmp_path: Path, field: str) -> None:
+    """Its words and numbers, also those of 0.1, and nothing about another source."""
     gang = {
         "metadata": {"namespace": "team", "name": "train"},
         "spec": {"min": 2, "declaredBy": "annotations"},
@@ -166,7 +167,7 @@ def test_the_gangs_api_is_taken_where_it_is_served(tmp_path: Path) -> None:
             "queue": "unschedulable",
             "position": 3,
             "before": 2,
-            "lacks": {"resource": "nvidia.com/gpu", "amount": "4", "largestHole": "1"},
+            "lacks": {"resource": "nvidia.com/gpu", "amount": "4", field: "1"},
             "domains": [
                 {"domain": "rack=a", "holds": 1, "lacks": 1, "refutedBy": "sums"},
                 {"domain": "rack=b", "holds": 2, "lacks": 0, "refutedBy": "search"},

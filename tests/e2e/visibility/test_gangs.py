@@ -69,12 +69,13 @@ def test_a_user_with_the_role_edit_sees_the_gangs_of_the_namespace(
     assert gang["status"]["lacks"] == {
         "resource": "nvidia.com/gpu",
         "amount": "2",
+        "freeOnOneNode": "4",
         "largestHole": "4",
     }
     assert "kind: Gang" in kubectl.out("get", "gang", "training", "-n", "team-a", "-o", "yaml")
     explained = kubectl.out("explain", "gangs.status.lacks")
     assert "GROUP:      visibility.gangsched.dev" in explained, explained
-    assert "largestHole" in explained
+    assert "freeOnOneNode" in explained
     assert gang["status"]["facts"]["needs"]["pods"] == 3
     assert "freeOnOneNode" in kubectl.out("explain", "gangs.status.facts.scarcest")
 

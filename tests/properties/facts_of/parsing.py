@@ -34,11 +34,16 @@ NEVER = (
     r" holds (?:at most )?(?P<emptyTakes>\d+) of its pods even when empty",
 )
 BEST = (
-    r"(?P<fits>\d+) fits?(?:, then no eligible node has .* free| now.*)?",
+    r"(?P<fits>\d+) fits?(?:, then no eligible node has .*| now; .*)?",
     r"(?P<atMost>at most) (?P<fits>\d+) fits?",
-    r"(?P<none>none fits)(?: now.*|, then no eligible node has .* free)?",
+    r"(?P<none>none fits)(?: now; .*|, then no eligible node has .* free)?",
+    r"no eligible node has free all that a pod asks for",
+    r"no node takes (?:pod (?P<tried>\S+)|it|another pod like it)(?: \(.*\))?",
     r"no eligible node has (?P<scarce>\S+)(?: \S+)? free",
-    r"no node is eligible for (?:them|pod \S+)",
+    r"no node (?:is eligible for|matches the node selector or affinity of) pod"
+    r" (?P<hindered>\S+)",
+    r"pod (?P<hindered>\S+) tolerates no node's taints",
+    r"(?:there are no nodes|all nodes are cordoned)",
     r"(?P<free>\S+) of (?P<offered>\S+)(?: \S+)? are free on the .*?"
     r"(?:, at most (?P<freeOnOneNode>\S+) on one)?",
     r"(?P<fits>\d+) of (?:the )?\d+(?: pods of its group)? (?:fit|could be placed)[;,] .*",
@@ -112,6 +117,7 @@ def known_values(facts: Mapping[str, Any]) -> dict[str, str]:
         "group": facts["gang"],
         "pods": domains.get("needed", facts["needs"]["pods"]),
         "pod": facts.get("pod"),
+        "hindered": facts.get("pod"),
         "fits": facts.get("fits"),
         "none": "none fits" if not facts.get("fits") else "some fit",
         "atMost": "at most" if facts.get("atMost") else "exactly",

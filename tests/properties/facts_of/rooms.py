@@ -204,7 +204,10 @@ def _of_room(case: Case, told: Refusal, fact: RoomShort) -> Iterator[str]:
     shape = next(each.shape for each in case.pods if each.key == fact.pod)
     yield from _of_nodes(case, shape, fact.nodes)
     yield from _of_shortage(case, shape, fact.short)
-    if "no eligible node has" in say(told).headline and not told.never:
+    # That no node has all of a request follows from the maximum, which was checked.
+    headline = say(told).headline
+    is_of_one = "no eligible node has" in headline and "has free all" not in headline
+    if is_of_one and not told.never:
         yield from _none_is_left(case, shape, fact)
 
 

@@ -243,7 +243,7 @@ def test_bad_minimum_spoils_only_its_source(bad: str) -> None:
     assert problem.used == "3 (spec.minMember of PodGroup ns/g)"
     assert problem.text == (
         f"{MIN} of pod ns/a is not an integer from 0 to 2147483647: "
-        f'"{bad}"; 3 (spec.minMember of PodGroup ns/g) is used instead.'
+        f'"{bad}". Used instead: 3 (spec.minMember of PodGroup ns/g).'
     )
 
 
@@ -306,7 +306,7 @@ def test_a_value_for_which_the_gang_waits_is_told_once() -> None:
     """E4: while a gang waits for a valid topology, nothing is used instead of the bad one."""
     spec = spec_of(pod(gang_metadata={MIN: "2", keys.TOPOLOGY[0]: "no label", TOTAL: "many"}))
     assert spec.waiting_for is not None
-    assert "correct or remove it" in spec.waiting_for
+    assert 'Correct or remove "no label"' in spec.waiting_for
     assert [problem.key for problem in spec.problems] == [TOTAL]
 
 
@@ -324,7 +324,7 @@ def test_wait_time_is_capped_and_the_cap_is_told() -> None:
     assert spec.wait_time_s == 3600.0
     (problem,) = spec.problems
     assert "wait time 31536000s" in problem.text
-    assert "3600s (hold_max_s) is used instead" in problem.text
+    assert "Used instead: 3600s (hold_max_s)" in problem.text
     stated = spec_of(pod(gang_metadata={MIN: "2"}), group=pod_group(timeout_s=7200))
     assert (stated.wait_time_s, len(stated.problems)) == (3600.0, 1)
 
@@ -510,8 +510,8 @@ def test_a_topology_that_cannot_be_read_keeps_the_gang_waiting() -> None:
         spec_of(pod(), group=pod_group(bad, min_member=2)),
     ):
         assert spec.waiting_for is not None
-        assert 'gangsched.dev/topology "no label" of ' in spec.waiting_for
-        assert spec.waiting_for.endswith("is not a label key: correct or remove it")
+        assert "gangsched.dev/topology of " in spec.waiting_for
+        assert spec.waiting_for.endswith('is not a label key. Correct or remove "no label"')
     assert spec_of(pod(gang_metadata={keys.TOPOLOGY[0]: "rack"}), group=group).waiting_for is None
 
 

@@ -71,7 +71,7 @@ def test_bad_durations_are_passed_over_and_told(text: str) -> None:
     assert (found.seconds, found.source) == (120, SLURM_TIME_LIMIT)
     (problem,) = found.problems
     assert problem.text.startswith(f"{EXPECTED_RUNTIME} of pod ns/p is ")
-    assert problem.text.endswith(f"the 120 s of {SLURM_TIME_LIMIT} is used instead.")
+    assert problem.text.endswith(f"Used instead: the 120 s of {SLURM_TIME_LIMIT}.")
 
 
 def test_nothing_valid_is_unknown() -> None:

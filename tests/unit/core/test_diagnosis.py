@@ -103,11 +103,14 @@ def test_no_node_to_use_is_said_as_it_is() -> None:
     refusal = told([node("a", 8, taints=TAINTED)], four(1))
     assert (
         say(refusal).stable
-        == "gang ns/g needs 4 pods of 1 nvidia.com/gpu; no node is eligible for them. Nodes that"
-        " are large enough had untolerated taint team=b:NoSchedule"
+        == "gang ns/g needs 4 pods of 1 nvidia.com/gpu; pod ns/g-0 tolerates no node's taints."
+        " Nodes that are large enough had untolerated taint team=b:NoSchedule"
     )
     assert say(refusal).now.endswith("0/1 nodes are available: 1 node(s) had untolerated taint(s).")
-    assert say(told([], four(1))).now == "no nodes available to schedule pods"
+    assert (
+        say(told([], four(1))).text
+        == "gang ns/g needs 4 pods of 1 nvidia.com/gpu; there are no nodes"
+    )
 
 
 def test_nodes_that_would_do_are_named_by_what_closes_them() -> None:
@@ -165,13 +168,13 @@ def test_a_required_domain_is_named() -> None:
 
 
 def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:
-    """Its sentence comes first; what follows is ours, and only where room is the matter."""
+    """What is ours is there only where room is the matter."""
     nodes = [node("a", 8), node("b", 8)]
     busy = told(nodes, [pod("p", gpus=8)], used={"a": 1, "b": 2}, plain=True)
     assert (
         say(busy).now
-        == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13 of 16 nvidia.com/gpu are"
-        " free on the 2 nodes, at most 7 on one."
+        == "no eligible node has 8 free. 0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13"
+        " of 16 nvidia.com/gpu are free on the 2 nodes, at most 7 on one."
     )
     assert say(busy).stable == "pod ns/p asks for 8 nvidia.com/gpu"
     assert say(told(nodes, [pod("p", gpus=9)], plain=True)).stable.startswith(

@@ -54,8 +54,8 @@ def test_strict_gang_stops_at_the_first_member_it_cannot_spare() -> None:
     ), "the same pod whoever's turn it was"
     assert (
         say(verdict.told).now == "4 of 5 could be placed, then no eligible node has 2 free. 9 of 9"
-        " nvidia.com/gpu are free on the 2 nodes, at most 6 on one. Pod ns/g4: 0/2 nodes are"
-        " available: 2 Insufficient nvidia.com/gpu."
+        " nvidia.com/gpu are free on the 2 nodes, at most 6 on one. After those, pod ns/g4: 0/2"
+        " nodes are available: 2 Insufficient nvidia.com/gpu."
     )
     assert verdict.round is not None
     assert verdict.round.outcome is RoundOutcome.REFUSED
@@ -140,7 +140,7 @@ def test_non_strict_members_that_fit_are_held() -> None:
         pods[1].uid: Reason.HOLDING,
         pods[2].uid: Reason.UNSCHEDULABLE,
     }
-    assert "waiting for 1 more of ns/g" in say(verdict.told).text
+    assert "waiting for 1 more pod of ns/g" in say(verdict.told).text
 
 
 def test_later_round_tries_the_rest_only_and_binds_the_holds_along() -> None:

@@ -15,11 +15,11 @@ def test_one_is_not_told_as_many() -> None:
     group = Group(id="ns/g", gangs=())
     assert (
         say(findings.holds_summary(group, 1, (("ns/g", 1),), ())).now
-        == "1 member holds a node, waiting for 1 more of ns/g"
+        == "1 member holds a node, waiting for 1 more pod of ns/g"
     )
     assert (
         say(findings.holds_summary(group, 2, (("ns/g", 1),), ())).now
-        == "2 members hold a node, waiting for 1 more of ns/g"
+        == "2 members hold a node, waiting for 1 more pod of ns/g"
     )
     assert say(findings.strict_holds_nothing(1)).text.endswith("; 1 hold was released")
     assert say(findings.strict_holds_nothing(3)).text.endswith("; 3 holds were released")
@@ -47,7 +47,8 @@ def test_gated_member_is_counted_once() -> None:
 
 def test_a_minimum_that_overrides_the_pod_groups_is_told() -> None:
     """I3: what a pod says wins, which somebody who reads the PodGroup does not expect."""
-    told = findings.waiting_for_members(
-        Gang(id="ns/g", min_member=5, min_note="x of pod ns/g-0 overrides it")
-    )
-    assert say(told).stable == "waiting for members of gang ns/g (x of pod ns/g-0 overrides it)"
+    note = f"example.com/{'x' * 60} overrides it"
+    told = findings.waiting_for_members(Gang(id="ns/g", min_member=5, min_note=note))
+    assert say(told).stable == f"waiting for members of gang ns/g. {note}"
+    short = findings.waiting_for_members(Gang(id="ns/g", min_member=5, min_note="x overrides it"))
+    assert say(short).stable == "waiting for members of gang ns/g (x overrides it)"

@@ -229,7 +229,7 @@ def test_patience_ends() -> None:
     assert why(world) == []
     world.advance(2.0)
     late = (
-        "binding volumes: claim ns/c was not bound within 600 s; the request for ns/c is withdrawn"
+        "binding volumes: claim ns/c was not bound within 600 s. The request for ns/c is withdrawn"
     )
     assert why(world) == [late]
     claim = world.state.cluster.storage_cache.claim("ns/c")

@@ -146,10 +146,10 @@ def test_a_claim_that_fails_ends_the_start() -> None:
     world = provision(world_of(*(member(name, min_member=3) for name in NAMES[:3])), "c0")
     give_up(world, "c2")
     failed = 'provisioning failed for PVC "c2"'
-    made = "the volumes provisioned for ns/c0 stay until these claims are deleted"
+    made = "The volumes provisioned for ns/c0 stay until these claims are deleted"
     assert why(world) == [
-        *[f"its gang did not start: pod ns/c2: {failed}; {made}"] * 2,
-        f"{failed}; {made}",
+        *[f"its gang did not start: pod ns/c2: {failed}. {made}"] * 2,
+        f"{failed}. {made}",
     ]
     assert world.sent == []
     assert not any(world.state.members.node_of(name) for name in NAMES[:3])
@@ -170,10 +170,10 @@ def test_a_claim_that_takes_too_long_gives_all_room_back() -> None:
     assert set(world.bound()) == {each.name for each in rival}
     late = "claim ns/c1 was not bound within 600 s"
     rest = (
-        "the volumes provisioned for ns/c0 stay until these claims are deleted; the request for"
+        "The volumes provisioned for ns/c0 stay until these claims are deleted. The request for"
         " ns/c1 is withdrawn"
     )
-    assert why(world) == [f"{late}; {rest}", f"its gang did not start: pod ns/c1: {late}; {rest}"]
+    assert why(world) == [f"{late}. {rest}", f"its gang did not start: pod ns/c1: {late}. {rest}"]
     unbound = world.state.cluster.storage_cache.claim("ns/c1")
     assert unbound is not None
     assert unbound.selected_node is None

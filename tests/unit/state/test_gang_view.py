@@ -149,8 +149,8 @@ def test_members_with_slices_are_told_apart_by_index() -> None:
     world.settle()
     assert not world.state.registry.view("ns/g").indexed
     assert [problem.text for problem in record.problems] == [
-        "Pods ns/g-2 and ns/g-3 have the same index, so slices cannot be formed by index; "
-        "the order of members is used instead."
+        "Pods ns/g-2 and ns/g-3 have the same index, so slices cannot be formed by index. "
+        "Used instead: the order of members."
     ]
 
 

@@ -603,7 +603,7 @@ def test_an_exclusive_topology_that_is_no_label_is_refused() -> None:
     world.settle().advance(2).told()
     reason, text = world.condition(first)
     assert (reason, world.bound()) == ("InvalidGang", {})
-    assert text.startswith(f'{keys.JOBSET_EXCLUSIVE} "no label" of pod ns/train-0 is not a label')
+    assert text.startswith(f"{keys.JOBSET_EXCLUSIVE} of pod ns/train-0 is not a label key.")
 
 
 def test_an_owner_that_comes_after_its_pods_have_started_makes_no_gang_of_them() -> None:

@@ -87,7 +87,7 @@ class Lack(PageRecord):
     #: How much is missing on the nodes that it may use.
     amount: str = ""
     #: The most that is free on one node.
-    largest_hole: str = ""
+    free_on_one_node: str = ""
 
 
 class PageGang(PageRecord):

@@ -253,10 +253,12 @@ def _lack(lacks: Mapping[str, Any] | None) -> Lack | None:
     if not lacks:
         return None
 
+    # The API of 0.1 has the former name alone.
+    free = lacks.get("freeOnOneNode", lacks.get("largestHole"))
     return Lack(
         resource=text(lacks.get("resource")),
         amount=text(lacks.get("amount")),
-        largest_hole=text(lacks.get("largestHole")),
+        free_on_one_node=text(free),
     )
 
 

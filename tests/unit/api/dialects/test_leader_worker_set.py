@@ -139,7 +139,7 @@ def test_an_exclusive_topology_that_is_no_label_is_refused() -> None:
     reason, text = world.condition(leader)
     assert (reason, world.bound()) == ("InvalidGang", {})
     assert text.startswith(
-        'leaderworkerset.sigs.k8s.io/exclusive-topology "no label" of pod ns/serve-0 is not a label'
+        "leaderworkerset.sigs.k8s.io/exclusive-topology of pod ns/serve-0 is not a label key."
     )
 
 

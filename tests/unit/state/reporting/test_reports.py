@@ -368,7 +368,7 @@ def test_gang_scheduled_is_said_when_all_binds_are_answered() -> None:
         message == "2 pods are bound together; 1 refused: pod ns/g-2 on node a: the server said 500"
     )
     (condition,) = [each for each in world.status("g")["conditions"] if each["type"] == "Scheduled"]
-    assert "binding pod ns/g-2 to node a failed" in condition["message"]
+    assert "Binding pod ns/g-2 to node a failed" in condition["message"]
 
 
 def test_a_job_that_outgrew_its_minimum_is_not_told_more_than_all() -> None:

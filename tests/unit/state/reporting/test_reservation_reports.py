@@ -233,11 +233,7 @@ def test_without_reservations_there_is_no_condition() -> None:
     (scheduled,) = (
         each for each in world.status("big")["conditions"] if each["type"] == "Scheduled"
     )
-    assert (
-        scheduled["message"]
-        .partition(" (round")[0]
-        .endswith("Not reserved: it needs 12 nodes, but the cluster has 8.")
-    )
+    assert scheduled["message"].endswith("Not reserved: it needs 12 nodes, but the cluster has 8.")
     assert condition(world) == ("", "", "")
 
 

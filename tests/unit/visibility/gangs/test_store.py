@@ -101,7 +101,12 @@ async def test_a_gang_that_waits_says_where_and_what_it_lacks() -> None:
     }
     assert (gangs["g"]["position"], gangs["g"]["before"], gangs["later"]["position"]) == (2, 1, 3)
     assert gangs["g"]["reason"] == "Unschedulable"
-    assert gangs["g"]["lacks"] == {"resource": "nvidia.com/gpu", "amount": "3", "largestHole": "4"}
+    assert gangs["g"]["lacks"] == {
+        "resource": "nvidia.com/gpu",
+        "amount": "3",
+        "freeOnOneNode": "4",
+        "largestHole": "4",
+    }
     facts: Any = gangs["g"]["facts"]
     assert (facts["gang"], facts["fits"], facts["atMost"]) == ("ns/g", 1, False)
     assert facts["needs"] == {"pods": 2, "requests": {"nvidia.com/gpu": "3"}}

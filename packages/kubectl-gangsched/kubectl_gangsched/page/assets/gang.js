@@ -114,7 +114,9 @@ function About({ id, gang }) {
     ['Expected end', gang.expectedEndS != null && at(gang.expectedEndS)],
     ['Run time', gang.runTimeS != null && lengthText(gang.runTimeS)],
     ['Lacks', gang.lacks?.amount && `${gang.lacks.amount} ${gang.lacks.resource}`
-      + (gang.lacks.largestHole ? `; at most ${gang.lacks.largestHole} free on one node` : '')],
+      + (gang.lacks.freeOnOneNode
+        ? `; at most ${gang.lacks.freeOnOneNode} free on one node`
+        : '')],
     ['Priority', gang.priority != null && number(gang.priority)],
     ['Reason', gang.reason],
   ];

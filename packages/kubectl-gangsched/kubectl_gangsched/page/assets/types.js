@@ -17,7 +17,7 @@
 
 /**
  * @typedef {{ pods: number, requests?: Record<string, string> }} Need
- * @typedef {{ resource: string, amount?: string, largestHole?: string }} Lack
+ * @typedef {{ resource: string, amount?: string, freeOnOneNode?: string }} Lack
  * @typedef {object} PageGang
  * @property {string} namespace
  * @property {string} name
