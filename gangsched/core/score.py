@@ -81,7 +81,11 @@ nothing to say.
 """
 
 
-def soft_preferences(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+def soft_preferences(
+    shape: Shape,
+    nodes: Candidates,
+    ledger: Ledger,
+) -> Ints | None:
     """Rule 1: penalty points of preferences about the node, its taints and other pods."""
     of_nodes = node_penalty(shape, ledger.table)
     if of_nodes is None:
@@ -94,7 +98,11 @@ def soft_preferences(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | 
     return cost + nodes.penalty
 
 
-def accelerators_left_alone(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+def accelerators_left_alone(
+    shape: Shape,
+    nodes: Candidates,
+    ledger: Ledger,
+) -> Ints | None:
     """Rule 2: for pods that request no accelerator, nodes without accelerators come first, then
     nodes far from other replicas.
     """
@@ -111,12 +119,20 @@ def accelerators_left_alone(shape: Shape, nodes: Candidates, ledger: Ledger) -> 
     return cost + nodes.spread
 
 
-def fewest_nodes(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+def fewest_nodes(
+    shape: Shape,
+    nodes: Candidates,
+    ledger: Ledger,
+) -> Ints | None:
     """Rule 3: the nodes that take the most pods come first."""
     return None if nodes.last else -nodes.takes
 
 
-def ends_together(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+def ends_together(
+    shape: Shape,
+    nodes: Candidates,
+    ledger: Ledger,
+) -> Ints | None:
     """Rule 4: nodes that the pods would keep occupied for longer come last (H10)."""
     if nodes.pushed is None:
         return None
@@ -124,7 +140,11 @@ def ends_together(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | Non
     return nodes.pushed.astype(np.int64)
 
 
-def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+def least_harm(
+    shape: Shape,
+    nodes: Candidates,
+    ledger: Ledger,
+) -> Ints | None:
     """Rule 5: the loss for later gangs if the pods are placed on each node, in thousandths of
     `worth`. Only for the last node.
 
@@ -174,7 +194,11 @@ def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
     return total
 
 
-def fewest_accelerators_left(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+def fewest_accelerators_left(
+    shape: Shape,
+    nodes: Candidates,
+    ledger: Ledger,
+) -> Ints | None:
     """Rule 6: the fewest accelerators left over or, for pods without any, the fewest pods."""
     name, asked = ledger.packed_by(shape)
     have = nodes.room
@@ -186,7 +210,11 @@ def fewest_accelerators_left(shape: Shape, nodes: Candidates, ledger: Ledger) ->
     return left
 
 
-def smallest_machine(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+def smallest_machine(
+    shape: Shape,
+    nodes: Candidates,
+    ledger: Ledger,
+) -> Ints | None:
     """Rule 6, second half: the fewest accelerators in total."""
     if ledger.accelerated_nodes is None:
         return None
@@ -194,7 +222,11 @@ def smallest_machine(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | 
     return ledger.accelerators.take(nodes.index)
 
 
-def least_spare(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+def least_spare(
+    shape: Shape,
+    nodes: Candidates,
+    ledger: Ledger,
+) -> Ints | None:
     """Rule 7: the sum of free CPU and memory, each in thousandths of the largest node's."""
     spare = np.zeros(nodes.index.size, dtype=np.int64)
     for name in (CPU, MEMORY):

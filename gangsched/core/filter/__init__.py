@@ -92,14 +92,12 @@ def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
     """The refusal of the first filter that rules out all nodes for the pod; None if no
     filter does.
     """
-    return next(
-        (
-            refusal
-            for each in PRE_FILTERS
-            if (refusal := each.pre_filter(pod, occupancy)) is not None
-        ),
-        None,
-    )
+    for plugin in PRE_FILTERS:
+        refusal = plugin.pre_filter(pod, occupancy)
+        if refusal is not None:
+            return refusal
+
+    return None
 
 
 def cause(pod: Pod, occupancy: Occupancy) -> Refusal | None:
@@ -152,7 +150,11 @@ def serial(pod: Pod, occupancy: Occupancy) -> bool:
     return any(plugin.serial(pod, occupancy) for plugin in applying(pod, occupancy))
 
 
-def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
+def narrow(
+    pod: Pod,
+    room: Ints,
+    occupancy: Occupancy,
+) -> Ints:
     """`room`, reduced by the stateful filters; it must already be 0 on nodes where the pod does not
     fit.
     """
@@ -173,7 +175,11 @@ def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
     return room
 
 
-def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[RefusedNodes]:
+def refusals(
+    pod: Pod,
+    occupancy: Occupancy,
+    open_nodes: Bools,
+) -> Iterator[RefusedNodes]:
     """Yield each reason of the stateful filters, with the nodes among `open_nodes` that are refused
     for it.
     """
@@ -191,7 +197,11 @@ def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[Refu
         open_nodes = open_nodes & ~refused_by_it
 
 
-def may_stay(pod: Pod, node: int, occupancy: Occupancy) -> bool:
+def may_stay(
+    pod: Pod,
+    node: int,
+    occupancy: Occupancy,
+) -> bool:
     """Whether lasting filters allow a pod that runs on `node` to stay there. The pod itself is not
     counted.
     """
@@ -201,9 +211,18 @@ def may_stay(pod: Pod, node: int, occupancy: Occupancy) -> bool:
     return all(plugin.stays(pod, node, occupancy) for plugin in lasting)
 
 
-def _told(refused: Iterable[RefusedNodes], *, several: bool) -> Iterator[RefusedNodes]:
+def _told(
+    refused: Iterable[RefusedNodes],
+    *,
+    several: bool,
+) -> Iterator[RefusedNodes]:
     """Leave a node to the first reason that a filter gives, unless `several` count."""
     before: Bools | None = None
     for reason, nodes in refused:
-        yield RefusedNodes(reason, nodes if several or before is None else nodes & ~before)
-        before = nodes if before is None else before | nodes
+        if before is None:
+            yield RefusedNodes(reason, nodes)
+            before = nodes
+            continue
+
+        yield RefusedNodes(reason, nodes if several else nodes & ~before)
+        before = before | nodes
