@@ -134,6 +134,8 @@ class GangSpec:
     first: int = 0
     #: What is wrong with its topology, tree or members to come.
     misplaced: str | None = None
+    #: (name, value) of what few gangs state.
+    rare: tuple[tuple[str, object], ...] = ()
     #: (value, source) for every value, in a fixed order.
     sources: tuple[tuple[str, str], ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -261,6 +263,7 @@ def gang_spec(
         pod_group_missing=missing,
         misplaced=misplaced,
         unsupported=coming.unsupported,
+        rare=tuple(reader.rare.items()),
         sources=tuple(reader.sources.items()),
         problems=reader.beside(waiting_for),
     )
@@ -360,6 +363,7 @@ class _SpecReader:
         )
         self._min_resources = pod_group.min_resources if pod_group else ()
         self.sources: dict[str, str] = {}
+        self.rare: dict[str, object] = {}
         self.problems = (
             [Problem("spec", "", "", text) for text in pod_group.problems] if pod_group else []
         )
@@ -456,7 +460,9 @@ class _SpecReader:
         value = self.value(asked, spec=spec)
         if value is None:
             del self.sources[asked.name]
+            return None
 
+        self.rare[asked.name] = value
         return value
 
     def parent(self, gang: str, stated: str) -> str:
@@ -521,6 +527,7 @@ class _SpecReader:
         leader_first = self.optional(_LEADER_FIRST) is True
         if leader_first and not any(keys.LWS_SIZE in stated for _, stated in self.stated()):
             source = self.sources.pop(_LEADER_FIRST.name)
+            del self.rare[_LEADER_FIRST.name]
             (key,) = keys.LEADER_FIRST
             text = (
                 f"{source} has no effect without {keys.LWS_SIZE}, which sets the number of workers."

@@ -191,6 +191,7 @@ def _spec(record: GangRecord) -> Json | None:
         "preemption delay": spec.preemption_delay_s,
         "parent": spec.parent,
         "min children": "all" if spec.min_children is None else spec.min_children,
+        **dict(spec.rare),
     }
     return {name: {"value": values.get(name), "source": source} for name, source in spec.sources}
 

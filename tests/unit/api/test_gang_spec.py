@@ -3,7 +3,9 @@
 """
 
 import itertools
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from gangsched.api.gang_spec import GangDefaults, GangSpec, MatchPolicy, Mode, g
 from gangsched.api.slice_layers import parse_slices
 from gangsched.model.objects import Pod, PodGroup, Shape
 
+ROOT = Path(__file__).parents[3]
 SHAPE = Shape(requests=(("pods", 1),))
 DEFAULTS = GangDefaults()
 MIN, TOTAL, MODE, WAIT, GROUPS, POLICY = (
@@ -96,13 +99,16 @@ def test_first_identity_wins(stronger: keys.GangKey, weaker: keys.GangKey) -> No
 
 
 def test_names_that_need_a_pod_group() -> None:
-    """I2: marks 1, 2, 8 and 9 name an object; the others are complete in themselves."""
-    needs = [
-        number
-        for number, identity in enumerate(keys.IDENTITIES, start=1)
-        if identity.needs_pod_group
+    """I2: as its table says, some marks name an object; the others are complete in themselves."""
+    page = (ROOT / "docs" / "semantics" / "identity.md").read_text()
+    rows = re.findall(r"(?m)^\| \d+ \| (\w+) \| `([^`]+)`[^|]* \| (\w+)", page)
+    told = [(where, key.replace("K/", keys.K), needs == "yes") for where, key, needs in rows]
+    known = [
+        ("label" if mark.label else "annotation", mark.key, mark.needs_pod_group)
+        for mark in keys.IDENTITIES
     ]
-    assert needs == [1, 2, 8, 9]
+    assert told == known
+    assert 4 <= sum(needs for _, _, needs in told) < len(told)
 
 
 def test_native_group_is_the_last_identity() -> None:
@@ -494,8 +500,8 @@ def test_any_text_in_any_key_gives_a_spec(
     waits |= keeps and keys.KEEP_ROOM[0] in (spec.waiting_for or "")
     assert (spec.waiting_for is not None) == (waits or bool(layers and layers[0].size > spec.total))
     assert not (layers or spec.parent) or spec.mode is Mode.STRICT
-    optional = (spec.disruption, spec.bad_node_strikes, spec.provisioning_class)
-    assert len(spec.sources) == 16 + sum(map(bool, optional))
+    assert len(spec.sources) == 16 + len(spec.rare)
+    assert dict(spec.rare).keys() <= dict(spec.sources).keys()
     assert all(len(problem.text) < 1000 and problem.text.isprintable() for problem in spec.problems)
 
 

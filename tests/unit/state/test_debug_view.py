@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from gangsched.api import keys
 from gangsched.model.objects import Phase
 from gangsched.model.reservation import Blocker, Reservations, Reserved
 from gangsched.state.debug_view import describe_gang, list_gangs, list_reservations
@@ -45,6 +46,29 @@ def test_every_value_comes_with_its_source() -> None:
     assert stated is not None
     assert list(spec) == [name for name, _ in stated.sources]
     assert all(shown["value"] is not None for shown in spec.values()), spec
+
+
+def test_values_that_few_gangs_state_are_shown() -> None:
+    """I3: they are there only where they are stated, as they were read."""
+    stated = {
+        keys.AVOID_BAD_NODES: ("avoid bad nodes", "3", 3),
+        keys.DISRUPTION: ("disruption", "all", "all"),
+        keys.KEEP_ROOM: ("keep room", "false", False),
+        keys.PROVISIONING_CLASS: ("provisioning class", "queued", "queued"),
+    }
+    texts = tuple(sorted((key, text) for (key,), (_, text, _) in stated.items()))
+    world = World(node("a"))
+    world.declare(pod_group("g", 2, gang_metadata=texts), pod_group("h", 2))
+    for gang in "gh":
+        world.create(members(gang, 2, pod_group=True))
+
+    world.settle()
+    spec = described(world, "ns/g")["spec"]
+    for name, _, value in stated.values():
+        assert spec[name]["value"] == value
+        assert spec[name]["source"].endswith("of PodGroup ns/g")
+
+    assert {name for name, _, _ in stated.values()}.isdisjoint(described(world, "ns/h")["spec"])
 
 
 def test_members_are_sorted_by_what_has_become_of_them() -> None:
