@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gangsched.api.dialects import NAMES, DialectName
+from gangsched.api.dialects import KINDS, NAMES, DialectName
 from gangsched.api.label_selector import parse_label_selector
 from gangsched.api.values import MOST_STRIKES, BadValue
 from gangsched.model.backfill import BackfillOrder, OnOverrun
@@ -333,8 +333,8 @@ class Settings(BaseSettings):
     dialects: Annotated[tuple[DialectName, ...], NoDecode] = Field(
         default=NAMES,
         description=(
-            "Third-party APIs whose objects declare gangs: grove (PodGangs) and volcano"
-            " (PodGroups). Labels and annotations of APIs that are not listed are ignored."
+            f"Third-party APIs whose objects declare gangs: {KINDS}. Labels and annotations of APIs"
+            " that are not listed are ignored."
         ),
     )
     owner_gangs: OwnerGangs = Field(

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import yaml
 
+from tests.density import density_of
+from tests.test_density import SMALL, TOKENS_A_LINE
+
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST_DIFF = 45
 
@@ -148,6 +151,8 @@ def patched_copy(heading: str, folder: Path) -> Path:
             )
             text = text.replace(before, after) if before else after
         path.write_text(text, encoding="utf-8")
+        density = density_of([path])
+        assert density.code_lines <= SMALL or density.tokens_a_line <= TOKENS_A_LINE, path.name
     for check in (("check",), ("format", "--check")):
         run_in(folder, "-m", "ruff", *check, "gangsched/core")
     return folder

@@ -14,7 +14,8 @@ import pytest
 import yaml
 from control_plane.applying import load_yaml
 
-from gangsched.api import keys
+from gangsched.api import gang_spec, keys
+from gangsched.api.stated import Value
 from gangsched.settings import Settings
 from tests.docs_tables import FILES, ROOT, TABLES, marked, with_tables
 from tests.packaging import (
@@ -97,27 +98,10 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
     for name, cell in re.findall(r"(?m)^\| ([^|]+) \| ([^|]*)", section):
         if found := tuple(key for key in re.findall(r"`([^`]+)`", cell) if key in known):
             told.setdefault(name, found)
-    assert told == {
-        "min": keys.MIN,
-        "total": keys.TOTAL,
-        "mode": keys.MODE,
-        "wait time": keys.WAIT_TIME,
-        "groups": keys.GROUPS,
-        "parent": keys.PARENT,
-        "min children": keys.MIN_CHILDREN,
-        "disruption": keys.DISRUPTION,
-        "avoid bad nodes": keys.AVOID_BAD_NODES,
-        "keep room": keys.KEEP_ROOM,
-        "match policy": keys.MATCH_POLICY,
-        "topology": keys.TOPOLOGY,
-        "topology for Kueue": keys.KUEUE_TOPOLOGY,
-        "preferred topology": keys.PREFERRED_TOPOLOGY,
-        "slices": keys.SLICES,
-        "GPU product": keys.GPU_PRODUCT,
-        "shared GPUs": keys.ALLOW_SHARED_GPUS,
-        "preemption delay": keys.PREEMPTION_DELAY,
-        "provisioning class": keys.PROVISIONING_CLASS,
-    }
+    values = [value for value in vars(gang_spec).values() if isinstance(value, Value)]
+    read = {value.name: value.keys for value in values if known.issuperset(value.keys)}
+    assert frozenset().union(*read.values()) == known
+    assert told == read
     marks = text.split("**I2.", 1)[1].split("**I3.", 1)[0]
     identities = tuple(identity.key for identity in keys.IDENTITIES)
     named = [key for key in re.findall(r"`([^`]+)`", marks) if key in identities]

@@ -103,7 +103,8 @@ def member(api_group: str, index: int) -> Pod:
         case keys.GROVE:
             labels = {keys.GROVE_GANG: "g", keys.GROVE_CLIQUE: "a"}
         case _:
-            labels = {"scheduling.x-k8s.io/pod-group": "g"}
+            own = [mark for mark in keys.IDENTITIES if api_group in mark.api_groups]
+            (labels if own[0].label else annotations)[own[0].key] = "g"
     metadata = pod_gang_metadata(labels, annotations)
     return pod(
         f"p-{index}", gpus=1, gang_metadata=metadata, labels=labels, native_group=native_group

@@ -17,6 +17,7 @@ from typing import Any, Final
 from control_plane.api import Object
 
 from gangsched.api.keys import TIMEOUT
+from gangsched.api.podgroup import PodGroupStatus
 from tests.scenarios.objects import Maker
 from tests.scenarios.preempted import Preempted, evicted, sequence
 
@@ -29,9 +30,7 @@ _PROMISE: Final = re.compile(r"starts at (\S+) at the latest")
 RESERVED: Final = "Reserved"
 #: Conditions of these kinds have no observedGeneration.
 WITHOUT_GENERATION: Final = ("scheduling.volcano.sh/", "scheduler.grove.io/")
-_GROUP_WORDS: Final = frozenset(
-    {"phase", "scheduled", "running", "succeeded", "failed", "occupiedBy", "conditions"}
-)
+_GROUP_WORDS: Final = frozenset(str(field.alias) for field in PodGroupStatus.model_fields.values())
 
 
 @dataclass(slots=True)

@@ -21,7 +21,10 @@ from gangsched.api.dialects.scheduler_plugins import SchedulerPluginsSpec
 from gangsched.api.dialects.spec import DialectSpec
 from gangsched.api.dialects.volcano import PHASES, VolcanoSpec
 
-DialectName: TypeAlias = Literal["grove", "volcano"]
+DialectName: TypeAlias = Literal[
+    "grove",
+    "volcano",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,10 @@ DIALECTS: Final = {
 """By API group, or what else they are known as, in the order in which they are read."""
 NAMES: Final[tuple[DialectName, ...]] = get_args(DialectName)
 """Names that the setting `dialects` may list."""
+KINDS: Final = ", ".join(
+    f"{dialect.name} ({dialect.kind}s)" for dialect in DIALECTS.values() if dialect.name
+)
+"""These names and what they stand for, as the setting is described."""
 
 
 def read_groups(names: Collection[str]) -> tuple[str, ...]:
