@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from tests.fake_api import FakeApi, Json, kubeconfig, listed
+from tests.fake_api import FakeApi, Json, kubeconfig, listed, status
 from tests.server_thread import ServerThread
 
 STEP_S = 0.01
@@ -22,7 +22,8 @@ STEP_S = 0.01
 class FakeWatches(FakeApi):
     """`change` adds, modifies or deletes an object of the lists at some paths; watches are told.
 
-    While `is_away` connections are cut, and while `is_silent` nobody gets an answer.
+    While `is_away` connections are cut, and while `is_silent` nobody gets an answer. With a `token`
+    whoever has another one gets 401.
     """
 
     def __init__(self, answers: dict[str, Json]) -> None:
@@ -32,6 +33,7 @@ class FakeWatches(FakeApi):
         self.oldest = 0
         self.is_away = False
         self.is_silent = False
+        self.token = ""
         self.drops = 0
         self.watching: list[str] = []
         self.queue_asked: list[str] = []
@@ -79,6 +81,8 @@ class FakeWatches(FakeApi):
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return web.json_response(status(401, "Unauthorized", "Unauthorized"), status=401)
         path = unquote(request.path)
         if request.query.get("view") == "queue":
             self.queue_asked.append(request.query["offset"])

@@ -15,8 +15,8 @@ import msgspec
 
 from kubectl_gangsched.page.changes import applied
 from kubectl_gangsched.page.document import Change, Document, Moment
-from kubectl_gangsched.page.live.command import user_of
 from kubectl_gangsched.page.live.feed import Feed
+from kubectl_gangsched.page.live.login import user_of
 from kubectl_gangsched.page.live.questions import Questions
 from kubectl_gangsched.page.live.server import PageServer
 from kubectl_gangsched.session import GANGS, Session

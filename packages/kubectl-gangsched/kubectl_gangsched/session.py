@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,7 +22,7 @@ from gangsched.kube.http.faults import (
     ApiFault,
     Fault,
 )
-from gangsched.kube.http.plain_credentials import NO_OVERRIDES, Overrides, access
+from gangsched.kube.http.plain_credentials import NO_OVERRIDES, Access, Overrides, access
 from gangsched.snapshots.file import SnapshotError
 from kubectl_gangsched.terminal import clean, sentence
 
@@ -60,10 +62,18 @@ class Session:
         """Sends no request; `within_s` limits each one (`BlockingClient`). Raises Misconfigured and
         CannotAnswer.
         """
-        self.client = BlockingClient(access(kubeconfig, overrides), within_s=within_s)
+        own = access(kubeconfig, overrides)
+        self.client = BlockingClient(own, within_s=within_s)
+        # Of the same context, whichever is the current one by then.
+        again = replace(overrides, context=own.context) if own.context else overrides
+        self._read = partial(access, kubeconfig, again)
         self.namespace = namespace or self.client.access.namespace
         if not _namespace.fullmatch(self.namespace):
             raise CannotAnswer(f'"{self.namespace}" cannot be the name of a namespace.')
+
+    def read_again(self) -> Access:
+        """The credentials as they are by now: tokens expire. Raises Misconfigured."""
+        return self._read()
 
     def within(self, namespace: str) -> Session:
         """The same server and user, for another namespace. Raises CannotAnswer."""

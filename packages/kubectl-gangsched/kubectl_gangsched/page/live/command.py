@@ -20,8 +20,8 @@ from pathlib import Path
 from types import FrameType
 
 from gangsched.console import DONE
-from gangsched.kube.http.faults import Fault
 from kubectl_gangsched.page.live.feed import Feed
+from kubectl_gangsched.page.live.login import user_of
 from kubectl_gangsched.page.live.questions import Questions
 from kubectl_gangsched.page.live.server import PageServer
 from kubectl_gangsched.session import Session
@@ -29,7 +29,6 @@ from kubectl_gangsched.terminal import write
 
 IDLE_S = 3_600.0
 LOOK_S = 1.0
-REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
 def ui(session: Session, *, browser: bool) -> int:
@@ -56,20 +55,6 @@ def ui(session: Session, *, browser: bool) -> int:
         server.server_close()
 
     return DONE
-
-
-def user_of(session: Session) -> str:
-    """The name under which the API server knows the user; "" where it does not say. Raises Fault
-    if it does not answer.
-    """
-    session.client.get("/version")
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    try:
-        answer = session.client.json("POST", REVIEW, body)
-    except Fault:
-        return ""
-
-    return str(answer.get("status", {}).get("userInfo", {}).get("username") or "")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from gangsched.kube.http.faults import SERVER_ERROR, UNAUTHORIZED, ApiFault, Fau
 from kubectl_gangsched.page.changes import between, is_nothing
 from kubectl_gangsched.page.cluster import Cluster
 from kubectl_gangsched.page.document import Document, Moment, Unknown
+from kubectl_gangsched.page.live.login import Login
 from kubectl_gangsched.page.live.places import Places
 from kubectl_gangsched.page.live.sources import Gangs, sources
 from kubectl_gangsched.page.live.watch import RIGHTS_S, Watch
@@ -77,6 +78,7 @@ class Feed:
         self._rights_s = rights_s
         # Its own connections: a ping must not wait behind a list.
         self._pinger = BlockingClient(session.client.access, within_s=SILENCE_S)
+        self._login = Login(session, user, self._pinger)
         self._lock = threading.Lock()
         self._cluster = Cluster()
         self._moments = Moments(self._cluster)
@@ -287,6 +289,8 @@ class Feed:
         except ApiFault as fault:
             is_away = fault.status >= SERVER_ERROR or fault.status == UNAUTHORIZED
             away = told(fault) if is_away else ""
+            if fault.status == UNAUTHORIZED:
+                self._login.renew()
         except Fault as fault:
             away = str(fault)
         else:

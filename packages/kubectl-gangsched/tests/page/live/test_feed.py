@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubectl_gangsched.page.live import feed, places
+from kubectl_gangsched.page.live import feed, login, places
 from kubectl_gangsched.session import GANGS
 from tests import page_truth
 from tests.fake_api import forbidden, listed, node, pod, status
@@ -517,4 +517,43 @@ def test_credentials_that_have_expired_are_said_to_be(tmp_path: Path) -> None:
         page.fake.answers["/version"] = status(401, "Unauthorized", "Unauthorized")
         stream.until(lambda stream: stream.events and stream.events[-1][0] == "behind")
         assert "log in again" in stream.events[-1][1]["sentence"]
+        stream.close()
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_credentials_are_read_again_once_they_have_expired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_same: bool
+) -> None:
+    """A new token of the same user is used, and that of another one is not: what the page shows is
+    of one user.
+    """
+    monkeypatch.setattr(login, "FIRST_S", 0.1)
+    monkeypatch.setattr(login, "MOST_S", 0.1)
+    answers = cluster(**{login.REVIEW: {"status": {"userInfo": {"username": "alice"}}}})
+    with live(tmp_path, answers) as page:
+        stream = Stream(page)
+        if not is_same:
+            page.fake.answers[login.REVIEW] = {"status": {"userInfo": {"username": "bob"}}}
+
+        page.fake.token = "later"
+        page.fake.drops += 1
+        stream.until(lambda stream: stream.events and stream.events[-1][0] == "behind")
+        config = tmp_path / "kubeconfig"
+        config.write_text(config.read_text().replace('"token": "t"', '"token": "later"'))
+        reviews = page.fake.asked.count(f"POST {login.REVIEW}")
+        page.fake.change("MODIFIED", PODS, pod("waits-0", gang="waits", node="n1", gpus=8))
+        if is_same:
+            stream.until(lambda stream: users(stream, "n1") == {"team/waits": 8})
+            stream.until(
+                lambda stream: ("behind", {"seconds": 0, "sentence": ""}) in stream.events[-4:]
+            )
+        else:
+            deadline_s = time.monotonic() + WITHIN_S
+            while page.fake.asked.count(f"POST {login.REVIEW}") < reviews + 3:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.02)
+
+            assert users(stream, "n1") == {}
+            assert "log in again" in stream.events[-1][1]["sentence"]
+
         stream.close()
