@@ -23,7 +23,7 @@ class FakeWatches(FakeApi):
     """`change` adds, modifies or deletes an object of the lists at some paths; watches are told.
 
     While `is_away` connections are cut, and while `is_silent` nobody gets an answer. With a `token`
-    whoever has another one gets 401.
+    whoever has another one gets 401. `garbage` is what lists and watches of a path get instead.
     """
 
     def __init__(self, answers: dict[str, Json]) -> None:
@@ -34,6 +34,7 @@ class FakeWatches(FakeApi):
         self.is_away = False
         self.is_silent = False
         self.token = ""
+        self.garbage: dict[str, bytes] = {}
         self.drops = 0
         self.watching: list[str] = []
         self.queue_asked: list[str] = []
@@ -87,6 +88,8 @@ class FakeWatches(FakeApi):
         if request.query.get("view") == "queue":
             self.queue_asked.append(request.query["offset"])
             return web.json_response(self.queue)
+        if path in self.garbage:
+            return web.Response(body=self.garbage[path], content_type="application/json")
         answer = self.answers.get(path)
         if answer is not None and answer.get("kind") == "List":
             answer["metadata"]["resourceVersion"] = str(self.version)

@@ -25,6 +25,8 @@ AT_A_TIME = 6
 SILENCE_S = 15.0
 CONNECT_S = 3.0
 CHUNK = 1 << 16
+LINE_BYTES = 1 << 25
+"""Of a watch; an object is a twentieth of it at most."""
 Headers: TypeAlias = list[tuple[str, bytes]]
 
 
@@ -106,7 +108,7 @@ class BlockingClient:
         self, path: str, opened: Callable[[http.client.HTTPConnection], None]
     ) -> Iterator[bytes]:
         """Yield the lines of a watch as they come, until the server ends it; `opened` receives the
-        connection, whose socket another thread may shut down. Raises ApiFault or Unreachable.
+        connection, whose socket another thread may shut down. Raises Fault.
         """
         connection = self._connection()
         opened(connection)
@@ -127,7 +129,11 @@ class BlockingClient:
             if answer.status >= 300:
                 raise fault_of(answer.status, answer.read(), answer.getheader("Retry-After"))
 
-            yield from iter(answer.readline, b"")
+            while line := answer.readline(LINE_BYTES):
+                if len(line) == LINE_BYTES and not line.endswith(b"\n"):
+                    raise Malformed(f"A line of the watch of {path} does not end.")
+
+                yield line
 
     def json(self, method: str, path: str, body: object = None) -> Any:
         """`request` with decoded bodies. Also raises Malformed."""

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from gangsched.kube.http.blocking import BlockingClient
-from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault, Malformed
 from kubectl_gangsched.page.live.sources import Item, Source
 from kubectl_gangsched.session import told
 from kubectl_gangsched.terminal import clean, sentence
@@ -110,8 +110,11 @@ class Watch(threading.Thread):
                 self._version = ""
             except ApiFault as fault:
                 wait_s = self._refused(fault)
-            except Fault:
+            except Fault as fault:
                 wait_s = retry_s  # the watch goes on from where it was
+                # That the server is away is said by who asks it all the time.
+                if not self._version or isinstance(fault, Malformed):
+                    self._say(f"{self.source.name} cannot be read now: {fault}")
             except Exception as error:  # an object that nobody expected, or a bug
                 wait_s = retry_s
                 self._version = ""

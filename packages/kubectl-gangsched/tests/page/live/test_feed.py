@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from gangsched.kube.http import blocking
 from kubectl_gangsched.page.live import feed, login, places
-from kubectl_gangsched.session import GANGS
+from kubectl_gangsched.session import GANGS, Session
 from tests import page_truth
 from tests.fake_api import forbidden, listed, node, pod, status
-from tests.live_page import GANG_LISTS, NODES, PODS, WITHIN_S, Stream, cluster, live, tenant
+from tests.fake_watches import watched
+from tests.live_page import GANG_LISTS, NODES, PODS, WITHIN_S, Stream, cluster, live, opened, tenant
 
 
 def gang(name: str, position: int | None, **status: Any) -> dict[str, Any]:
@@ -556,4 +558,49 @@ def test_credentials_are_read_again_once_they_have_expired(
             assert users(stream, "n1") == {}
             assert "log in again" in stream.events[-1][1]["sentence"]
 
+        stream.close()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"<html>login</html>", b"[]", b'{"metadata":{},"items":[', b"[" * 200_000, b'{"items":5}'],
+    ids=["html", "no object", "cut", "deep", "no list"],
+)
+def test_a_list_that_is_garbage_is_told_at_once(tmp_path: Path, garbage: bytes) -> None:
+    """A cluster without nodes would look the same; what was garbage is read again."""
+    answers = cluster()
+    with watched(tmp_path, answers) as (fake, config):
+        fake.garbage[NODES[0]] = garbage
+        began_s = time.monotonic()
+        with opened(Session(None, config)) as page:
+            assert time.monotonic() < began_s + WITHIN_S
+            page.enter()
+            stream = Stream(page)
+            assert stream.moment.unknown[0].what == "map"
+            assert stream.moment.unknown[0].sentence.startswith("nodes ")
+            fake.garbage.clear()
+            stream.until(lambda stream: set(stream.moment.nodes) == {"n0", "n1"})
+            assert "map" not in {unknown.what for unknown in stream.moment.unknown}
+            stream.close()
+
+
+def test_a_watch_line_without_an_end_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told once it is longer than any object, and the resource is read again."""
+    monkeypatch.setattr(blocking, "LINE_BYTES", 1 << 16)
+    with live(tmp_path, cluster()) as page:
+        stream = Stream(page)
+        page.fake.garbage[NODES[0]] = b"a" * (1 << 20)
+        page.fake.drops += 1
+        stream.until(
+            lambda stream: any(
+                unknown.sentence.endswith("does not end.") for unknown in stream.moment.unknown
+            )
+        )
+        assert set(stream.moment.nodes) == {"n0", "n1"}
+        page.fake.garbage.clear()
+        page.fake.change("ADDED", NODES, node("n2", 8))
+        stream.until(lambda stream: "n2" in stream.moment.nodes)
+        stream.until(lambda stream: "map" not in {one.what for one in stream.moment.unknown})
         stream.close()
