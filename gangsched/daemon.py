@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gangsched import __version__, parameters
-from gangsched.api.admin_orders import changes, read_orders
+from gangsched.api.admin_orders import changes, misread, read_orders
 from gangsched.core.cycle import Limits
 from gangsched.kube.background import in_background
 from gangsched.kube.http.connection_pool import ConnectionPool
@@ -314,7 +314,7 @@ class Daemon:
     def _obey(self, annotations: Mapping[str, object]) -> None:
         """Carry out the orders of an administrator, and log each once."""
         orders = read_orders(annotations)
-        for sentence in changes(self._orders, orders):
+        for sentence in (*changes(self._orders, orders), *misread(annotations)):
             self._log.warning(sentence)
 
         if orders != self._orders:

@@ -6,6 +6,7 @@ change it.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,6 +15,8 @@ from gangsched.model.orders import Orders
 
 LONGEST_REASON: Final = 200
 """In characters: the reason is part of messages to users."""
+ORDERS: Final = (PAUSE, PAUSE_PREEMPTION, SET_ASIDE, NO_RESERVATION)
+PREFIX: Final = "gangsched.dev/"
 
 
 def read_orders(annotations: Mapping[str, object]) -> Orders:
@@ -50,6 +53,25 @@ def changes(before: Orders, now: Orders) -> list[str]:
         f"No capacity is reserved for gang {gang} ({NO_RESERVATION})." for gang in sorted(given)
     ]
     sentences += [f"Capacity may be reserved for gang {gang} again." for gang in sorted(withdrawn)]
+
+    return sentences
+
+
+def misread(annotations: Mapping[str, object]) -> list[str]:
+    """One sentence for each annotation that looks like an order, and is none that can be obeyed."""
+    sentences = []
+    for key in sorted(annotations):
+        if key.startswith(PREFIX) and key not in ORDERS:
+            words = [order.removeprefix(PREFIX) for order in ORDERS]
+            nearest = difflib.get_close_matches(key.removeprefix(PREFIX), words, n=1)
+            meant = f"; did you mean {PREFIX}{nearest[0]}?" if nearest else "."
+            sentences.append(f"Annotation {key} is no order{meant}")
+
+    for key in (SET_ASIDE, NO_RESERVATION):
+        for gang in sorted(_gangs(annotations.get(key))):
+            namespace, _, name = gang.partition("/")
+            if not namespace or not name or "/" in name:
+                sentences.append(f'"{gang}" ({key}) is not the id of a gang: it is NAMESPACE/NAME.')
 
     return sentences
 

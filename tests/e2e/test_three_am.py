@@ -61,6 +61,10 @@ def test_a_dead_leader_and_a_pause(plane: ControlPlane, api: Api) -> None:
         await_named(lambda: log(daemon), "leading")
         api.patch(LEASE, {"metadata": {"annotations": {"gangsched.dev/pause": "INC-1"}}})
         await_named(lambda: doctor(plane), "Scheduling is paused: INC-1 (gangsched.dev/pause).")
+        api.patch(LEASE, {"metadata": {"annotations": {"gangsched.dev/set-aside": "train"}}})
+        await_named(
+            lambda: log(daemon), '"train" (gangsched.dev/set-aside) is not the id of a gang'
+        )
         daemon.kill()
     await_named(
         lambda: doctor(plane), "Lease gangsched-system/gangsched is held by", "no gang is scheduled"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangsched.api.admin_orders import LONGEST_REASON, changes, read_orders
+from gangsched.api.admin_orders import LONGEST_REASON, changes, misread, read_orders
 from gangsched.model.orders import NO_ORDERS, Orders
 
 
@@ -35,3 +35,18 @@ def test_each_change_is_reported() -> None:
         "No capacity is reserved for gang ml/c (gangsched.dev/no-reservation).",
     ]
     assert changes(now, NO_ORDERS)[-1] == "Capacity may be reserved for gang ml/c again."
+
+
+def test_what_is_no_order_is_told() -> None:
+    """A misspelt order at night is not taken for one that is obeyed."""
+    assert misread({"gangsched.dev/pause": "x", "gangsched.dev/set-aside": "ml/a", "a": "b"}) == []
+    assert misread({"gangsched.dev/pauze": "x", "gangsched.dev/q": "x"}) == [
+        "Annotation gangsched.dev/pauze is no order; did you mean gangsched.dev/pause?",
+        "Annotation gangsched.dev/q is no order.",
+    ]
+    assert misread(
+        {"gangsched.dev/set-aside": "a, ml/b", "gangsched.dev/no-reservation": "a/b/c"}
+    ) == [
+        '"a" (gangsched.dev/set-aside) is not the id of a gang: it is NAMESPACE/NAME.',
+        '"a/b/c" (gangsched.dev/no-reservation) is not the id of a gang: it is NAMESPACE/NAME.',
+    ]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from gangsched.api.admin_orders import changes, read_orders
+from gangsched.api.admin_orders import changes, misread, read_orders
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.kube.http.answers import understood
 from gangsched.kube.http.blocking import BlockingClient
@@ -38,6 +38,8 @@ class LeaseSeen(NamedTuple):
     acquired: str
     duration_s: float
     orders: Orders
+    #: Sentences about annotations that are meant as orders, and are none.
+    misread: tuple[str, ...] = ()
 
 
 def read(client: BlockingClient, namespace: str, name: str) -> LeaseSeen | None:
@@ -54,12 +56,14 @@ def read(client: BlockingClient, namespace: str, name: str) -> LeaseSeen | None:
 
     with understood(f"Lease {namespace}/{name}"):
         spec = body.get("spec") or {}
+        annotations = body["metadata"].get("annotations") or {}
         return LeaseSeen(
             str(spec.get("holderIdentity") or ""),
             str(spec.get("renewTime") or ""),
             str(spec.get("acquireTime") or ""),
             float(spec.get("leaseDurationSeconds") or 15.0),
-            read_orders(body["metadata"].get("annotations") or {}),
+            read_orders(annotations),
+            tuple(misread(annotations)),
         )
 
 
@@ -87,13 +91,7 @@ def unled(
 
         return
 
-    for sentence in changes(NO_ORDERS, lease.orders):
-        withdraw = (
-            f"kubectl -n {namespace} annotate lease {name} KEY- once its reason is gone"
-            " (docs/runbook.md)."
-        )
-        yield Finding("orders", sentence, withdraw)
-
+    yield from _orders(lease, f"kubectl -n {namespace} annotate lease {name}")
     if not lease.holder:
         text = (
             f"{where} has no holder since {lease.renewed or 'it was created'}: no gang is"
@@ -113,6 +111,17 @@ def unled(
             f" valid for {lease.duration_s:g} s: no gang is scheduled."
         )
         yield Finding(CHECK, text, todo)
+
+
+def _orders(lease: LeaseSeen, annotate: str) -> Iterator[Finding]:
+    """Orders that hold, with the command that ends them, and those that nobody understands."""
+    for sentence in changes(NO_ORDERS, lease.orders):
+        key = sentence.rpartition("(")[2].partition(")")[0]
+        withdraw = f"{annotate} {key}- once its reason is gone (docs/runbook.md)."
+        yield Finding("orders", sentence, withdraw)
+
+    for sentence in lease.misread:
+        yield Finding("orders", sentence, f"{annotate} with a key and a value of docs/runbook.md.")
 
 
 def _is_stale(lease: LeaseSeen) -> bool:

@@ -6,6 +6,7 @@ served, a user who may list nodes and pods gets the same plan from a snapshot; t
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -134,12 +135,22 @@ def _review(session: Session, gang: ManifestGang) -> PlanAnswer:
             ],
         },
     }
-    namespace = quote(gang.namespace or session.namespace, safe="")
-    return of_review(
-        session.client.json("POST", f"{GANGS}/namespaces/{namespace}/placementreviews", body)[
-            "status"
-        ]
-    )
+    namespace = gang.namespace or session.namespace
+    path = f"{GANGS}/namespaces/{quote(namespace, safe='')}/placementreviews"
+    answer = of_review(session.client.json("POST", path, body)["status"])
+    return _beside_itself(answer, f"gang {namespace}/{gang.name}")
+
+
+def _beside_itself(answer: PlanAnswer, gang: str) -> PlanAnswer:
+    """The answer about a gang that exists already, which the API gives under a name with an ending:
+    in the user's words, with what that means.
+    """
+    ending = rf"(?<={re.escape(gang)})(-review)+(?![\w.-])"
+    answer.message, times = re.subn(ending, "", answer.message)
+    if times:
+        answer.problems.append(f"{gang} exists already: this is planned as a second one beside it")
+
+    return answer
 
 
 def _notes(gang: ManifestGang) -> list[str]:

@@ -56,6 +56,13 @@ def lease(holder: str, ago_s: float = 1.0) -> dict[str, Any]:
     return {"metadata": {"name": "gangsched"}, "spec": spec}
 
 
+def ordered(**orders: str) -> dict[str, Any]:
+    """A Lease with these annotations of an administrator."""
+    body = lease("one")
+    body["metadata"]["annotations"] = {f"gangsched.dev/{key}": text for key, text in orders.items()}
+    return body
+
+
 def event(instance: str, first: int, last: int) -> dict[str, Any]:
     """An Event of a daemon, first and last seen at these seconds of a minute."""
     minute = "2026-01-01T00:00"
@@ -171,6 +178,16 @@ WRONG = [
         {LEASE: lease("one", 90.0)},
         "Lease gangsched-system/gangsched is held by one, which renewed it last at",
         "logs",
+    ),
+    (
+        {LEASE: ordered(pause="INC-1")},
+        "Scheduling is paused: INC-1 (gangsched.dev/pause).",
+        "annotate lease gangsched gangsched.dev/pause- once",
+    ),
+    (
+        {LEASE: ordered(pauze="INC-1")},
+        "Annotation gangsched.dev/pauze is no order; did you mean gangsched.dev/pause?",
+        "docs/runbook.md",
     ),
     ({LEASE: lease("", 90.0)}, "Lease gangsched-system/gangsched has no holder since ", "get pods"),
     (

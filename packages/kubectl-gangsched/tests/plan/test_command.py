@@ -63,6 +63,18 @@ def ask(
         return CliRunner().invoke(cli, command), fake
 
 
+def test_a_gang_that_exists_is_planned_beside_itself(tmp_path: Path) -> None:
+    """The ending that the API gives the name of the second one is not shown; what it means is."""
+    message = "gang team/j-review-review needs 3 pods; gang team/j-review-2 holds room"
+    review = {"status": {"fits": False, "reason": "Unschedulable", "message": message}}
+    answer, _ = ask(tmp_path, {GANGS: SERVED, REVIEWS: review}, [job(4, 3)])
+    assert answer.exit_code == 1
+    said = " ".join(answer.output.split())
+    assert "-review-review" not in said
+    assert "gang team/j needs 3 pods; gang team/j-review-2 holds room" in said
+    assert "gang team/j exists already: this is planned as a second one beside it." in said
+
+
 def test_a_review_is_asked_for_each_gang(tmp_path: Path) -> None:
     """With its settings and templates; yes or no first, then nodes, victims and what would help."""
     review = {
