@@ -40,6 +40,8 @@ NODES = 8
 AT_A_TIME = 24
 PAUSE_S = 0.05
 ENDS_WITHIN_S = 180.0
+STOPS_WITHIN_S = 60.0
+"""On a busy machine; what a process writes at its end takes up to `shutdown_s`."""
 SHARED = frozenset({"nightly-a", "nightly-b"})
 
 
@@ -183,7 +185,7 @@ class Soak:
         if self.random.random() < 0.5:
             self.daemon.kill()
         else:
-            self.daemon.stop()
+            self.daemon.stop(within_s=STOPS_WITHIN_S)
 
         # The kubelets go on meanwhile.
         until_s = time.monotonic() + self.random.uniform(0, 2)
