@@ -51,7 +51,7 @@ def out_of_reach(who: str, stated: int, pods: int) -> str:
     """The owner states a minimum that its pods never reach."""
     return (
         f"minAvailable {stated} of {who} is above the {counted(pods, 'pod')} that it makes"
-        f" together; {pods} is used instead."
+        f" together. Used instead: {pods}."
     )
 
 

@@ -347,8 +347,8 @@ def test_a_stated_minimum_above_the_pods_is_told() -> None:
     assert len(world.settle().told().bound()) == 2
     ((_, _, text),) = world.events("InvalidGang")
     assert text == (
-        "minAvailable 5 of PyTorchJob ns/train is above the 2 pods that it makes together;"
-        " 2 is used instead."
+        "minAvailable 5 of PyTorchJob ns/train is above the 2 pods that it makes together."
+        " Used instead: 2."
     )
 
 
