@@ -117,6 +117,14 @@ def test_a_kubeconfig_that_is_no_good(condition: str, tmp_path: Path) -> None:
     assert " config" in refused(call("run", "--health-port", "0", "--kubeconfig", "config"))
 
 
+@pytest.mark.parametrize("server", ["", "https://", "https:", "ftp://a", "http://:1"])
+def test_what_is_no_address_is_not_asked(server: str, tmp_path: Path) -> None:
+    """It is refused at once, also where the library has cut it: nobody waits for its answer."""
+    (tmp_path / "config").write_text(kubeconfig(server))
+    said = refused(call("run", "--health-port", "0", "--kubeconfig", "config"))
+    assert "is not the address of a server" in said
+
+
 def test_a_kubeconfig_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor looked at: a folder above it is closed to the user, who is not root."""
 
