@@ -86,16 +86,16 @@ def plan(
     ledger.promises.fence(fenced, snapshot.table)
 
     ordered = sorted(queue, key=group_key)
-    whole = {group.id: group for group in ordered if group.starts_in_parts}
+    declared = {group.id: group for group in ordered if group.starts_in_parts}
     ready = [tree_choices.needed(group) for group in ordered if not group.unchanged]
 
     extensions = [
-        *_room_extensions(snapshot, ledger, whole, reserving),
+        *_room_extensions(snapshot, ledger, declared, reserving),
         *_reservations(
             snapshot,
             ledger,
             ready,
-            whole,
+            declared,
             reserving,
             preempting,
             unfinished,
@@ -105,7 +105,7 @@ def plan(
         PromiseRoomToCome(ordered),
     ]
     choosers = taking_part(extensions, "choose")
-    decider = Decider(ledger, totals, whole, now_s, at_work or AtWork(), choosers)
+    decider = Decider(ledger, totals, declared, now_s, at_work or AtWork(), choosers)
 
     # What is promised to a group is kept from all others until it is looked at, so that it is not
     # put off.
@@ -149,14 +149,14 @@ def _ledgers(
 def _room_extensions(
     snapshot: Snapshot,
     ledger: Ledger,
-    whole: dict[str, Group],
+    declared: dict[str, Group],
     reserving: Reserving | None,
 ) -> Iterator[PlanExtension]:
     """Those that concern the ledger's room; only the ones that this plan needs, since thousands of
     groups ask each.
     """
     if snapshot.nominated:
-        yield RespectNominations(ledger, whole)
+        yield RespectNominations(ledger, declared)
 
     if reserving is not None and reserving.limits.reservations and reserving.last_ends is not None:
         yield TrackEnds(ledger, snapshot.table, reserving.last_ends, reserving.wall_s)
@@ -169,7 +169,7 @@ def _reservations(
     snapshot: Snapshot,
     ledger: Ledger,
     ready: Sequence[Group],
-    whole: dict[str, Group],
+    declared: dict[str, Group],
     reserving: Reserving | None,
     preempting: PreemptionInput | None,
     unfinished: Unfinished | None,
@@ -183,7 +183,7 @@ def _reservations(
         reserving,
         snapshot,
         ledger,
-        [whole.get(group.id, group) for group in ready],
+        [declared.get(group.id, group) for group in ready],
         most=limits.work,
         nominated=preempting.nominated if preempting is not None else {},
         cache=cache.reservations,

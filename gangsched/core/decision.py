@@ -49,14 +49,14 @@ Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
 class Decider:
     """Decides groups on the ledger of one plan, each as often as it is asked.
 
-    `whole` has the trees, of which a plan sorts only the gangs that their minimum needs. `after` is
-    run within the group's share of work, by those who choose something for the whole plan.
+    `declared` has the trees, of which a plan sorts only the gangs that their minimum needs. `after`
+    is run within the group's share of work, by those who choose something for the whole plan.
     """
 
     ledger: Ledger
     #: As if nothing ran, for what can never fit.
     totals: Ledger
-    whole: Mapping[str, Group]
+    declared: Mapping[str, Group]
     now_s: float
     at_work: AtWork
     after: Sequence[Callable[[], None]] = ()
@@ -67,10 +67,10 @@ class Decider:
         outer = self.at_work.group
         self.at_work.group = group.id
 
-        whole = self.as_whole(group) if self.whole else group
-        verdict = self._decide(whole, progress)
+        declared = self.as_whole(group) if self.declared else group
+        verdict = self._decide(declared, progress)
         if group.struck:
-            verdict = self._without_memory(whole, verdict)
+            verdict = self._without_memory(declared, verdict)
 
         for choose in self.after:
             choose()
@@ -119,7 +119,7 @@ class Decider:
         """The tree of which the group is the part that its minimum needs; any other
         group itself.
         """
-        return self.whole.get(
+        return self.declared.get(
             group.id,
             group,
         )
@@ -587,11 +587,11 @@ def _alone(
     tried = trial.attempted
     placed = len(trial.placements)
     round_ = Round(group.rounds + 1, tried, tried, placed, outcome) if tried else None
-    told = notes[0][1] if notes else findings.permitted(len(binds))
+    refusal = notes[0][1] if notes else findings.permitted(len(binds))
 
     return _verdict(
         group,
-        told,
+        refusal,
         round=round_,
         binds=binds,
         notes=notes,

@@ -26,15 +26,15 @@ class RespectNominations(PlanExtension):
     made use of.
     """
 
-    def __init__(self, ledger: Ledger, whole: Mapping[str, Group]) -> None:
+    def __init__(self, ledger: Ledger, declared: Mapping[str, Group]) -> None:
         self._ledger = ledger
-        self._whole = whole
+        self._declared = declared
 
     def before(self, group: Group) -> None:
         """Respect nominations by the lowest priority of the group's members, since they hold for
         all of them.
         """
-        lowest = self._whole.get(group.id, group).lowest_priority
+        lowest = self._declared.get(group.id, group).lowest_priority
         self._ledger.respect_nominations(lowest, but=group.id)
 
     def reserve(self, group: Group, verdict: Verdict) -> Verdict:
@@ -45,7 +45,7 @@ class RespectNominations(PlanExtension):
             placement.pod.uid: placement.node for placement in (*verdict.binds, *verdict.holds)
         }
         self._ledger.place_nominated(group.id, placed)
-        stand_ins.fulfill(self._whole.get(group.id, group).gangs, verdict, self._ledger)
+        stand_ins.fulfill(self._declared.get(group.id, group).gangs, verdict, self._ledger)
 
         return verdict
 

@@ -633,16 +633,16 @@ def _common_requests(pods: Sequence[Pod]) -> ResourceVector | None:
     return shape.requests
 
 
-def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
-    """The refusal `told` with the reason why preemption does not help; unchanged if the pods could
+def with_obstacle(refusal: Refusal, why: NotHelpful) -> Refusal:
+    """The refusal with the reason why preemption does not help; unchanged if the pods could
     never fit anyway.
     """
-    if told.never and why.why is Obstacle.NOTHING_LOWER:
-        return told
+    if refusal.never and why.why is Obstacle.NOTHING_LOWER:
+        return refusal
 
     is_object = why.why in {Obstacle.BUDGET, Obstacle.NOTHING_LOWER} and bool(why.name)
     # Names of other namespaces are told to nobody (I4).
-    is_foreign = is_object and told.of not in {"", namespace_of(why.name)}
+    is_foreign = is_object and refusal.of not in {"", namespace_of(why.name)}
     detail = replace(why.as_told(), name="") if is_foreign else why.as_told()
 
-    return replace(told, details=(*told.details, detail))
+    return replace(refusal, details=(*refusal.details, detail))

@@ -164,16 +164,16 @@ class TreeDecision:
             if self.children.has_started(composite):
                 self._whole_or_not(partial(self._start, composite))
 
-    def _place_surplus(self, whole: Sequence[Gang], *, starts: bool) -> None:
-        """Place children and members above the minimums, those of `whole` gangs first; of children
-        only if the tree `starts` or has started.
+    def _place_surplus(self, started: Sequence[Gang], *, starts: bool) -> None:
+        """Place children and members above the minimums, those of gangs that have `started`
+        first; of children only if the tree `starts` or has started.
         """
         served = set()
         for verdict in self.made:
             for placement in (*verdict.binds, *verdict.holds):
                 served.add(placement.pod.uid)
 
-        for gang in whole:
+        for gang in started:
             served.update(pod.uid for pod in gang.pending)
 
         # Others are evicted for members that are needed, so what is nominated for those is not used
@@ -182,7 +182,7 @@ class TreeDecision:
             if starts:
                 self._start_others(self.tree)
 
-            for gang in (*whole, *self.above):
+            for gang in (*started, *self.above):
                 self._whole_or_not(partial(self._place, gang, is_surplus=True))
 
     def _tell_unready(self) -> None:
@@ -290,15 +290,17 @@ class TreeDecision:
         """Tell gangs that the refused minimum does not need, but that start only after it, for whom
         they wait.
         """
-        told = []
+        refused_gangs = []
         for gang in self.group.gangs:
             if gang.id in self.told and not gang.satisfied:
-                told.append(gang.id)
+                refused_gangs.append(gang.id)
 
         # Siblings that start together have the same refusal, which is about one of them.
         first = subject(refused.fact)
-        if first not in told:
-            first = next((name for name in told if self.told[name] == refused), self.tree.id)
+        if first not in refused_gangs:
+            first = next(
+                (name for name in refused_gangs if self.told[name] == refused), self.tree.id
+            )
 
         for gang in self.group.gangs:
             if gang.satisfied or gang.id in self.told:
@@ -495,17 +497,17 @@ class TreeDecision:
             if verdict.round is not None:
                 rounds.append(verdict.round)
 
-        told = refused or self._told_of_all(len(binds))
+        refusal = refused or self._told_of_all(len(binds))
         return Verdict(
             group=self.group.id,
             generation=self.group.generation,
-            told=told,
+            told=refusal,
             round=rounds[0] if rounds else None,
             binds=tuple(binds),
             releases=tuple(releases),
             notes=tuple(notes),
             needs=self._needs(),
-            gangs=tuple((gang.id, self.told.get(gang.id, told)) for gang in self.group.gangs),
+            gangs=tuple((gang.id, self.told.get(gang.id, refusal)) for gang in self.group.gangs),
         )
 
     def _told_of_all(self, bound: int) -> Refusal:

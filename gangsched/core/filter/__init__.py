@@ -187,10 +187,10 @@ def refusals(
     for plugin in STATEFUL:
         # Unlike `narrow`, this runs only for a message, so every filter is evaluated on all open
         # nodes.
-        told = _told(plugin.refusals(pod, occupancy), several=plugin.several_reasons)
+        by_reason = _told(plugin.refusals(pod, occupancy), several=plugin.several_reasons)
         refused_by_it = np.zeros_like(open_nodes)
 
-        for reason, nodes in told:
+        for reason, nodes in by_reason:
             yield RefusedNodes(reason, nodes & open_nodes)
             refused_by_it |= nodes
 

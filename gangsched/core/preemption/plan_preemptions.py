@@ -67,7 +67,7 @@ Part = tuple[Preemptor, Verdict, Found]
 class PlanPreemptions:
     """The preemptions of one plan; `decide` is the plan's function that decides one group."""
 
-    given: PreemptionInput
+    preempting: PreemptionInput
     ledger: Ledger
     now_s: float
     decide: Decide
@@ -98,17 +98,17 @@ class PlanPreemptions:
     @classmethod
     def of(
         cls,
-        given: PreemptionInput | None,
+        preempting: PreemptionInput | None,
         ledger: Ledger,
         now_s: float,
         decide: Decide,
         cache: PodTableCache,
     ) -> PlanPreemptions | None:
         """Set up the preemptions of a plan; None if preemption is off."""
-        if given is None or given.settings.scope is VictimScope.OFF:
+        if preempting is None or preempting.settings.scope is VictimScope.OFF:
             return None
 
-        first = given.held_back
+        first = preempting.held_back
         if first is not None:
             ledger.promises.held_back = HeldBackNodes(
                 first.group,
@@ -116,12 +116,14 @@ class PlanPreemptions:
                 ledger.table.having(first.nodes),
             )
 
-        return cls(given, ledger, now_s, decide, cache, _first=first and first.rank)
+        return cls(preempting, ledger, now_s, decide, cache, _first=first and first.rank)
 
     def __post_init__(self) -> None:
-        given = self.given
-        self._lowest = inf if given.lowest_priority is None else given.lowest_priority
-        self._lowest_waiting = inf if given.lowest_waiting is None else given.lowest_waiting
+        preempting = self.preempting
+        self._lowest = inf if preempting.lowest_priority is None else preempting.lowest_priority
+        self._lowest_waiting = (
+            inf if preempting.lowest_waiting is None else preempting.lowest_waiting
+        )
 
     def turn(
         self,
@@ -143,10 +145,10 @@ class PlanPreemptions:
         if not refused_for_room(verdict):
             return {group.id: verdict}
 
-        given = self.given
+        preempting = self.preempting
         holders = [holder for holder in holders if holder.id != group.id]
         holders = _below(group.priority, holders)
-        waits = group.id in given.nominated or group.id in given.overdue
+        waits = group.id in preempting.nominated or group.id in preempting.overdue
         starting = not any(gang.satisfied for gang in group.gangs)
         # Whether anything of lower priority runs is known without asking what runs (V25).
         if starting and not waits and not holders and self._lowest >= group.priority:
@@ -157,8 +159,8 @@ class PlanPreemptions:
         preemptor = preemptor_of(group, verdict, self.ledger.table)
         if preemptor is None:
             return {group.id: verdict}
-        if group.id in given.nominated:
-            refusal = given.nominated[group.id]
+        if group.id in preempting.nominated:
+            refusal = preempting.nominated[group.id]
             return {group.id: with_refusal(verdict, refusal, preemptor)}
 
         overdue = self._overdue(group, preemptor)
@@ -188,17 +190,17 @@ class PlanPreemptions:
     @property
     def is_full(self) -> bool:
         """Whether the plan has made as many preemptions as it may."""
-        return self.made >= self.given.settings.per_cycle
+        return self.made >= self.preempting.settings.per_cycle
 
     def _overdue(self, group: Group, preemptor: Preemptor) -> Found | None:
         """Room once those are gone that overran what let them onto the group's reserved
         room (H11).
         """
-        uids = self.given.overdue.get(group.id)
+        uids = self.preempting.overdue.get(group.id)
         if not uids or preemptor.never or self.is_full or not self.running.whole:
             return None
 
-        retry_at_s = self.given.retry_at_s.get(group.id, self.now_s)
+        retry_at_s = self.preempting.retry_at_s.get(group.id, self.now_s)
         if retry_at_s > self.now_s or self._delayed(group):
             return None
 
@@ -220,11 +222,11 @@ class PlanPreemptions:
         """`why`, with the nodes where groups of lower priority are held back, from now on in this
         plan (V27).
         """
-        given = self.given
+        preempting = self.preempting
         group = preemptor.group
-        if self._hold_back_ends_s(preemptor) <= self.now_s or not given.settings.hold_back_s:
+        if self._hold_back_ends_s(preemptor) <= self.now_s or not preempting.settings.hold_back_s:
             return why
-        if not preempts_soon(group.id, why, given.held_back):
+        if not preempts_soon(group.id, why, preempting.held_back):
             return why
         if why.why is Obstacle.NOTHING_LOWER and self._lowest_waiting >= preemptor.right:
             return why
@@ -244,11 +246,11 @@ class PlanPreemptions:
         """When the group may hold nobody back any more, by itself or for the share of its
         namespaces.
         """
-        given = self.given
+        preempting = self.preempting
         group = preemptor.group
-        until_s = given.held_until_s.get(group.id, inf)
+        until_s = preempting.held_until_s.get(group.id, inf)
         for namespace in group.namespaces:
-            share_until_s = given.share_until_s.get((namespace, preemptor.right), inf)
+            share_until_s = preempting.share_until_s.get((namespace, preemptor.right), inf)
             until_s = min(until_s, share_until_s)
 
         return until_s
@@ -275,12 +277,12 @@ class PlanPreemptions:
         if lacks:
             until_s = ceil(waiting_since_s(lacks) + delay_s)
 
-        nodes_until_s = self.given.nodes_until_s.get(group.id, 0)
+        nodes_until_s = self.preempting.nodes_until_s.get(group.id, 0)
         if nodes_until_s > until_s:
             until_s = nodes_until_s
             delay_s = 0.0
 
-        left_s = until_s - self.given.wall_s
+        left_s = until_s - self.preempting.wall_s
         if left_s <= 0:
             return None
 
@@ -298,24 +300,24 @@ class PlanPreemptions:
         holders: Sequence[Group],
     ) -> NotHelpful | None:
         """Why nobody looks for victims; None if somebody should."""
-        given = self.given
+        preempting = self.preempting
         if preemptor.never:
             return NotHelpful(why=Obstacle.POLICY_NEVER)
         if not holders and self._lowest >= preemptor.right:
             return NotHelpful(why=Obstacle.NOTHING_LOWER)
-        if given.forbidden:
-            return NotHelpful(why=Obstacle.FORBIDDEN, name=given.forbidden)
+        if preempting.forbidden:
+            return NotHelpful(why=Obstacle.FORBIDDEN, name=preempting.forbidden)
         delayed = self._delayed(group)
         if delayed is not None:
             return delayed
 
-        wait_s = given.retry_at_s.get(group.id, self.now_s) - self.now_s
+        wait_s = preempting.retry_at_s.get(group.id, self.now_s) - self.now_s
         if wait_s > 0:
             return NotHelpful(why=Obstacle.BACK_OFF, seconds=ceil(wait_s))
 
-        known = given.known.get(group.id)
+        known = preempting.known.get(group.id)
         if known is not None and known.why is not Obstacle.LATER:
-            is_over = 0 < known.until_s <= given.wall_s
+            is_over = 0 < known.until_s <= preempting.wall_s
             if not is_over:
                 return known
 
@@ -375,7 +377,7 @@ class PlanPreemptions:
                 return replace(why, needed=needed) if is_too_little else why
 
         self.ledger.work.charge(ATTEMPT_UNITS + len(self.columns.running) // PODS_A_UNIT)
-        known = self.given.known.get(preemptor.group.id)
+        known = self.preempting.known.get(preemptor.group.id)
         result = self._new_attempt(preemptor, holders, known).make_room()
         if isinstance(result, NotHelpful) and kind is not None and result.why is not Obstacle.LATER:
             self._in_vain[kind] = (needed, result)
@@ -388,7 +390,9 @@ class PlanPreemptions:
         holders: Sequence[Group] = (),
         known: NotHelpful | None = None,
     ) -> Attempt:
-        return Attempt(preemptor, self.columns, self.ledger, self.given.settings, holders, known)
+        return Attempt(
+            preemptor, self.columns, self.ledger, self.preempting.settings, holders, known
+        )
 
     def _with_alike(
         self,
@@ -401,7 +405,7 @@ class PlanPreemptions:
         if it tries alone.
         """
         kind = self._kind(preemptor)
-        most = min(self._most_together, self.given.settings.per_cycle - self.made)
+        most = min(self._most_together, self.preempting.settings.per_cycle - self.made)
         if kind is None or most < 2:
             return None
 
@@ -446,7 +450,7 @@ class PlanPreemptions:
         """
         for group in groups:
             preemptor = preemptor_of(group, verdict, self.ledger.table)
-            waits = group.id in self.given.nominated or group.id in self.given.overdue
+            waits = group.id in self.preempting.nominated or group.id in self.preempting.overdue
             if preemptor is None or waits:
                 return
             if self._excused(group, preemptor, ()) is not None or self._kind(preemptor) != kind:
@@ -472,7 +476,7 @@ class PlanPreemptions:
     def running(self) -> Running:
         """Running pods, requested once per plan and only when a group preempts."""
         if self._running is None:
-            self._running = self.given.running(self.ledger.work.left)
+            self._running = self.preempting.running(self.ledger.work.left)
             self.unpaid = self._running.units
             if not self._running.whole:
                 # Read into the cache now, so that the plan which knows all need not read
@@ -485,13 +489,13 @@ class PlanPreemptions:
     def columns(self) -> RunningColumns:
         """Running pods as columns."""
         if self._columns is None:
-            given = self.given
+            preempting = self.preempting
             covered = sum(len(budget.uids) for budget in self.running.budgets)
             self.ledger.work.charge(covered // COVERED_A_UNIT)
             self._columns = RunningColumns.of(
                 self.running,
-                given.settings,
-                given.wall_s,
+                preempting.settings,
+                preempting.wall_s,
                 self.ledger,
                 self.cache,
             )
@@ -543,8 +547,8 @@ class PlanPreemptions:
 
         for preemptor, verdict, part in parts:
             preemption, refusal = self._decision(preemptor.group, part, leaving)
-            told = with_refusal(verdict, refusal, preemptor)
-            nominated[verdict.group] = replace(told, preemption=preemption)
+            nominating = with_refusal(verdict, refusal, preemptor)
+            nominated[verdict.group] = replace(nominating, preemption=preemption)
 
             # The next part waits for these victims, too, if it is on their node.
             if part.candidate is not None:
@@ -575,7 +579,7 @@ class PlanPreemptions:
         """
         running = self.columns.running
         candidate = room.candidate
-        overdue = frozenset[str]().union(*self.given.overdue.values())
+        overdue = frozenset[str]().union(*self.preempting.overdue.values())
         victims = candidate.victims(overdue) if candidate is not None else {}
 
         leaving: list[int] = []
@@ -608,9 +612,9 @@ class PlanPreemptions:
     def _times(self, victims: Sequence[int], leaving: Sequence[int]) -> tuple[int, int]:
         """How long victims may take to end, and when all that must leave should have ended."""
         running = self.columns.running
-        wall_s = self.given.wall_s
+        wall_s = self.preempting.wall_s
         # Whoever may take longer is not waited for: the group may preempt others then (V12).
-        max_wait_s = self.given.settings.max_wait_s
+        max_wait_s = self.preempting.settings.max_wait_s
 
         longest_s = max((running[i].pod.grace_s for i in victims), default=0)
         grace_s = min(longest_s, max_wait_s)

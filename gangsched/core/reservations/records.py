@@ -57,11 +57,11 @@ class Records:
 
     def __init__(
         self,
-        given: Reserving,
+        reserving: Reserving,
         ledger: Ledger,
         cache: ReservationCache,
     ) -> None:
-        self._given = given
+        self._reserving = reserving
         self._results = cache.results
         self._ledger = ledger
 
@@ -251,7 +251,7 @@ class Records:
 
     def _on_nodes(self, reservation: Reservation) -> There:
         """Read anew only when the occupants of any node are others than before."""
-        occupants = self._given.occupants()
+        occupants = self._reserving.occupants()
         table = self._ledger.table
         key = "there", reservation.head.group.id
 

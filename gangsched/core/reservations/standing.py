@@ -74,7 +74,7 @@ class Standing:
         No room is reserved for groups in `nominated`, because preemption makes room for them (H3).
         """
         self._nominated = nominated
-        self._given = reserving
+        self._reserving = reserving
         self._snapshot = snapshot
         self._ledger = ledger
         self._in_turn = {group.id: group for group in ready}
@@ -167,7 +167,7 @@ class Standing:
         """Whether groups are ordered by Q1 alone: there are no reservations, or the setting is to
         order by age.
         """
-        return not self._reservations or self._given.limits.order is BackfillOrder.AGE
+        return not self._reservations or self._reserving.limits.order is BackfillOrder.AGE
 
     def order(self, group: Group) -> tuple[Any, ...]:
         """Sort key of groups: heads first, in their order; then groups that Q1 ranks equally, by
@@ -199,7 +199,7 @@ class Standing:
             verdict = replace(verdict, how=self._backfill.how(nodes, group))
 
         if placed:
-            self._placed.append((placed, self._given.wall_s + group.run_time_s))
+            self._placed.append((placed, self._reserving.wall_s + group.run_time_s))
             self._backfill.passed(group, placed)
 
         # It starts, waits for something else, or gets its room by preemption: reserved room would
@@ -218,7 +218,7 @@ class Standing:
                 verdict.needs,
                 self._backfill,
                 self._ledger,
-                wall_s=self._given.wall_s,
+                wall_s=self._reserving.wall_s,
             )
         )
         self._bounded(lambda: self._refused(group))
@@ -260,14 +260,16 @@ class Standing:
         if head.group.id in self._heads:
             return None
 
-        young = too_young(head, self._nothing_runs(), self._given.limits, wall_s=self._given.wall_s)
+        young = too_young(
+            head, self._nothing_runs(), self._reserving.limits, wall_s=self._reserving.wall_s
+        )
         return young or (LATER if self._comes_too_late(head) else None)
 
     def _comes_too_late(self, head: Head) -> bool:
         """Whether there are as many reservations as there may be, all of them before it."""
         last = (
             self._reservations[-1]
-            if len(self._reservations) >= self._given.limits.reservations
+            if len(self._reservations) >= self._reserving.limits.reservations
             else None
         )
         # It would be dropped at once by `_give_way`, after rounds that others need.
@@ -337,8 +339,8 @@ class Standing:
         heads, others = find_heads(
             self._heads.values(),
             self._nothing_runs(),
-            self._given.limits,
-            wall_s=self._given.wall_s,
+            self._reserving.limits,
+            wall_s=self._reserving.wall_s,
             entitled=self._entitled,
             first=self._first,
             known=self._not_reserved,
@@ -398,8 +400,8 @@ class Standing:
                     self._ledger,
                     self._nothing_runs(),
                     self._ends(),
-                    self._given.limits,
-                    wall_s=self._given.wall_s,
+                    self._reserving.limits,
+                    wall_s=self._reserving.wall_s,
                     standing=known,
                     anew={head.group.id},
                 )
@@ -424,7 +426,7 @@ class Standing:
 
     def _give_way(self) -> None:
         """Those that are too many now, all in all or of a namespace, end; the last first."""
-        limits = self._given.limits
+        limits = self._reserving.limits
         used = Counter[str]()
         number = 0
 
@@ -484,11 +486,11 @@ class Standing:
     def _ends(self) -> Timeline:
         """When those end that run now and that were placed in this plan."""
         if self._timeline is None:
-            self._timeline = self._cache.columns.timeline(self._given.occupants(), self._ledger)
+            self._timeline = self._cache.columns.timeline(self._reserving.occupants(), self._ledger)
 
         timeline = self._timeline
         for placed, ends_s in self._placed:
-            timeline = timeline.with_reserved(placed, self._given.wall_s, ends_s)
+            timeline = timeline.with_reserved(placed, self._reserving.wall_s, ends_s)
 
         return timeline
 
@@ -497,7 +499,7 @@ class Standing:
     def _bind(self) -> Backfill:
         """Keep others off what is reserved, from here on."""
         kept = [self._kept(number) for number in range(len(self._reservations))]
-        backfill = Backfill(kept, self._ledger, wall_s=self._given.wall_s)
+        backfill = Backfill(kept, self._ledger, wall_s=self._reserving.wall_s)
         self._ledger.promises.reserved = backfill if kept else None
 
         return backfill
@@ -519,7 +521,7 @@ class Standing:
 
         kept, rows = self._records.kept(each, self._reservations[:number])
         before = self._before.get(each.head.group.id)
-        kept.missed = before is not None and before.promised_s + MISSED_S <= self._given.wall_s
+        kept.missed = before is not None and before.promised_s + MISSED_S <= self._reserving.wall_s
 
         for placed, ends_s in self._placed:
             if not kept.outlived_by(ends_s):

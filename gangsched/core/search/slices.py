@@ -249,14 +249,14 @@ def _units(
 ) -> Iterator[Unit]:
     inner = layers[1:]
     size, key = layers[0]
-    standing: defaultdict[int, Standing] = defaultdict(list)
+    by_slice: defaultdict[int, Standing] = defaultdict(list)
 
     for index, node in there:
         # Slice i has the members of index i·k to i·k + k − 1 (decision 0074).
-        standing[index // size].append((index, node))
+        by_slice[index // size].append((index, node))
 
     for number, members in _by_slice(pods, size):
-        own = standing[number]
+        own = by_slice[number]
         code = (
             level((key,), table).common(np.array([node for _, node in own], dtype=np.int64))
             if own

@@ -549,16 +549,16 @@ class ClaimDevices:
                 continue
 
             pods = self._sharers.get(claim.key, [])
-            given = self._devices.chosen(claim.key)
-            if given is None or pod.uid not in {uid for uid, _ in pods}:
+            chosen = self._devices.chosen(claim.key)
+            if chosen is None or pod.uid not in {uid for uid, _ in pods}:
                 return None
 
             # Exactly one pod has the claim allocated; the others follow it once it is.
             if pods[0][0] == pod.uid:
-                decisions.append(self._allocating_to(claim, given[0], node, needs))
+                decisions.append(self._allocating_to(claim, chosen[0], node, needs))
             else:
                 first = self._table.names[pods[0][1]]
-                required = self._devices.index.required(given[0], first)
+                required = self._devices.index.required(chosen[0], first)
                 decisions.append(following(claim, required, needs.consumers.get(claim.key)))
 
         return tuple(decisions)

@@ -69,7 +69,7 @@ class Taken:
     def select(self, selected: tuple[Selection, ...], sign: int) -> None:
         """Mark the volumes picked for a pod as taken (+1) or free (-1)."""
         for selection in selected:
-            for given, name, value in (
+            for taken_by, name, value in (
                 (self.volumes, selection.volume, selection.key),
                 (self.volume_of, selection.key, selection.volume),
                 (self.provisioned_on, selection.key, selection.node),
@@ -78,9 +78,9 @@ class Taken:
                     continue
 
                 if sign > 0:
-                    given[name] = value
+                    taken_by[name] = value
                 else:
-                    given.pop(name, None)
+                    taken_by.pop(name, None)
 
     def attach(
         self,
@@ -573,9 +573,9 @@ class StorageUse:
         node.
         """
         volume = self._taken.volume_of.get(claim.key, "")
-        given = self.storage.volumes.get(volume)
-        if given is not None:
-            return self.reachable(given.required)  # another member's node has decided it
+        chosen = self.storage.volumes.get(volume)
+        if chosen is not None:
+            return self.reachable(chosen.required)  # another member's node has decided it
 
         storage_class = self.storage.classes.get(claim.storage_class)
         obtainable = provisionable(storage_class, self.table)
@@ -644,18 +644,18 @@ class StorageUse:
         volume: Volume | None,
         node: int,
     ) -> Selection:
-        given = Selection(
+        selection = Selection(
             namespace=claim.namespace,
             name=claim.name,
             uid=claim.uid,
             resource_version=claim.resource_version,
         )
         if volume is not None:
-            return replace(given, volume=volume.name, volume_version=volume.resource_version)
+            return replace(selection, volume=volume.name, volume_version=volume.resource_version)
         if self._decided(claim):
-            return given
+            return selection
 
-        return replace(given, node=self.table.names[node])
+        return replace(selection, node=self.table.names[node])
 
 
 def shared_claims(pod: Pod) -> list[ClaimUse]:
