@@ -115,7 +115,11 @@ def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -
             share = f"{number} of {counted(len(composite.children), 'group')}"
             scheduled = f"{share} {is_or_are(number)} scheduled"
             least = composite.min_children
-            return True, Reason.SCHEDULED.value, f"{scheduled}; at least {least} needed"
+            needed = f"at least {least} needed"
+            if number < least:
+                needed += ", counting those that need no pods"
+
+            return True, Reason.SCHEDULED.value, f"{scheduled}; {needed}"
 
     refusal = _refusal(composite, group)
     if refusal is None:
