@@ -65,8 +65,10 @@ class Session:
         own = access(kubeconfig, overrides)
         self.client = BlockingClient(own, within_s=within_s)
         # Of the same context, whichever is the current one by then.
-        again = replace(overrides, context=own.context) if own.context else overrides
-        self._read = partial(access, kubeconfig, again)
+        if own.context:
+            overrides = replace(overrides, context=own.context)
+
+        self._read = partial(access, kubeconfig, overrides)
         self.namespace = namespace or self.client.access.namespace
         if not _namespace.fullmatch(self.namespace):
             raise CannotAnswer(f'"{self.namespace}" cannot be the name of a namespace.')

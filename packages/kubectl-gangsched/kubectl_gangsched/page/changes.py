@@ -14,6 +14,7 @@ from msgspec import structs
 from kubectl_gangsched.page.document import Change, Moment, Place, QueueChange, QueuePart
 
 TABLES = ("nodes", "gangs", "bars", "details")
+NOBODY: Place = ("", 0)
 FIELDS = ("sentence", "remark", "levels", "totals", "order", "health", "unknown")
 
 
@@ -99,8 +100,10 @@ def _queue_change(before: Sequence[Place], after: Sequence[Place]) -> QueueChang
             continue
 
         end, last = _stretch(rest, after, known, at, place)
-        parts.append(QueuePart(at, end - at, list(after[place:last])))
-        at, place = end, last
+        joined = list(after[place:last])
+        parts.append(QueuePart(at, end - at, joined))
+        at = end
+        place = last
 
     return QueueChange(left, parts)
 
@@ -114,20 +117,23 @@ def _stretch(
 ) -> tuple[int, int]:
     """Where both queues are the same again, behind places where they are not."""
     while at < len(rest) or place < len(after):
-        one = rest[at] if at < len(rest) else None
-        other = after[place] if place < len(after) else None
-        if one == other:
+        before, steps_before = rest[at] if at < len(rest) else NOBODY
+        gang, steps = after[place] if place < len(after) else NOBODY
+        if gang == before and steps == steps_before:
             break
 
-        if other is not None and other[0] not in known:
+        if gang and gang not in known:
             place += 1  # it has come
-        elif one is not None and other is not None and one[0] == other[0]:
+            continue
+
+        if gang == before:
             at += 1
             place += 1
-        else:
-            # Some have changed places: all that follows, but for the end that is the same.
-            tail = _common_tail(rest[at:], after[place:])
-            return len(rest) - tail, len(after) - tail
+            continue
+
+        # Some have changed places: all that follows, but for the end that is the same.
+        tail = _common_tail(rest[at:], after[place:])
+        return len(rest) - tail, len(after) - tail
 
     return at, place
 
