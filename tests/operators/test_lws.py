@@ -24,6 +24,7 @@ from gangsched.api.dialects.volcano import VolcanoSpec
 from tests.e2e import definitions
 from tests.operators.losses import await_running, end
 from tests.operators.members import (
+    IN_THE_WAY,
     PODS,
     WITHIN_S,
     await_bound,
@@ -178,6 +179,7 @@ def test_twenty_of_twenty_leaders_start_with_room_for_their_workers(
 # --- asked for by its owner, without a provider --------------------------------------------------
 
 READY = "gangsched.dev/leader-first"
+ON_SECOND = {"kubernetes.io/hostname": "gpu-2"}
 
 
 @pytest.fixture
@@ -245,30 +247,35 @@ def test_groups_that_opt_in_are_gangs_of_their_own(api: Api, pods: Following) ->
 @pytest.mark.parametrize(
     "body",
     [
-        asking(of_pods={READY: "true"}, startupPolicy="LeaderReady"),
-        asking({EXCLUSIVE: "kubernetes.io/hostname"}),
+        asking(of_pods={READY: "true"}, size=2, startupPolicy="LeaderReady"),
+        asking({EXCLUSIVE: "kubernetes.io/hostname"}, size=2),
     ],
     ids=["LeaderReady", "exclusive-topology"],
 )
 def test_a_leader_that_opts_in_starts_alone_with_room_for_its_workers(
     body: Object, api: Api, pods: Following
 ) -> None:
-    """O5, B8: and a small pod that comes before the workers does not take that room."""
-    take_gpus(api, pods, 2)
+    """O5, B8: once a worker of another group tells what its workers request; nothing else does
+    without a PodGroup.
+    """
     api.post(JOBS, body)
+    await_bound(pods, "serve-0", 2)
+    if EXCLUSIVE in body["metadata"]["annotations"]:
+        # A domain is for one group.
+        make.create_all(api, [make.node("gpu-2", gpus=2)])
+        api.post(PODS, make.pod(IN_THE_WAY, gpus=1, node_selector=ON_SECOND))
+        await_bound(pods, IN_THE_WAY, 1)
+    else:
+        take_gpus(api, pods, 1)
+
+    api.patch(f"{JOBS}/serve", {"spec": {"replicas": 2}})
     await_refused(pods, 1)
-    assert nodes_of(pods.objects(), "serve-") == {}
+    assert nodes_of(pods.objects(), "serve-1") == {}
     give_them_back(api)
-    pods.wait_for(
-        lambda items: "serve-0" in nodes_of(items, "serve-"), within_s=WITHIN_S, what="the leader"
-    )
-    for number in range(2):
-        api.post(PODS, make.pod(f"small-{number}", gpus=1))
-    await_bound(pods, "serve-", 3)
-    await_bound(pods, "small-", 1)
-    for number in range(2):
-        api.delete(f"{PODS}/small-{number}")
+    await_bound(pods, "serve-1", 2)
     delete(api, pods)
+    if EXCLUSIVE in body["metadata"]["annotations"]:
+        api.delete("/api/v1/nodes/gpu-2")
 
 
 @pytest.mark.usefixtures("alone")
