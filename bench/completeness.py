@@ -229,7 +229,7 @@ def tree_in_domains(
     def required(part: Part) -> Part:
         if isinstance(part, str):
             return part
-        return replace(
+        return structs.replace(
             part, children=tuple([required(child) for child in part.children]), topology=stated()
         )
 
@@ -240,7 +240,7 @@ def tree_in_domains(
     topology = (ZONE,) if is_whole else ()
     assert case.group.tree is not None
     children = tuple([required(child) for child in case.group.tree.children])
-    tree = replace(case.group.tree, children=children, topology=topology)
+    tree = structs.replace(case.group.tree, children=children, topology=topology)
     return replace(
         case,
         nodes=nodes,

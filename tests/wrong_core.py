@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from gangsched import turn
 from gangsched.core import cycle
@@ -26,7 +27,7 @@ Change = Callable[[Verdict], Verdict]
 def of_binds(change: Callable[[Sequence[Placement]], Iterable[Placement]]) -> Change:
     """Change the binds of verdicts that have some."""
     return lambda verdict: (
-        replace(verdict, binds=tuple(change(verdict.binds))) if verdict.binds else verdict
+        structs.replace(verdict, binds=tuple(change(verdict.binds))) if verdict.binds else verdict
     )
 
 
@@ -48,7 +49,7 @@ def without(*names: str) -> Change:
 
 def twice(verdict: Verdict) -> Verdict:
     """A pod on two nodes."""
-    return replace(
+    return structs.replace(
         verdict, binds=(*verdict.binds, msgspec.structs.replace(verdict.binds[0], node="n2"))
     )
 
@@ -65,7 +66,7 @@ def another_device(verdict: Verdict) -> Verdict:
         msgspec.structs.replace(each.claims[0], allocation=first[0].allocation)
         for each in verdict.binds
     ]
-    return replace(
+    return structs.replace(
         verdict,
         binds=tuple(
             msgspec.structs.replace(each, claims=(one,))
@@ -76,7 +77,7 @@ def another_device(verdict: Verdict) -> Verdict:
 
 def a_foreign_pod(verdict: Verdict) -> Verdict:
     """A pod of nobody."""
-    return replace(
+    return structs.replace(
         verdict, binds=(*verdict.binds, Placement(pod("foreign", scheduler_name="other"), "n2"))
     )
 

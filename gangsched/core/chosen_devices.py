@@ -6,8 +6,6 @@ found for a verdict, it places no pod.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from msgspec import structs
 
 from gangsched.core.reserve import Ledger
@@ -33,7 +31,7 @@ def with_devices(
         )
         # 0 pods: any freed room wakes the group, since it is not known which devices were lacking.
         needs = tuple(Need(shape, 0) for shape in shapes)
-        return replace(
+        return structs.replace(
             verdict,
             told=ENDED,
             binds=(),
@@ -43,7 +41,7 @@ def with_devices(
             needs=needs,
         )
 
-    return replace(
+    return structs.replace(
         verdict,
         binds=binds,
         holds=holds,

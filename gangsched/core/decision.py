@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
+from msgspec import structs
+
 from gangsched.core import diagnosis, findings, pre_filter, rounds, trees
 from gangsched.core.homes import (
     Beside,
@@ -295,7 +297,9 @@ def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
     held = _held(group.gangs)
     # Before anything else: a group that timed out must not be permitted in the same plan.
     if group.clock_started_s is not None and now_s >= group.clock_started_s + group.wait_time_s:
-        return replace(_released(group, held, ledger, findings.wait_time_over(group)), expired=True)
+        return structs.replace(
+            _released(group, held, ledger, findings.wait_time_over(group)), expired=True
+        )
 
     room = [*held]
     for gang in group.gangs:
@@ -366,7 +370,7 @@ def _near_round(attempt: PlacementAttempt, gangs: list[Gang], totals: Ledger) ->
 
 def _outside(verdict: Verdict, home: Beside, ledger: Ledger) -> Verdict:
     binds = marked_outside(verdict.binds, home, ledger)
-    return replace(verdict, binds=tuple(binds))
+    return structs.replace(verdict, binds=tuple(binds))
 
 
 def _round(attempt: PlacementAttempt, gangs: list[Gang], totals: Ledger) -> Verdict:
@@ -406,7 +410,7 @@ def _round(attempt: PlacementAttempt, gangs: list[Gang], totals: Ledger) -> Verd
     notes = _notes(attempt, trial, totals)
     if round_.outcome is RoundOutcome.HOLDING:
         hold = _hold(group, gangs, trial, notes)
-        return replace(hold, round=round_, needs=_any_node(gangs))
+        return structs.replace(hold, round=round_, needs=_any_node(gangs))
 
     binds = (*_held(gangs), *trial.placements)
     summary = notes[0][1] if notes and not binds else findings.permitted(len(binds))
@@ -468,7 +472,7 @@ def _gang_failed(
     domains = trial.domains
     if domains is not None and not domains.home:
         empty = takes_at_best(replace(group, avoid=frozenset()), gangs, totals)
-        domains = replace(domains, when_empty=empty)
+        domains = structs.replace(domains, when_empty=empty)
 
     return findings.gang_failed(
         gang,
@@ -503,7 +507,7 @@ def _notes(attempt: PlacementAttempt, trial: rounds.Trial, totals: Ledger) -> No
         refusal = findings.no_node(pod, refused, short[pod.shape])
         full = at_home.get(pod.uid)
         if full is not None and isinstance(refusal.fact, NoNode) and not refusal.never:
-            refusal = replace(refusal, fact=full)
+            refusal = structs.replace(refusal, fact=full)
 
         notes.append((pod.uid, refusal))
 
@@ -542,7 +546,7 @@ def _full_homes(attempt: PlacementAttempt, trial: rounds.Trial) -> dict[str, Hom
 
             full = known[key]
             if full is not None:
-                by_uid[pod.uid] = replace(full, pod=pod.key)
+                by_uid[pod.uid] = structs.replace(full, pod=pod.key)
 
     return by_uid
 
@@ -609,7 +613,7 @@ def _with_alone(
 ) -> Verdict:
     """A group's refusal or round, with what became of its single members added."""
     own = _of_each(free_running, trial, dict(notes))
-    return replace(
+    return structs.replace(
         verdict,
         binds=(*verdict.binds, *ready, *trial.placements),
         notes=(*verdict.notes, *notes),

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.device_counts import devices_short
 from gangsched.core.filter import (
@@ -26,7 +27,7 @@ from gangsched.core.filter import (
 )
 from gangsched.core.filter.volumes import volume_restrictions
 from gangsched.core.filter.volumes.claim_devices import NO_DEVICES
-from gangsched.core.group_rules import GROUP_RULES, rules_key
+from gangsched.core.group_rules import rules_key, rules_of
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import kept_from, usable
@@ -166,7 +167,7 @@ def why_no_node(
 
 def _closed(pod: Pod, group: Group, ledger: Ledger) -> Iterator[tuple[RefusedNodes, bool]]:
     """The nodes that rules and reservations close, and whether that passes by itself."""
-    for rule in GROUP_RULES:
+    for rule in rules_of(ledger):
         for refused in rule.closed(group, pod.shape, ledger):
             yield refused, rule.expires
 
@@ -189,7 +190,7 @@ def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
     """Refusal of a pod without a feasible node, with amounts if a resource is insufficient."""
     nodes = refused.fact
     if not isinstance(nodes, NodeCounts) or not nodes.lacks_room:
-        return replace(refused, of=pod.namespace)
+        return structs.replace(refused, of=pod.namespace)
 
     return Refusal(
         refused.reason,
@@ -598,7 +599,7 @@ def no_choice(
         proven=proven,
         first=first.fact,
     )
-    return replace(first, fact=choice)
+    return structs.replace(first, fact=choice)
 
 
 def permitted(placed: int) -> Refusal:
@@ -643,6 +644,6 @@ def with_obstacle(refusal: Refusal, why: NotHelpful) -> Refusal:
     is_object = why.why in {Obstacle.BUDGET, Obstacle.NOTHING_LOWER} and bool(why.name)
     # Names of other namespaces are told to nobody (I4).
     is_foreign = is_object and refusal.of not in {"", namespace_of(why.name)}
-    detail = replace(why.as_told(), name="") if is_foreign else why.as_told()
+    detail = structs.replace(why.as_told(), name="") if is_foreign else why.as_told()
 
-    return replace(refusal, details=(*refusal.details, detail))
+    return structs.replace(refusal, details=(*refusal.details, detail))

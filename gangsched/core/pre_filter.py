@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core import diagnosis, findings
 from gangsched.core.filter import restricts, static_fit
@@ -72,7 +72,7 @@ def not_ready(gang: Gang) -> Refusal | None:
     if it is ready.
     """
     if gang.uninitialised is not None:
-        return replace(gang.uninitialised, of=namespace_of(gang.id))
+        return structs.replace(gang.uninitialised, of=namespace_of(gang.id))
     if gang.timed_out:
         return findings.timed_out(gang)
     if not gang.free_running and gang.quorum < gang.min_member:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from gangsched.core import findings
 from gangsched.core.queue_sort import in_member_order
 from gangsched.core.reserve import Ledger
@@ -82,10 +84,10 @@ def split(verdict: Verdict) -> Verdict:
 
     binds = tuple(present)
     if verdict.reason is not Reason.SCHEDULED:
-        return replace(verdict, binds=binds, rooms=tuple(rooms))
+        return structs.replace(verdict, binds=binds, rooms=tuple(rooms))
 
     permitted = findings.permitted(len(binds))
-    return replace(verdict, binds=binds, rooms=tuple(rooms), told=permitted)
+    return structs.replace(verdict, binds=binds, rooms=tuple(rooms), told=permitted)
 
 
 def taken(gang: Gang, verdict: Verdict) -> set[str]:

@@ -12,6 +12,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations_with_replacement, islice
+from typing import TypeAlias
+
+from msgspec import structs
 
 from gangsched.core import findings
 from gangsched.core.pre_filter import cannot_start
@@ -29,6 +32,9 @@ from gangsched.model.tree import (
     spares_children,
     starts_in_parts,
 )
+
+Order: TypeAlias = tuple[bool, bool, int, int, int, str]
+"""Where a child stands among those that may start; smaller goes first."""
 
 MAX_INNER_CHOICES = 64
 """Choices of the children of one composite that are combined with choices of its siblings."""
@@ -67,6 +73,8 @@ class TreeParts:
     _kinds: dict[str, int] = field(default_factory=dict)
     _numbers: dict[Hashable, int] = field(default_factory=dict)
     _choices_of: dict[str, list[Part]] = field(default_factory=dict)
+    #: Asked for each child again and again.
+    _orders: dict[Part, Order] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Index the gangs by id: as they are, and as a decision changes them."""
@@ -78,11 +86,10 @@ class TreeParts:
 
     def has_started(self, part: Part) -> bool:
         """Whether a gang of the part has started, or was placed by this decision."""
-        for gang_id in gangs_of(part):
-            if gang_id in self.placed or self.gangs[gang_id].satisfied:
-                return True
+        if isinstance(part, str):
+            return part in self.placed or self.gangs[part].satisfied
 
-        return False
+        return any(map(self.has_started, part.children))
 
     @cached_property
     def _needing_nothing(self) -> frozenset[str]:
@@ -170,10 +177,14 @@ class TreeParts:
         ready = len(self.counted(composite)) + len(candidates)
         return findings.children_missing(composite, ready, first)
 
-    def _order(self, part: Part) -> tuple[bool, bool, int, int, int, str]:
+    def _order(self, part: Part) -> Order:
         """The rest of a start first, then those with bound members, then by priority, age and
         number.
         """
+        known = self._orders.get(part)
+        if known is not None:
+            return known
+
         gangs = [self.declared[gang_id] for gang_id in gangs_of(part)]
         is_rest = any(gang.id in self.group.rest for gang in gangs)
         any_bound = any(gang.bound for gang in gangs)
@@ -186,7 +197,10 @@ class TreeParts:
         age = min((pod.creation_s for pod in pods), default=0)
 
         name = part_id(part)
-        return not is_rest, not any_bound, -priority, age, len(name), name
+        order = (not is_rest, not any_bound, -priority, age, len(name), name)
+        self._orders[part] = order
+
+        return order
 
     def needed(self, composite: Composite) -> list[str]:
         """The gangs that the minimum of a composite needs: first the gangs of children that have
@@ -334,7 +348,7 @@ class TreeParts:
         lack = self.lack(part)
         first = self.candidates(part)[:lack]
         children = tuple([self._first(child) for child in first])
-        return replace(part, children=children, min_children=len(children))
+        return structs.replace(part, children=children, min_children=len(children))
 
     def _ways(
         self,
@@ -406,7 +420,7 @@ class TreeParts:
 
         choices: list[Part] = []
         for children in some[:MAX_INNER_CHOICES]:
-            choice = replace(part, children=children, min_children=len(children))
+            choice = structs.replace(part, children=children, min_children=len(children))
             choices.append(choice)
 
         self._choices_of[part.id] = choices
@@ -434,7 +448,7 @@ class TreeParts:
             return None
 
         refuted_forever = sum(why.never for why in refuted)
-        return replace(refuted[0], never=refuted_forever > spare)
+        return structs.replace(refuted[0], never=refuted_forever > spare)
 
     def none_ever(self, ready: Sequence[Part], lack: int) -> bool:
         """Whether none of the choices skipped because sums refute a part would fit even on empty

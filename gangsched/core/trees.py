@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TypeVar
 
+from msgspec import structs
+
 from gangsched.core import findings
 from gangsched.core.permit import needs_its_rest
 from gangsched.core.progress import Progress
@@ -355,7 +357,7 @@ class TreeDecision:
                 first = fitted
             # The tree can never fit only if none of its choices can.
             elif not fitted.told.never:
-                first = replace(first, told=replace(first.told, never=False))
+                first = structs.replace(first, told=structs.replace(first.told, never=False))
 
             for name in self.placing.of_choice:
                 progress.parts.pop(name, None)
@@ -370,12 +372,14 @@ class TreeDecision:
         ):
             proven = self.placing.is_proven and not self.children.is_cut
             refusal = findings.no_choice(composite, first.told, lack, len(ready), proven=proven)
-            refusal = replace(refusal, never=refusal.never and self.children.none_ever(ready, lack))
-            first = replace(first, told=refusal, needs=self._any_room(ready), gangs=())
+            refusal = structs.replace(
+                refusal, never=refusal.never and self.children.none_ever(ready, lack)
+            )
+            first = structs.replace(first, told=refusal, needs=self._any_room(ready), gangs=())
         elif self.placing.requires(*ready[:lack]) and len(gangs_of(*ready[:lack])) > 1:
             # Parts before the refused one may leave their nodes to it, once there is room for them
             # elsewhere.
-            first = replace(first, needs=self._any_room(ready))
+            first = structs.replace(first, needs=self._any_room(ready))
 
         self.made.append(first)
         for gang in gangs_of(*ready):
@@ -573,7 +577,7 @@ def _without(verdict: Verdict, uids: set[str]) -> Verdict:
         if note[0] not in uids:
             notes.append(note)
 
-    return replace(verdict, binds=tuple(binds), notes=tuple(notes))
+    return structs.replace(verdict, binds=tuple(binds), notes=tuple(notes))
 
 
 def _has_surplus(gang: Gang) -> bool:

@@ -6,8 +6,10 @@ Invariant: as in `model.verdict_facts`. Times are epoch seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+from msgspec import structs
 
 from gangsched.model.reasons import Reason
 
@@ -15,8 +17,7 @@ if TYPE_CHECKING:
     from gangsched.model.gang import Refusal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodesInsufficient:
+class NodesInsufficient(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """So many `nodes` were added since `since_s` without room for the gang, 0 if an earlier process
     counted them. It asks for nodes again at `until_s`.
     """
@@ -26,8 +27,7 @@ class NodesInsufficient:
     until_s: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodesAskedFor:
+class NodesAskedFor(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An autoscaler is asked for nodes by this ProvisioningRequest, soon if it is not made yet;
     `message` is what the autoscaler says. `request` is "" if there are several.
     """
@@ -39,8 +39,7 @@ class NodesAskedFor:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Provided:
+class Provided(msgspec.Struct, frozen=True, gc=False):
     """An autoscaler adds nodes for the request; so many are reserved until `until_s`."""
 
     request: str
@@ -48,8 +47,7 @@ class Provided:
     until_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class NotProvided:
+class NotProvided(msgspec.Struct, frozen=True, gc=False):
     """The request brought no nodes, for this reason; `until_s` is the time of the next one, 0 if
     none is made. `request` is "" if none was made, or several.
     """
@@ -64,8 +62,7 @@ class NotProvided:
 CapacityFact: TypeAlias = NodesInsufficient | NodesAskedFor | Provided | NotProvided
 
 
-@dataclass(frozen=True, slots=True)
-class NotAsking:
+class NotAsking(msgspec.Struct, frozen=True, gc=False):
     """A group that lacks room does not ask autoscalers for nodes: its members have `reason` instead
     of Unschedulable, and their message ends with `fact`.
     """
@@ -78,4 +75,4 @@ class NotAsking:
         if refusal.reason is not Reason.UNSCHEDULABLE:
             return refusal
 
-        return replace(refusal, reason=self.reason, details=(*refusal.details, self.fact))
+        return structs.replace(refusal, reason=self.reason, details=(*refusal.details, self.fact))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.lazy_pods import TO_COME
@@ -82,8 +83,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     outside: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True, gc=False):
     """Why a pod or gang is not scheduled now: a reason, a fact, and what is to be added to it.
 
     `gangsched.sentences` words it. `never`: the pod or gang would not fit even if the nodes were
@@ -118,8 +118,8 @@ class Refusal:
         if reason not in LACKS_CAPACITY:
             reason = Reason.WAITING_FOR_GANG
 
-        fact = WaitsForSibling(other, replace(self, details=()))
-        return replace(self, reason=reason, fact=fact)
+        fact = WaitsForSibling(other, structs.replace(self, details=()))
+        return structs.replace(self, reason=reason, fact=fact)
 
     def is_of_a_sibling(self) -> bool:
         """Whether another gang of the group is what the gang waits for."""

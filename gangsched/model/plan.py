@@ -7,9 +7,12 @@ refuse any verdict whose group or nodes have changed since the snapshot (semanti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+import msgspec
+from msgspec import structs
 
 from gangsched.model.capacity_facts import NotAsking
 from gangsched.model.gang import Group, Placement, Refusal, namespace_of
@@ -30,8 +33,7 @@ class RoundOutcome(StrEnum):
     HOLDING = "holding"
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(msgspec.Struct, frozen=True, gc=False):
     """One pass over a group's pending members, within one plan (semantics R1, R4)."""
 
     number: int
@@ -41,8 +43,7 @@ class Round:
     outcome: RoundOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(msgspec.Struct, frozen=True, gc=False):
     """Room that must become free before a refused group is tried again: for `count` pods of `shape`
     (semantics Q3).
 
@@ -55,8 +56,7 @@ class Need:
     within: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The decision about one group."""
 
     group: str
@@ -92,7 +92,9 @@ class Verdict:
         """The verdict as stored after its commit, without copies of the placed pods."""
         # Verdicts of thousands of waiting groups are kept until the next one: pods in them would
         # outlive their deletion.
-        return replace(self, binds=(), holds=(), rooms=(), releases=(), sent=len(self.binds))
+        return structs.replace(
+            self, binds=(), holds=(), rooms=(), releases=(), sent=len(self.binds)
+        )
 
     @property
     def moves(self) -> bool:
@@ -126,7 +128,7 @@ class Verdict:
         gangs = tuple((gang, wait.instead_of(refusal)) for gang, refusal in self.gangs)
         notes = tuple((uid, wait.instead_of(refusal)) for uid, refusal in self.notes)
 
-        return replace(self, told=told, gangs=gangs, notes=notes)
+        return structs.replace(self, told=told, gangs=gangs, notes=notes)
 
     def of_gang(self, gang: str) -> Refusal:
         """The message for one gang of the group: its own, or that of a sibling as a sibling's."""

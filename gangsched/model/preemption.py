@@ -8,9 +8,12 @@ ending in `_s` are epoch seconds; monotonic times are marked as such.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+import msgspec
+from msgspec import structs
 
 from gangsched.model.gang import Placement, Rank, Refusal
 from gangsched.model.objects import Pod
@@ -216,8 +219,7 @@ class Harm(NamedTuple):
     started_s: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preemption:
+class Preemption(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A decision to preempt: the nodes of the needed members, and the pods that must be gone before
     these members can be bound.
     """
@@ -255,8 +257,7 @@ class Obstacle(StrEnum):
     """The work of this plan is used up; the next one goes on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotHelpful:
+class NotHelpful(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why a preemption that is allowed did not help, with the amounts for the message (V21).
 
     The fields by obstacle. NOTHING_LOWER: the member `name`, with priority `amount`, limits the
@@ -298,7 +299,7 @@ class NotHelpful:
         what is left of it.
         """
         is_delay = self.why is Obstacle.DELAYED
-        return replace(
+        return structs.replace(
             self,
             seconds=0 if is_delay else self.seconds,
             name="" if self.why is Obstacle.LATER else self.name,

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
+
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import Pod
@@ -56,8 +58,7 @@ class ReservationLimits:
     order: BackfillOrder = BackfillOrder.SHORTEST
 
 
-@dataclass(frozen=True, slots=True)
-class Occupant:
+class Occupant(msgspec.Struct, frozen=True, gc=False):
     """A pod that uses room on a node. `ends_s` is its expected end (H2). `group` is the id of its
     group, or its own key if it has no group.
     """
@@ -78,8 +79,7 @@ class Blocker(NamedTuple):
     namespace: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reserved:
+class Reserved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Room that is reserved for a group, as one plan passes it on to the next."""
 
     group: str
@@ -152,8 +152,7 @@ class NotEntitled(StrEnum):
     ORDERED = "an administrator ordered it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotReserved:
+class NotReserved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why a group that was refused for room has no reservation, with the facts for the message
     (H14).
 
@@ -169,8 +168,7 @@ class NotReserved:
     namespace: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptFor:
+class KeptFor(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The group would fit if no room were reserved (H14).
 
     Room is reserved until `until_s`, `math.inf` for a fence. The group could start now with an

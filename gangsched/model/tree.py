@@ -6,15 +6,16 @@ Invariant: no part is in two composites, and no gang of a tree has the id of one
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeGuard
+
+import msgspec
+from msgspec import structs
 
 MAX_LEVELS: Final = 4
 """Levels of parts in a tree, gangs included, as for CompositePodGroups of Kubernetes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Composite:
+class Composite(msgspec.Struct, frozen=True, gc=False):
     """A part that consists of other parts, sorted by id; `id` is the name that its children give as
     their parent.
 
@@ -166,6 +167,6 @@ def limited(part: Part, gangs: Container[str]) -> Part | None:
         if (limited_child := limited(child, gangs)) is not None
     ]
     if children:
-        return replace(part, children=tuple(children), min_children=len(children))
+        return structs.replace(part, children=tuple(children), min_children=len(children))
 
     return None

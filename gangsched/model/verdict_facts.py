@@ -3,12 +3,14 @@
 Invariant: a fact is frozen, hashable and compared by value, so that equal facts give equal
 sentences. It holds numbers and names, never a sentence. The exceptions are the texts of others:
 the reasons of filters, which are kube-scheduler's words, and what the API's reader found wrong.
+Facts are structs, since a plan makes hundreds: a frozen dataclass takes ten times as long.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.resources import ResourceVector
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
     from gangsched.model.preemption import NotHelpful
 
 
-@dataclass(frozen=True, slots=True)
-class Worded:
+class Worded(msgspec.Struct, frozen=True, gc=False):
     """A text that somebody else worded, such as what is wrong with a PodGroup. `now` changes more
     often than `text`.
     """
@@ -33,8 +34,7 @@ class Worded:
 # --- nodes --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ExcludedNodes:
+class ExcludedNodes(msgspec.Struct, frozen=True, gc=False):
     """How many `nodes` one filter or rule excludes, in kube-scheduler's words; `eligible` nodes
     could be used if other pods were not there.
     """
@@ -49,8 +49,7 @@ class ExcludedNodes:
         return self.reason.startswith("Insufficient ") or self.reason == "Too many pods"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCounts:
+class NodeCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why none of `total` nodes takes a pod. Each node is counted under the first filter that
     excludes it, except that some filters give several reasons for one node.
 
@@ -72,8 +71,7 @@ class NodeCounts:
         return self.total - sum(count.nodes for count in self.excluded if not count.eligible)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
+class Amounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One resource on the nodes that a shape may use, in exact units.
 
     `asked` is the request of each pod. `offered` and `free_on_one` are the largest values of any
@@ -95,8 +93,7 @@ class Amounts:
         return self.offered < self.asked
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(msgspec.Struct, frozen=True, gc=False):
     """Why there is no room for pods of one shape.
 
     `scarcest` is the resource that runs out first; `nodes` counts the eligible nodes, and
@@ -117,8 +114,7 @@ class Shortage:
         return bool(self.nodes) and not self.empty_room
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoNode:
+class NoNode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A pod finds no node that has room for it."""
 
     pod: str
@@ -127,8 +123,7 @@ class NoNode:
     short: Shortage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HomeFull:
+class HomeFull(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A member of a gang that runs finds no room at its home, beyond which it may not go (L6).
 
     Of the `nodes` there, `free` have room for it, and `closed` take no pod like it whatever runs
@@ -150,8 +145,7 @@ class HomeFull:
 # --- gangs that lack room -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangNeed:
+class GangNeed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a gang needs to start: this many `pods`, which are `further` ones if others are there,
     in one domain of each of the `levels` (node labels), in `slices`.
 
@@ -166,8 +160,7 @@ class GangNeed:
     slices: tuple[SliceLayer, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoomShort:
+class RoomShort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Totals show that a gang does not fit (P4): there is `room` for so many of the pods, and on
     empty nodes for `empty_room`. Both are upper bounds, `room` only unless `exact`.
 
@@ -184,8 +177,7 @@ class RoomShort:
     nodes: NodeCounts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DomainsShort:
+class DomainsShort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What the domains of the labels `keys` lack. By totals `best` takes `takes` of the `needed`
     pods, at most that many if `at_most`; if `home`, other members are there already.
 
@@ -207,8 +199,7 @@ class DomainsShort:
     when_empty: tuple[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevicesShort:
+class DevicesShort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Each pod of a gang asks for `by_pod` devices of a class, all that must start for `needed`.
     The nodes that they may use have `free` ones that match, one of them at most `on_one`.
     """
@@ -220,8 +211,7 @@ class DevicesShort:
     on_one: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberFails:
+class MemberFails(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A round placed `placed` of the `needed` pods of the group; then `tried` found no node (R2).
     No other choice of nodes takes more if `most`.
 
@@ -245,8 +235,7 @@ class MemberFails:
     domains: DomainsShort | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberHinders:
+class MemberHinders(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A gang waits for one pod, for a cause that nodes cannot help, such as a missing claim."""
 
     gang: str
@@ -257,8 +246,7 @@ class MemberHinders:
     domains: DomainsShort | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourcesShort:
+class ResourcesShort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The `asked` minResources are not free at the same time; `short` is missing (P4)."""
 
     gang: str
@@ -269,8 +257,7 @@ class ResourcesShort:
 # --- slices -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoDomainForSlice:
+class NoDomainForSlice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """No domain of `level` takes one slice of `size` pods; the best takes `takes` of them, at most
     that many if `at_most`.
     """
@@ -282,8 +269,7 @@ class NoDomainForSlice:
     at_most: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FewSlices:
+class FewSlices(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """By totals, the domains of `level` take `room` of the `needed` slices of `size` pods, at most
     that many if `at_most`.
     """
@@ -295,15 +281,13 @@ class FewSlices:
     at_most: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SlicesScattered:
+class SlicesScattered(msgspec.Struct, frozen=True, gc=False):
     """Totals suffice, but no choice of domains and nodes takes the slices."""
 
     levels: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceHomeFull:
+class SliceHomeFull(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The domain of a slice's other members has room for `room` of its `needed` waiting ones."""
 
     domain: str
@@ -311,8 +295,7 @@ class SliceHomeFull:
     needed: int
 
 
-@dataclass(frozen=True, slots=True)
-class NoNodeHas:
+class NoNodeHas(msgspec.Struct, frozen=True, gc=False):
     """No node has the label of a required level."""
 
     level: str
@@ -321,8 +304,7 @@ class NoNodeHas:
 SliceLack: TypeAlias = NoDomainForSlice | FewSlices | SlicesScattered | SliceHomeFull | NoNodeHas
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlicesFail:
+class SlicesFail(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A gang's slices have no place. `takes`: pods of a slice that the largest domain would hold at
     most if it were empty, and its name; None if it would hold a slice.
     """
@@ -336,8 +318,7 @@ class SlicesFail:
 # --- members ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MembersMissing:
+class MembersMissing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A gang has `ready` members of the `minimum`; each other one is counted once (P1)."""
 
     gang: str
@@ -350,8 +331,7 @@ class MembersMissing:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class UncountedMembers:
+class UncountedMembers(msgspec.Struct, frozen=True, gc=False):
     """A gang has enough members, but its match policy needs `lack` more pending ones (B1)."""
 
     gang: str
@@ -359,8 +339,7 @@ class UncountedMembers:
     lack: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimFull:
+class ClaimFull(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`needed` members must share a ResourceClaim with room for `left` more of `most` pods; it is
     named only to its own namespace.
     """
@@ -371,8 +350,7 @@ class ClaimFull:
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimOfOnePod:
+class ClaimOfOnePod(msgspec.Struct, frozen=True, gc=False):
     """`needed` members of a gang must use a claim that only one pod may use; it is named only to
     its own namespace.
     """
@@ -382,62 +360,54 @@ class ClaimOfOnePod:
     needed: int
 
 
-@dataclass(frozen=True, slots=True)
-class UnsupportedPod:
+class UnsupportedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod uses features that are not supported, in the words of who read it."""
 
     pod: str
     features: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TimedOutEarlier:
+class TimedOutEarlier(msgspec.Struct, frozen=True, gc=False):
     """`pods` members of a gang have the timeout annotation (T3)."""
 
     gang: str
     pods: int
 
 
-@dataclass(frozen=True, slots=True)
-class WaitTimeOver:
+class WaitTimeOver(msgspec.Struct, frozen=True, gc=False):
     """The wait time has expired (T2); `lacking` is the number of further members by gang."""
 
     seconds: float
     lacking: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SetAsideByOrder:
+class SetAsideByOrder(msgspec.Struct, frozen=True, gc=False):
     """An administrator set a gang aside."""
 
     gang: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotPlanned:
+class NotPlanned(msgspec.Struct, frozen=True, gc=False):
     """The group could not be planned; `reference` finds the fault in the log."""
 
     reference: str
 
 
-@dataclass(frozen=True, slots=True)
-class TooMuchWork:
+class TooMuchWork(msgspec.Struct, frozen=True, gc=False):
     """One decision about so many pods with so many shapes exceeds the work of a plan."""
 
     pods: int
     shapes: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSearchEnded:
+class DeviceSearchEnded(msgspec.Struct, frozen=True, gc=False):
     """The search for devices was ended early."""
 
 
 # --- room that is held --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HoldsNode:
+class HoldsNode(msgspec.Struct, frozen=True, gc=False):
     """A pod holds room on a node until the rest of its gang fits (R3)."""
 
     pod: str
@@ -445,8 +415,7 @@ class HoldsNode:
     gang: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupHolds:
+class GroupHolds(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A group holds `held` nodes and waits for `lacking` members by gang; the first member without
     a node has the refusal `refused` (R3).
     """
@@ -458,45 +427,39 @@ class GroupHolds:
     refused: Refusal | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HoldsLost:
+class HoldsLost(msgspec.Struct, frozen=True, gc=False):
     """Nodes that were held no longer take the members (R3)."""
 
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HoldsReleased:
+class HoldsReleased(msgspec.Struct, frozen=True, gc=False):
     """A group that has become Strict released its holds (I5, T1)."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Yielded:
+class Yielded(msgspec.Struct, frozen=True, gc=False):
     """A group released its holds for `beneficiary`, "" for one of another namespace (D1)."""
 
     beneficiary: str
 
 
-@dataclass(frozen=True, slots=True)
-class OfAnotherNamespace:
+class OfAnotherNamespace(msgspec.Struct, frozen=True, gc=False):
     """The cause is in another namespace, whose names this one does not learn (I4)."""
 
 
 # --- groups and trees ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WaitsForSibling:
+class WaitsForSibling(msgspec.Struct, frozen=True, gc=False):
     """Another gang of the group is not ready, because of `cause`."""
 
     gang: str
     cause: Refusal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildrenMissing:
+class ChildrenMissing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Too few children of a composite are ready; `part` is the first that is not, with its
     refusal (I9).
     """
@@ -510,8 +473,7 @@ class ChildrenMissing:
     cause: Refusal | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoChoice:
+class NoChoice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """No choice of `lack` of the `ready` children can be placed, which is `proven` or was tried;
     `first` is the fact about the first choice.
     """
@@ -523,8 +485,7 @@ class NoChoice:
     first: Fact
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True, gc=False):
     """So many members start."""
 
     pods: int
@@ -533,8 +494,7 @@ class Placed:
 # --- preemption ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PodsEnd:
+class PodsEnd(msgspec.Struct, frozen=True, gc=False):
     """So many pods of the gang `name` are to end; `is_gang` is False for one pod without a gang."""
 
     name: str
@@ -542,8 +502,7 @@ class PodsEnd:
     is_gang: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nominated:
+class Nominated(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A group starts on `nodes` once `pods` pods have ended, and gives up at epoch second
     `until_s`.
 
@@ -556,13 +515,11 @@ class Nominated:
     until_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class BeingPreempted:
+class BeingPreempted(msgspec.Struct, frozen=True, gc=False):
     """Bound members of the group are evicted (V17)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evicting:
+class Evicting(msgspec.Struct, frozen=True, gc=False):
     """The evictions of the group's victims are under way (V11)."""
 
 

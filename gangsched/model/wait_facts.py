@@ -6,12 +6,12 @@ Invariant: as in `model.verdict_facts`. None of them is a reason to add nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class UnboundClaim:
+
+class UnboundClaim(msgspec.Struct, frozen=True, gc=False):
     """A PersistentVolumeClaim without its volume, or a ResourceClaim without its `devices`;
     `storage_class` is "" if it has none.
     """
@@ -21,8 +21,7 @@ class UnboundClaim:
     devices: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AwaitsClaims:
+class AwaitsClaims(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A pod with a `node` waits for these claims since epoch second `since_s`; for those of pods
     that start with it if `claims` is empty.
     """
@@ -32,8 +31,7 @@ class AwaitsClaims:
     since_s: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangAwaitsClaims:
+class GangAwaitsClaims(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """So many `pods` of a gang wait for these claims since epoch second `since_s`; for those of
     gangs that start with it if `claims` is empty.
     """
@@ -44,16 +42,14 @@ class GangAwaitsClaims:
     since_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class GangAwaitsBinds:
+class GangAwaitsBinds(msgspec.Struct, frozen=True, gc=False):
     """So many binds of a gang are sent and not answered."""
 
     gang: str
     binds: int
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulingPaused:
+class SchedulingPaused(msgspec.Struct, frozen=True, gc=False):
     """An administrator paused scheduling, and gave this reason."""
 
     reason: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
@@ -350,7 +351,7 @@ def _sought(verdict: Verdict) -> tuple[Need, ...]:
 
     result = []
     for need in verdict.needs:
-        result.append(replace(need, count=1 if len(verdict.needs) == 1 else 0))
+        result.append(structs.replace(need, count=1 if len(verdict.needs) == 1 else 0))
 
     return tuple(result)
 

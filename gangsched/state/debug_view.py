@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import asdict
 from typing import TypeAlias
+
+from msgspec import structs
 
 from gangsched.api.dialects import api_version
 from gangsched.api.slice_layers import format_slices
@@ -286,7 +287,7 @@ def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -
         "state": _state(group, now_s),
         "broken": any(broken(gang) for gang in view.gangs),
         "rounds": group.rounds,
-        "lastRound": asdict(round_) if round_ is not None else None,
+        "lastRound": structs.asdict(round_) if round_ is not None else None,
         "notes": _notes(state, group),
         "clock": clock,
         "nomination": _nomination(state, group, now_s),

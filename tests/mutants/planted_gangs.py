@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from gangsched.model.objects import TERMINAL
 from gangsched.model.text import cut
@@ -248,7 +249,7 @@ def the_existence_of_a_gang_of_another_namespace_is_told(_: Any) -> Any:
 
 @bug("T2", "state.committer:Committer._mark_timed_out", f"{STATE}/test_groups.py")
 def a_timeout_is_not_written_to_siblings(mark: Any) -> Any:
-    return lambda self, group: mark(self, replace(group, gangs=group.gangs[:1]))
+    return lambda self, group: mark(self, structs.replace(group, gangs=group.gangs[:1]))
 
 
 @bug("B2", "state.scheduling:SchedulingState.commit", f"{STATE}/test_scheduling.py")
@@ -413,7 +414,9 @@ def told_text_is_not_deduplicated(tell_pod: Any) -> Any:
 
 @bug("E3", "state.reporting.status:_scheduled", "unit/state/reporting/test_status.py")
 def a_lost_member_that_nobody_replaces_is_being_bound(scheduled: Any) -> Any:
-    return lambda record, gang, *given: scheduled(record, replace(gang, satisfied=False), *given)
+    return lambda record, gang, *given: scheduled(
+        record, structs.replace(gang, satisfied=False), *given
+    )
 
 
 @bug("D1", "state.reporting.reports:Reports.announce", f"{STATE}/test_groups.py")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from gangsched.state.preemption.last_answers import EndedNomination
 from tests.mutants.mutant import bug
 
@@ -54,7 +56,7 @@ def a_status_is_restored_as_often_as_another_writes_it(_: Any) -> Any:
 
 @bug("E3", "state.reporting.stored:_compared", PHASES)
 def fields_that_the_server_drops_are_written_each_minute(_: Any) -> Any:
-    return lambda written, stored: replace(written, is_contested=True)
+    return lambda written, stored: structs.replace(written, is_contested=True)
 
 
 @bug("E8", "state.reporting.stored:_bare", PHASES)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.pre_filter import refusals
 from gangsched.core.queue_sort import group_key
@@ -74,7 +75,7 @@ def order_by_name_before_priority(key: Any) -> Any:
 
 @bug("Q2", "core.queue_sort:group_key", "unit/core/test_queue_sort.py")
 def broken_groups_queue_like_others(key: Any) -> Any:
-    return lambda group: key(replace(group, broken=False))
+    return lambda group: key(structs.replace(group, broken=False))
 
 
 @bug("P3", "core.pre_filter:unhindered", "unit/core/test_pre_filter.py")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.kube.read.shapes import conditions
 from gangsched.kube.write.eviction import Said
@@ -120,7 +121,7 @@ def one_member_lends_its_priority_to_all(preemptor_of: Any) -> Any:
 
 @bug("V6", "core.preemption.units:Units.upto", f"{CORE}/test_units.py")
 def a_gang_is_taken_below_its_minimum(upto: Any) -> Any:
-    return lambda self, *given: upto(replace(self, surplus=self.surplus + 1), *given)
+    return lambda self, *given: upto(structs.replace(self, surplus=self.surplus + 1), *given)
 
 
 @bug("V5", "core.preemption.attempt:_young", "unit/state/queueing/test_preemptors.py")

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gangsched.model.gang import Refusal
 from gangsched.model.preemption import NotHelpful
@@ -62,7 +62,7 @@ def _of(kind: type, **change: Callable[[Any], Any]) -> Lie:
             return None
 
         values = {name: of(fact) for name, of in change.items()}
-        return replace(told, fact=replace(fact, **values))
+        return structs.replace(told, fact=structs.replace(fact, **values))
 
     return lie
 
@@ -73,7 +73,7 @@ def _short(**change: Callable[[Any], Any]) -> Lie:
     def amounts(fact: Any) -> Any:
         scarcest = fact.short.scarcest
         values = {name: of(scarcest) for name, of in change.items()}
-        return replace(fact.short, scarcest=replace(scarcest, **values))
+        return structs.replace(fact.short, scarcest=structs.replace(scarcest, **values))
 
     return _of(RoomShort, short=amounts)
 
@@ -87,7 +87,9 @@ def _domains(**change: Callable[[Any], Any]) -> Lie:
             return None
 
         values = {name: of(fact.domains) for name, of in change.items()}
-        return replace(told, fact=replace(fact, domains=replace(fact.domains, **values)))
+        return structs.replace(
+            told, fact=structs.replace(fact, domains=structs.replace(fact.domains, **values))
+        )
 
     return lie
 
@@ -102,7 +104,9 @@ def _slices(kind: type, **change: Callable[[Any], Any]) -> Lie:
 
         values = {name: of(fact.lack) for name, of in change.items()}
         lack: Any = fact.lack
-        return replace(told, fact=replace(fact, lack=replace(lack, **values)))
+        return structs.replace(
+            told, fact=structs.replace(fact, lack=structs.replace(lack, **values))
+        )
 
     return lie
 
@@ -116,7 +120,9 @@ def _devices(**change: Callable[[Any], Any]) -> Lie:
             return None
 
         values = {name: of(fact.devices) for name, of in change.items()}
-        return replace(told, fact=replace(fact, devices=replace(fact.devices, **values)))
+        return structs.replace(
+            told, fact=structs.replace(fact, devices=structs.replace(fact.devices, **values))
+        )
 
     return lie
 
@@ -129,9 +135,9 @@ def _preemption(**change: Callable[[NotHelpful], Any]) -> Lie:
         for detail in told.details:
             if isinstance(detail, NotHelpful):
                 values = {name: of(detail) for name, of in change.items()}
-                details.append(replace(detail, **values))
+                details.append(structs.replace(detail, **values))
 
-        return replace(told, details=tuple(details)) if details else None
+        return structs.replace(told, details=tuple(details)) if details else None
 
     return lie
 
@@ -145,19 +151,19 @@ LIES: dict[str, tuple[str, Lie]] = {
     ),
     "one more pod is needed": (
         "rooms",
-        _of(RoomShort, need=lambda fact: replace(fact.need, pods=fact.need.pods + 1)),
+        _of(RoomShort, need=lambda fact: structs.replace(fact.need, pods=fact.need.pods + 1)),
     ),
     "one more node": (
         "rooms",
-        _of(RoomShort, nodes=lambda fact: replace(fact.nodes, total=fact.nodes.total + 1)),
+        _of(RoomShort, nodes=lambda fact: structs.replace(fact.nodes, total=fact.nodes.total + 1)),
     ),
     "no node has a reason": (
         "rooms",
-        _of(RoomShort, nodes=lambda fact: replace(fact.nodes, excluded=())),
+        _of(RoomShort, nodes=lambda fact: structs.replace(fact.nodes, excluded=())),
     ),
     "one more eligible node": (
         "rooms",
-        _of(RoomShort, short=lambda fact: replace(fact.short, nodes=fact.short.nodes + 1)),
+        _of(RoomShort, short=lambda fact: structs.replace(fact.short, nodes=fact.short.nodes + 1)),
     ),
     "one more is free on one node": (
         "rooms",
@@ -170,7 +176,10 @@ LIES: dict[str, tuple[str, Lie]] = {
         _short(offered_in_all=lambda each: each.offered_in_all + 1),
     ),
     "a pod asks for more": ("rooms", _short(asked=lambda each: each.asked + 1)),
-    "it starts never": ("rooms", lambda told: None if told.never else replace(told, never=True)),
+    "it starts never": (
+        "rooms",
+        lambda told: None if told.never else structs.replace(told, never=True),
+    ),
     "all were placed": ("rooms", _of(MemberFails, placed=lambda fact: fact.needed + 1)),
     "no node takes it alone": ("rooms", _of(MemberFails, alone=lambda fact: fact.alone + 1)),
     "the best rack takes less": ("rooms", _domains(takes=lambda domains: domains.takes - 1)),
@@ -200,7 +209,10 @@ LIES: dict[str, tuple[str, Lie]] = {
     "it starts on another node": ("preemption", _of(Nominated, nodes=lambda _: ("elsewhere",))),
     "another gang must stop": (
         "preemption",
-        _of(Nominated, named=lambda fact: tuple(replace(e, pods=e.pods + 1) for e in fact.named)),
+        _of(
+            Nominated,
+            named=lambda fact: tuple(structs.replace(e, pods=e.pods + 1) for e in fact.named),
+        ),
     ),
     "it gives up sooner": ("preemption", _of(Nominated, until_s=lambda fact: fact.until_s - 60)),
     "evictions make less room": ("preemption", _preemption(room=lambda why: -1)),

@@ -188,13 +188,13 @@ def refusals(
         # Unlike `narrow`, this runs only for a message, so every filter is evaluated on all open
         # nodes.
         by_reason = _told(plugin.refusals(pod, occupancy), several=plugin.several_reasons)
-        refused_by_it = np.zeros_like(open_nodes)
+        left = open_nodes
 
         for reason, nodes in by_reason:
             yield RefusedNodes(reason, nodes & open_nodes)
-            refused_by_it |= nodes
+            left = left & ~nodes
 
-        open_nodes = open_nodes & ~refused_by_it
+        open_nodes = left
 
 
 def may_stay(

@@ -11,6 +11,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.preemption import blocked
 from gangsched.core.preemption.by_rounds import GIVEN_UP, LEFT_OVER, Probe, TrialRounds
@@ -167,7 +168,7 @@ class Attempt:
 
         # Once another pod may be evicted, another choice is possible.
         first_start_s = int(columns.start[young].min())
-        return replace(result, until_s=first_start_s + self.settings.min_run_s)
+        return structs.replace(result, until_s=first_start_s + self.settings.min_run_s)
 
     def _take_among(self, regions: Regions) -> Found | NotHelpful:
         """Choose victims among the units of these regions."""

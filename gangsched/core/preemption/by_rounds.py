@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from gangsched.core import rounds
 from gangsched.core.permit import permitted
@@ -144,7 +146,7 @@ class Probe:
 
             candidate = self._give_back(taken, tested, is_further=is_further)
             if isinstance(candidate, NotHelpful):
-                return replace(candidate, passed=tuple(self.passed))
+                return structs.replace(candidate, passed=tuple(self.passed))
 
             self.passed.append(name)  # unless the candidate helps, the search goes on behind it
             return candidate

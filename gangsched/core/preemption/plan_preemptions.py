@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core import findings
 from gangsched.core.group_rules import rules_key
@@ -232,7 +233,7 @@ class PlanPreemptions:
             return why
 
         if not why.wanted:
-            why = replace(why, wanted=self._nodes_of(preemptor), right=preemptor.right)
+            why = structs.replace(why, wanted=self._nodes_of(preemptor), right=preemptor.right)
 
         rank = group_key(group)
         if why.wanted and (self._first is None or rank < self._first):
@@ -374,7 +375,7 @@ class PlanPreemptions:
             least, why = self._in_vain[kind]
             if least <= needed:
                 is_too_little = why.why is Obstacle.TOO_LITTLE
-                return replace(why, needed=needed) if is_too_little else why
+                return structs.replace(why, needed=needed) if is_too_little else why
 
         self.ledger.work.charge(ATTEMPT_UNITS + len(self.columns.running) // PODS_A_UNIT)
         known = self.preempting.known.get(preemptor.group.id)
@@ -524,7 +525,7 @@ class PlanPreemptions:
         self._in_vain.clear()
         released = {}
         for holder in room.released:
-            released[holder.id] = replace(gives_up(holder, group), yields_to=group.id)
+            released[holder.id] = structs.replace(gives_up(holder, group), yields_to=group.id)
 
         self.gave |= released
         return {**released, group.id: decided}
@@ -548,7 +549,7 @@ class PlanPreemptions:
         for preemptor, verdict, part in parts:
             preemption, refusal = self._decision(preemptor.group, part, leaving)
             nominating = with_refusal(verdict, refusal, preemptor)
-            nominated[verdict.group] = replace(nominating, preemption=preemption)
+            nominated[verdict.group] = structs.replace(nominating, preemption=preemption)
 
             # The next part waits for these victims, too, if it is on their node.
             if part.candidate is not None:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from gangsched.core.permit import missing
 from gangsched.core.search import slices
 from gangsched.model.gang import Gang, Group, Mode, Placement
@@ -89,7 +91,7 @@ class Preemptor:
             return found
 
         weakest = min(self.pods, key=lambda pod: (pod.priority, pod.key))
-        return replace(found, name=weakest.key, amount=weakest.priority)
+        return structs.replace(found, name=weakest.key, amount=weakest.priority)
 
 
 def refused_for_room(verdict: Verdict) -> bool:

@@ -5,7 +5,7 @@ Invariant: a verdict is only reworded; what was placed or refused stays.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import structs
 
 from gangsched.core import findings
 from gangsched.core.preemption.attempt import held
@@ -43,7 +43,7 @@ def with_refusal(
     for uid, note in verdict.notes:
         notes.append((uid, refusal if uid in needed else note))
 
-    return replace(verdict, told=refusal, notes=tuple(notes))
+    return structs.replace(verdict, told=refusal, notes=tuple(notes))
 
 
 def as_of(
@@ -59,9 +59,9 @@ def as_of(
 
     summary = verdict.round
     if summary is not None:
-        summary = replace(summary, number=group.rounds + 1)
+        summary = structs.replace(summary, number=group.rounds + 1)
 
-    return replace(
+    return structs.replace(
         verdict,
         group=group.id,
         generation=group.generation,
@@ -107,4 +107,4 @@ def in_vain(
         notes = tuple((uid, with_why[id(note)] if uid in needed else note) for uid, note in notes)
 
     refusal = findings.with_obstacle(verdict.told, why)
-    return replace(verdict, told=refusal, notes=notes, preemption=why)
+    return structs.replace(verdict, told=refusal, notes=notes, preemption=why)

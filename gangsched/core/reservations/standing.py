@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.queue_sort import passing_key
 from gangsched.core.reservations.heads import (
@@ -196,7 +196,7 @@ class Standing:
         if placed or verdict.binds:
             index = self._ledger.table.index
             nodes = {index[placement.node] for placement in (*verdict.binds, *verdict.holds)}
-            verdict = replace(verdict, how=self._backfill.how(nodes, group))
+            verdict = structs.replace(verdict, how=self._backfill.how(nodes, group))
 
         if placed:
             self._placed.append((placed, self._reserving.wall_s + group.run_time_s))
@@ -228,7 +228,7 @@ class Standing:
             self._heads.pop(group.id, None)
 
         if told is not None:
-            return replace(verdict, kept_for=told)
+            return structs.replace(verdict, kept_for=told)
 
         return verdict
 

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -409,15 +410,12 @@ class Demand:
         free = self.free[:, where]
         room = self.room[:, where]
         anywhere = room.any(axis=0)
+        needed = [min(len(item.pods), self.needs[item.gang]) for item in self.items]
         rows = []
 
         for row, free_of_row in enumerate(free):
             amounts = [asks[row] for asks in self.asks]
-            total = 0
-            for item, amount in zip(self.items, amounts, strict=True):
-                needed = min(len(item.pods), self.needs[item.gang])
-                total += needed * amount
-
+            total = sum(map(mul, needed, amounts))
             if not (free_of_row[anywhere] < total).any():
                 continue
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.group_rules import rules_key
 from gangsched.core.preferences import node_penalty
@@ -195,7 +196,8 @@ def in_domains(needs: Sequence[Need], group: Group, ledger: Ledger) -> tuple[Nee
         return tuple(needs)
 
     return tuple(
-        replace(need, within=must if ledger.accelerated(need.shape) else topology) for need in needs
+        structs.replace(need, within=must if ledger.accelerated(need.shape) else topology)
+        for need in needs
     )
 
 

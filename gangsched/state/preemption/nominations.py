@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Set, ValuesView
-from dataclasses import replace
 from itertools import count
 from operator import attrgetter
+
+from msgspec import structs
 
 from gangsched.model.gang import Refusal, gang_to_come, is_to_come
 from gangsched.model.plan import Verdict
@@ -691,5 +692,5 @@ class Nominations:
         record.told = told = self._told(record)
         verdict = group.verdict
         if verdict is not None and verdict.reason is Reason.PREEMPTING and verdict.told != told:
-            group.verdict = replace(verdict, told=told)
+            group.verdict = structs.replace(verdict, told=told)
             self._reports.note(group.id, now_s)

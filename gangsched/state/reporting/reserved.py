@@ -5,7 +5,9 @@ Invariant: a start time that changes only a little is not written again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from gangsched.model.gang import Refusal
 from gangsched.model.plan import Verdict
@@ -64,7 +66,7 @@ def with_tail(verdict: Verdict, tail: str) -> Verdict:
     """Append `said` to each refusal in the verdict whose cause is lack of room; reason and stable
     message do not change (E1).
     """
-    return replace(
+    return structs.replace(
         verdict,
         told=_longer(verdict.told, tail),
         gangs=tuple((gang, _longer(refusal, tail)) for gang, refusal in verdict.gangs),
@@ -76,4 +78,4 @@ def _longer(refusal: Refusal, tail: str) -> Refusal:
     if refusal.reason is not Reason.UNSCHEDULABLE:
         return refusal
 
-    return replace(refusal, details=(*refusal.details, Worded(tail)))
+    return structs.replace(refusal, details=(*refusal.details, Worded(tail)))

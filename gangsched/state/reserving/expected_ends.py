@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.api.run_time import run_time_s
 from gangsched.core.reservations.expected_end import expected_end_s
@@ -198,7 +198,7 @@ class ExpectedEnds:
             run_times_s = [self._registry.view(gang).run_time_s for gang in group.gangs]
             ends_s = occupant.started_s + max(run_times_s)
             if ends_s > occupant.ends_s:
-                yield replace(occupant, ends_s=ends_s)
+                yield structs.replace(occupant, ends_s=ends_s)
 
     def _stale(self, wall_s: float, touched: Set[str]) -> set[str]:
         """The nodes that are to be looked at again."""

@@ -19,8 +19,9 @@ from collections.abc import (
     Sequence,
     Set,
 )
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec import structs
 
 from gangsched.core.queue_sort import group_key, passing_key
 from gangsched.core.reservations.heads import BY_NUMBER, head_of, rank
@@ -591,7 +592,7 @@ class StandingReservations:
                     self.wall_s(now_s) + RETRIED_AFTER_S.get(why.why, math.inf),
                 )
                 self._over.set(group_id, again_s)
-                group.not_reserved = replace(why, until_s=again_s)
+                group.not_reserved = structs.replace(why, until_s=again_s)
 
         if rooms(before) != rooms(self.standing):
             # The other reservations changed, so a group may now get a start time, or a share of its

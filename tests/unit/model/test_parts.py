@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations, combinations_with_replacement, product
 
 import pytest
+from msgspec import structs
 
 from gangsched.model.gang import Gang
 from gangsched.model.parts import (
@@ -82,7 +83,7 @@ def with_minimums(part: Part) -> Iterator[Part]:
         return
     for children in product(*(list(with_minimums(child)) for child in part.children)):
         for minimum in range(len(children) + 1):
-            yield replace(part, children=children, min_children=minimum)
+            yield structs.replace(part, children=children, min_children=minimum)
 
 
 def trees(parts: int) -> Iterator[Part]:
@@ -245,7 +246,7 @@ def test_every_group_has_a_root() -> None:
     assert [starts_in_parts(part) for part in ("n/a", joint, tree)] == [False, False, True]
 
     assert not any(spares_children(part) for part in ("n/a", joint, tree))
-    nested = replace(tree, children=("n/c", replace(tree, min_children=1)))
+    nested = structs.replace(tree, children=("n/c", structs.replace(tree, min_children=1)))
     assert spares_children(nested)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import types
 import typing
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from gangsched.model import verdict_facts, wait_facts
 from gangsched.model.gang import Refusal
@@ -44,10 +45,10 @@ def sample(kind: Any) -> Any:
         return CAUSE
     if kind is SliceLayer:
         return SliceLayer(2, "rack")
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         modules = vars(verdict_facts) | vars(wait_facts) | LATER
         hints = typing.get_type_hints(kind, localns=modules)
-        named = {field.name: sample(hints[field.name]) for field in dataclasses.fields(kind)}
+        named = {name: sample(hints[name]) for name in kind.__struct_fields__}
         return typing.cast("Any", kind)(**named)
 
     arguments = typing.get_args(kind)
@@ -119,7 +120,7 @@ def refusals() -> Iterator[Refusal]:
         fails = verdict_facts.SlicesFail(need=sample(GangNeed), lack=sample(lack))
         yield Refusal(Reason.UNSCHEDULABLE, fails)
 
-    alone = dataclasses.replace(sample(verdict_facts.MemberFails), domains=None)
+    alone = structs.replace(sample(verdict_facts.MemberFails), domains=None)
     yield Refusal(Reason.UNSCHEDULABLE, alone)
 
 
@@ -146,7 +147,7 @@ def test_a_sibling_that_lacks_a_rack() -> None:
     """The fields are about the gang that is waited for, which is named."""
     need = GangNeed(gang="ml/b", pods=3, requests=(("cpu", 4000),), levels=("rack",))
     domains = DomainsShort(keys=("rack",), number=2, best="r7", takes=2, needed=3, few=2)
-    fails = dataclasses.replace(sample(verdict_facts.MemberFails), need=need, domains=domains)
+    fails = structs.replace(sample(verdict_facts.MemberFails), need=need, domains=domains)
     refusal = Refusal(Reason.UNSCHEDULABLE, fails).of_gang("ml/a")
     found: Any = fields(refusal)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from gangsched.api import keys
 from gangsched.model.objects import Phase
@@ -162,7 +163,7 @@ def test_reservations_are_listed_in_the_order_of_heads() -> None:
         promised_s=180.0,
         waits_for=(Blocker("ns/old", "ns"),),
     )
-    fence = replace(
+    fence = structs.replace(
         timed,
         group="ns/b",
         at_s=math.inf,

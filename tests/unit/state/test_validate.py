@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from msgspec import structs
@@ -205,7 +204,7 @@ def test_a_reservation_for_a_group_that_is_gone_is_found() -> None:
     world.settle()
     kept = world.state.reservations
     (stands,) = kept.standing
-    kept.standing = (replace(stands, first=False),)
+    kept.standing = (structs.replace(stands, first=False),)
     assert validate(world.state) == [
         "room is reserved for pod:ns/head, which is not called the first"
     ]

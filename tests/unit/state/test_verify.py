@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from gangsched import turn
 from gangsched.api import keys
@@ -139,7 +140,7 @@ def test_the_release_of_a_pod_that_holds_nothing() -> None:
     world.create(members("g", 1, first=1, min_member=1))
     plan = planned(world)
     for uid in (held.uid, "nobody"):
-        wrong = replace(plan.verdicts[0], releases=(uid,))
+        wrong = structs.replace(plan.verdicts[0], releases=(uid,))
         assert said(world, replace(plan, verdicts=(wrong,))) == [
             f"pod {uid} is released and holds nothing"
         ]
@@ -485,7 +486,7 @@ def test_a_level_around_children(least: int) -> None:
     assert names, plan
     verdict = plan.verdicts[0]
     every = [*world.pods.values()]
-    both = replace(verdict, binds=tuple(Placement(each, "n0") for each in every))
+    both = structs.replace(verdict, binds=tuple(Placement(each, "n0") for each in every))
     assert said(world, replace(plan, verdicts=(both,))) == []
     (why,) = said(world, replace(plan, verdicts=(change(both),)))
     assert why == f"pods that must be in one domain of {RACK} are in several"

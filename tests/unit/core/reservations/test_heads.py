@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gangsched.core.reservations import heads
 from gangsched.core.reservations.heads import (
@@ -272,9 +273,9 @@ def test_a_choice_inside_a_child_is_found_for_a_head() -> None:
     gangs = [child("a", node_selector=GONE), child("b"), child("c", gpus=9), child("d")]
     assert chosen(group(*gangs, tree=Composite("ns/t", (one, two), 2)), nodes) == ["b", "d"]
     assert chosen(
-        group(*gangs, tree=Composite("ns/t", (replace(one, min_children=2), two), 1)), nodes
+        group(*gangs, tree=Composite("ns/t", (structs.replace(one, min_children=2), two), 1)), nodes
     ) == ["d"]
-    each = replace(one, min_children=0), replace(two, min_children=2)
+    each = structs.replace(one, min_children=0), structs.replace(two, min_children=2)
     assert chosen(group(*gangs, tree=Composite("ns/t", each, 1)), nodes) == ["b"]
     none = child("b", node_selector=GONE)
     assert chosen(
@@ -285,7 +286,7 @@ def test_a_choice_inside_a_child_is_found_for_a_head() -> None:
         group(gangs[0], gangs[3], tree=Composite("ns/t", (without, "ns/d"), 2)), nodes
     ) == ["d"]
     begun = replace(gangs[3], pending=(), bound=2, satisfied=True)
-    more = replace(two, children=("ns/a", "ns/b", "ns/d"), min_children=2)
+    more = structs.replace(two, children=("ns/a", "ns/b", "ns/d"), min_children=2)
     tree = Composite("ns/t", (more, Composite("ns/3", ("ns/c",), 1)), 1)
     assert chosen(group(*gangs[:3], begun, tree=tree), nodes) == ["b"], "it lost a child"
 
@@ -353,7 +354,7 @@ def test_a_choice_that_is_none_any_more_is_given_up() -> None:
     choice = frozenset({"ns/b", "ns/d"})
 
     def now(*others: Gang, least: int = 2) -> list[str]:
-        head = head_of(group(*others, tree=replace(tree, min_children=least)), choice)
+        head = head_of(group(*others, tree=structs.replace(tree, min_children=least)), choice)
         assert head is not None
         assert head.choice in (choice, frozenset())
         return [each.id[3:] for each in head.gangs]

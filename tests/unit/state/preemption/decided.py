@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec import structs
 
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Placement
@@ -40,7 +41,7 @@ class DecidedWorld(World):
             grace_s=30,
             deadline_s=self.wall_s() + 30 + STUCK_S,
         )
-        proposal = Plan((replace(verdict, preemption=decision),))
+        proposal = Plan((structs.replace(verdict, preemption=decision),))
         self._do(self.state.commit(proposal, snapshot, now_s=self.now_s))
         self.check()
 
