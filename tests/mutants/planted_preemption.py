@@ -73,6 +73,16 @@ def a_disruption_budget_counts_for_each_unit_by_itself(admit: Any) -> Any:
     return lambda self, units, *rest: [unit for unit in units if admit(self, [unit], *rest)]
 
 
+@bug("V7", "core.preemption.admissible:AdmissibleSets._may_go", f"{CORE}/test_admissible.py")
+def another_choice_may_break_budgets(_: Any) -> Any:
+    return lambda self, unit, limits: True
+
+
+@bug("V7", "core.preemption.admissible:AdmissibleSets.first", f"{CORE}/test_admissible.py")
+def no_choice_but_the_cheapest_is_tried(_: Any) -> Any:
+    return lambda self, ordered: None
+
+
 @bug("V8", "core.preemption.selection:Region._exchanged", f"{CORE}/test_selection.py")
 def the_gang_that_frees_the_most_is_stopped_whatever_is_needed(_: Any) -> Any:
     return lambda region, found, ordered: found

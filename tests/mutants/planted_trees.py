@@ -162,7 +162,7 @@ def a_child_that_is_needed_meanwhile_is_evicted(_: Any) -> Any:
     return lambda group_id, registry, victims: []
 
 
-@bug("H3", "core.reservations.heads:needed_of_tree", "unit/core/reservations/test_heads.py")
+@bug("H3", "core.reservations.heads:needed_first", "unit/core/reservations/test_heads.py")
 def children_above_the_minimum_have_a_reservation(_: Any) -> Any:
     return lambda group, choice=None: group
 

@@ -89,9 +89,12 @@ def levels_are_not_verified(_: Any) -> Any:
     return nothing
 
 
-@bug("B2", "state.verify:composites_of", VERIFY)
-def levels_of_parents_are_not_verified(_: Any) -> Any:
-    return nothing
+@bug("B2", "state.verify:required_levels", VERIFY)
+def levels_of_parents_are_not_verified(required_levels: Any) -> Any:
+    def of_gangs(part: Any, of_gang: Any) -> Any:
+        return [level for level in required_levels(part, of_gang) if len(level[1]) == 1]
+
+    return of_gangs
 
 
 @bug("B2", "state.verify:Verifier._standing", VERIFY)
