@@ -224,8 +224,6 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
         best = f"no eligible node has {_short_amount(fact)} free"
     elif len(excluded) == 1 and not fact.nodes.lacks_room:
         best += f" ({excluded[0].nodes} {excluded[0].reason})"
-        if len(fact.nodes.excluded) == 1:
-            details = []  # the headline has all counts
     if fact.placed:
         best = f"{fit}, then {best}"
 

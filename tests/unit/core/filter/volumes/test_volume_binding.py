@@ -119,7 +119,7 @@ def test_a_volume_out_of_reach_is_said_as_kube_scheduler_says_it() -> None:
     full = node("full", gpus=0)
     assert (
         say(alone([*TWO_ZONES, full], store, using("p", "c")).told).now
-        == "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, "
+        == "no node takes it. 0/3 nodes are available: 1 Insufficient nvidia.com/gpu, "
         "2 node(s) didn't match PersistentVolume's node affinity."
     )
 
