@@ -131,7 +131,8 @@ def test_satisfied_gang_places_members_alone() -> None:
     assert say(note).stable == "pod ns/g2 asks for 8 nvidia.com/gpu"
     assert (
         say(note).now
-        == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 0 of 16 nvidia.com/gpu"
+        == "no eligible node has 8 free. 0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 0"
+        " of 16 nvidia.com/gpu"
         " are free on the 2 nodes."
     )
 
