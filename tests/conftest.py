@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import logging
 import os
 import time
+from collections.abc import Iterator
 
 import pytest
+import structlog
 
 import tests.sizes  # noqa: F401
 from gangsched.state.parents import Parents
@@ -55,6 +58,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """Whatever the test configures of logging ends with it: the stream may be closed by then."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+    structlog.reset_defaults()
 
 
 @pytest.fixture

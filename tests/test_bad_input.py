@@ -37,7 +37,7 @@ def kubeconfig(server: str, user: str = "{}") -> str:
 
 
 @pytest.fixture(autouse=True)
-def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_logging: None) -> None:
     """A small cluster, two jobs, and a kubeconfig whose server is away."""
     (tmp_path / "nodes.csv").write_text("name,gpus\nn0,8\nn1,8\n")
     (tmp_path / "jobs.csv").write_text(

@@ -61,7 +61,7 @@ def test_a_member_waits_for_room_in_the_domain_of_its_slice() -> None:
     assert condition.reason == "WaitingForHome"
     text = f"ns/g-1 waits for room in {RACK}={rack} since"
     assert text in condition.message
-    assert "0 of 2 nodes there are free (1 is closed" in condition.message
+    assert "0 of 2 nodes there are free. 1 is closed, " in condition.message
 
 
 def test_a_slice_that_is_lost_as_a_whole_comes_back_near_the_others() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-import structlog
 from typer.testing import CliRunner, Result
 
 from gangsched import __version__
@@ -39,19 +36,13 @@ class FakeApp(ModuleType):
 
 
 @pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApp]:
+def app(monkeypatch: pytest.MonkeyPatch, own_logging: None) -> FakeApp:
     """The fake daemon, in a process whose logging and environment are its own."""
     fake = FakeApp()
     monkeypatch.setitem(sys.modules, "gangsched.app", fake)
     for name in Settings.model_fields:
         monkeypatch.delenv(f"GANGSCHED_{name.upper()}", raising=False)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield fake
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
+    return fake
 
 
 def call(*arguments: str) -> Result:

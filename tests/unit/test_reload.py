@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -19,13 +18,11 @@ from gangsched.telemetry.logs import configure_logging
 
 
 @pytest.fixture
-def log() -> Iterator[io.StringIO]:
+def log(own_logging: None) -> io.StringIO:
     """What is logged, from INFO on."""
     stream = io.StringIO()
     configure_logging(LogFormat.JSON, LogLevel.INFO, stream=stream)
-    yield stream
-    configure_logging(LogFormat.JSON, LogLevel.INFO)
-    structlog.reset_defaults()
+    return stream
 
 
 def said(log: io.StringIO) -> list[str]:

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,16 +27,7 @@ TEXTS = [f"pod{end}{FORGED}" for end in BREAKS] + [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    """Give the process its own logging back."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("own_logging")
 
 
 def logged(log_format: LogFormat = LogFormat.JSON, level: LogLevel = LogLevel.INFO) -> io.StringIO:
