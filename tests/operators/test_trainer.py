@@ -12,7 +12,7 @@ import yaml
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
-from control_plane.applying import apply
+from control_plane.applying import ROOT, apply, apply_yaml
 from control_plane.following import Following
 
 from tests.operators.jobset import jobset_installed
@@ -147,3 +147,26 @@ def test_a_gang_of_the_nodes_alone_starts_after_the_initializer(api: Api, pods: 
 
     starts_whole(api, pods, create, prefix="llm-node-", number=2)
     await_bound(pods, "llm-dataset-initializer-", 1)
+
+
+def test_a_job_that_asks_starts_its_initializer_then_its_nodes(api: Api, pods: Following) -> None:
+    """O3: without a PodGroup, stage by stage, since its JobSet has `dependsOn`; the nodes start
+    whole.
+    """
+    for name in ("rbac-owners.yaml", "rbac-owners-jobset.yaml"):
+        apply_yaml(api, ROOT / "manifests" / name)
+
+    runtime = with_initializer(example("TrainingRuntime"))
+    del runtime["spec"]["podGroupPolicy"]
+    for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
+        template = job["template"]["spec"]["template"]
+        labels = template.setdefault("metadata", {}).setdefault("labels", {})
+        labels["gangsched.dev/gang"] = "owner"
+
+    def create() -> None:
+        api.post(RUNTIMES, runtime)
+        api.post(JOBS, example("TrainJob"))
+
+    starts_whole(api, pods, create, prefix="llm-node-", number=2)
+    await_bound(pods, "llm-dataset-initializer-", 1)
+    assert not api.list(GROUPS).items
