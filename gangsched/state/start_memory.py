@@ -32,6 +32,7 @@ class StartMemory:
         "_going",
         "_gone_failed",
         "_gone_succeeded",
+        "_has_looked",
         "_has_succeeded",
         "_here",
         "_left",
@@ -61,6 +62,8 @@ class StartMemory:
         self.controllers = frozenset()
         #: Succeeded and failed members when an earlier process wrote the status.
         self._stored = (0, 0)
+        #: The members that this process found were recorded; whoever comes now is new.
+        self._has_looked = False
         #: By uid, the members of the start that exist; those that were asked to go, that have
         #: succeeded, that have failed, and that have no stamp.
         self._here: set[str] = set()
@@ -129,7 +132,8 @@ class StartMemory:
                 self.is_incomplete = known < member.permit.min_member
 
         # After a restart nobody has come in the place of another: who was first is not known.
-        if not self._here:
+        if not self._has_looked:
+            self._has_looked = True
             for member in had_node:
                 self._enter(member, is_new=False)
 

@@ -135,6 +135,22 @@ def test_restarts_count_nobody_twice(times: int) -> None:
     assert start.succeeded == 3
 
 
+def test_who_comes_when_all_others_are_gone_replaces_one_of_them() -> None:
+    """I6, E8: of two members one has succeeded and one was deleted, and both pods are gone; the one
+    that comes is in the place of the deleted one, though no member is there.
+    """
+    world, pods = started(2)
+    world.update(pods[0], phase=Phase.SUCCEEDED)
+    world.delete(world.pods[pods[0].uid], world.pods[pods[1].uid])
+    world.settle()
+    start = world.state.registry.gangs["ns/g"].start
+    assert (start.succeeded, start.deleted) == (1, 1)
+
+    world.create(members("g", 1, first=2, pod_group=True, **JOB))
+    world.settle()
+    assert (start.succeeded, start.deleted, start.bound) == (1, 0, 2)
+
+
 def test_a_job_of_another_uid_starts_whole_after_a_restart() -> None:
     """I6: the status remembers uids, not names."""
     world, pods = started(4)
