@@ -68,11 +68,13 @@ class Ours:
         ]
         proposal = plan(self._state.snapshot(), ready, now_s=NOW_S)
         nodes = {p.pod.uid: p.node for verdict in proposal.verdicts for p in verdict.binds}
-        said = {
-            uid: say(told).now or say(told).stable
-            for verdict in proposal.verdicts
-            for uid, told in verdict.notes
-        }
+        said: dict[str, str] = {}
+        for verdict in proposal.verdicts:
+            for uid, note in verdict.notes:
+                sentences = say(note)
+                # kube-scheduler's own sentence is a detail, which the pod's condition begins with.
+                said[uid] = ". ".join(sentences.details) or sentences.stable
+
         decided = [pods[verdict.group] for verdict in proposal.verdicts]
         answers = [
             (pod.name, Answer(nodes.get(pod.uid, ""), said.get(pod.uid, ""))) for pod in decided
