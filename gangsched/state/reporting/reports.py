@@ -147,7 +147,13 @@ class Reports:
         moment = _Moment(now_s, wall, parse_timestamp(wall) or 0, hurry=everything)
 
         until_s, left = (math.inf, math.inf) if everything else (now_s, LOOKS_PER_TURN)
+        taken: set[str] = set()
         while left > 0 and (group_id := self._due.take_next(until_s)) is not None:
+            # A report may ask for another look later: if `everything` is taken, now and for ever.
+            if everything and group_id in taken:
+                continue
+
+            taken.add(group_id)
             group = registry.groups.get(group_id)
             if group is not None:
                 try:

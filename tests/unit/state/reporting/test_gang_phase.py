@@ -15,9 +15,10 @@ from gangsched.model.gang import MatchPolicy
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.protocol import SetPodGroupStatus
 from gangsched.state.reporting.gang_phase import Counts, Life, OwnerState, phase
+from gangsched.state.reporting.reports import Reports
 from tests import builders
 from tests.builders import members, node, pod_group
-from tests.world import World
+from tests.world import WALL, World
 
 JOB: dict[str, Any] = {
     "owner": "train",
@@ -264,6 +265,32 @@ def test_what_others_add_is_left_alone() -> None:
     overwrite(world, conditions=[*conditions, theirs])
     world.advance(120)
     assert writes(world) == before
+
+
+def test_a_stop_right_after_the_end_of_a_gang_comes_to_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E1, E8: a gang that may go on is looked at again later, for which a stop does not wait."""
+    world, pods = running(2)
+    end(world, pods)
+    world.settle()
+    looks = 0
+    look = Reports._group
+
+    def counted(self: Reports, *of_group: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        # Not an `Exception`, which would be the fault of the group.
+        if looks > 10:
+            raise KeyboardInterrupt("the reports come to no end")
+
+        return look(self, *of_group)
+
+    monkeypatch.setattr(Reports, "_group", counted)
+    reports = world.state.take_reports(now_s=world.now_s, wall=WALL, everything=True)
+    statuses = [each.status for each in reports if isinstance(each, SetPodGroupStatus)]
+    assert [status["succeeded"] for status in statuses] == [2]
+    assert looks == 1
 
 
 # --- members that go ----------------------------------------------------------------------------
