@@ -149,7 +149,7 @@ class Reports:
         until_s, left = (math.inf, math.inf) if everything else (now_s, LOOKS_PER_TURN)
         taken: set[str] = set()
         while left > 0 and (group_id := self._due.take_next(until_s)) is not None:
-            # A report may ask for another look later: if `everything` is taken, now and for ever.
+            # A report may ask for a later look, which `everything` would take at once, and again.
             if everything and group_id in taken:
                 continue
 
