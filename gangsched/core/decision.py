@@ -649,9 +649,9 @@ def _needs(of_round: tuple[Need, ...], trial: rounds.Trial) -> tuple[Need, ...]:
     worth a look.
     """
     failed = dict.fromkeys(pod.shape for pod, _ in trial.failed)
-    alone = tuple(Need(shape, 1) for shape in failed)
-    needs = (*of_round, *alone)
-    if len(needs) < 2 or not alone:
+    of_failed = tuple(Need(shape, 1) for shape in failed)
+    needs = (*of_round, *of_failed)
+    if len(needs) < 2 or not of_failed:
         return needs
 
     wanted = dict.fromkeys(need.shape for need in needs)

@@ -143,7 +143,7 @@ def test_a_gang_below_its_minimum_does_not_have_its_nodes(plane: ControlPlane, a
 def told(group: Object) -> str:
     """The conditions of a PodGroup."""
     conditions: list[dict[str, Any]] = group.get("status", {}).get("conditions") or []
-    return " ".join(f"{each['type']}={each['status']}" for each in conditions)
+    return " ".join(f"{condition['type']}={condition['status']}" for condition in conditions)
 
 
 def test_pods_say_what_their_pod_group_cannot(plane: ControlPlane, api: Api) -> None:

@@ -125,12 +125,11 @@ def test_twenty_of_twenty_groups_wait_whole_and_start_whole(api: Api, pods: Foll
         delete(api, pods)
 
 
-@pytest.mark.usefixtures("manager")
-def test_groups_of_one_set_are_gangs_of_their_own(api: Api, pods: Following) -> None:
-    """With room for one of two groups one starts whole, and nothing of the other."""
+def start_one_by_one(api: Api, pods: Following, body: Object) -> None:
+    """Create a set of two groups of two: with room for one of them one starts whole, and nothing of
+    the other.
+    """
     take_gpus(api, pods, 1)
-    body = workers(replicas=2)
-    body["spec"]["leaderWorkerTemplate"]["size"] = 2
     api.post(JOBS, body)
     bound = await_bound(pods, "serve-", 2)
     assert len({name.split("-")[1] for name in bound}) == 1, bound
@@ -138,6 +137,14 @@ def test_groups_of_one_set_are_gangs_of_their_own(api: Api, pods: Following) -> 
     give_them_back(api)
     await_bound(pods, "serve-", 4)
     delete(api, pods)
+
+
+@pytest.mark.usefixtures("manager")
+def test_groups_of_one_set_are_gangs_of_their_own(api: Api, pods: Following) -> None:
+    """With room for one of two groups one starts whole, and nothing of the other."""
+    body = workers(replicas=2)
+    body["spec"]["leaderWorkerTemplate"]["size"] = 2
+    start_one_by_one(api, pods, body)
 
 
 @pytest.mark.usefixtures("manager")
@@ -233,14 +240,7 @@ def test_a_group_that_opts_in_waits_for_its_last_pod(api: Api, pods: Following) 
 @pytest.mark.usefixtures("alone")
 def test_groups_that_opt_in_are_gangs_of_their_own(api: Api, pods: Following) -> None:
     """O3: of two replicas one starts with room for one, and nothing of the other."""
-    take_gpus(api, pods, 1)
-    api.post(JOBS, asking(replicas=2, size=2))
-    bound = await_bound(pods, "serve-", 2)
-    assert len({name.split("-")[1] for name in bound}) == 1, bound
-    await_refused(pods, 2)
-    give_them_back(api)
-    await_bound(pods, "serve-", 4)
-    delete(api, pods)
+    start_one_by_one(api, pods, asking(replicas=2, size=2))
 
 
 @pytest.mark.usefixtures("alone")
