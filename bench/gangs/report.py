@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -158,6 +159,13 @@ def machine() -> dict[str, Any]:
         ),
         "gangsched": gangsched.__version__,
         "commit": commit.stdout.strip(),
-        "kubernetes": "1.36.3",
-        "etcd": "3.7.3",
+        "kubernetes": _pinned("k8s.io/kubernetes"),
+        "etcd": _pinned("go.etcd.io/etcd/server/v3"),
     }
+
+
+def _pinned(module: str) -> str:
+    """The version of a Go module that the control plane of the repository is built from."""
+    requirements = Path("hack/control-plane/kubernetes/go.mod").read_text()
+    pin = re.search(rf"^\s*{re.escape(module)} v(\S+)", requirements, re.MULTILINE)
+    return pin[1] if pin else "unknown"
