@@ -1,4 +1,5 @@
 """The page's own files: `index.html`, `page.css`, and modules of JavaScript that become one script.
+A wheel holds that script instead of the modules (`hatch_build.py`).
 
 Invariant: one script has one hash for the Content-Security-Policy of a file, and is one request
 live. Modules import by name from modules beside them, without a cycle, and export functions,
@@ -11,8 +12,10 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 MAIN = "main.js"
+SCRIPT = "page.js"
 STYLES = "page.css"
 INDEX = "index.html"
 STYLES_TAG = '<link rel="stylesheet" href="page.css">'
@@ -39,14 +42,22 @@ def asset(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def script() -> str:
-    """All modules as one script."""
+    """All modules as one script: as the wheel has it, or made of the modules of a checkout."""
     folder = files("kubectl_gangsched.page") / "assets"
-    modules = {}
-    for entry in folder.iterdir():
-        if entry.name.endswith(".js"):
-            modules[entry.name] = entry.read_text(encoding="utf-8")
+    made = folder / SCRIPT
+    if made.is_file():
+        return made.read_text(encoding="utf-8")
 
-    return bundled(modules, MAIN)
+    return bundled(modules_of(folder), MAIN)
+
+
+def modules_of(folder: Traversable) -> dict[str, str]:
+    """The text of each module in a folder, by its file's name."""
+    return {
+        entry.name: entry.read_text(encoding="utf-8")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".js")
+    }
 
 
 def bundled(modules: Mapping[str, str], main: str) -> str:
