@@ -44,9 +44,9 @@ def asset(name: str) -> str:
 def script() -> str:
     """All modules as one script: as the wheel has it, or made of the modules of a checkout."""
     folder = files("kubectl_gangsched.page") / "assets"
-    made = folder / SCRIPT
-    if made.is_file():
-        return made.read_text(encoding="utf-8")
+    ready = folder / SCRIPT
+    if ready.is_file():
+        return ready.read_text(encoding="utf-8")
 
     return bundled(modules_of(folder), MAIN)
 
