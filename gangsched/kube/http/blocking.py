@@ -10,6 +10,7 @@ import http.client
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
@@ -41,6 +42,8 @@ class BlockingClient:
         self._within_s = within_s
         self._silence_s = SILENCE_S if within_s is None else within_s or None
         self._idle: list[http.client.HTTPConnection] = []  # append and pop are atomic
+        #: When the server sent an answer last, by its own clock; None if it has not said so.
+        self.answered_s: float | None = None
 
     def close(self) -> None:
         """Close every kept connection."""
@@ -68,6 +71,7 @@ class BlockingClient:
             text = _read(connection, answer, deadline_s)
 
         self._idle.append(connection)
+        self.answered_s = _sent_s(answer) or self.answered_s
         if answer.status >= 300:
             raise fault_of(answer.status, text, answer.getheader("Retry-After"))
 
@@ -289,6 +293,14 @@ def _read(
 
     _patient(connection, connection.timeout)
     return b"".join(parts)
+
+
+def _sent_s(answer: http.client.HTTPResponse) -> float | None:
+    """The time in the header Date; None if there is none that can be read."""
+    try:
+        return parsedate_to_datetime(answer.getheader("Date") or "").timestamp()
+    except ValueError:
+        return None
 
 
 def _patient(connection: http.client.HTTPConnection, seconds: float | None) -> None:

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ from gangsched.kube.read.decode import decode_node
 from gangsched.kube.read.wire import Page, WireNode
 from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
 from gangsched.model.objects import Node, Pod
+from gangsched.model.resources import format_quantity
 from gangsched.model.text import counted
 from kubectl_gangsched.claimed_devices import ClaimedDevices
 from kubectl_gangsched.doctor.services import gpu_policy, scheduler_settings
@@ -199,14 +201,16 @@ def _closed(node: Node, unready: Mapping[str, str]) -> str:
 
 def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
     """The map of one resource as text: totals, nodes and legend."""
+    amount = partial(format_quantity, resource)
     free = sum(node_use.free for node_use in uses)
     total = sum(node_use.total for node_use in uses)
     most = max((node_use.free for node_use in uses), default=0)
-    largest = f"; at most {most} on one node" if free else ""
+    largest = f"; at most {amount(most)} on one node" if free else ""
     lines: list[Line | str] = [
         [
             Cell(
-                f"{free} of {total} {resource} are free on {counted(len(uses), 'node')}{largest}.",
+                f"{amount(free)} of {amount(total)} {resource} are free on"
+                f" {counted(len(uses), 'node')}{largest}.",
                 "bold",
             ),
             "",
@@ -236,13 +240,14 @@ def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
         product = (
             f"{use.node.labels.get(PRODUCT_LABEL, '') or '-':{wide}}  " if len(products) > 1 else ""
         )
-        head = f"{use.node.name:{width}}  {product}{use.free:>3} free of {use.total:<3}  "
+        room = f"{amount(use.free):>3} free of {amount(use.total):<3}"
+        head = f"{use.node.name:{width}}  {product}{room}  "
         note = f"  ({use.closed}: takes no new pods)" if use.closed else ""
-        lines.append([head, *_units(use, letters, styles), note])
+        lines.append([head, *_units(use, amount, letters, styles), note])
 
     if users:
         rows = [
-            (Cell(letter, styles[letter]), user, str(users[user]), str(on_nodes[user]))
+            (Cell(letter, styles[letter]), user, amount(users[user]), str(on_nodes[user]))
             for user, letter in letters.items()
         ]
         lines += ["", *columns(("", "GANG OR POD", "HAS", "NODES"), rows)]
@@ -253,14 +258,22 @@ def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
     return lines
 
 
-def _units(use: NodeUse, letters: Mapping[str, str], styles: Mapping[str, str]) -> list[Cell]:
+def _units(
+    use: NodeUse,
+    amount: Callable[[int], str],
+    letters: Mapping[str, str],
+    styles: Mapping[str, str],
+) -> list[Cell]:
     """One character a unit; of a node that is too wide, how many each user has."""
     taken = sorted(use.users.items(), key=lambda item: (letters.get(item[0], "~"), item[0]))
     left = max(0, use.total - use.users.total())
 
     if use.total > WIDEST:
         return [
-            Cell(f"{letters.get(user, OTHER)}×{number} ", styles.get(letters.get(user, ""), ""))
+            Cell(
+                f"{letters.get(user, OTHER)}×{amount(number)} ",
+                styles.get(letters.get(user, ""), ""),
+            )
             for user, number in taken
         ]
 
@@ -339,21 +352,10 @@ def _unready(conditions: _Conditions) -> str:
 
 
 def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod], dict[str, str]]:
-    """Nodes, pods, and the word for each node that is not ready, by its conditions or
-    its taints.
-    """
-    selected = {"labelSelector": selector} if selector else {}
-    unready: dict[str, str] = {}
+    """Nodes, pods, and the word for each node that is not ready."""
 
-    def nodes() -> list[Node]:
-        decoder = msgspec.json.Decoder(Page[WireNode])
-        decoded = []
-
-        for page in client.pages("/api/v1/nodes", **selected):
-            decoded += [decode_node(wire) for wire in decoder.decode(page).items or ()]
-            unready.update(unready_nodes(page))
-
-        return decoded
+    def nodes() -> tuple[list[Node], dict[str, str]]:
+        return read_nodes(client, selector)
 
     def pods() -> list[Pod]:
         # Pods without a node use no device; large clusters have thousands of them.
@@ -361,13 +363,29 @@ def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod],
 
     with ThreadPoolExecutor(2) as pool:
         futures = pool.submit(_needed, nodes), pool.submit(_needed, pods)
-        known = futures[0].result()
-        for node in known:
-            words = [UNREADY[taint.key] for taint in node.taints if taint.key in UNREADY]
-            if words:
-                unready.setdefault(node.name, words[0])
-
+        known, unready = futures[0].result()
         return known, futures[1].result(), unready
+
+
+def read_nodes(client: BlockingClient, selector: str = "") -> tuple[list[Node], dict[str, str]]:
+    """Nodes, and the word for each that is not ready, by its conditions or its taints.
+    Raises Fault.
+    """
+    selected = {"labelSelector": selector} if selector else {}
+    decoder = msgspec.json.Decoder(Page[WireNode])
+    nodes: list[Node] = []
+    unready: dict[str, str] = {}
+
+    for page in client.pages("/api/v1/nodes", **selected):
+        nodes += [decode_node(wire) for wire in decoder.decode(page).items or ()]
+        unready.update(unready_nodes(page))
+
+    for node in nodes:
+        words = [UNREADY[taint.key] for taint in node.taints if taint.key in UNREADY]
+        if words:
+            unready.setdefault(node.name, words[0])
+
+    return nodes, unready
 
 
 def _devices(client: BlockingClient) -> tuple[ClaimedDevices, str]:

@@ -52,6 +52,29 @@ def test_each_unit_has_the_letter_of_its_user(tmp_path: Path) -> None:
     }
 
 
+def test_amounts_have_the_units_of_kubernetes(tmp_path: Path) -> None:
+    """Cores and bytes as in a manifest, not as they are counted."""
+    machine = node("n0", 0)
+    machine["status"]["allocatable"] |= {"cpu": "64", "memory": "512Gi"}
+    user = pod("a", node="n0")
+    user["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1500m", "memory": "256Gi"}
+    with served(tmp_path, {NODES: listed(machine), PODS: listed(user)}) as (_, kubeconfig):
+        shown = {
+            name: CliRunner()
+            .invoke(cli, ["map", "--resource", name, "--kubeconfig", str(kubeconfig)])
+            .output.splitlines()
+            for name in ("cpu", "memory")
+        }
+    assert shown["cpu"][:2] == [
+        "62500m of 64 cpu are free on 1 node; at most 62500m on one node.",
+        "n0  62500m free of 64   A×1500m ",
+    ]
+    assert shown["memory"][0] == (
+        "256Gi of 512Gi memory are free on 1 node; at most 256Gi on one node."
+    )
+    assert shown["memory"][-1].split() == ["A", "team/a", "256Gi", "1"]
+
+
 @pytest.mark.parametrize(
     ("condition", "taint", "word"),
     [

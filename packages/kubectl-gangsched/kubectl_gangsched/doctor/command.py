@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
 from gangsched.model.text import counted
-from kubectl_gangsched.doctor import autoscalers, leader, provisioning, rights, services
+from kubectl_gangsched.doctor import autoscalers, leader, nodes, provisioning, rights, services
 from kubectl_gangsched.doctor import pods as of_pods
 from kubectl_gangsched.doctor.finding import Finding
 from kubectl_gangsched.from_pods import pods_at
@@ -105,7 +106,7 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
     lease_name, is_expected = elected[-1]
     report.look(
         "the Lease",
-        lambda: leader.unled(client, system, lease_name, is_expected=is_expected),
+        lambda: _led(report, client, system, lease_name, is_expected=is_expected),
     )
     report.look("Events of all namespaces", lambda: leader.rivals(client))
     serving: list[str] = []
@@ -124,6 +125,7 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
 
     report.look("owners of definitions", lambda: services.without_status(client, serving))
     report.look("APIServices", lambda: services.unavailable(client.items(services.API_SERVICES)))
+    report.look("nodes", lambda: nodes.lost(client))
     everything: list[Pod] = []
 
     def read_pods() -> tuple[Finding, ...]:
@@ -135,7 +137,7 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
         # Without a Deployment (a daemon outside the cluster), the stamps of its binds show which
         # names it serves.
         ours |= {pod.scheduler_name for pod in everything if pod.permitted is not None}
-        report.findings += of_pods.unserved(everything, ours, time.time())
+        _look_at_pods(report, client, everything, ours)
         report.findings += of_pods.shared_nodes(everything, ours, policies[-1])
         report.look("PodGroups of all namespaces", lambda: _missing(client, everything, serving))
         report.look(
@@ -148,6 +150,80 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
         )
 
     return report
+
+
+def _led(
+    report: Report,
+    client: BlockingClient,
+    namespace: str,
+    lease_name: str,
+    *,
+    is_expected: bool,
+) -> Sequence[Finding]:
+    """Whether nobody leads; who leads is a fact."""
+    lease = leader.read(client, namespace, lease_name)
+    findings = list(leader.unled(client, namespace, lease_name, lease, is_expected=is_expected))
+    is_led = not any(finding.check == leader.CHECK for finding in findings)
+
+    if lease is not None and is_led:
+        report.facts["Leader"] = lease.holder
+
+    return findings
+
+
+def _look_at_pods(
+    report: Report,
+    client: BlockingClient,
+    pods: Sequence[Pod],
+    ours: Collection[str],
+) -> None:
+    """Add what is said, or not said, about waiting pods."""
+    report.look("pods without a word", lambda: _unserved(client, pods, ours))
+    # A dead leader is named already, and is why.
+    if not any(finding.check in {leader.CHECK, "scheduler"} for finding in report.findings):
+        leads = report.facts.get("Leader", "")
+        report.findings += of_pods.unreported(pods, ours, leads, _now_s(client))
+
+    report.findings += of_pods.refused(pods)
+
+
+def _now_s(client: BlockingClient) -> float:
+    """The time, by the clock that has written the ages of pods if it is known."""
+    return client.answered_s or time.time()
+
+
+def _unserved(
+    client: BlockingClient,
+    pods: Sequence[Pod],
+    ours: Collection[str],
+) -> Iterator[Finding]:
+    """Findings about schedulers that do not run. Pods that were just created are read again, since
+    a scheduler needs a moment for its first word.
+    """
+    served = of_pods.served(pods, ours)
+    waiting_pods = [pod for pod in of_pods.silent(pods) if pod.scheduler_name not in served]
+    now_s = _now_s(client)
+
+    if any(now_s - pod.creation_s < of_pods.QUIET_S for pod in waiting_pods):
+        time.sleep(of_pods.QUIET_S)
+        names = {pod.scheduler_name for pod in waiting_pods}
+        pods_later = [pod for name in sorted(names) for pod in _of_scheduler(client, name)]
+
+        served |= of_pods.served(pods_later, ())
+        uids = {pod.uid for pod in waiting_pods}
+        waiting_pods = [
+            pod
+            for pod in of_pods.silent(pods_later)
+            if pod.uid in uids and pod.scheduler_name not in served
+        ]
+
+    yield from of_pods.unserved(waiting_pods, served)
+
+
+def _of_scheduler(client: BlockingClient, name: str) -> Iterator[Pod]:
+    """The pods with this schedulerName. Raises Fault."""
+    value = re.sub(r"([\\,=])", r"\\\1", name)
+    return pods_at(client, "/api/v1/pods", fieldSelector=f"spec.schedulerName={value}")
 
 
 def _missing(client: BlockingClient, pods: list[Pod], serving: list[str]) -> Iterator[Finding]:

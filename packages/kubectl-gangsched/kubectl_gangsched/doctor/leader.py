@@ -1,8 +1,9 @@
 """Checks of who schedules: a Lease that nobody renews, and two daemons that decide at the same
 time.
 
-Invariant: whether the Lease is renewed does not depend on this computer's clock alone: one that
-looks stale is read again. A daemon is known by the reporting instance of its Events.
+Invariant: whether the Lease is renewed does not depend on a clock alone: one that looks stale is
+read again. Times are compared with the API server's. A daemon is known by the reporting instance of
+its Events.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ CONTROLLER = "gangsched"
 LOOK_AGAIN_S = 6.0
 """Longer than the time between two renewals of a Lease of 15 s."""
 CHECK = "leader"
+CLOCK = "clock"
 
 
 class LeaseSeen(NamedTuple):
@@ -71,11 +73,13 @@ def unled(
     client: BlockingClient,
     namespace: str,
     name: str,
+    lease: LeaseSeen | None,
     *,
     is_expected: bool,
 ) -> Iterator[Finding]:
-    """Whether nobody leads; `is_expected` if the installation elects a leader. Raises Fault."""
-    lease = read(client, namespace, name)
+    """Whether nobody leads according to the `lease` just read; `is_expected` if the installation
+    elects a leader. Raises Fault.
+    """
     where = f"Lease {namespace}/{name}"
     todo = (
         f"kubectl -n {namespace} get pods -l app.kubernetes.io/name=gangsched, and read their logs."
@@ -100,17 +104,40 @@ def unled(
         yield Finding(CHECK, text, todo)
         return
 
-    if not _is_stale(lease):
+    if abs(_ahead_s(lease, client)) <= lease.duration_s:
         return
 
     time.sleep(LOOK_AGAIN_S)
     lease_later = read(client, namespace, name)
-    if lease_later is not None and lease_later[:2] == lease[:2]:
+    if lease_later is None:
+        return
+
+    if lease_later[:2] == lease[:2]:
         text = (
             f"{where} is held by {lease.holder}, which renewed it last at {lease.renewed}; it is"
             f" valid for {lease.duration_s:g} s: no gang is scheduled."
         )
         yield Finding(CHECK, text, todo)
+        return
+
+    ahead_s = _ahead_s(lease_later, client)
+    if lease_later.holder and abs(ahead_s) > lease.duration_s:
+        yield _wrong_clock(lease_later.holder, ahead_s)
+
+
+def _wrong_clock(holder: str, ahead_s: float) -> Finding:
+    """The leader renews the Lease, at other times than the API server's."""
+    where = "ahead of" if ahead_s > 0 else "behind"
+    text = (
+        f"The clock of {holder}, which leads, is {abs(ahead_s):.0f} s {where} the API"
+        " server's: the times that it promises, and for how long pods wait and run in its eyes, are"
+        " wrong by as much."
+    )
+    todo = (
+        "Correct the time of its node, or of the API server's (NTP); until then deleting its pod"
+        " moves the leader."
+    )
+    return Finding(CLOCK, text, todo)
 
 
 def _orders(lease: LeaseSeen, annotate: str) -> Iterator[Finding]:
@@ -124,9 +151,10 @@ def _orders(lease: LeaseSeen, annotate: str) -> Iterator[Finding]:
         yield Finding("orders", sentence, f"{annotate} with a key and a value of docs/runbook.md.")
 
 
-def _is_stale(lease: LeaseSeen) -> bool:
-    renewed_s = parse_timestamp(lease.renewed)
-    return renewed_s is None or time.time() - renewed_s > lease.duration_s
+def _ahead_s(lease: LeaseSeen, client: BlockingClient) -> float:
+    """By how much it was renewed after the API server's last answer; below 0 if before."""
+    now_s = client.answered_s or time.time()
+    return (parse_timestamp(lease.renewed) or 0.0) - now_s
 
 
 class Seen(NamedTuple):

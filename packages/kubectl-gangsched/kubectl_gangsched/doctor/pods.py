@@ -8,56 +8,112 @@ not.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from gangsched.api.gang_identity import gang_id
 from gangsched.api.problem import quoted
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
+from gangsched.model.reasons import Reason
 from gangsched.model.text import counted, named
 from kubectl_gangsched.doctor.finding import Finding
 
-QUIET_S = 30.0
+QUIET_S = 3.0
 """A pod that waits for so long without a word has no scheduler, or one that is in trouble."""
+BUSY_S = 30.0
+"""The same of a pod of gangsched, which may be busy with many others."""
 USUAL = ("gangsched", "default-scheduler")
+ALIKE = 0.8
+"""How similar a misspelt name is; "kai-scheduler" is no misspelt "default-scheduler"."""
 
 
-def unserved(pods: Sequence[Pod], ours: Collection[str], now_s: float) -> Iterator[Finding]:
-    """schedulerNames of waiting pods that no scheduler serves, each with the most similar name that
-    is served.
-
-    `ours` are the names of the installed gangsched.
-    """
-    active = {
-        pod.scheduler_name for pod in pods if pod.node_name or pod.condition is not None
-    } | set(ours)
-    silent: dict[str, list[Pod]] = defaultdict(list)
-
+def silent(pods: Iterable[Pod]) -> Iterator[Pod]:
+    """The pods that wait without a word of any scheduler."""
     for pod in pods:
         waits = pod.live and not pod.node_name and not pod.gated and not pod.deleting
-        if (
-            waits
-            and pod.condition is None
-            and now_s - pod.creation_s >= QUIET_S
-            and pod.scheduler_name not in active
-        ):
-            silent[pod.scheduler_name].append(pod)
+        if waits and pod.condition is None:
+            yield pod
 
-    for name, waiting in sorted(silent.items()):
-        near = get_close_matches(name, sorted(active | set(USUAL)), n=1)
+
+def served(pods: Iterable[Pod], ours: Collection[str]) -> set[str]:
+    """The schedulerNames that have bound or reported a pod, and `ours`."""
+    known = {pod.scheduler_name for pod in pods if pod.node_name or pod.condition is not None}
+    return known | set(ours)
+
+
+def unserved(waiting_pods: Iterable[Pod], known: Collection[str]) -> Iterator[Finding]:
+    """schedulerNames of silent pods that no scheduler serves, each with the most similar name that
+    is `known`.
+    """
+    by_name: dict[str, list[Pod]] = defaultdict(list)
+    for pod in waiting_pods:
+        by_name[pod.scheduler_name].append(pod)
+
+    for name, waiting in sorted(by_name.items()):
+        near = get_close_matches(name, sorted({*known, *USUAL}), n=1, cutoff=ALIKE)
         todo = (
-            f'set it to "{near[0]}" if it is misspelt, else start that scheduler'
+            f'A pod\'s schedulerName cannot be changed: set it to "{near[0]}" if it is misspelt,'
+            " else start that scheduler, and create the pods again."
             if near
-            else "start that scheduler"
+            else "Start that scheduler, or name another one in the pod template (the usual name is"
+            f' "{USUAL[0]}") and create the pods again.'
         )
         pods_wait = "1 pod waits" if len(waiting) == 1 else f"{len(waiting)} pods wait"
         yield Finding(
             "schedulerName",
             f"{pods_wait} for the scheduler {quoted(name)}, which has neither bound nor reported"
             f" any pod: {named([pod.key for pod in waiting])}.",
-            f"A pod's schedulerName cannot be changed: {todo}, and create the pods again.",
+            todo,
         )
+
+
+def unreported(
+    pods: Iterable[Pod],
+    ours: Collection[str],
+    leads: str,
+    now_s: float,
+) -> Iterator[Finding]:
+    """Pods of gangsched about which it has said nothing, although somebody `leads`."""
+    waiting_pods = []
+    for pod in silent(pods):
+        if pod.scheduler_name in ours and now_s - pod.creation_s >= BUSY_S:
+            waiting_pods.append(pod)
+
+    if not waiting_pods:
+        return
+
+    pods_wait = "1 pod waits" if len(waiting_pods) == 1 else f"{len(waiting_pods)} pods wait"
+    although = f", although {leads} leads" if leads else ""
+    yield Finding(
+        "scheduler",
+        f"{pods_wait} for gangsched, which has said nothing for {BUSY_S:.0f} s{although}:"
+        f" {named([pod.key for pod in waiting_pods])}.",
+        f"Read the log of {leads}, and delete its pod, so that another replica leads; if there is"
+        " no such pod, end what renews the Lease."
+        if leads
+        else "Read its log.",
+    )
+
+
+def refused(pods: Iterable[Pod]) -> Iterator[Finding]:
+    """Pods whose binds the API server refuses again and again, with its answer."""
+    answers: dict[str, str] = {}
+    for pod in pods:
+        if pod.condition is not None and pod.condition.reason == Reason.BACK_OFF:
+            answers[pod.key] = pod.condition.message.rstrip(".")
+
+    if not answers:
+        return
+
+    names = list(answers)
+    yield Finding(
+        "binds",
+        f"The API server refuses to bind {counted(len(names), 'pod')} ({named(names)}):"
+        f" {answers[names[0]]}.",
+        "Apply the manifests of the version that runs if a permission is missing or a policy of"
+        " gangsched refuses; else mend the webhook or quota that the answer names.",
+    )
 
 
 def missing_pod_groups(

@@ -67,14 +67,14 @@ def _scheduler(client: BlockingClient, deployments: Sequence[Mapping[str, Any]])
         image = str(container.get("image") or "")
 
         # The registry may have a port, so only a colon behind the last slash is that of a tag.
-        versions.add(image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else image)
+        versions.add(image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else "")
         status = deployment.get("status") or {}
         if not status.get("readyReplicas"):
             findings.append(
                 Finding(
                     "scheduler",
                     f"No replica of Deployment {namespace}/{name} is ready: no gang is scheduled"
-                    " by it.",
+                    f" by it{_not_created(status)}.",
                     f"kubectl -n {namespace} describe deployment/{name}",
                 )
             )
@@ -116,6 +116,15 @@ def _scheduler(client: BlockingClient, deployments: Sequence[Mapping[str, Any]])
         tuple(findings),
         known,
     )
+
+
+def _not_created(status: Mapping[str, Any]) -> str:
+    """Why the replicas of a Deployment cannot be created, in parentheses; "" if they can."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+            return f" ({str(condition.get('message') or '').rstrip('.')})"
+
+    return ""
 
 
 def gpu_policy(settings: Mapping[str, Any]) -> GpuPolicy:

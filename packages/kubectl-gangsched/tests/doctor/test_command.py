@@ -5,9 +5,12 @@ not checked.
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from typer.testing import CliRunner
@@ -16,16 +19,17 @@ from gangsched import __version__
 from gangsched.api.timestamps import format_timestamp
 from kubectl_gangsched.doctor.rights import PATH as REVIEWS
 from kubectl_gangsched.main import cli
-from tests.fake_api import FakeApi, forbidden, listed, pod, pod_group, served, status
+from tests.fake_api import FakeApi, forbidden, listed, node, pod, pod_group, served, status
 
 X, SIGS, VOLCANO = "scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.volcano.sh"
 DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.{X}"
 
 
 def deployment(
-    *args: str, image: str = f"gangsched:{__version__}", ready: int = 2
+    *args: str, image: str = f"gangsched:{__version__}", ready: int = 2, failure: str = ""
 ) -> dict[str, Any]:
     container = {"name": "gangsched", "image": image, "args": ["run", *args]}
+    fails = {"type": "ReplicaFailure", "status": "True", "message": failure}
     return {
         "metadata": {
             "namespace": "gangsched-system",
@@ -33,7 +37,7 @@ def deployment(
             "labels": {"app.kubernetes.io/name": "gangsched"},
         },
         "spec": {"template": {"spec": {"containers": [container]}}},
-        "status": {"readyReplicas": ready},
+        "status": {"readyReplicas": ready, "conditions": [fails] if failure else []},
     }
 
 
@@ -74,6 +78,20 @@ def event(instance: str, first: int, last: int) -> dict[str, Any]:
     }
 
 
+def lost_node(name: str) -> dict[str, Any]:
+    """A node whose kubelet does not report."""
+    lost = node(name, 8)
+    lost["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    return lost
+
+
+def refused_pod(name: str) -> dict[str, Any]:
+    """A pod whose bind is refused again and again."""
+    refused = pod(name, message=f"binding pod team/{name} failed: hook")
+    refused["status"]["conditions"][0]["reason"] = "BackOff"
+    return refused
+
+
 def sound() -> dict[str, Any]:
     """A cluster in which nothing is wrong."""
     resources = {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]}
@@ -103,6 +121,7 @@ def sound() -> dict[str, Any]:
             pod("train-0", gang="train", message="no room"), pod("web", node="n1")
         ),
         "/api/v1/namespaces": listed(),
+        "/api/v1/nodes": listed(node("n1", 8)),
         f"/apis/{X}/v1alpha1/podgroups": listed(pod_group("train", 1)),
         f"/apis/{SIGS}/v1alpha1/podgroups": listed(),
         f"/apis/{VOLCANO}/v1beta1/podgroups": listed(pod_group("mpi", 1)),
@@ -124,6 +143,7 @@ def test_a_sound_cluster_has_no_findings(tmp_path: Path) -> None:
         "kubectlGangsched": __version__,
         "scheduler": f"gangsched-system/gangsched ({__version__})",
         "schedulerNames": "gangsched",
+        "leader": "one",
     }
     assert {body["spec"]["user"] for body in fake.bodies} == {
         "system:serviceaccount:gangsched-system:gangsched"
@@ -139,6 +159,15 @@ WRONG = [
     (
         {"/apis/apps/v1/deployments": listed(deployment(ready=0))},
         "No replica of Deployment gangsched-system/gangsched is ready",
+        "describe deployment/gangsched",
+    ),
+    (
+        {
+            "/apis/apps/v1/deployments": listed(
+                deployment(ready=0, failure='pods "gangsched-7f" is forbidden: exceeded quota: q.')
+            )
+        },
+        'no gang is scheduled by it (pods "gangsched-7f" is forbidden: exceeded quota: q).',
         "describe deployment/gangsched",
     ),
     (
@@ -226,6 +255,31 @@ WRONG = [
         'set it to "gangsched" if it is misspelt',
     ),
     (
+        {"/api/v1/pods": listed(pod("a"), pod("b")), LEASE: status(404, "NotFound", "x")},
+        "2 pods wait for gangsched, which has said nothing for 30 s: team/a, team/b.",
+        "Read its log.",
+    ),
+    (
+        {"/api/v1/pods": listed(refused_pod("a"), refused_pod("b"), pod("c", message="no room"))},
+        "The API server refuses to bind 2 pods (team/a, team/b): binding pod team/a failed: hook.",
+        "mend the webhook",
+    ),
+    (
+        {"/api/v1/nodes": listed(node("n1", 8), lost_node("n2"), node("n3", 8))},
+        "1 of 3 nodes is lost: n2 (unreachable). Nothing starts there",
+        "kubectl describe node n2",
+    ),
+    (
+        {"/api/v1/pods": listed(pod("a", scheduler="kai-scheduler"))},
+        '1 pod waits for the scheduler "kai-scheduler", which has neither bound nor reported',
+        'name another one in the pod template (the usual name is "gangsched")',
+    ),
+    (
+        {"/api/v1/pods": listed(pod("a"), pod("b", message="no room"))},
+        "1 pod waits for gangsched, which has said nothing for 30 s, although one leads: team/a.",
+        "Read the log of one, and delete its pod",
+    ),
+    (
         {
             "/api/v1/pods": listed(
                 pod("a-0", gang="tran", message="PodGroup team/tran does not exist")
@@ -283,18 +337,88 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubectl_gangsched.doctor.leader.LOOK_AGAIN_S", 0.0)
 
 
+def looked_at_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], later: dict[str, Any]
+) -> list[str]:
+    """The findings if this is what the API server answers at the second look."""
+    with served(tmp_path, answers) as (fake, kubeconfig):
+        monkeypatch.setattr("time.sleep", lambda _: fake.answers.update(later))
+        answer = CliRunner().invoke(cli, ["doctor", "-o", "json", "--kubeconfig", str(kubeconfig)])
+    return [finding["sentence"] for finding in json.loads(answer.stdout)["findings"]]
+
+
+@pytest.mark.parametrize("off_s", [-900.0, 900.0])
 def test_a_lease_that_only_looks_stale_is_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off_s: float
+) -> None:
+    """Not this computer's clock counts, but the API server's, which dates its answers."""
+    wrong = SimpleNamespace(time=lambda: time.time() + off_s, sleep=time.sleep)
+    monkeypatch.setattr("kubectl_gangsched.doctor.leader.time", wrong)
+    code, told, _ = examine(tmp_path, sound())
+    assert (code, told["findings"]) == (0, [])
+
+
+@pytest.mark.parametrize(("ahead_s", "where"), [(3600, "ahead of"), (-3600, "behind")])
+def test_a_leader_whose_clock_is_wrong_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: int, where: str
+) -> None:
+    """It renews the Lease between two looks, at times that are not the API server's."""
+    answers = {**sound(), LEASE: lease("one", -ahead_s)}
+    later = {LEASE: lease("one", -ahead_s - 6.0)}
+    (found,) = looked_at_twice(tmp_path, monkeypatch, answers, later)
+    said = re.fullmatch(
+        rf"The clock of one, which leads, is (\d+) s {where} the API server's.*", found
+    )
+    assert said is not None
+    assert abs(int(said[1]) - 3600) <= 10
+
+
+def young(name: str, **more: Any) -> dict[str, Any]:
+    """A pod that was just created."""
+    return pod(name, created=format_timestamp(int(time.time())), **more)
+
+
+def test_a_name_that_nobody_serves_is_found_within_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A computer whose clock is wrong sees that it is renewed between two looks."""
-    answers = {**sound(), LEASE: lease("one", 90.0)}
+    """A pod that was just created is looked at again; one that came meanwhile is not named."""
+    answers = {**sound(), "/api/v1/pods": listed(young("a", scheduler="gangshed"))}
+    more = listed(young("a", scheduler="gangshed"), young("b", scheduler="gangshed"))
+    (found,) = looked_at_twice(tmp_path, monkeypatch, answers, {"/api/v1/pods": more})
+    assert found == (
+        '1 pod waits for the scheduler "gangshed", which has neither bound nor reported any pod:'
+        " team/a."
+    )
+
+
+def test_a_scheduler_that_is_about_to_speak_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One word of it about any pod, or one bind, suffices."""
+    answers = {**sound(), "/api/v1/pods": listed(young("a", scheduler="mine"))}
+    more = listed(young("a", scheduler="mine"), young("b", scheduler="mine", message="no room"))
+    assert looked_at_twice(tmp_path, monkeypatch, answers, {"/api/v1/pods": more}) == []
+
+
+def test_only_pods_of_the_name_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a user writes into the name stays one value of the selector."""
+    name = "a,b=c\\d"
+    answers = {**sound(), "/api/v1/pods": listed(young("a", scheduler=name))}
     with served(tmp_path, answers) as (fake, kubeconfig):
-        monkeypatch.setattr(
-            "kubectl_gangsched.doctor.leader.time.sleep",
-            lambda _: fake.answers.update({LEASE: lease("one", 80.0)}),
-        )
-        answer = CliRunner().invoke(cli, ["doctor", "-o", "json", "--kubeconfig", str(kubeconfig)])
-    assert (answer.exit_code, json.loads(answer.stdout)["findings"]) == (0, [])
+        monkeypatch.setattr("time.sleep", lambda _: None)
+        CliRunner().invoke(cli, ["doctor", "--kubeconfig", str(kubeconfig)])
+    (asked,) = [path for path in fake.asked if "spec.schedulerName" in path]
+    assert parse_qs(urlsplit(asked).query)["fieldSelector"] == [r"spec.schedulerName=a\,b\=c\\d"]
+
+
+def test_a_dead_leader_is_why_nothing_is_said(tmp_path: Path) -> None:
+    """One cause is one finding."""
+    answers = {**sound(), "/api/v1/pods": listed(pod("a")), LEASE: lease("", 90.0)}
+    _, told, _ = examine(tmp_path, answers)
+    assert [finding["check"] for finding in told["findings"]] == ["leader"]
+    assert "leader" not in told["facts"]
 
 
 @pytest.mark.parametrize(
@@ -320,7 +444,7 @@ def test_names_of_the_deployment_are_served(tmp_path: Path, args: tuple[str, ...
     """A pod that the scheduler has not looked at yet is not one that nobody serves; its names are
     one scheduler.
     """
-    pods = listed(pod("a", scheduler="gangshed"), pod("b", node="n1", scheduler="gangshed"))
+    pods = listed(young("a", scheduler="gangshed"), pod("b", node="n1", scheduler="gangshed"))
     code, told, _ = examine(
         tmp_path,
         {**sound(), "/api/v1/pods": pods, "/apis/apps/v1/deployments": listed(deployment(*args))},
@@ -342,6 +466,13 @@ def test_names_that_stamped_binds_show_are_served(tmp_path: Path) -> None:
     assert not [
         finding for finding in told["findings"] if "several schedulers" in finding["sentence"]
     ]
+
+
+def test_an_image_without_a_tag_is_no_version(tmp_path: Path) -> None:
+    """As in the playground, where no registry has one."""
+    answers = {**sound(), "/apis/apps/v1/deployments": listed(deployment(image="gangsched"))}
+    code, told, _ = examine(tmp_path, answers)
+    assert (code, told["facts"]["scheduler"]) == (0, "gangsched-system/gangsched (no tag)")
 
 
 def test_names_of_the_config_map_are_served(tmp_path: Path) -> None:
@@ -369,6 +500,7 @@ def test_what_may_not_be_read_is_not_checked(tmp_path: Path) -> None:
         "/apis/apiregistration.k8s.io/v1/apiservices": forbidden("list", "apiservices"),
         "/api/v1/pods": forbidden("list", "pods"),
         "/api/v1/events": forbidden("list", "events"),
+        "/api/v1/nodes": forbidden("list", "nodes"),
         LEASE: forbidden("get", "leases"),
     }
     code, told, _ = examine(tmp_path, {**sound(), **refused})
@@ -381,6 +513,7 @@ def test_what_may_not_be_read_is_not_checked(tmp_path: Path) -> None:
         "pods of all namespaces",
         "the Lease",
         "Events of all namespaces",
+        "nodes",
     }
     assert (
         told["notChecked"]["pods of all namespaces"]

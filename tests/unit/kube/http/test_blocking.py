@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -39,6 +40,8 @@ class Server:
             return web.json_response(status, status=403)
         if request.path == "/html":
             return web.Response(text="<html>")
+        if request.path == "/undated":
+            return web.json_response({}, headers={"Date": "today"})
         response = web.json_response({"read": json.loads(await request.read() or b"null")})
         if self.hang_up:
             request.transport.close()
@@ -72,6 +75,18 @@ def test_connections_are_kept_and_pages_followed(server: tuple[Server, ServerThr
     assert {header for *_, header in fake.requests} == {"Bearer t"}
     assert len(fake.peers) == 1
     client.close()
+
+
+def test_the_time_of_the_server_is_known(server: tuple[Server, ServerThread]) -> None:
+    """By the header Date of its last answer, a refusal too."""
+    _, thread = server
+    client = BlockingClient(Access(thread.url, "test"))
+    assert client.answered_s is None
+    with pytest.raises(ApiFault):
+        client.get("/no")
+    assert client.answered_s == pytest.approx(time.time(), abs=5.0)
+    client.get("/undated")
+    assert client.answered_s == pytest.approx(time.time(), abs=5.0)
 
 
 def test_failures_are_faults(server: tuple[Server, ServerThread]) -> None:
