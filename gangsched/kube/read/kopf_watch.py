@@ -102,10 +102,18 @@ async def follow(
         # ignore them.
         await kopf.run_tasks(tasks, ignored=_Everything())
     except Exception as error:
-        raise OperatorEnded(f"The watch of {api_group} ended: {said(error)[:300]}.") from error
+        raise OperatorEnded(f"The watch of {api_group} ended: {_cause(error)[:300]}.") from error
     finally:
         stop.set()  # ends the task in which kopf waits for it
         await sessions.aclose()
+
+
+def _cause(error: Exception) -> str:
+    """What ended it, without a full stop; of a refusal only the API server's sentence, since kopf's
+    text shows the whole Status.
+    """
+    message = getattr(error, "message", None)
+    return message.rstrip(".") if isinstance(message, str) and message else said(error)
 
 
 class _Sessions(AsyncExitStack):

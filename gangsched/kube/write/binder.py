@@ -48,6 +48,10 @@ REFUSALS = frozenset(
 server makes one of every error of its storage during a bind, "etcdserver: request timed out" among
 them (BindingREST.Create, 1.36).
 """
+WEBHOOK_AWAY = "Internal error occurred: failed calling webhook "
+"""How the message begins if an admission webhook cannot be called: the API server does so before it
+writes.
+"""
 STORAGE_TIMEOUT_S = 10.0
 """How long storage may take to carry out what the API server has given up: etcd's request timeout
 is 5 s and twice its election timeout of 1 s (etcd server/config, ReqTimeout)."""
@@ -321,7 +325,7 @@ class Binder:
         except Fault as fault:
             attempt.is_sent = False
             open_s = _open_s(fault)
-            self.counts.lost_answers += open_s > 0
+            self._note_undecided(bind, fault, open_s)
             attempt.fault = fault.with_traceback(None)
             attempt.unread = True  # else it would keep the attempt, too
             attempt.certain_s = max(attempt.certain_s, self._runtime.now() + open_s)
@@ -330,6 +334,19 @@ class Binder:
             return None
 
         return Bound(bind.uid, bind.node)
+
+    def _note_undecided(self, bind: Bind, fault: Fault, open_s: float) -> None:
+        """Count an answer that proves nothing, and say why for one of a hundred."""
+        if not open_s:
+            return
+
+        if self.counts.lost_answers % 100 == 0:
+            self._runtime.warn(
+                f"It is unknown whether {bind.namespace}/{bind.name} is bound, and the bind is sent"
+                f" again: {fault}"
+            )
+
+        self.counts.lost_answers += 1
 
     async def _read(self, attempt: _Attempt) -> Outcome | None:
         """The outcome that the pod shows; None if it cannot be read, or a send may still take
@@ -372,5 +389,8 @@ def _open_s(fault: Fault) -> float:
     if not isinstance(fault, ApiFault) or not fault.is_status:
         return REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S
 
+    if fault.reason in REFUSALS or fault.message.startswith(WEBHOOK_AWAY):
+        return 0.0
+
     # The API server has answered, so only its write to etcd can still be under way.
-    return 0.0 if fault.reason in REFUSALS else STORAGE_TIMEOUT_S
+    return STORAGE_TIMEOUT_S

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from gangsched.kube.http.backoff import RequestPace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.ports import Runtime
+from gangsched.kube.read.kopf_watch import OperatorEnded, follow
 from gangsched.kube.read.podgroup_informer import PodGroupInformer
 from gangsched.model.protocol import Applied, Message
 from tests.interpreter import printed_by
@@ -115,6 +118,26 @@ async def test_after_a_401_the_token_is_read_again_first(tmp_path: Path) -> None
         await listen(server, client, FOR_S)
     assert tokens[:2] == ["Bearer old", "Bearer new"]
     assert "Bearer old" not in tokens[2:]  # kopf and the plain watch have one each
+
+
+async def test_a_refused_watch_is_one_sentence(tmp_path: Path) -> None:
+    """The API server's own, without the Status around it, which kopf's text shows."""
+    refusal = (
+        'podgroups.scheduling.x-k8s.io is forbidden: User "x" cannot watch resource "podgroups"'
+    )
+    async with serving(tmp_path) as (server, client):
+        serve_pod_groups(server, says(status(403, "Forbidden", f"{refusal}."), 403))
+        with pytest.raises(OperatorEnded) as ended:
+            await follow(
+                client,
+                "scheduling.x-k8s.io",
+                "v1alpha1",
+                lambda *_: None,
+                pace=RequestPace(0.0, now=time.monotonic, sleep=asyncio.sleep),
+                stop=asyncio.Event(),
+                restore_signals=lambda: None,
+            )
+    assert str(ended.value) == f"The watch of scheduling.x-k8s.io ended: {refusal}."
 
 
 async def test_a_line_is_not_kept_by_who_handled_it(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from gangsched.kube.http.faults import ApiFault, Fenced, Malformed, Unreachable
 from gangsched.kube.write.binder import (
     REQUEST_TIMEOUT_S,
     STORAGE_TIMEOUT_S,
+    WEBHOOK_AWAY,
     Binder,
     BindFate,
     Undecided,
@@ -76,6 +77,9 @@ async def at_work(
 NOT_FOUND = ApiFault(404, "NotFound", 'pods "p" not found')
 CONFLICT = ApiFault(409, "Conflict", "already assigned")
 LOST = Unreachable("No answer.")
+WEBHOOK_IS_AWAY = ApiFault(
+    500, "InternalError", f'{WEBHOOK_AWAY}"binds.example.com": failed to call webhook: refused'
+)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +104,7 @@ LOST = Unreachable("No answer.")
         (ApiFault(422, "Invalid", "odd"), (stored(),), BindFailed("u1", "n1", "odd")),
         (ApiFault(429, "TooManyRequests", "busy"), (stored(),), BindFailed("u1", "n1", "busy")),
         (ApiFault(500, "InternalError", "oops"), (stored(node="n1"),), Bound("u1", "n1")),
+        (WEBHOOK_IS_AWAY, (stored(),), BindFailed("u1", "n1", WEBHOOK_IS_AWAY.message)),
         (LOST, (stored(node="n1"),), Bound("u1", "n1")),
         (LOST, (NOT_FOUND,), BindGone("u1", "n1", 'pods "p" not found')),
     ],
@@ -158,6 +163,8 @@ async def test_a_bind_that_may_be_carried_out_is_sent_again(
         post[:] = then
         await desk.time.advance(10)
         assert desk.outcomes == [outcome]
+        (warning,) = desk.warnings
+        assert warning.startswith("It is unknown whether ns/p is bound, and the bind is sent again")
         assert {sent.body["target"]["name"] for sent in desk.api.of("POST")} == {"n1"}
         assert desk.binder.counts.sent_again == len(desk.api.of("POST")) - 1 > 0
 
@@ -266,7 +273,7 @@ async def test_unknown_fate_is_asked_until_known() -> None:
         await desk.time.advance(10)
         assert desk.outcomes == [Bound("u1", "n1")]
         assert desk.binder.counts.read_back_retries == 4
-        assert len(desk.warnings) == 1
+        assert len(desk.warnings) == 2  # of the bind and of the reads
 
 
 async def test_connections_bound_what_is_in_flight() -> None:
