@@ -28,8 +28,8 @@ from demo.cluster import gangsched_on
 
 NODES = ("gpu-1", "gpu-2")
 GPUS = 8
-#: kubectl finds its plugins, and what completes them, on the PATH.
-COMMANDS = ("kubectl-gangsched", "kubectl_complete-gangsched")
+#: kubectl finds its plugins, and what completes them, on the PATH; the last is for `simulate`.
+COMMANDS = ("kubectl-gangsched", "kubectl_complete-gangsched", "gangsched")
 SHELLS = ("bash", "zsh", "fish")
 
 

@@ -26,6 +26,8 @@ from gangsched.state.hypothetical import with_minimum
 from gangsched.visibility.reviews.review import Reviewer, Tried, with_pods, without_value
 
 KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
+TROUBLES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Keys of taints that tell the state of a node, such as unreachable."""
 
 
 def suggestions(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> Iterator[str]:
@@ -144,7 +146,7 @@ def _lacking(
 
 
 def _tolerating(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> str:
-    """The taints that keep it off nodes where it would start."""
+    """The taints that keep it off nodes where it would start: to be tolerated, or to go away."""
     # First with all tolerations: which taints matter follows from the nodes that the plan then
     # uses.
     everything = (Toleration(operator="Exists"),)
@@ -156,19 +158,28 @@ def _tolerating(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> str:
 
     table = changed.snapshot.table
     tolerated = {pod.uid: pod.shape.tolerations for pod in tried.group.gangs[0].pending}
-    taints = set()
+    own: set[str] = set()
+    troubles: set[str] = set()
+    troubled: set[str] = set()
 
     for placement in changed.placements:
         for taint in table.nodes[table.index[placement.node]].taints:
             if taint.effect in KEEPS_OFF and not any(
                 _tolerates(toleration, taint) for toleration in tolerated[placement.pod.uid]
             ):
-                taints.add(str(taint if sees_nodes else without_value(taint)))
+                text = str(taint if sees_nodes else without_value(taint))
+                if taint.key.startswith(TROUBLES):
+                    troubles.add(text)
+                    troubled.add(placement.node)
+                else:
+                    own.add(text)
 
-    if taints:
-        return f"a toleration of {named(sorted(taints))} would let it start now"
+    # To tolerate that a node is lost would start the gang where it cannot run.
+    parts = [f"a toleration of {named(sorted(own))}"] if own else []
+    if troubles:
+        parts.append(f"{counted(len(troubled), 'node')} without {named(sorted(troubles))}")
 
-    return ""
+    return f"{' and '.join(parts)} would let it start now" if parts else ""
 
 
 def _anywhere(reviewer: Reviewer, tried: Tried) -> str:

@@ -11,6 +11,12 @@ from kubectl_gangsched.session import GANGS
 from kubectl_gangsched.story import DomainStory, GangStory
 
 SOURCE = "the gangs API"
+_QUEUED = {
+    "active": "tried next",
+    "parked": "tried again when something changes that could help it",
+    "backoff": "tried again in seconds, since a bind was refused",
+}
+"""What the state of its queue means."""
 
 
 def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory:
@@ -85,17 +91,14 @@ def _extra(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, str]
     reserved = status.get("reserved") or {}
     position = status.get("position")
     before = status.get("before")
+    queued = _QUEUED.get(str(status.get("queue")), "waiting")
     facts = {
         "Declared by": spec.get("declaredBy"),
         # A group of one is the gang itself.
         "Group": (
             ", ".join(map(str, spec.get("group") or ())) if len(spec.get("group") or ()) > 1 else ""
         ),
-        "Queue": (
-            f"{status.get('queue') or 'waiting'}, number {position} ({before or 0} before it)"
-            if position
-            else ""
-        ),
+        "Queue": (f"number {position} ({before or 0} before it); {queued}" if position else ""),
         "Waits since": status.get("waitingSince"),
         "Decided": (
             f"{status['lastDecisionAgeSeconds']} s ago"
@@ -103,8 +106,8 @@ def _extra(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, str]
             else ""
         ),
         "Lacks": (
-            f"{lacks.get('amount')} of {lacks.get('resource')}; the most free on one node is"
-            f" {lacks.get('freeOnOneNode', lacks.get('largestHole'))}"
+            f"{lacks.get('amount')} more {lacks.get('resource')}; at most"
+            f" {lacks.get('freeOnOneNode', lacks.get('largestHole'))} are free on one node now"
             if lacks
             else ""
         ),

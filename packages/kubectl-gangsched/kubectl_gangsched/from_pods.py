@@ -296,6 +296,9 @@ def _gang(
 ) -> GangStory:
     gang = gang_story(f"{namespace}/{name}", pods, body, time.time())
     gang.events = _events(client, namespace, _uid_of_events(body, pods))
+    if body is None:
+        gang.problems += _not_a_gang(client, namespace, name)
+
     return gang
 
 
@@ -489,6 +492,24 @@ def _events(client: BlockingClient, namespace: str, uid: str) -> list[StoryLine]
         )
 
     return result
+
+
+def _not_a_gang(client: BlockingClient, namespace: str, name: str) -> list[str]:
+    """Why the pods of an owner, whose gang is named `Kind.name`, are none (semantics O3)."""
+    kind, dot, owner = name.partition(".")
+    if not dot:
+        return []
+
+    selector = f"reason=NotAGang,involvedObject.kind={kind},involvedObject.name={owner}"
+    try:
+        events = client.items(
+            f"/api/v1/namespaces/{quote(namespace, safe='')}/events",
+            fieldSelector=selector,
+        )
+    except Fault:
+        return []
+
+    return [str(event.get("message")) for event in sorted(events, key=last_seen)[-1:]]
 
 
 def events_of(client: BlockingClient, namespace: str, gang: GangStory) -> list[Mapping[str, Any]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -178,7 +179,7 @@ def test_the_gangs_api_is_taken_where_it_is_served(tmp_path: Path, field: str) -
         answer = ask(kubeconfig, "gang/train")
     assert answer.output.splitlines()[0] == f"Gang team/train waits: {LACKS}."
     assert "number 3 (2 before it)" in answer.output
-    assert "4 of nvidia.com/gpu; the most free on one node is 1" in answer.output
+    assert "4 more nvidia.com/gpu; at most 1 are free on one node now" in answer.output
     words = [line.split() for line in answer.output.splitlines()]
     assert ["rack=a", "1", "1", "sums"] in words
     assert ["rack=b", "2", "0", "search"] in words
@@ -389,6 +390,28 @@ def test_a_gang_that_the_scheduler_does_not_know_is_told_by_its_pods(tmp_path: P
     assert answer.output.endswith(
         'the gangs API has no gang of this name; the schedulerName of its pods is "gangshed".\n'
     )
+
+
+def test_why_the_pods_of_an_owner_are_no_gang_is_told(tmp_path: Path) -> None:
+    """The Event on the owner is shown; the scheduler knows no such gang."""
+    cause = "StatefulSet team/web starts its pods one by one (OrderedReady), so they are not a gang"
+    event = {
+        "metadata": {"name": "e"},
+        "type": "Warning",
+        "reason": "NotAGang",
+        "message": cause,
+        "involvedObject": {"kind": "Job", "name": "m"},
+    }
+    pods = [owned("m-0", "m", labels=ASKS, node="n1")]
+    gone = status(404, "NotFound", 'gangs.visibility.gangsched.dev "Job.m" not found')
+    of_api = {f"{GANGS}/namespaces/team/gangs/{name}": gone for name in ("m", "Job.m")}
+    answers = {**cluster(*pods), **of_api, "/api/v1/namespaces/team/events": listed(event)}
+    with served(tmp_path, answers) as (api, kubeconfig):
+        answer = ask(kubeconfig, "m")
+    assert f"Problem: {cause}\n" in answer.output
+    selector = "reason=NotAGang,involvedObject.kind=Job,involvedObject.name=m"
+    asked = [parse_qs(urlsplit(path).query).get("fieldSelector") for path in api.asked]
+    assert [selector] in asked
 
 
 def test_what_is_no_kind_before_the_slash_is_misuse(tmp_path: Path) -> None:

@@ -364,6 +364,26 @@ async def test_the_culprit_and_the_smallest_changes() -> None:
     assert other["suggestions"] == ['schedulerName "gangshed" is not served here: set gangsched']
 
 
+async def test_no_gang_is_to_tolerate_that_a_node_is_lost() -> None:
+    """A taint that tells the state of a node is to go away, one of its owner to be tolerated."""
+    lost = Taint("node.kubernetes.io/unreachable", "", "NoSchedule")
+    world = World(node("a", 8), node("b", 8, taints=[lost, Taint("team", "x", "NoSchedule")]))
+    asked = Asked(world.settle())
+    status = await asked.review(body(pod_set(2, 8)))
+    assert status["suggestions"] == [
+        "a toleration of team=x:NoSchedule and 1 node without"
+        " node.kubernetes.io/unreachable:NoSchedule would let it start now",
+        "a minimum of 1 instead of 2 would start now",
+    ]
+
+    world = World(node("a", 8), node("b", 8, taints=[lost]), node("c", 8, taints=[lost]))
+    asked = Asked(world.settle())
+    status = await asked.review(body(pod_set(3, 8)))
+    assert status["suggestions"][0] == (
+        "2 nodes without node.kubernetes.io/unreachable:NoSchedule would let it start now"
+    )
+
+
 async def test_what_it_would_preempt() -> None:
     """Gangs of its namespace by name, of others by number; who may not list nodes learns no name of
     any.
