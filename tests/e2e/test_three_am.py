@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
-from control_plane.api import Api
+from control_plane.api import Api, ApiError
 from control_plane.daemon import Daemon
 
 from tests.e2e.conftest import PODS, delete_all
@@ -21,7 +21,10 @@ pytestmark = pytest.mark.e2e
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gangsched"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 WITHIN_S = 60.0
+UNDECIDED_S = 25.0
+"""Less than a bind is sent again for whose answer proves nothing."""
 ELECTS = ("--leader-elect", "--lease-duration-s", "5")
 
 
@@ -51,6 +54,14 @@ def await_named(look: Callable[[], str], *causes: str) -> None:
     while not all(cause in (shown := look()) for cause in causes):
         assert time.monotonic() < deadline_s, f"{causes} is not in: {shown}"
         time.sleep(0.5)
+
+
+def bind_nobody(api: Api) -> str:
+    """The refusal of a bind of a pod that does not exist: webhooks are called first."""
+    bind = {"metadata": {"name": "nobody"}, "target": {"kind": "Node", "name": "n0"}}
+    with pytest.raises(ApiError) as refused:
+        api.post("/api/v1/namespaces/default/pods/nobody/binding", bind)
+    return refused.value.message
 
 
 def test_a_dead_leader_and_a_pause(plane: ControlPlane, api: Api) -> None:
@@ -96,9 +107,58 @@ def test_a_lost_node_and_a_full_cluster(plane: ControlPlane, api: Api) -> None:
         await_named(
             lambda: ask(plane.kubeconfig, "why", "lost").out, "node.kubernetes.io/unreachable"
         )
+        await_named(lambda: doctor(plane), "1 of 2 nodes is lost: n1 (unreachable).")
         make.create_all(api, [make.pod("large", gpus=8, spec={"nodeName": "n0"})])
         make.create_all(api, make.gang("crowded", members=1, gpus=8))
         await_named(lambda: ask(plane.kubeconfig, "why", "crowded").out, "0 of 8", "nvidia.com/gpu")
+
+
+def test_a_name_that_nobody_serves(plane: ControlPlane, api: Api) -> None:
+    """The doctor names it at its first call, of a pod that was just created."""
+    with Daemon(plane):
+        make.create_all(api, [make.pod("typo", scheduler_name="gangshed")])
+        assert 'for the scheduler "gangshed"' in doctor(plane)
+        make.create_all(api, [make.pod("served")])
+        assert "served" not in doctor(plane)
+
+
+def test_a_webhook_that_is_away(plane: ControlPlane, api: Api) -> None:
+    """Doctor, `why` and the log have the API server's answer within seconds: nothing is written
+    before webhooks are called, so that such a bind is refused.
+    """
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["pods/binding"],
+        "operations": ["CREATE"],
+    }
+    webhook = {
+        "name": "binds.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 1,
+        "failurePolicy": "Fail",
+        "clientConfig": {"url": "https://127.0.0.1:9/"},
+        "rules": [rule],
+    }
+    configuration = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "away"},
+        "webhooks": [webhook],
+    }
+    with Daemon(plane) as daemon:
+        make.create_all(api, [configuration])
+        try:
+            await_named(lambda: bind_nobody(api), "binds.example.com")
+            make.create_all(api, make.gang("blocked", members=2, gpus=1))
+            began_s = time.monotonic()
+            await_named(lambda: log(daemon), "BindRefused", "binds.example.com")
+            await_named(lambda: ask(plane.kubeconfig, "why", "blocked").out, "binds.example.com")
+            await_named(lambda: doctor(plane), "refuses to bind 2 pods", "binds.example.com")
+            assert time.monotonic() - began_s < UNDECIDED_S
+        finally:
+            api.delete(WEBHOOKS + "/away")
 
 
 def test_two_daemons_of_one_name(plane: ControlPlane, api: Api) -> None:

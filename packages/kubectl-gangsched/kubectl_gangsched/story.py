@@ -220,7 +220,7 @@ def unsaid(pods: list[PodStory]) -> str:
 
     if min(pod.age_s for pod in waiting) < JUST_NOW_S:
         if len(waiting) > 1:
-            return "They were created a moment ago: ask again."
+            return "Its pods were created a moment ago: ask again."
 
         return "It was created a moment ago: ask again."
 

@@ -5,6 +5,7 @@ PodGroups say.
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -12,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from typer.testing import CliRunner, Result
 
+from gangsched.api.timestamps import format_timestamp
 from kubectl_gangsched.main import cli
 from kubectl_gangsched.session import GANGS
 from tests.fake_api import forbidden, listed, pod, pod_group, served, status
@@ -389,6 +391,17 @@ def test_a_gang_that_the_scheduler_does_not_know_is_told_by_its_pods(tmp_path: P
     assert answer.output.startswith("Gang team/Job.m waits. No scheduler has said why: ")
     assert answer.output.endswith(
         'the gangs API has no gang of this name; the schedulerName of its pods is "gangshed".\n'
+    )
+
+
+def test_of_pods_that_were_just_created_nothing_is_known_yet(tmp_path: Path) -> None:
+    """The scheduler has had no time for a word."""
+    created = format_timestamp(int(time.time()))
+    pods = [pod(f"train-{number}", gang="train", created=created) for number in range(2)]
+    with served(tmp_path, cluster(*pods)) as (_, kubeconfig):
+        answer = ask(kubeconfig, "train")
+    assert answer.output.splitlines()[0] == (
+        "Gang team/train waits. Its pods were created a moment ago: ask again."
     )
 
 
