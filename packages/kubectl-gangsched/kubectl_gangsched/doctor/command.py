@@ -125,7 +125,6 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
 
     report.look("owners of definitions", lambda: services.without_status(client, serving))
     report.look("APIServices", lambda: services.unavailable(client.items(services.API_SERVICES)))
-    report.look("nodes", lambda: nodes.lost(client))
     everything: list[Pod] = []
 
     def read_pods() -> tuple[Finding, ...]:
@@ -133,6 +132,7 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
         return ()
 
     report.look("pods of all namespaces", read_pods)
+    report.look("nodes", lambda: nodes.lost(client, everything))
     if everything:
         # Without a Deployment (a daemon outside the cluster), the stamps of its binds show which
         # names it serves.

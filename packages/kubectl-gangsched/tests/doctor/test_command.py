@@ -270,6 +270,11 @@ WRONG = [
         "kubectl describe node n2",
     ),
     (
+        {"/api/v1/pods": listed(pod("a", node="gone"), pod("b", node="gone"), pod("c", node="n1"))},
+        "2 pods are bound to nodes that do not exist any more (gone): team/a, team/b.",
+        "kubectl delete pod --force",
+    ),
+    (
         {"/api/v1/pods": listed(pod("a", scheduler="kai-scheduler"))},
         '1 pod waits for the scheduler "kai-scheduler", which has neither bound nor reported',
         'name another one in the pod template (the usual name is "gangsched")',
