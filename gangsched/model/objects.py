@@ -323,18 +323,23 @@ TAKES_ALL = Shape(requests=((PODS, AMOUNT_LIMIT),))
 """Leaves a node no room for another pod, whatever the node offers."""
 
 
-def stand_in(uid: str, namespace: str, name: str, node: str) -> Pod:
-    """Replacement for a pod on `node` that cannot be decoded: it uses all room and cannot be
-    evicted.
+def stand_in(
+    uid: str,
+    namespace: str,
+    name: str,
+    node: str,
+    requests: ResourceVector | None = None,
+) -> Pod:
+    """Replacement for a pod on `node` that cannot be decoded: it uses what it requests, or all room
+    if that is not known, and cannot be evicted.
     """
     return Pod(
         uid=uid,
         namespace=namespace,
         name=name,
         creation_s=0,
-        # What it asks for is unknown, so that a placement beside it could be refused by the
-        # kubelet.
-        shape=TAKES_ALL,
+        # Where that is unknown, a placement beside it could be refused by the kubelet.
+        shape=TAKES_ALL if requests is None else Shape(requests=requests),
         node_name=node,
         phase=Phase.RUNNING,
         # As a mirror pod it is never a victim, and reservations do not count on its room.

@@ -123,6 +123,67 @@ def sized(resource: Resource[Any, Any], place: Place, sizes: dict[Path, int]) ->
     return {**body, "metadata": metadata}
 
 
+def texts(resource: Resource[Any, Any]) -> list[Path]:
+    """The paths of all texts in the typed fields of a resource but the keys of maps."""
+    return [*dict.fromkeys(_texts(inspect.type_info(resource.wire), ()))]
+
+
+def with_text(resource: Resource[Any, Any], path: Path, text: str) -> dict[str, Any]:
+    """An object with this text, and otherwise only what must be there."""
+    body: dict[str, Any] = _with_text(inspect.type_info(resource.wire), path, text)
+    if resource.name in ANY:
+        body["spec"] = ANY[resource.name]
+
+    metadata = body.get("metadata", {})
+    for owner in metadata.get("ownerReferences", ()):
+        owner["controller"] = True
+
+    given = {"name": "x", "namespace": "ns", "uid": "u", "resourceVersion": "2"}
+    return {**body, "metadata": {**given, **metadata}}
+
+
+def _texts(of: inspect.Type, path: Path) -> Iterator[Path]:
+    match of:
+        case inspect.UnionType(types=types):
+            for each in types:
+                yield from _texts(each, path)
+        case inspect.StructType(fields=fields):
+            for field in fields:
+                yield from _texts(_typed(field), (*path, field.encode_name))
+        case inspect.DictType(value_type=inner):
+            yield from _texts(inner, (*path, ENTRY))
+        case inspect.ListType(item_type=inner) | inspect.VarTupleType(item_type=inner):
+            yield from _texts(inner, (*path, ENTRY))
+        case inspect.StrType():
+            yield path
+
+
+def _with_text(of: inspect.Type, way: Path, text: str) -> Any:
+    """A value with the text at the end of the way; None if the type has no such way."""
+    match of:
+        case inspect.UnionType(types=types):
+            values = (_with_text(each, way, text) for each in types)
+            return next((value for value in values if value is not None), None)
+        case inspect.StructType(fields=fields):
+            body = {}
+            for field in fields:
+                if way and field.encode_name == way[0]:
+                    body[field.encode_name] = _with_text(_typed(field), way[1:], text)
+                elif field.required:
+                    body[field.encode_name] = _value(
+                        _typed(field), (field.encode_name,), (), {}, count()
+                    )
+            return body
+        case inspect.DictType(value_type=inner):
+            return {"k": _with_text(inner, way[1:], text)}
+        case inspect.ListType(item_type=inner) | inspect.VarTupleType(item_type=inner):
+            return [_with_text(inner, way[1:], text)]
+        case inspect.StrType() if not way:
+            return text
+        case _:
+            return None
+
+
 def inflated(value: Any, path: Path, size: int) -> Any:
     """A copy of a JSON value in which the list or map at `path` has `size` entries."""
     if not path:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from gangsched.api.dialects import DIALECTS
 from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.api.podgroup import parse_pod_group
 from gangsched.app import MOST_NESTED, PYTHON_FRAMES
-from gangsched.kube.read.resources import Resource
+from gangsched.kube.read.resources import OWNERS, Resource, provisioning_requests
 from gangsched.kube.read.store import Store
 from gangsched.model.bounds import MANY
 from gangsched.model.objects import PodGroup
@@ -38,6 +40,8 @@ from tests.properties.sized_objects import (
     places_in,
     sized,
     specs,
+    texts,
+    with_text,
 )
 from tests.properties.test_dialects import FIELDS
 from tests.sizes import of_size
@@ -147,6 +151,54 @@ def test_an_object_of_any_size_is_read_quickly_or_refused(name: str) -> None:
 
     print(f"{name}: {number} objects, {refused} refused, slowest {slowest[0]:.1f} ms: {slowest[1]}")
     assert slowest[0] < MOST_MS, slowest
+
+
+OF_TENANTS: dict[str, Callable[[], Resource[Any, Any]]] = {
+    **{
+        name: RESOURCES[name]
+        for name in ("pods", "poddisruptionbudgets", "persistentvolumeclaims", "resourceclaims")
+    },
+    "provisioningrequests": lambda: provisioning_requests("gangsched"),
+    **{each.name: partial(lambda same: same, each) for each in OWNERS},
+}
+"""The kinds that users of one namespace write, as far as they are read by types of their own."""
+CHECKED = frozenset(
+    {
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.uid",
+        "metadata.resourceVersion",
+        "metadata.labels[]",
+        "metadata.finalizers[]",
+        "spec.nodeName",
+        "spec.schedulingGroup.podGroupName",
+        "status.nominatedNodeName",
+        "status.extendedResourceClaimStatus.resourceClaimName",
+    }
+)
+"""Texts whose length the API server limits, or that no such user writes."""
+KEPT_BYTES = 2 * 65_536
+
+
+@pytest.mark.parametrize("name", OF_TENANTS)
+def test_of_no_object_a_text_of_any_length_is_kept(name: str) -> None:
+    """I8: API servers take a megabyte in names of owners, claims and schedulers, and 1,000 such
+    objects would end a process of 1 GiB.
+    """
+    resource = OF_TENANTS[name]()
+    for path in texts(resource):
+        if str(Place(name, path, None)) in CHECKED:
+            continue
+
+        told: list[Any] = []
+        store = Store(OF_TENANTS[name](), told.append, lambda _: None)
+        store.resource_version = "1"
+        body = with_text(resource, path, "x" * 1_000_000)
+        labels = {keys.OWNER_GANG: keys.OWNER}
+        body["metadata"]["labels"] = {**labels, **body["metadata"].get("labels", {})}
+        store.take_line(json.dumps({"type": "ADDED", "object": body}).encode())
+        for message in told:
+            assert len(pickle.dumps(message)) < KEPT_BYTES, (name, path)
 
 
 @pytest.fixture
@@ -269,21 +321,64 @@ def test_a_pod_above_a_bound_is_told_which() -> None:
         assert f"{place.path[-1]} has more than" in told[-1].message, (str(place), told[-1].message)
 
 
-def test_a_bound_pod_above_a_bound_takes_its_node() -> None:
-    """I8: what it requests is unknown, so no other pod may be placed beside it."""
-    world = World(node("n-0", gpus=4))
-    store = Store(RESOURCES["pods"](), world.say, lambda _: None)
-    store.resource_version = "1"
-    containers = [{"name": f"c-{number}"} for number in range(257)]
-    spec = {"nodeName": "n-0", "schedulerName": "other", "containers": containers}
-    body = {
-        "metadata": {"name": "x", "namespace": "ns", "uid": "u"},
-        "spec": spec,
+def containers_of(number: int, requests: dict[str, str]) -> list[dict[str, Any]]:
+    """Containers that request this each."""
+    return [{"name": f"c-{each}", "resources": {"requests": requests}} for each in range(number)]
+
+
+ABOVE: dict[str, dict[str, Any]] = {
+    "labels": {"metadata": {"labels": {f"l-{number}": "" for number in range(MANY + 1)}}},
+    "tolerations": {"spec": {"tolerations": [{"key": f"t-{number}"} for number in range(300)]}},
+    "containers": {"spec": {"containers": containers_of(300, {"cpu": "10m"})}},
+    "sidecars": {
+        "spec": {
+            "initContainers": [
+                {**each, "restartPolicy": "Always"} for each in containers_of(300, {"cpu": "5m"})
+            ]
+        }
+    },
+    "size": {"spec": {"nodeSelector": {f"example.com/{number:0300}": "" for number in range(300)}}},
+    "amounts": {
+        "spec": {
+            "containers": containers_of(
+                200, {"cpu": "10m", **{f"example.com/r-{number}": "1" for number in range(9)}}
+            )
+        }
+    },
+    "names": {
+        "spec": {
+            "containers": [
+                *containers_of(1, {f"example.com/r-{number}": "1" for number in range(9_000)}),
+                *containers_of(1, {"cpu": "1"}),
+            ]
+        }
+    },
+}
+"""Pods above a bound, of which each requests 3 CPUs at most."""
+
+
+@pytest.mark.parametrize("name", ABOVE)
+def test_a_bound_pod_above_a_bound_takes_what_it_requests(name: str) -> None:
+    """I8: with such a pod on each node, which runs there, a tenant would keep all others off."""
+    body: dict[str, Any] = {
+        "metadata": {"name": "x", "namespace": "ns", "uid": "u", **ABOVE[name].get("metadata", {})},
+        "spec": {"nodeName": "n-0", "schedulerName": "other", **ABOVE[name].get("spec", {})},
         "status": {"phase": "Running"},
     }
-    store.take_line(json.dumps({"type": "ADDED", "object": body}).encode())
-    world.create(pod("p", gpus=1))
-    assert "p" not in world.settle().bound()
+    body["spec"].setdefault("containers", containers_of(1, {"cpu": "1"}))
+    raw = json.dumps({"type": "ADDED", "object": body}).encode()
+    world = World(node("n-0", gpus=4, cpu_milli=4_000))
+    log: list[str] = []
+    store = Store(RESOURCES["pods"](), world.say, log.append)
+    store.resource_version = "1"
+    store.take_line(raw)
+    assert log
+
+    used = 4_000 - world.state.snapshot().free[world.state.snapshot().resources["cpu"], 0]
+    assert 1_000 <= used <= 3_000
+    world.create(pod("fits", cpu_milli=4_000 - int(used)), pod("not", cpu_milli=10))
+    assert set(world.settle().bound()) == {"fits"}
+    assert reading(RESOURCES["pods"], raw)[0] < MOST_MS
 
 
 def test_pods_of_a_podgang_above_a_bound_are_told() -> None:

@@ -7,7 +7,8 @@ gang is dropped (None), because it uses no room. `api` and `core` interpret the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 
@@ -31,10 +32,9 @@ from gangsched.kube.read.deaths import death_of, restarts_of
 from gangsched.kube.read.inter_pod import label_selector
 from gangsched.kube.read.owner_asks import OwnerAsks
 from gangsched.kube.read.scheduler_names import SchedulerNames
-from gangsched.kube.read.shapes import ShapeTable, conditions
+from gangsched.kube.read.shapes import ShapeTable, conditions, stated_requests
 from gangsched.kube.read.wire import (
     Identified,
-    Meta,
     ObjectIdentity,
     Owner,
     PodOutline,
@@ -82,6 +82,10 @@ FAILED = Phase.FAILED.value
 REJECTED = "Pod was rejected: "
 KUBELET_REJECTIONS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity")
 TEXT_KEPT = 1_100
+NAME_KEPT = 512
+"""Of a name that API servers take in any length: those of objects have at most 253 characters, so
+one that is cut is that of no object, as before.
+"""
 """Characters; more than we ever write, so that a longer text is seen to be another's."""
 _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase} | {"": Phase.PENDING}
 
@@ -181,7 +185,7 @@ def _pod(
 
     grace_s = spec.termination_grace_period_seconds
     priority = spec.priority
-    controller = _controller(meta) if meta.owner_references else NO_CONTROLLER
+    controller = controller_of(meta.owner_references) if meta.owner_references else NO_CONTROLLER
 
     return Pod(
         uid=meta.uid,
@@ -189,7 +193,7 @@ def _pod(
         name=meta.name,
         creation_s=seconds(meta.creation_timestamp) if meta.creation_timestamp else 0,
         shape=shape,
-        scheduler_name=spec.scheduler_name,
+        scheduler_name=spec.scheduler_name[:NAME_KEPT],
         node_name=spec.node_name,
         # The nomination of a bound pod no longer means anything, and older API servers keep it.
         nominated_node=status.nominated_node_name if not spec.node_name else "",
@@ -235,8 +239,8 @@ def instead_of_pod(
     why: str,
     unread: frozenset[str] = frozenset(),
 ) -> Pod | None:
-    """Replacement for a pod that cannot be decoded: its last version, a pod that uses all room of
-    its node, or a pending pod that is refused with the reason (semantics I8).
+    """Replacement for a pod that cannot be decoded: its last version, a pod that uses what it
+    requests, or a pending pod that is refused with the reason (semantics I8).
     """
     meta = wire.metadata
     spec = wire.spec
@@ -246,7 +250,12 @@ def instead_of_pod(
     ):
         return old
     if spec.node_name:
-        return stand_in(meta.uid, meta.namespace, meta.name, spec.node_name)
+        requests = None
+        # Else whoever has a pod with too many labels on a node would keep everybody else off it.
+        with suppress(QuantityError):
+            requests = stated_requests(spec)
+
+        return stand_in(meta.uid, meta.namespace, meta.name, spec.node_name, requests)
 
     labels = meta.labels or NOTHING
     native_group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
@@ -410,7 +419,7 @@ def _claims(wire: WirePod) -> tuple[ClaimUse, ...]:
         (
             ClaimUse(f"{wire.metadata.name}-{volume.name}", ephemeral=True)
             if volume.persistent_volume_claim is None
-            else ClaimUse(volume.persistent_volume_claim.claim_name)
+            else ClaimUse(volume.persistent_volume_claim.claim_name[:NAME_KEPT])
         )
         for volume in wire.spec.volumes or ()
         if volume.persistent_volume_claim is not None or volume.ephemeral is not None
@@ -432,6 +441,9 @@ def _devices(wire: WirePod) -> tuple[ClaimUse, ...]:
 
     for source in wire.spec.resource_claims or ():
         direct = source.resource_claim_name
+        if direct is not None:
+            direct = direct[:NAME_KEPT]
+
         template = source.resource_claim_template_name
         entry = ClaimEntry(source.name, direct or "", template or "") if has_group else None
 
@@ -476,8 +488,15 @@ def _rejection(status: PodStatus) -> str:
     return ": ".join(part for part in (status.reason, why) if part)[:TEXT_KEPT]
 
 
-def _controller(meta: Meta) -> Owner:
-    return next((owner for owner in meta.owner_references or () if owner.controller), NO_CONTROLLER)
+def controller_of(owners: Iterable[Owner] | None) -> Owner:
+    """The controller among the owners that an object names, `NO_CONTROLLER` if there is none."""
+    for owner in owners or ():
+        # API servers take megabytes there, which name no object.
+        is_short = max(map(len, (owner.kind, owner.name, owner.uid))) <= NAME_KEPT
+        if owner.controller and is_short:
+            return owner
+
+    return NO_CONTROLLER
 
 
 def _is_disruption_target(status: PodStatus) -> bool:

@@ -20,6 +20,7 @@ from gangsched.api.keys import (
     REPLICATED_JOB,
     pod_group_metadata,
 )
+from gangsched.kube.read.decode import NAME_KEPT, controller_of
 from gangsched.kube.read.wire import ObjectIdentity, Owner, Wire
 from gangsched.model.bounds import UP_TO_MANY, UP_TO_SOME
 from gangsched.model.owners import (
@@ -125,16 +126,16 @@ def decode_job(wire: WireJob) -> JobOwner:
 
 def _controller(owners: Iterable[Owner]) -> ControllerRef | None:
     """The controller of a Job, if it is of a kind whose Jobs start together."""
-    for owner in owners:
-        kind = TABLE.get(owner.kind)
-        if not owner.controller or kind is None or kind.of_jobs is None:
-            continue
+    owner = controller_of(owners)
+    kind = TABLE.get(owner.kind)
+    if kind is None or kind.of_jobs is None:
+        return None
 
-        # Another project may have a kind of the same name.
-        if owner.api_version.rpartition("/")[0] == kind.group:
-            return ControllerRef(intern(owner.kind), owner.name, owner.uid)
+    # Another project may have a kind of the same name.
+    if owner.api_version.rpartition("/")[0] != kind.group:
+        return None
 
-    return None
+    return ControllerRef(intern(owner.kind), owner.name, owner.uid)
 
 
 def decode_stateful_set(wire: WireStatefulSet) -> StatefulSetOwner:
@@ -253,7 +254,7 @@ def decode_job_set(wire: WireJobSet) -> JobSetOwner:
         template = job.template
         pods = template.spec.template.metadata
         if not _has_domain_each(meta.annotations, template.metadata.annotations, pods.annotations):
-            parts.append(OwnerPart(intern(job.name), jobs, succeeded.get(job.name, 0)))
+            parts.append(OwnerPart(intern(job.name[:NAME_KEPT]), jobs, succeeded.get(job.name, 0)))
 
     return JobSetOwner(
         uid=meta.uid,

@@ -6,6 +6,7 @@ Invariant: as in `decode`. Conditions of types that are not known are ignored.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from gangsched.kube.http import permissions
 from gangsched.kube.http.answers import decoded
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
-from gangsched.kube.read.decode import seconds
+from gangsched.kube.read.decode import NAME_KEPT, seconds
 from gangsched.kube.read.optional_rights import OptionalRights
 from gangsched.kube.read.wire import Meta, Owner, Wire, WireCondition
 from gangsched.model.bounds import UP_TO_SOME
@@ -94,7 +95,11 @@ def decode_provisioning_request(wire: WireProvisioningRequest) -> ProvisioningRe
     """The request, and what an autoscaler says of it."""
     meta = wire.metadata
     owners = meta.owner_references or []
-    owner = owners[0] if len(owners) == 1 else Owner()
+    owner = Owner()
+    # One of ours has no controller, and names that objects have.
+    if len(owners) == 1 and _is_short(owners[0]):
+        owner = owners[0]
+
     state, message = _answer(wire.status.conditions or [])
     created = meta.creation_timestamp
     details = wire.status.provisioning_class_details or {}
@@ -111,10 +116,23 @@ def decode_provisioning_request(wire: WireProvisioningRequest) -> ProvisioningRe
         accepted_s=_accepted_s(wire.status.conditions or []),
         resize_request=details.get(RESIZE_REQUEST, ""),
         deleting=meta.deletion_timestamp is not None,
-        templates=tuple(pod_set.pod_template_ref.name for pod_set in wire.spec.pod_sets or ()),
+        templates=_templates(wire.spec.pod_sets or ()),
         state=state,
         message=message,
     )
+
+
+def _is_short(owner: Owner) -> bool:
+    """Whether its names may be those of an object."""
+    return max(map(len, (owner.kind, owner.name, owner.uid))) <= NAME_KEPT
+
+
+def _templates(pod_sets: Iterable[WirePodSet]) -> tuple[str, ...]:
+    names = []
+    for pod_set in pod_sets:
+        names.append(pod_set.pod_template_ref.name[:NAME_KEPT])
+
+    return tuple(names)
 
 
 def _accepted_s(conditions: list[WireRequestCondition]) -> int:

@@ -9,7 +9,7 @@ volumes are not part of the key. Features that this version does not support are
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
@@ -23,6 +23,8 @@ from gangsched.kube.read.wire import (
     ContainerStatus,
     DeviceSource,
     NodeSelector,
+    OutlineContainer,
+    OutlineSpec,
     PodSpec,
     PodStatus,
     Statuses,
@@ -32,15 +34,24 @@ from gangsched.kube.read.wire import (
 )
 from gangsched.model.bounds import MANY, STATED_BYTES, at_most, check_size
 from gangsched.model.objects import NodeSelectorTerm, PreferredTerm, Shape
-from gangsched.model.resources import ResourceVector, parse_resources, pod_requests
+from gangsched.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    ResourceVector,
+    parse_resources,
+    pod_requests,
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _statuses_decoder = msgspec.json.Decoder(Statuses)
 _conditions_decoder = msgspec.json.Decoder(Conditions)
 
 NULL = b"null"
+KNOWN_EVERYWHERE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 
 _Vectors: TypeAlias = list[ResourceVector]
+_Stated: TypeAlias = Mapping[str, str | int | float]
 
 
 class ShapeTable:
@@ -129,6 +140,48 @@ def selector_terms(selector: NodeSelector) -> tuple[NodeSelectorTerm, ...]:
 
 def _term(term: Term) -> NodeSelectorTerm:
     return NodeSelectorTerm(labels=term.match_expressions, fields=term.match_fields)
+
+
+def stated_requests(spec: PodSpec | OutlineSpec) -> ResourceVector:
+    """What a pod that is above a bound requests by its spec. Raises QuantityError.
+
+    If it states more amounts than are read, those count that every kubelet knows: any number of
+    names could not be summed up in a bounded time, and kubelets ignore names that no node offers.
+    """
+    containers = spec.containers or ()
+    inits = spec.init_containers or ()
+    amounts = 0
+    for container in (*containers, *inits):
+        amounts += len(_stated(container))
+
+    amounts += len(spec.overhead or ())
+    only = None if amounts <= MANY else KNOWN_EVERYWHERE
+
+    return pod_requests(
+        containers=[_of_names(_stated(container), only) for container in containers],
+        init_containers=[
+            (_of_names(_stated(container), only), container.restart_policy == ALWAYS)
+            for container in inits
+        ],
+        pod_level=_of_names(_stated(spec), only),
+        overhead=_of_names(spec.overhead or {}, only),
+    )
+
+
+def _stated(owner: PodSpec | OutlineSpec | Container | OutlineContainer) -> _Stated:
+    if owner.resources is None:
+        return {}
+
+    return owner.resources.requests or {}
+
+
+def _of_names(stated: _Stated, only: frozenset[str] | None) -> ResourceVector:
+    """These amounts, or those of the names."""
+    if only is None:
+        return parse_resources(stated)
+
+    # The map of one container may be any size.
+    return parse_resources({name: stated[name] for name in only if name in stated})
 
 
 def _requests(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gangsched.kube.read.decode import DecodeFault, check_size
+from gangsched.kube.read.decode import DecodeFault, check_size, controller_of
 from gangsched.kube.read.devices import claim_asks, has_more
 from gangsched.kube.read.inter_pod import label_selector
 from gangsched.kube.read.shapes import selector_terms
@@ -61,7 +61,7 @@ def decode_claim(wire: WireClaim) -> Claim:
         lost=wire.status.phase == "Lost",
         deleting=meta.deletion_timestamp is not None,
         selected_node=annotations.get(SELECTED_NODE),
-        owner_uid=_owner_uid(meta),
+        owner_uid=controller_of(meta.owner_references).uid,
         access_modes=spec.access_modes or (),
         volume_mode=spec.volume_mode or "Filesystem",
         attributes_class=spec.volume_attributes_class_name or "",
@@ -165,7 +165,7 @@ def decode_resource_claim(wire: WireResourceClaim) -> ResourceClaim:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
-        owner_uid=_owner_uid(meta),
+        owner_uid=controller_of(meta.owner_references).uid,
         deleting=meta.deletion_timestamp is not None,
         allocated=allocation is not None,
         required=(
@@ -203,10 +203,6 @@ def instead_of_resource_claim(
         required=(),  # which no node matches
         asks=msgspec.structs.replace(asks, unknown=why),
     )
-
-
-def _owner_uid(meta: Meta) -> str:
-    return next((owner.uid for owner in meta.owner_references or () if owner.controller), "")
 
 
 def _bytes(amounts: Amounts | None, noun: str, meta: Meta) -> int:

@@ -311,12 +311,29 @@ class OutlineMeta(ObjectIdentity):
     annotations: dict[str, str] | None = None
 
 
+class OutlineResources(Wire):
+    """v1.ResourceRequirements."""
+
+    requests: dict[str, str | int | float] | None = None
+
+
+class OutlineContainer(Wire):
+    """v1.Container: what it requests."""
+
+    resources: OutlineResources | None = None
+    restart_policy: str = ""
+
+
 class OutlineSpec(Wire):
-    """v1.PodSpec: which pod it is, and whether it has a node."""
+    """v1.PodSpec: which pod it is, whether it has a node, and what it requests there."""
 
     node_name: str = ""
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
+    containers: list[OutlineContainer] | None = None
+    init_containers: list[OutlineContainer] | None = None
+    resources: OutlineResources | None = None
+    overhead: dict[str, str | int | float] | None = None
 
 
 class OutlineStatus(Wire):
