@@ -3,7 +3,8 @@
 Invariant: no plan is made while a gang that was read before has changed, since its view is
 outdated. A new gang has no view yet, so no decision can depend on it: plans continue while new
 gangs wait for their turn, one namespace after the other. A new gang with a member on a node is read
-like a known one: preemption and reservations count such members.
+like a known one: preemption and reservations count such members. A gang of which nothing changed
+but what it waits for, such as a claim that any number of pods name, is read like a new one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from math import inf
 from gangsched.api.keys import PARENT
 from gangsched.model.gang import namespace_of
 from gangsched.state.gangs import GangRecord
+from gangsched.state.namespace_turns import NamespaceTurns
 
 UNITS_A_GANG = 16
 """Cost of reading a gang without its members, in units of reading one member, about 5 µs: mostly
@@ -34,8 +36,7 @@ class ChangedGangs:
         self._views = views
         self._known: dict[str, None] = {}
 
-        #: New gangs by namespace; both in the order of their turns.
-        self._new: dict[str, dict[str, None]] = {}
+        self._new = NamespaceTurns()
         #: All gangs were read once since the start: from then on plans do not wait for new ones.
         #: Before, a plan would see the work of some namespaces only, and serve it out of order
         #: (H16).
@@ -43,26 +44,34 @@ class ChangedGangs:
 
     @property
     def any_new(self) -> bool:
-        """Whether new gangs wait to be read."""
+        """Whether gangs wait to be read for which plans do not wait."""
         return bool(self._new)
 
     def add(self, gang_id: str) -> None:
         """Record that a gang is new or has changed."""
         if gang_id in self._views:
+            # It is never in both: what is read may be forgotten.
+            self._new.discard(namespace_of(gang_id), gang_id)
             self._known[gang_id] = None
         elif gang_id not in self._known:
-            self._new.setdefault(namespace_of(gang_id), {})[gang_id] = None
+            self._new.add(namespace_of(gang_id), gang_id)
+
+    def add_unhurried(self, gang_ids: Iterable[str]) -> None:
+        """Record that what these gangs wait for has changed: plans do not wait for them."""
+        for gang_id in gang_ids:
+            if gang_id not in self._known:
+                self._new.add(namespace_of(gang_id), gang_id)
 
     def add_all(self, gang_ids: Iterable[str]) -> None:
         """Record that these gangs have changed and must be read before the next plan."""
         for gang_id in gang_ids:
-            self._known[gang_id] = None
+            self.add(gang_id)
 
     def must_read(self, gang_id: str) -> None:
-        """Read a gang before the next plan, if it is new."""
-        of_namespace = self._new.get(namespace_of(gang_id), {})
-        if gang_id in of_namespace:
-            self._take_new(gang_id)
+        """Read a gang before the next plan, if plans would not wait for it."""
+        namespace = namespace_of(gang_id)
+        if self._new.has(namespace, gang_id):
+            self._new.discard(namespace, gang_id)
             self._known[gang_id] = None
 
     def is_disjoint(self, gang_ids: Iterable[str]) -> bool:
@@ -75,7 +84,7 @@ class ChangedGangs:
         """
         gang_ids: Iterable[str] = self._known
         if with_new or not self._is_caught_up:
-            gang_ids = chain(self._known, *self._new.values())
+            gang_ids = chain(self._known, self._new)
 
         total = 0
         for gang_id in gang_ids:
@@ -86,8 +95,8 @@ class ChangedGangs:
         return False
 
     def take(self, most: float = inf, most_new: float = inf) -> Iterator[str]:
-        """Remove and return ids that together cost less than `most` units; among them, new gangs
-        cost at most `most_new`.
+        """Remove and return ids that together cost less than `most` units; among them, those for
+        which plans do not wait cost at most `most_new`.
         """
         units = 0
         for gang_id in list(self._known):
@@ -99,31 +108,20 @@ class ChangedGangs:
             yield gang_id
 
         left = most_new if self._is_caught_up else inf
-        while self._new and units < most:
-            namespace, of_namespace = next(iter(self._new.items()))
-            gang_id = next(iter(of_namespace))
+        while units < most:
+            first = self._new.first()
+            if first is None:
+                break
 
-            cost = self._cost(gang_id)
+            cost = self._cost(first)
             if cost > left:
                 return
 
             units = units + cost
             left = left - cost
-            self._take_new(gang_id)
-
-            if of_namespace:  # after the other namespaces
-                self._new[namespace] = self._new.pop(namespace)
-
-            yield gang_id
+            yield from self._new.take()
 
         self._is_caught_up = self._is_caught_up or not self._new
-
-    def _take_new(self, gang_id: str) -> None:
-        namespace = namespace_of(gang_id)
-        del self._new[namespace][gang_id]
-
-        if not self._new[namespace]:
-            del self._new[namespace]
 
     def _cost(self, gang_id: str) -> int:
         record = self._gangs[gang_id]

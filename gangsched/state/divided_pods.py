@@ -9,12 +9,12 @@ are, the tree is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
 from gangsched.api.gang_identity import GangRef
 from gangsched.api.sub_groups import sub_group_of
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.state.groups import Registry
+from gangsched.state.namespace_turns import NamespaceTurns
 
 MOVED_AT_A_TIME = 60
 """Pods that one turn assigns anew: each may be a gang of its own, which takes 0.5 ms to read,
@@ -35,9 +35,8 @@ class SubGroupGangs:
         #: it.
         self._gangs: dict[str, dict[str, PodGroup]] = {}
 
-        #: Pods that are to be assigned anew, by uid. In order: an object that is edited each second
-        #: delays no others.
-        self._moving: dict[str, None] = {}
+        #: Uids of pods that are to be assigned anew.
+        self._moving = NamespaceTurns()
 
     def __len__(self) -> int:
         """Number of stored gangs and pods."""
@@ -109,7 +108,7 @@ class SubGroupGangs:
             if record is None:
                 continue
 
-            self._moving |= dict.fromkeys(record.members)
+            self._moving.add_all(record.namespace, record.members)
             if new is None and old is not None and part_id != gang_id:
                 record.pod_groups.pop(old.api_group, None)
                 self._registry.touch(part_id)
@@ -119,11 +118,7 @@ class SubGroupGangs:
 
     def take_moving(self) -> Iterable[str]:
         """Uids of some pods that still have to be reassigned."""
-        taken = list(islice(self._moving, MOVED_AT_A_TIME))
-        for uid in taken:
-            del self._moving[uid]
-
-        return taken
+        return self._moving.take(MOVED_AT_A_TIME)
 
     def _forget_those_without_pods(self, gang_id: str, besides: str) -> None:
         known = self._registry.gangs

@@ -224,7 +224,7 @@ class EventHandlers:
         changed = self.pod_gangs.owners.label_namespaces(labels)
         concerned = [member.pod for member in self._members.of_namespaces(changed)]
         if listed_s is None:
-            self.pod_gangs.owners.move(pod.uid for pod in concerned)
+            self.pod_gangs.owners.move(concerned)
             return
 
         # The first list, before which nothing is planned: a plan would start some of them alone.
@@ -312,8 +312,7 @@ class EventHandlers:
         """Something changed about the claims of these members: their groups are looked at again
         (semantics Q3).
         """
-        for member in members:
-            self._registry.touch(member.gang)
+        self._registry.touch_unhurried(member.gang for member in members)
 
     def _stored(self, members: Iterable[Member], now_s: float) -> None:
         """Claims, volumes or devices changed, and perhaps which extended resources are served by
@@ -591,8 +590,8 @@ class EventHandlers:
             self._overruns.note(member.pod, record)
 
     def _touch(self, gangs: Iterable[str]) -> None:
-        for gang in gangs:
-            self._registry.touch(gang)
+        """What the messages of these gangs say of PodGroups has changed."""
+        self._registry.touch_unhurried(gangs)
 
     def _replace_pod_groups(
         self,

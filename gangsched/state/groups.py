@@ -109,6 +109,17 @@ class Registry:
         if gang_id in self.gangs:
             self._changed.add(gang_id)
 
+    def touch_unhurried(self, gang_ids: Iterable[str]) -> None:
+        """Mark gangs as changed of which nothing but what they wait for has changed: any number of
+        them may wait for one object, and no plan waits until all of them were read.
+        """
+        known = []
+        for gang_id in gang_ids:
+            if gang_id in self.gangs:
+                known.append(gang_id)
+
+        self._changed.add_unhurried(known)
+
     def read_again(self, gang_id: str) -> None:
         """Read a gang and form its group again at the next refresh, although nothing
         changed (I10).
@@ -126,7 +137,7 @@ class Registry:
         self._ignored = frozenset(namespaces)
 
         # Also those of namespaces that are believed again: their counted run times change back.
-        self._changed.add_all(view for view in self._views if namespace_of(view) in changed)
+        self._changed.add_unhurried(view for view in self._views if namespace_of(view) in changed)
 
     def set_aside(self, gang_ids: frozenset[str]) -> None:
         """Schedule no pods of these gangs, and those of all others."""
@@ -149,13 +160,14 @@ class Registry:
         if at_s < known.get(namespace, 0) + UNUSED_ROOM_EVERY_S:
             return  # each time, the groups concerned are decided again
 
-        self._unused_room_s = {
-            each: known[each]
-            for each in known.keys() & {of.namespace for of in self.gangs.values()}
-        }
+        namespaces = {record.namespace for record in self.gangs.values()}
+        self._unused_room_s = {}
+        for name in known.keys() & namespaces:
+            self._unused_room_s[name] = known[name]
+
         self._unused_room_s[namespace] = at_s
         views = self._views.items()
-        self._changed.add_all(
+        self._changed.add_unhurried(
             each for each, view in views if view.to_come and namespace_of(each) == namespace
         )
 
@@ -559,8 +571,9 @@ class Registry:
         """The gangs whose group may change with this one: those that list it, and the parts below
         it.
         """
-        concerned = self._listed_by.get(gang_id, {}) | self._named_by.get(gang_id, {})
-        return concerned | self._parents.below(gang_id)
+        listed_by = self._listed_by.get(gang_id, {})
+        named_by = self._named_by.get(gang_id, {})
+        return listed_by | named_by | self._parents.below(gang_id)
 
     def _mention(
         self,

@@ -3,7 +3,8 @@
 
 Invariant: only owners with a pod that asks cost anything beyond what was read. An owner is known by
 its uid, and what it declared last is remembered while it has pods that ask. Pods that change
-between their gang and plain pods do so a bounded number at a time.
+between their gang and plain pods do so a bounded number at a time, and so are owners judged again
+whose own owner has changed, or that were listed: one namespace after the other.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
-from itertools import islice
 from typing import Final, TypeAlias
 
 from gangsched.api import keys
@@ -32,12 +32,17 @@ from gangsched.model.reasons import EventReason
 from gangsched.sentences import owning as sentences
 from gangsched.state.groups import Registry
 from gangsched.state.known_owners import KnownOwners
+from gangsched.state.namespace_turns import NamespaceTurns
 from gangsched.state.owner_trees import ALONE, OWNER_WAIT_S, UID_SHOWN, OwnerTrees, TreePlace
 from gangsched.state.reporting.gang_events import pod_ref
 from gangsched.state.timers import Timers
 
 MOVED_AT_A_TIME: Final = 60
 """Pods that one turn assigns again, as those of sub groups (`state.divided_pods`)."""
+JUDGED_AT_A_TIME: Final = 100
+"""Owners that one turn judges again because of another object; the gang of each is read before the
+next plan.
+"""
 NamespaceLabels: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
@@ -112,8 +117,10 @@ class OwnerGangRegister:
         self._owner_of: dict[str, str] = {}
         #: By id of the gang, the uid of its owner.
         self._uid_of: dict[str, str] = {}
-        #: Pods that are to be assigned again, by uid, in order.
-        self._moving: dict[str, None] = {}
+        #: Uids of pods that are to be assigned again.
+        self._moving = NamespaceTurns()
+        #: Ids of owners that are to be judged again.
+        self._judging = NamespaceTurns()
         #: By uid of the owner: when pods stop to wait for it, and when it is late.
         self._waits = Timers()
         self._lates = Timers()
@@ -121,8 +128,9 @@ class OwnerGangRegister:
 
     def __len__(self) -> int:
         """Number of stored owners and pods."""
-        asking = len(self._asked) + len(self._owner_of) + len(self._moving)
-        return len(self._known) + len(self._trees) + asking
+        asking = len(self._asked) + len(self._owner_of)
+        queued = len(self._moving) + len(self._judging)
+        return len(self._known) + len(self._trees) + asking + queued
 
     # --- who asks --------------------------------------------------------------------------------
 
@@ -237,13 +245,8 @@ class OwnerGangRegister:
 
     def _ask(self, pod: Pod, ref: ControllerRef, now_s: float) -> _AskedOwner:
         """The first pod of an owner asks."""
-        gang = f"{pod.namespace}/{ref.kind}.{ref.name}"
-        # An owner that was created again, while pods of the one before still end.
         owner_id = _id(pod.namespace, ref.uid)
-        is_other = self._uid_of.get(gang, owner_id) != owner_id
-        if is_other or self._is_named(gang):
-            gang += f".{ref.uid[:UID_SHOWN]}"
-
+        gang = self._free_name(f"{pod.namespace}/{ref.kind}.{ref.name}", ref.uid, owner_id)
         asked = _AskedOwner(
             gang=gang,
             ref=ref,
@@ -260,9 +263,20 @@ class OwnerGangRegister:
         if asked.owner is None:
             self._waits.set(asked.uid, now_s + OWNER_WAIT_S)
 
-        self._place_job(asked, now_s)
         self._judge(asked, now_s)
         return asked
+
+    def _free_name(self, gang: str, uid: str, owner_id: str) -> str:
+        """The id of an owner's gang, with its uid while another gang has this id: of an owner that
+        was created again, pods of the one before still end.
+        """
+        # Pods name any uid, of which two may begin alike.
+        for name in (gang, f"{gang}.{uid[:UID_SHOWN]}"):
+            is_taken = self._uid_of.get(name, owner_id) != owner_id
+            if not is_taken and not self._is_named(name):
+                return name
+
+        return f"{gang}.{uid}"
 
     def _is_named(self, gang: str) -> bool:
         """Whether pods of others name this gang as theirs."""
@@ -279,6 +293,7 @@ class OwnerGangRegister:
         self._uid_of.pop(asked.gang, None)
         self._waits.drop(asked.uid)
         self._lates.drop(asked.uid)
+        self._judging.discard(asked.namespace, asked.uid)
 
     # --- owners ----------------------------------------------------------------------------------
 
@@ -286,10 +301,7 @@ class OwnerGangRegister:
         """An owner exists or has changed."""
         self._known.apply(owner)
         self._update(owner, now_s)
-        self._judge_jobs(
-            self._trees.changed(type(owner), _id(owner.namespace, owner.uid), now_s),
-            now_s,
-        )
+        self._trees.changed(type(owner), _id(owner.namespace, owner.uid), now_s)
 
     def drop(self, kind: type[OwnerObject], uid: str) -> None:
         """An owner is gone; its pods keep what it declared last."""
@@ -297,20 +309,29 @@ class OwnerGangRegister:
 
     def replace(self, kind: type[OwnerObject], owners: Iterable[OwnerObject], now_s: float) -> None:
         """All owners of a kind."""
+        was_read = self._known.is_read(kind)
         self._known.replace(kind, owners)
 
         for asked in self._of_kind(kind):
             owner = self._known.find(kind, asked.namespace, asked.ref.uid)
-            if owner is not None:
-                self._update(owner, now_s)
+            # A later list mostly shows what is known.
+            if was_read and owner is not None and owner == asked.owner:
                 continue
 
-            if asked.owner is None:
+            if owner is not None:
+                self._note(asked, owner, now_s)
+            elif asked.owner is None:
                 self._waits.set(asked.uid, now_s + OWNER_WAIT_S)
 
-            self._judge(asked, now_s)
+            self._judging.add(asked.namespace, asked.uid)
 
-        self._judge_jobs(self._trees.changed(kind, None, now_s), now_s)
+        self._trees.changed(kind, None, now_s)
+        if was_read is not None:
+            return
+
+        # The first list, before which nothing is planned: a plan would serve some out of order.
+        while self._judging or self._trees.is_behind:
+            self._judge_some(now_s)
 
     def miss(self, kind: type[OwnerObject], now_s: float) -> None:
         """Owners of a kind cannot be read, or no longer."""
@@ -318,16 +339,9 @@ class OwnerGangRegister:
             return
 
         for asked in self._of_kind(kind):
-            self._judge(asked, now_s)
+            self._judging.add(asked.namespace, asked.uid)
 
-        self._judge_jobs(self._trees.changed(kind, None, now_s), now_s)
-
-    def _judge_jobs(self, job_ids: Iterable[str], now_s: float) -> None:
-        """Judge Jobs again whose own owner has changed."""
-        for job_id in sorted(job_ids):
-            asked = self._asked.get(job_id)
-            if asked is not None:
-                self._judge(asked, now_s)
+        self._trees.changed(kind, None, now_s)
 
     def _place_job(self, asked: _AskedOwner, now_s: float) -> None:
         """A Job is known, which may have an owner itself."""
@@ -337,9 +351,9 @@ class OwnerGangRegister:
 
         if _is_member(job):
             # Its pods are to be members of another gang.
-            self._moving |= dict.fromkeys(asked.pods)
+            self._moving.add_all(asked.namespace, asked.pods)
         else:
-            self._judge_jobs(self._trees.enter(asked.uid, job, now_s), now_s)
+            self._trees.enter(asked.uid, job, now_s)
 
     def _of_kind(self, kind: type[OwnerObject]) -> list[_AskedOwner]:
         found = []
@@ -351,24 +365,26 @@ class OwnerGangRegister:
 
     def _update(self, owner: OwnerObject, now_s: float) -> None:
         asked = self._asked.get(_id(owner.namespace, owner.uid))
-        if asked is None:
-            return
+        if asked is not None:
+            self._note(asked, owner, now_s)
+            self._judge(asked, now_s)
 
+    def _note(self, asked: _AskedOwner, owner: OwnerObject, now_s: float) -> None:
+        """An owner was read, which is to be judged."""
         if asked.owner is None or asked.owner.minimum != owner.minimum:
             asked.is_late = False
             self._lates.set(asked.uid, now_s + LATE_S)
 
         asked.owner = owner
         self._waits.drop(asked.uid)
-        self._place_job(asked, now_s)
-        self._judge(asked, now_s)
 
     def _judge(self, asked: _AskedOwner, now_s: float) -> None:
         """Decide whether the pods of an owner are a gang; move them if that changed."""
+        self._place_job(asked, now_s)
         before = asked.is_plain
         asked.is_plain = self._plain_because(asked, now_s) is not None
         if asked.is_plain != before:
-            self._moving |= dict.fromkeys(asked.pods)
+            self._moving.add_all(asked.namespace, asked.pods)
 
         if asked.gang in self._registry.gangs:
             self._declare(asked, now_s)
@@ -403,6 +419,13 @@ class OwnerGangRegister:
 
     def _declare(self, asked: _AskedOwner, now_s: float) -> None:
         """Give the gang what its owner declares."""
+        record = self._registry.gangs.get(asked.gang)
+        job = asked.owner
+        is_behind = isinstance(job, JobOwner) and self._trees.is_outdated(job)
+        if is_behind and record is not None and record.owner is not None:
+            # It is judged again with all Jobs of its owner.
+            return
+
         declared = OwnerDeclaration(
             kind=asked.kind,
             key=asked.key,
@@ -415,7 +438,6 @@ class OwnerGangRegister:
                 waits=sentences.awaited(declared.who),
             )
 
-        record = self._registry.gangs.get(asked.gang)
         if record is None:
             record = self._registry.gang(asked.gang)
 
@@ -492,20 +514,17 @@ class OwnerGangRegister:
 
     @property
     def is_behind(self) -> bool:
-        """Whether pods still have to be assigned again."""
-        return bool(self._moving)
+        """Whether pods still have to be assigned again, or owners judged."""
+        return bool(self._moving or self._judging or self._trees.is_behind)
 
-    def move(self, uids: Iterable[str]) -> None:
+    def move(self, pods: Iterable[Pod]) -> None:
         """Assign these pods again in the next turns."""
-        self._moving |= dict.fromkeys(uids)
+        for pod in pods:
+            self._moving.add(pod.namespace, pod.uid)
 
     def take_moving(self) -> list[str]:
         """Uids of some pods that are to be assigned again."""
-        taken = list(islice(self._moving, MOVED_AT_A_TIME))
-        for uid in taken:
-            del self._moving[uid]
-
-        return taken
+        return self._moving.take(MOVED_AT_A_TIME)
 
     def next_deadline_s(self) -> float | None:
         """When `look` must be called although nothing changes."""
@@ -515,18 +534,31 @@ class OwnerGangRegister:
     def look(self, now_s: float) -> None:
         """Stop to wait for owners that are not found, and report those that are late."""
         for uid in self._waits.take_due(now_s):
-            self._judge(self._asked[uid], now_s)
-
-        self._judge_jobs(self._trees.look(now_s), now_s)
+            self._judging.add(self._asked[uid].namespace, uid)
 
         for uid in self._lates.take_due(now_s):
-            asked = self._asked[uid]
-            if asked.owner is None or asked.is_plain:
-                continue
+            self._look_at_late(self._asked[uid])
 
-            if self._living(asked) < asked.owner.minimum:
-                asked.is_late = True
-                self._declare(asked, now_s)
+        self._judge_some(now_s)
+
+    def _judge_some(self, now_s: float) -> None:
+        """Judge a bounded number of owners again that wait for it."""
+        for namespace, job_ids in self._trees.look(now_s):
+            self._judging.add_all(namespace, job_ids)
+
+        for uid in self._judging.take(JUDGED_AT_A_TIME):
+            asked = self._asked.get(uid)
+            if asked is not None:
+                self._judge(asked, now_s)
+
+    def _look_at_late(self, asked: _AskedOwner) -> None:
+        """An owner has had the time to create all of its pods."""
+        if asked.owner is None or asked.is_plain or asked.is_late:
+            return
+
+        if self._living(asked) < asked.owner.minimum:
+            asked.is_late = True
+            self._judging.add(asked.namespace, asked.uid)
 
     def _living(self, asked: _AskedOwner) -> int:
         """Pods of an owner that have not ended: it creates others in place of those that failed."""

@@ -3,29 +3,26 @@
 
 Invariant: only owners with a Job of which a pod asks cost anything. The tree is that of any gangs
 that name the same parent; here is decided which parent a Job has, and what the owner declares for
-it.
+it. A message costs the same whatever number of Jobs an owner has: what follows from it is declared
+in `look`, once for all messages, and one namespace after the other.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Final, NamedTuple
 
 from gangsched.api import keys
 from gangsched.api.owner_declarations import LATE_S, OwnerDeclaration
-from gangsched.model.owners import (
-    OWNER_KINDS,
-    OWNER_VERSIONS,
-    ControllerRef,
-    JobOwner,
-    JobSetOwner,
-    OwnerPart,
-)
+from gangsched.model.owners import OWNER_KINDS, OWNER_VERSIONS, ControllerRef, JobOwner, JobSetOwner
 from gangsched.model.protocol import ObjectRef
 from gangsched.sentences import owning as sentences
 from gangsched.state.groups import Registry
 from gangsched.state.known_owners import KnownOwners
+from gangsched.state.namespace_turns import NamespaceTurns
 from gangsched.state.parents import MOST_GANGS
 from gangsched.state.timers import Timers
 
@@ -34,6 +31,8 @@ OWNER_WAIT_S: Final = 2.0
 come by two watches, and no order holds between them.
 """
 UID_SHOWN: Final = 8
+DECLARED_AT_A_TIME: Final = 1_000
+"""Parts and Jobs of the owners that one turn declares again, and at least one owner."""
 OF_A_TREE: Final = frozenset(keys.MIN_CHILDREN)
 """The keys that mean nothing for a gang alone."""
 
@@ -68,6 +67,10 @@ class _Tree:
     name: str
     #: As it was read last.
     owner: JobSetOwner | None = None
+    #: Names of its parts whose Jobs start together, as it was read last.
+    parts: frozenset[str] = frozenset()
+    #: By name of a parent, all Jobs of its parts.
+    numbers: dict[str, int] = field(default_factory=dict)
     #: By name of a parent for which it is declared, the Jobs that start together.
     declared: dict[str, int] = field(default_factory=dict)
     #: By id of a Job whose pods ask, its part.
@@ -78,6 +81,8 @@ class _Tree:
     told_reasons: set[Apart] = field(default_factory=set)
     #: Some of its Jobs have had no pods for `LATE_S`.
     is_late: bool = False
+    #: The places of its Jobs may be other ones since it was declared.
+    is_outdated: bool = False
 
     @property
     def key(self) -> str:
@@ -104,25 +109,25 @@ class OwnerTrees:
         #: By id of the owner: when Jobs stop to wait for it, and when it is late.
         self._waits = Timers()
         self._lates = Timers()
+        #: Ids of owners that are to be declared again.
+        self._changed = NamespaceTurns()
 
     def __len__(self) -> int:
         """Number of stored trees and Jobs."""
-        number = len(self._trees)
+        number = len(self._trees) + len(self._changed)
         for tree in self._trees.values():
             number += len(tree.jobs)
 
         return number
 
-    def enter(self, job_id: str, job: JobOwner, now_s: float) -> set[str]:
-        """A pod of a Job asks, or the Job has changed; return the Jobs whose place may be another
-        one now.
-        """
+    def enter(self, job_id: str, job: JobOwner, now_s: float) -> None:
+        """A pod of a Job asks, or the Job has changed."""
         ref = job.controller
         tree_id = f"{job.namespace}/{ref.uid}" if ref is not None else ""
         if self._tree_of.get(job_id, tree_id) != tree_id:
             self.leave(job_id)
         if ref is None:
-            return set()
+            return
 
         tree = self._trees.get(tree_id)
         if tree is None:
@@ -133,14 +138,13 @@ class OwnerTrees:
         was_done = job_id in tree.done
         is_done = job.minimum == 0 and job.succeeded > 0
         if is_done == was_done:
-            return set()
+            return
 
         tree.done.discard(job_id)
         if is_done:
             tree.done.add(job_id)
 
-        self._declare(tree)
-        return tree.jobs.keys() - {job_id}
+        self._declare_soon(tree)
 
     def leave(self, job_id: str) -> None:
         """No pod of a Job asks any more, or the Job has another owner."""
@@ -152,7 +156,7 @@ class OwnerTrees:
         tree.jobs.pop(job_id, None)
         tree.done.discard(job_id)
         if tree.jobs:
-            self._declare(tree)
+            self._declare_soon(tree)
             return
 
         for name in list(tree.declared):
@@ -162,6 +166,7 @@ class OwnerTrees:
         self._id_of.pop(f"{tree.namespace}/{tree.name}", None)
         self._waits.drop(tree.id)
         self._lates.drop(tree.id)
+        self._changed.discard(tree.namespace, tree.id)
 
     def place(self, job: JobOwner, now_s: float) -> TreePlace:
         """Where a Job is that has entered."""
@@ -170,8 +175,12 @@ class OwnerTrees:
         if ref is None or tree is None:
             return ALONE
 
+        if tree.is_outdated:
+            return TreePlace(waits=sentences.awaited_jobs(ref.kind, tree.key))
+
         if tree.owner is not None:
-            if self._number_of(tree, job.part) > MOST_GANGS or not _has_parent(tree, job.part):
+            is_too_many = _number_of(tree, job.part) > MOST_GANGS
+            if is_too_many or not _has_parent(tree, job.part):
                 return ALONE
 
             return TreePlace(_parent_name(tree, job.part))
@@ -184,11 +193,10 @@ class OwnerTrees:
 
         return ALONE
 
-    def changed(self, kind: type, uid_id: str | None, now_s: float) -> set[str]:
+    def changed(self, kind: type, uid_id: str | None, now_s: float) -> None:
         """Owners of a kind have changed, or whether they can be read; one of them, if its id is
-        given. Return the Jobs whose place may be another one now.
+        given.
         """
-        jobs: set[str] = set()
         for tree in self._of_kind(kind, uid_id):
             owner = self._find(tree)
             if owner is not None:
@@ -196,28 +204,48 @@ class OwnerTrees:
             elif tree.owner is None and uid_id is None:
                 self._waits.set(tree.id, now_s + OWNER_WAIT_S)
 
-            jobs |= tree.jobs.keys()
-
-        return jobs
+            self._judge_soon(tree)
 
     def next_s(self) -> float | None:
         """When `look` must be called."""
         times_s = (self._waits.next_s(), self._lates.next_s())
         return min((at_s for at_s in times_s if at_s is not None), default=None)
 
-    def look(self, now_s: float) -> set[str]:
-        """Jobs that stop to wait for their owner. Trees of which Jobs are missing say so."""
+    def is_outdated(self, job: JobOwner) -> bool:
+        """Whether the owner of a Job has changed since it was declared."""
+        ref = job.controller
+        tree = self._trees.get(f"{job.namespace}/{ref.uid}") if ref is not None else None
+        return tree is not None and tree.is_outdated
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether owners still have to be declared again."""
+        return bool(self._changed)
+
+    def look(self, now_s: float) -> Iterator[tuple[str, Iterable[str]]]:
+        """Declare again what has changed, of a bounded number of owners; yield the namespaces and
+        the Jobs whose places may be other ones now. Trees of which Jobs are missing say so.
+        """
         for tree_id in self._lates.take_due(now_s):
             tree = self._trees[tree_id]
             tree.is_late = self._lacks_jobs(tree)
             if tree.is_late:
-                self._declare(tree)
+                self._declare_soon(tree)
 
-        jobs: set[str] = set()
+        # Their Jobs stop to wait for them.
         for tree_id in self._waits.take_due(now_s):
-            jobs |= self._trees[tree_id].jobs.keys()
+            self._judge_soon(self._trees[tree_id])
 
-        return jobs
+        left = DECLARED_AT_A_TIME
+        while left > 0 and self._changed:
+            for tree_id in self._changed.take():
+                tree = self._trees[tree_id]
+                self._declare(tree)
+                left -= len(tree.parts) + len(tree.jobs)
+
+                if tree.is_outdated:
+                    tree.is_outdated = False
+                    yield tree.namespace, tree.jobs
 
     def metadata_of_owner(self, job: JobOwner) -> keys.GangMetadata:
         """What the owner of a Job declares for each of its Jobs that starts by itself."""
@@ -259,7 +287,7 @@ class OwnerTrees:
     def _apart_because(self, tree: _Tree, job: JobOwner, now_s: float) -> Apart | None:
         """Why the Jobs of an owner do not start together; None if they do, or it is not known."""
         if tree.owner is not None:
-            return Apart.TOO_MANY if self._number_of(tree, job.part) > MOST_GANGS else None
+            return Apart.TOO_MANY if _number_of(tree, job.part) > MOST_GANGS else None
 
         if self.place(job, now_s).waits:
             return None
@@ -272,7 +300,7 @@ class OwnerTrees:
         kind = tree.ref.kind
         match why:
             case Apart.TOO_MANY:
-                number = self._number_of(tree, job.part)
+                number = _number_of(tree, job.part)
                 return sentences.too_many_jobs(kind, tree.key, number, MOST_GANGS)
             case Apart.UNREAD:
                 return sentences.unread_jobs(kind, tree.key)
@@ -295,6 +323,7 @@ class OwnerTrees:
             self._waits.set(tree.id, now_s + OWNER_WAIT_S)
         else:
             self._read(tree, owner, now_s)
+            self._declare(tree)
 
         return tree
 
@@ -305,8 +334,22 @@ class OwnerTrees:
             self._lates.set(tree.id, now_s + LATE_S)
 
         tree.owner = owner
+        tree.parts = frozenset(part.name for part in owner.parts)
+        tree.numbers = {}
+        for part in owner.parts:
+            name = _parent_name(tree, part.name)
+            tree.numbers[name] = tree.numbers.get(name, 0) + part.jobs
+
         self._waits.drop(tree.id)
-        self._declare(tree)
+
+    def _declare_soon(self, tree: _Tree) -> None:
+        """Declare the parents of a tree in one of the next turns."""
+        self._changed.add(tree.namespace, tree.id)
+
+    def _judge_soon(self, tree: _Tree) -> None:
+        """Declare them, and judge the Jobs again, whose places may be other ones."""
+        tree.is_outdated = True
+        self._declare_soon(tree)
 
     def _lacks_jobs(self, tree: _Tree) -> bool:
         """Whether fewer Jobs of a parent have pods than start together."""
@@ -342,14 +385,16 @@ class OwnerTrees:
         if owner is None:
             return
 
-        numbers: dict[str, int] = {}
         left: dict[str, int] = {}
+        done = Counter(tree.jobs[job_id] for job_id in tree.done)
         for part in owner.parts:
             name = _parent_name(tree, part.name)
-            numbers[name] = numbers.get(name, 0) + part.jobs
-            left[name] = left.get(name, 0) + self._left_of(tree, part)
+            # A Job that is done is a child, which needs nothing, while its pods exist.
+            gone = max(0, part.succeeded - done[part.name])
+            needed = max(0, part.jobs - gone)
+            left[name] = left.get(name, 0) + needed
 
-        for name, number in numbers.items():
+        for name, number in tree.numbers.items():
             # One Job alone is a tree only where the owner says something about it.
             if number > MOST_GANGS or (number <= 1 and not owner.gang_metadata):
                 self._withdraw(tree, name)
@@ -357,27 +402,8 @@ class OwnerTrees:
 
             self._give(tree, name, left[name])
 
-        for name in tree.declared.keys() - numbers.keys():
+        for name in tree.declared.keys() - tree.numbers.keys():
             self._withdraw(tree, name)
-
-    def _left_of(self, tree: _Tree, part: OwnerPart) -> int:
-        """Jobs of a part that are children of its parent, or are still to be created."""
-        present = 0
-        for job_id in tree.done:
-            present += tree.jobs[job_id] == part.name
-
-        # A Job that is done is a child, which needs nothing, while its pods exist.
-        return part.jobs - min(part.jobs, max(0, part.succeeded - present))
-
-    def _number_of(self, tree: _Tree, part: str) -> int:
-        """Jobs that start together with those of a part."""
-        owner = tree.owner
-        number = 0
-        for other in owner.parts if owner is not None else ():
-            if _parent_name(tree, other.name) == _parent_name(tree, part):
-                number += other.jobs
-
-        return number
 
     def _give(self, tree: _Tree, name: str, min_children: int) -> None:
         """Declare a parent."""
@@ -416,12 +442,12 @@ class OwnerTrees:
 
 def _has_parent(tree: _Tree, part: str) -> bool:
     """Whether a part's Jobs start together: not those that have a topology domain each."""
-    owner = tree.owner
-    for other in owner.parts if owner is not None else ():
-        if other.name == part:
-            return _parent_name(tree, part) in tree.declared
+    return part in tree.parts and _parent_name(tree, part) in tree.declared
 
-    return False
+
+def _number_of(tree: _Tree, part: str) -> int:
+    """Jobs that start together with those of a part."""
+    return tree.numbers.get(_parent_name(tree, part), 0)
 
 
 def _parent_name(tree: _Tree, part: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.api.keys import PARENT
 from gangsched.loop import MESSAGES_PER_TURN
 from gangsched.model.gang import Gang
-from gangsched.model.protocol import Applied
+from gangsched.model.objects import ClaimUse
+from gangsched.model.protocol import Applied, Replaced
+from gangsched.model.storage import Claim, CsiNode, StorageClass, Volume
 from gangsched.state.changed_gangs import UNITS_A_GANG, UNITS_IN_A_TREE, ChangedGangs
 from gangsched.state.gangs import GangRecord
 from gangsched.state.members import Member, State
@@ -119,3 +122,42 @@ def test_ten_thousand_new_gangs_delay_the_pod_of_another_namespace_by_few_turns(
         turns += 1
         assert turns < number
     assert len(bench.state.registry.groups) == number + 1
+
+
+def test_a_known_gang_that_waits_for_something_else_is_read_beside_plans() -> None:
+    """Once it has changed itself, a plan waits for it; it is read once."""
+    made, _, _ = changed("ns/a", "ns/b")
+    assert [*made.take()] == ["ns/a", "ns/b"]
+    made.add_unhurried(["ns/a", "ns/b"])
+    assert not made.exceeds(0, with_new=False)
+
+    made.add("ns/b")
+    assert made.exceeds(0, with_new=False)
+    assert [*made.take(most_new=0)] == ["ns/b"]
+    assert [*made.take()] == ["ns/a"]
+    assert not made.any_new
+
+
+@pytest.mark.long
+def test_a_claim_of_many_pods_delays_the_pod_of_another_namespace_by_few_turns() -> None:
+    """Attack: a tenant changes a claim each second that all of its pods name."""
+    number, bench = of_size(600, 10_000), Bench()
+    claim = Claim(namespace="many", name="c", uid="c", storage_class="none")
+    bench.loop.inbox(Applied(node("a")))
+    for kind in (StorageClass, Claim, Volume, CsiNode):
+        bench.loop.inbox(Replaced(kind, ()))
+    bench.loop.inbox(Applied(claim))
+    for n in range(number):
+        bench.loop.inbox(Applied(pod(f"p{n}", namespace="many", claims=(ClaimUse("c"),))))
+    while bench.loop.turn() or bench.state.registry.is_behind:
+        pass
+
+    bench.loop.inbox(Applied(replace(claim, attributes_class="other")))
+    bench.loop.inbox(Applied(pod("mine", namespace="other", gpus=0)))
+    turns = 0
+    while not bench.binds:
+        bench.loop.turn()
+        turns += 1
+        assert turns <= 4, turns
+
+    assert bench.state.registry.is_behind

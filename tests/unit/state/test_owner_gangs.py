@@ -18,9 +18,10 @@ from gangsched.model.owners import (
     StatefulSetOwner,
 )
 from gangsched.model.protocol import Applied, Gone, Replaced, Unread
-from gangsched.state.owner_gangs import MOVED_AT_A_TIME
+from gangsched.state.owner_gangs import JUDGED_AT_A_TIME, MOVED_AT_A_TIME
 from gangsched.state.owner_trees import OWNER_WAIT_S
 from gangsched.state.rule_set import Rules
+from gangsched.turn import prepare
 from tests.builders import members, node, pod
 from tests.world import World
 
@@ -646,3 +647,60 @@ def test_pods_that_have_failed_do_not_hide_that_others_are_missing() -> None:
     world.advance(LATE_S + 1)
     text = world.condition(pod_named(world, "train-1"))[1]
     assert "has not made all of them for 30 s" in text
+
+
+def test_owners_whose_uids_begin_alike_are_two_gangs() -> None:
+    """O2: pods name any uid, so owners of one name and such uids are no gang together."""
+    world = world_of(job(1))
+    uids = ("12345678-a", "12345678-b", "12345678-c")
+    for uid in uids:
+        world.create(pods_of(2, uid=uid, gang_metadata=(*ASKS, (keys.MIN[0], "3"))))
+
+    assert world.settle().bound() == {}
+    assert len({member.gang for member in world.state.members.all()}) == len(uids)
+
+
+def test_pods_of_an_owner_that_came_late_do_not_wait_for_those_of_another_namespace() -> None:
+    """O8: those of 1,000 owners that turn out to start one by one are assigned in parts, and one of
+    another namespace among the first of them.
+    """
+    world = World(node("a", 8))
+    world.say(Replaced(StatefulSetOwner, ()))
+    crowd = [f"s{number}" for number in range(1_000)]
+    for name in crowd:
+        world.create(owned(f"{name}-0", name, kind="StatefulSet", gpus=9))
+    world.create(owned("quiet-0", "quiet", kind="StatefulSet", namespace="other"))
+
+    for name in (*crowd, "quiet"):
+        owner = StatefulSetOwner(
+            uid=f"StatefulSet-{name}",
+            namespace="other" if name == "quiet" else "ns",
+            name=name,
+            minimum=1,
+            one_by_one=True,
+        )
+        world.say(Applied(owner))
+
+    for _ in range(2):
+        world.turn()
+        world.answer()
+
+    assert set(world.bound()) == {"quiet-0"}
+
+
+def test_a_later_list_of_owners_is_judged_in_parts() -> None:
+    """O8: a list of 1,000 Jobs that all have changed, of which one turn reads some."""
+    names = [f"j{number}" for number in range(1_000)]
+    world = world_of(*(job(2, name) for name in names))
+    world.create(owned(f"{name}-0", name) for name in names)
+    world.settle()
+
+    world.say(Replaced(JobOwner, tuple(job(1, name) for name in names)))
+    prepare(world.state, world.now_s, world.wall_s())
+    changed = [
+        name for name in names if world.state.registry.view(f"ns/Job.{name}").min_member == 1
+    ]
+    assert len(changed) == JUDGED_AT_A_TIME
+
+    world.settle()
+    assert len(world.bound()) == 8

@@ -5,7 +5,9 @@ MPIJob is a member of its gang.
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from gangsched.api import keys
@@ -20,8 +22,10 @@ from gangsched.model.owners import (
     OwnerPart,
 )
 from gangsched.model.protocol import Applied, Gone, Replaced, Unread
-from gangsched.state.owner_trees import OWNER_WAIT_S
+from gangsched.state.owner_gangs import JUDGED_AT_A_TIME
+from gangsched.state.owner_trees import OWNER_WAIT_S, OwnerTrees
 from gangsched.state.parents import MOST_GANGS
+from gangsched.turn import prepare
 from tests.builders import node, pod
 from tests.world import World
 
@@ -380,3 +384,56 @@ def test_a_job_that_loses_its_owner_leaves_the_tree() -> None:
     world.settle()
     assert world.state.registry.gangs == {}
     assert len(world.state.pod_gangs.owners) == 0
+
+
+def test_a_set_that_changes_judges_its_jobs_in_parts() -> None:
+    """O3: any number of Jobs may name one JobSet, whose annotations each of them has; a turn judges
+    some of them again, and a JobSet of another namespace is among these.
+    """
+    names = [f"j{number}" for number in range(1_000)]
+    crowd = job_set(OwnerPart("worker", 1_000))
+    world = world_of(crowd, *(job(name, 1) for name in names))
+    for name in names:
+        world.create(pods(name, 1, gpus=9))
+    world.settle()
+
+    world.say(Applied(msgspec.structs.replace(crowd, gang_metadata=((keys.MIN[0], "2"),))))
+    other = ControllerRef("JobSet", "train", "other")
+    world.say(Applied(msgspec.structs.replace(job("w", 1, owner=other), namespace="other")))
+    world.create(msgspec.structs.replace(each, namespace="other") for each in pods("w", 1))
+    small = job_set(OwnerPart("worker", 1), uid="other")
+    world.say(Applied(msgspec.structs.replace(small, namespace="other")))
+
+    prepare(world.state, world.now_s, world.wall_s())
+    changed = [
+        name for name in names if world.state.registry.view(f"ns/Job.{name}").min_member == 2
+    ]
+    assert 0 < len(changed) <= JUDGED_AT_A_TIME
+    world.turn()
+    world.answer()
+    assert set(world.bound()) == {"w-0"}
+
+    world.settle()
+    changed = [
+        name for name in names if world.state.registry.view(f"ns/Job.{name}").min_member == 2
+    ]
+    assert len(changed) == len(names)
+
+
+def test_jobs_that_end_judge_no_others() -> None:
+    """O4: 100 Jobs of a JobSet that end at once change what the JobSet declares, once."""
+    names = [f"j{number}" for number in range(100)]
+    world = world_of(job_set(OwnerPart("worker", 100)), *(job(name, 1) for name in names))
+    for name in names:
+        world.create(pods(name, 1, gpus=9))
+    world.settle()
+
+    with patch.object(OwnerTrees, "place", autospec=True, side_effect=OwnerTrees.place) as judged:
+        for name in names:
+            world.say(Applied(job(name, 0, succeeded=1)))
+        world.turn()
+
+    assert judged.call_count <= 2 * len(names)
+    declared = world.state.registry.gangs[PARENT].owner
+    assert declared is not None
+    assert declared.min_children == 100
