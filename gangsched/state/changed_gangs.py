@@ -3,8 +3,8 @@
 Invariant: no plan is made while a gang that was read before has changed, since its view is
 outdated. A new gang has no view yet, so no decision can depend on it: plans continue while new
 gangs wait for their turn, one namespace after the other. A new gang with a member on a node is read
-like a known one: preemption and reservations count such members. A gang of which nothing changed
-but what it waits for, such as a claim that any number of pods name, is read like a new one.
+like a known one: preemption and reservations count such members. A gang that only another object
+concerns, such as its owner, or a claim that any number of pods name, is read like a new one.
 """
 
 from __future__ import annotations

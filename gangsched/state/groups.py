@@ -110,8 +110,8 @@ class Registry:
             self._changed.add(gang_id)
 
     def touch_unhurried(self, gang_ids: Iterable[str]) -> None:
-        """Mark gangs as changed of which nothing but what they wait for has changed: any number of
-        them may wait for one object, and no plan waits until all of them were read.
+        """Mark gangs as changed that another object concerns, not their pods: any number of them
+        may wait for one object, or have one owner, and no plan waits until all of them were read.
         """
         known = []
         for gang_id in gang_ids:

@@ -40,9 +40,7 @@ from gangsched.state.timers import Timers
 MOVED_AT_A_TIME: Final = 60
 """Pods that one turn assigns again, as those of sub groups (`state.divided_pods`)."""
 JUDGED_AT_A_TIME: Final = 100
-"""Owners that one turn judges again because of another object; the gang of each is read before the
-next plan.
-"""
+"""Owners that one turn judges again because of another object."""
 NamespaceLabels: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
@@ -443,7 +441,7 @@ class OwnerGangRegister:
 
         if record.owner != declared:
             record.owner = declared
-            self._registry.touch(asked.gang)
+            self._registry.touch_unhurried((asked.gang,))
 
         if asked.is_ours:
             self._report_apart(asked, now_s)

@@ -288,3 +288,14 @@ def test_a_tree_ends_no_process(
         daemon.start()
         assert bound_within(api, pods, "third") < BOUND_S
         assert internal_errors(daemon) == 0
+
+
+def test_a_pod_above_a_bound_keeps_nobody_off_its_node(
+    plane: ControlPlane, api: Api, tenant: Api
+) -> None:
+    """I8: kubelets run it, so it is there for as long as its owner likes, on every node."""
+    body = make.pod("labels", TENANT, labels={f"l-{number}": "" for number in range(1_025)})
+    body["spec"] |= {"nodeName": "n0", "schedulerName": "other"}
+    tenant.post(tenant.path_of(body), body)
+    with Daemon(plane), Following(api, PODS) as pods:
+        assert bound_within(api, pods, "first") < BOUND_S

@@ -1,7 +1,8 @@
 """Writes ProvisioningRequests and their PodTemplates (semantics E10).
 
-Invariant: orders are carried out one after the other, namespaces in turn so that none waits for all
-orders of another, and never delay a bind. Names are fixed, so that a lost answer leads to a
+Invariant: the orders of a namespace are carried out one after the other, beside those of a few
+others, so that none waits for the orders of another namespace or for answers to them; they never
+delay a bind. Names are fixed, so that a lost answer leads to a
 conflict and not to a second object. Only objects of the same owner, and made for the same
 scheduler, are used and deleted; templates stay only with their request.
 """
@@ -36,6 +37,10 @@ from gangsched.model.provisioning import RequestedPods
 
 TRIES: Final = 5
 AGAIN_S: Final = 1.0
+AT_ONCE: Final = 4
+"""Namespaces whose orders are carried out at once: what a user makes the API server answer with an
+error of its own is tried again for seconds.
+"""
 KEPT: Final = frozenset({"nodeName", "ephemeralContainers"})
 """Fields of a pod's spec that its template does not have."""
 STRANGER: Final = "exists already and belongs to another client"
@@ -76,6 +81,8 @@ class ProvisioningWriter:
         self._runtime = runtime
         #: By namespace, the one whose turn is next first.
         self._orders: dict[str, deque[ProvisioningOrder]] = {}
+        #: Namespaces of which an order is being carried out.
+        self._busy: set[str] = set()
         self._is_ordered = asyncio.Event()
 
     def order(self, order: ProvisioningOrder) -> None:
@@ -85,25 +92,41 @@ class ProvisioningWriter:
 
     async def run(self) -> None:
         """Carry out orders until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(AT_ONCE):
+                group.create_task(self._work(), name=f"provisioning {number}")
+
+    async def _work(self) -> None:
         while True:
             order = await self._next()
             try:
                 await self._carry_out(order)
             except Fenced:
                 continue  # another process leads, and finds what was written
+            finally:
+                self._busy.discard(order.namespace)
+                self._is_ordered.set()
 
     async def _next(self) -> ProvisioningOrder:
-        while not self._orders:
+        while (namespace := self._idle_namespace()) is None:
             self._is_ordered.clear()
             await self._is_ordered.wait()
 
-        namespace = next(iter(self._orders))
         waiting = self._orders.pop(namespace)
         order = waiting.popleft()
         if waiting:
             self._orders[namespace] = waiting
 
+        self._busy.add(namespace)
         return order
+
+    def _idle_namespace(self) -> str | None:
+        """The first namespace with an order of which none is being carried out."""
+        for namespace in self._orders:
+            if namespace not in self._busy:
+                return namespace
+
+        return None
 
     async def _carry_out(self, order: ProvisioningOrder) -> None:
         if isinstance(order, WithdrawNodes):

@@ -13,7 +13,7 @@ from math import ceil, inf
 from typing import Final
 
 from gangsched.model.capacity_facts import NodesAskedFor, NotAsking, NotProvided, Provided
-from gangsched.model.gang import Gang
+from gangsched.model.gang import Gang, namespace_of
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import (
@@ -37,6 +37,7 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
+from gangsched.state.namespace_turns import NamespaceTurns
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref
 from gangsched.state.rule_set import ProvisioningRules
@@ -115,6 +116,10 @@ class Provisioning:
         self._added = AddedNodes(registry, cluster)
         self._back_offs = BackOffs()
         self._due = Timers()
+        #: Groups that are due, and looked at in turns of their namespaces.
+        self._looking = NamespaceTurns()
+        #: When `due` was called last.
+        self._looked_s = 0.0
         #: The group of each request that is wanted, by key.
         self._group_of: dict[str, str] = {}
         #: When a request that no group wants is deleted.
@@ -262,6 +267,7 @@ class Provisioning:
 
         group.node_request = None
         self._due.drop(group.id)
+        self._looking.discard(namespace_of(group.id), group.id)
 
     def changed(self, group: GroupRecord, now_s: float) -> None:
         """Withdraw what was asked for a group of which no gang waits: nothing is planned for it."""
@@ -273,15 +279,15 @@ class Provisioning:
         if not self._rules.is_on:
             return []
 
+        self._looked_s = now_s
         self._follow_requests(now_s)
         self._follow_nodes(now_s)
         clocks = _Clocks(now_s, wall_s)
 
-        for _ in range(LOOKS_PER_TURN):
-            group_id = self._due.take_next(now_s)
-            if group_id is None:
-                break
+        for group_id in self._due.take_due(now_s):
+            self._looking.add(namespace_of(group_id), group_id)
 
+        for group_id in self._looking.take(LOOKS_PER_TURN):
             group = self._registry.groups.get(group_id)
             if group is not None and group.node_request is not None:
                 self._look(group, group.node_request, clocks)
@@ -301,6 +307,9 @@ class Provisioning:
 
     def next_deadline_s(self) -> float | None:
         """When `due` must be called although nothing changes."""
+        if self._looking:
+            return self._looked_s
+
         times_s = (self._due.next_s(), self._unwanted.next_s(), self._back_offs.next_s())
         return min((at_s for at_s in times_s if at_s is not None), default=None)
 

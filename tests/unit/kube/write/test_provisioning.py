@@ -243,3 +243,17 @@ async def test_templates_of_a_request_that_is_gone_are_deleted_alone() -> None:
     await played(ORDER, site=site)
     _, client = await played(withdrawal(templates=("gangsched-g-1-0",)), site=site)
     assert [sent.path for sent in client.of("DELETE")] == [f"{TEMPLATES}/gangsched-g-1-0"]
+
+
+async def test_a_namespace_does_not_wait_for_answers_to_orders_of_another() -> None:
+    """E10: an API server that cannot store what one asks for is asked again for seconds."""
+
+    class Full(Site):
+        def answer(self, sent: Sent) -> Answer:
+            if sent.method == "POST" and sent.path == TEMPLATES:
+                return ApiFault(500, "InternalError", "etcdserver: request is too large")
+            return super().answer(sent)
+
+    other = msgspec.structs.replace(ORDER, namespace="other")
+    said, _ = await played(ORDER, ORDER, other, site=Full(), seconds=0.5)
+    assert said == [NodesRequested("other/gangsched-g-1")]

@@ -514,3 +514,22 @@ def test_what_never_fits_is_said_of_the_existing_nodes_while_others_are_asked_fo
 
     scaler.run(80)
     assert "gang ns/g can never start" in message(world)
+
+
+def test_a_namespace_asks_beside_hundreds_of_gangs_of_another() -> None:
+    """E10: a turn looks at some gangs, of each namespace in turn."""
+    world = World(rules=provisioning_rules(after_s=0))
+    for number in range(200):
+        waiting(world, 1, f"g{number}")
+    world.declare(pod_group("quiet", 1, namespace="other", uid="uid-of-quiet"))
+    world.create(members("quiet", 1, gpus=8, pod_group=True, namespace="other"))
+
+    for _ in range(5):
+        world.turn()
+        world.answer()
+
+    namespaces = [order.namespace for order in world.node_orders]
+    assert "other" in namespaces
+    assert len(namespaces) < 100
+    world.advance(10)
+    assert len(world.node_orders) == 201
