@@ -617,10 +617,11 @@ class _SpecReader:
         if wait_s <= most_s:
             return wait_s
 
-        used = f"{_WAIT_TIME.show(most_s)} (hold_max_s)"
+        most = _WAIT_TIME.show(most_s)
+        used = f"{most} (hold_max_s)"
         shown = _WAIT_TIME.show(wait_s)
         source = self.sources[_WAIT_TIME.name]
-        text = f"wait time {shown} ({source}) exceeds the maximum. {instead(used)}"
+        text = f"wait time {shown} ({source}) exceeds the maximum of {most}. {instead(used)}"
         self.problems.append(Problem(keys.WAIT_TIME[0], quoted(shown), used, text))
 
         return most_s
@@ -648,7 +649,9 @@ class _SpecReader:
         )
 
         if longest is not None and used_s < delay_s:
-            text = f"preemption delay {shown} ({source}) exceeds the maximum. {instead(used)}"
+            most = _PREEMPTION_DELAY.show(used_s)
+            exceeds = f"preemption delay {shown} ({source}) exceeds the maximum of {most}"
+            text = f"{exceeds}. {instead(used)}"
             self.problems.append(
                 Problem(longest.key, quoted(longest.text), used, text, longest.pod)
             )

@@ -30,7 +30,7 @@ from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.search.domains import in_domains, pinned, required_keys, takes_at_best
-from gangsched.core.search.lacks import takes_when_empty
+from gangsched.core.search.lacks import slice_when_empty
 from gangsched.core.work import OutOfWork
 from gangsched.model.fault import AtWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
@@ -456,13 +456,13 @@ def _gang_failed(
     gang, pod, refusal = trial.culprit
 
     if trial.lacks is not None:
-        takes = takes_when_empty(gang, replace(group, avoid=frozenset()), totals)
+        empty = slice_when_empty(gang, replace(group, avoid=frozenset()), totals)
         return findings.slices_failed(
             gang,
             trial.lacks,
             needed=missing(gang, 0),
             domains=trial.domains,
-            takes=takes,
+            when_empty=empty,
         )
 
     short = diagnosis.shortage(pod.shape, group, attempt.ledger, totals, attempt.progress)

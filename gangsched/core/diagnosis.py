@@ -17,7 +17,7 @@ from gangsched.core.filter.taint_toleration import TaintToleration, untolerated
 from gangsched.core.group_rules import rules_key
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import closed_for_long, usable
+from gangsched.core.scopes import eligible, usable
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools
@@ -79,11 +79,7 @@ def _shortage(
     ledger.work.charge(
         150 + len(ledger.table) // 30 + len(ledger.table.tainted) * (4 + len(shape.tolerations))
     )
-    nodes = static_fit(shape, ledger.table).mask
-
-    for mask in closed_for_long(group, shape, ledger):
-        nodes = nodes & ~mask
-
+    nodes = eligible(shape, group, ledger)
     found = [_amounts(name, asked, nodes, ledger) for name, asked in shape.requests]
     # A request that no node could ever satisfy is the cause, whatever else is short.
     scarcest = min(found, key=lambda each: (not each.never, each.takes))

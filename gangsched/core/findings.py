@@ -70,6 +70,7 @@ from gangsched.model.verdict_facts import (
     UnsupportedPod,
     WaitsForSibling,
     WaitTimeOver,
+    WhenEmpty,
     Worded,
     Yielded,
 )
@@ -330,15 +331,13 @@ def slices_failed(
     *,
     needed: int,
     domains: DomainsShort | None,
-    takes: tuple[int, str] | None,
+    when_empty: WhenEmpty | None,
 ) -> Refusal:
-    """Refusal of a gang with slices. `takes` has the number of pods of a slice that the largest
-    domain would hold if it were empty, and the name of that domain.
-    """
+    """Refusal of a gang with slices."""
     return Refusal(
         Reason.UNSCHEDULABLE,
-        SlicesFail(need=_need(gang, needed), lack=lack, domains=domains, takes=takes),
-        never=takes is not None,
+        SlicesFail(need=_need(gang, needed), lack=lack, domains=domains, when_empty=when_empty),
+        never=when_empty is not None,
         of=namespace_of(gang.id),
     )
 
@@ -353,11 +352,12 @@ def no_room_for_all(
     empty_room: int,
     exact: bool,
     nodes: NodeCounts,
+    limits: tuple[str, ...] = (),
 ) -> Refusal:
     """Refusal by arithmetic, before anything is placed (semantics P4).
 
     `pod` has the shape with the least room. At most `room` of the `needed` pods would fit now,
-    `exact` if just as many, and at most `empty_room` on the empty nodes.
+    `exact` if just as many, and at most `empty_room` on the empty nodes, because of `limits`.
     """
     lacks = RoomShort(
         need=_need(gang, needed),
@@ -368,20 +368,26 @@ def no_room_for_all(
         exact=exact,
         empty_room=empty_room,
         nodes=nodes,
+        limits=limits,
     )
     never = not short.nodes or short.never or empty_room < needed
     return Refusal(Reason.UNSCHEDULABLE, lacks, never=never, of=pod.namespace)
 
 
-def min_resources_short(gang: Gang, short: ResourceVector, *, never: bool) -> Refusal:
-    """Refusal because minResources are not free; `short` is missing (semantics P4).
-
-    `never`: even the empty nodes do not offer enough.
+def min_resources_short(
+    gang: Gang,
+    short: ResourceVector,
+    when_empty: ResourceVector,
+) -> Refusal:
+    """Refusal because minResources are not free (semantics P4): `short` is missing now, and
+    `when_empty` on the empty nodes.
     """
+    asked = dict(gang.min_resources)
+    offered = tuple((name, asked[name] - lack) for name, lack in when_empty)
     return Refusal(
         Reason.UNSCHEDULABLE,
-        ResourcesShort(gang=gang.id, asked=gang.min_resources, short=short),
-        never=never,
+        ResourcesShort(gang=gang.id, asked=gang.min_resources, short=short, offered=offered),
+        never=bool(when_empty),
         of=namespace_of(gang.id),
     )
 
@@ -612,7 +618,7 @@ def _need(gang: Gang, pods: int) -> GangNeed:
     return GangNeed(
         gang=gang.id,
         pods=pods,
-        further=pods < gang.min_member,
+        further=pods < gang.min_member or bool(gang.bound),
         requests=_common_requests(gang.pending),
         levels=constraints.topology,
         slices=constraints.slices,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from msgspec import structs
@@ -17,6 +18,8 @@ from gangsched.core import diagnosis, findings
 from gangsched.core.filter import restricts, static_fit
 from gangsched.core.filter.volumes.claim_needs import RESERVATIONS_MAX
 from gangsched.core.filter.volumes.storage_use import shared_claims
+from gangsched.core.group_rules import rules_key
+from gangsched.core.limits import limits
 from gangsched.core.permit import missing
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
@@ -145,8 +148,8 @@ def arithmetic(
             ledger,
         )
         if short:
-            never = bool(min_resources_short(gang, totals))
-            return findings.min_resources_short(gang, short, never=never), _any_room(
+            when_empty = min_resources_short(replace(gang, held=()), totals)
+            return findings.min_resources_short(gang, short, when_empty), _any_room(
                 (gang,) if group.strict else gangs
             )
 
@@ -266,6 +269,10 @@ def _room_short(
     if lacking.unsupported:
         return findings.unsupported(first), ()
 
+    named: tuple[str, ...] = ()
+    if empty_room < needed:
+        named = _limits(lacking, group, empty_rooms[lacking], totals)
+
     refusal = findings.no_room_for_all(
         gang,
         first,
@@ -276,11 +283,29 @@ def _room_short(
         empty_room=empty_room,
         exact=len(counts) == 1 and not restricts(first, ledger.occupancy),
         nodes=findings.why_no_node(first, group, ledger, filled=True),
+        limits=named,
     )
     if len(counts) == 1:
         return refusal, (Need(lacking, needed),)
 
     return refusal, least_needs((gang,), lacking)
+
+
+def _limits(
+    lacking: Shape,
+    group: Group,
+    room: int,
+    totals: Ledger,
+) -> tuple[str, ...]:
+    """The resources that keep more pods of the `lacking` shape off the empty nodes."""
+    # Nodes that are avoided for a while are counted as the room there is.
+    unavoiding = replace(group, avoid=frozenset()) if group.avoid else group
+    key = (limits, lacking, rules_key(unavoiding, lacking, totals))
+
+    def named() -> tuple[str, ...]:
+        return limits(lacking, unavoiding, room, totals)
+
+    return totals.recall(key, named, lasting=True)
 
 
 def least_needs(gangs: Sequence[Gang], lacking: Shape) -> tuple[Need, ...]:

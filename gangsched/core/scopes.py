@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from gangsched.core.filter import static_fit
 from gangsched.core.group_rules import rules_of
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
@@ -44,6 +45,19 @@ def closed_for_long(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Bool
 
         for refused in rule.closed(group, shape, ledger):
             yield refused.nodes
+
+
+def eligible(
+    shape: Shape,
+    group: Group,
+    ledger: Ledger,
+) -> Bools:
+    """The nodes that pods of `shape` may use, whatever runs there."""
+    nodes = static_fit(shape, ledger.table).mask
+    for mask in closed_for_long(group, shape, ledger):
+        nodes = nodes & ~mask
+
+    return nodes
 
 
 def kept_from(

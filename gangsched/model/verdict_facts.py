@@ -164,7 +164,8 @@ class RoomShort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Totals show that a gang does not fit (P4): there is `room` for so many of the pods, and on
     empty nodes for `empty_room`. Both are upper bounds, `room` only unless `exact`.
 
-    `pod` has the requests with the least room.
+    `pod` has the requests with the least room. `limits` are the resources by which alone no more
+    pods like it fit on the empty nodes; () if these hold enough, or something else limits them.
     """
 
     need: GangNeed
@@ -175,6 +176,17 @@ class RoomShort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     exact: bool
     empty_room: int
     nodes: NodeCounts
+    limits: tuple[str, ...] = ()
+
+
+class WhenEmpty(msgspec.Struct, frozen=True, gc=False):
+    """The domain that would hold most of the pods by totals if all its nodes were empty, how many
+    at most, and the resources that limit it; () if something else does.
+    """
+
+    name: str
+    number: int
+    limits: tuple[str, ...] = ()
 
 
 class DomainsShort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -182,9 +194,8 @@ class DomainsShort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     pods, at most that many if `at_most`; if `home`, other members are there already.
 
     Of `number` domains, 0 if no node has the labels, `few` have too little room by totals. Of the
-    others, pods were packed into none, which is proven if `exact`. `when_empty`: the domain that
-    takes most of the pods by totals if all its nodes are empty, and their number; None if that is
-    enough or unknown.
+    others, pods were packed into none, which is proven if `exact`. `when_empty` is None if a domain
+    holds enough when it is empty, or if that is unknown.
     """
 
     keys: tuple[str, ...]
@@ -196,7 +207,7 @@ class DomainsShort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     home: bool = False
     few: int = 0
     exact: bool = True
-    when_empty: tuple[str, int] | None = None
+    when_empty: WhenEmpty | None = None
 
 
 class DevicesShort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -247,11 +258,14 @@ class MemberHinders(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ResourcesShort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The `asked` minResources are not free at the same time; `short` is missing (P4)."""
+    """The `asked` minResources are not free at the same time; `short` is missing (P4). `offered` is
+    what the eligible nodes have of those that are missing even when they are empty.
+    """
 
     gang: str
     asked: ResourceVector
     short: ResourceVector
+    offered: ResourceVector = ()
 
 
 # --- slices -------------------------------------------------------------------------------------
@@ -305,14 +319,14 @@ SliceLack: TypeAlias = NoDomainForSlice | FewSlices | SlicesScattered | SliceHom
 
 
 class SlicesFail(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A gang's slices have no place. `takes`: pods of a slice that the largest domain would hold at
-    most if it were empty, and its name; None if it would hold a slice.
+    """A gang's slices have no place. `when_empty` is about pods of one slice; None if the largest
+    domain would hold a slice.
     """
 
     need: GangNeed
     lack: SliceLack | None
     domains: DomainsShort | None = None
-    takes: tuple[int, str] | None = None
+    when_empty: WhenEmpty | None = None
 
 
 # --- members ------------------------------------------------------------------------------------

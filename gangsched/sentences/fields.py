@@ -73,13 +73,14 @@ def _of(fact: Fact) -> Json:
         case facts.MemberFails():
             return _member(fact)
         case facts.ResourcesShort():
-            return {
-                "gang": fact.gang,
-                "minResources": {
-                    "requests": _amounts(fact.asked),
-                    "missing": _amounts(fact.short),
-                },
+            resources: Json = {
+                "requests": _amounts(fact.asked),
+                "missing": _amounts(fact.short),
             }
+            if fact.offered:
+                resources["whenEmpty"] = _amounts(fact.offered)
+
+            return {"gang": fact.gang, "minResources": resources}
         case facts.SlicesFail():
             return _slices(fact)
         case _:
@@ -241,6 +242,7 @@ def _room(fact: facts.RoomShort) -> Json:
         "fits": fact.room,
         "atMost": not fact.exact,
         "fitsWhenEmpty": fact.empty_room,
+        **_limits(fact.limits),
         "nodes": _nodes(fact.nodes),
         "scarcest": _scarcest(fact.short),
     }
@@ -324,10 +326,17 @@ def _domains(domains: facts.DomainsShort | None) -> Json:
     if domains.home:
         values["home"] = True
     if domains.when_empty is not None:
-        name, number = domains.when_empty
-        values["whenEmpty"] = {"best": name, "takes": number}
+        values["whenEmpty"] = _when_empty(domains.when_empty)
 
     return {"requiredDomains": values}
+
+
+def _when_empty(most: facts.WhenEmpty) -> Json:
+    return {"best": most.name, "takes": most.number, **_limits(most.limits)}
+
+
+def _limits(names: tuple[str, ...]) -> Json:
+    return {"limitedBy": list(names)} if names else {}
 
 
 def _home(fact: facts.HomeFull) -> Json:
@@ -342,9 +351,8 @@ def _home(fact: facts.HomeFull) -> Json:
 
 def _slices(fact: facts.SlicesFail) -> Json:
     lack = _slice_lack(fact.lack) if fact.lack is not None else {}
-    if fact.takes is not None:
-        number, name = fact.takes
-        lack["whenEmpty"] = {"best": name, "takes": number}
+    if fact.when_empty is not None:
+        lack["whenEmpty"] = _when_empty(fact.when_empty)
 
     return {
         "gang": fact.need.gang,

@@ -21,7 +21,7 @@ from gangsched.model.verdict_facts import (
     Shortage,
 )
 from gangsched.sentences.wording import Sentences
-from gangsched.sentences.words import amount, named_amounts, nodes_available, noun, principal
+from gangsched.sentences.words import amount, named_amounts, nodes_available, principal
 
 SELECTED = "node(s) didn't match Pod's node affinity/selector"
 TAINTED = "node(s) had untolerated taint(s)"
@@ -34,6 +34,7 @@ APART = {
 }
 """Reasons for which members exclude each other."""
 ALL_OF_IT = "no eligible node has free all that a pod asks for"
+NO_NODE = "no node takes it"
 
 
 def no_node(fact: NoNode) -> Sentences:
@@ -46,10 +47,11 @@ def no_node(fact: NoNode) -> Sentences:
     first = f"pod {fact.pod} asks for {_asked(fact.requests)}"
     amounts = fact.short.scarcest
     if amounts.free_on_one >= amounts.asked:
-        return Sentences(first, "no node takes it", details=(text,), joint="; ")
+        return Sentences(first, NO_NODE, details=(text,), joint="; ", lack=NO_NODE)
 
-    lacks = f"no eligible node has {_short_amount(fact)} free"
-    return Sentences(first, lacks, details=(text, _free(fact.short, fact.nodes)), joint="; ")
+    best = _none_has(fact)
+    details = (text, _free(fact.short, fact.nodes))
+    return Sentences(first, best, details=details, joint="; ", lack=NO_NODE)
 
 
 def home_full(fact: HomeFull) -> Sentences:
@@ -70,7 +72,7 @@ def home_full(fact: HomeFull) -> Sentences:
     are = are_of(fact.free, fact.nodes)
     free = f"{fact.free} of {counted(fact.nodes, 'node')} there {are} free"
     asks = f"it asks for {_asked(fact.requests)}"
-    return Sentences(waits, free, details=(", ".join(causes), asks))
+    return Sentences(waits, free, details=(", ".join(causes), asks), lack=no_node_for(1))
 
 
 def room_short(fact: RoomShort, *, never: bool) -> Sentences:
@@ -93,20 +95,22 @@ def room_short(fact: RoomShort, *, never: bool) -> Sentences:
         return Sentences(first, more=_closed(short), details=details)
 
     if never:
-        pods = _pods(fact.need)
-        hold = "the eligible nodes hold"
+        pods = _limited_pods(fact.need, fact.limits)
         only = f"at most {fact.empty_room}" if fact.need.requests is None else fact.empty_room
-        first = f"gang {gang} can never start: it needs {pods}, and {hold} {only} even when empty"
+        empty = when_empty(fact.limits, fact.need.requests)
+        hold = f"the eligible nodes hold {only} {empty}"
+        first = f"gang {gang} can never start: it needs {pods}, and {hold}"
         return Sentences(first, more=_closed(short), details=details)
 
     first = needs(fact.need)
     if fact.need.requests is None:
         first += f"; pod {fact.pod} asks for {_asked(fact.requests)}"
 
+    lack = no_node_for(fact.need.pods)
     best = _best(fact)
     if best == _free_short(fact):
         # The headline says already what is free.
-        return Sentences(first, best, details=details, joint="; ")
+        return Sentences(first, best, details=details, joint="; ", lack=lack)
 
     free = _free(short, fact.nodes)
     if best.endswith(ALL_OF_IT):
@@ -114,7 +118,7 @@ def room_short(fact: RoomShort, *, never: bool) -> Sentences:
 
     # Else "3 fit" and "4 Insufficient" of 4 nodes would contradict each other.
     left = f"after those, {nodes}" if fact.room else nodes
-    return Sentences(first, best, details=(free, left), joint="; ")
+    return Sentences(first, best, details=(free, left), joint="; ", lack=lack)
 
 
 def _none_eligible(fact: RoomShort) -> str:
@@ -141,7 +145,7 @@ def _best(fact: RoomShort) -> str:
     if fact.need.requests is None or not fact.exact:
         return f"at most {room} {'fits' if room == 1 else 'fit'}" if room else "none fits"
 
-    lacks = f"no eligible node has {_short_amount(fact)} free"
+    lacks = _none_has(fact)
     if not room and amounts.free_on_one < amounts.asked:
         if fact.nodes.eligible == fact.nodes.total:
             return lacks
@@ -170,7 +174,10 @@ def _free_short(fact: RoomShort) -> str:
     name = amounts.resource
     free = format_quantity(name, amounts.free_in_all)
     offered = format_quantity(name, amounts.offered_in_all)
-    unit = "" if _is_plain(fact.requests, name) else f" {noun(name)}"
+    unit = "" if _is_plain(fact.requests, name) else f" {name}"
+    if name == PODS:
+        unit = " places for pods"
+
     most = format_quantity(name, amounts.free_on_one)
     at_most = f", at most {most} on one" if amounts.free_in_all > amounts.free_on_one else ""
     return f"{free} of {offered}{unit} are free on {_which(fact.nodes)}{at_most}"
@@ -212,22 +219,24 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
             more=(f"its members exclude each other: {', '.join(whys)}",),
             details=tuple(details),
             joint="; ",
+            lack=no_node_for(fact.need.pods),
         )
 
-    amounts = fact.short.scarcest
-    is_short_of = f"Insufficient {amounts.resource}"
+    resource = fact.short.scarcest.resource
+    is_short_of = "Too many pods" if resource == PODS else f"Insufficient {resource}"
     if fact.nodes.lacks_room:
         details.insert(0, _free(fact.short, fact.nodes))
 
     best = f"no node takes {_which_pod(fact)}"
     if excluded and all(count.reason == is_short_of for count in excluded):
-        best = f"no eligible node has {_short_amount(fact)} free"
+        best = _none_has(fact)
     elif len(excluded) == 1 and not fact.nodes.lacks_room:
         best += f" ({excluded[0].nodes} {excluded[0].reason})"
     if fact.placed:
         best = f"{fit}, then {best}"
 
-    return Sentences(first, best, details=tuple(details), joint="; ")
+    lack = no_node_for(fact.need.pods)
+    return Sentences(first, best, details=tuple(details), joint="; ", lack=lack)
 
 
 def _which_pod(fact: MemberFails) -> str:
@@ -255,7 +264,8 @@ def _devices_short(fact: MemberFails, devices: DevicesShort) -> Sentences:
         best = f"{fact.placed} of {fact.needed} could be placed, then no node has {devices.by_pod}"
         best += " that match"
 
-    return Sentences(first, best, details=(counts,), joint="; ")
+    lack = no_node_for(fact.need.pods)
+    return Sentences(first, best, details=(counts,), joint="; ", lack=lack)
 
 
 def _domain_fails(fact: MemberFails, domains: DomainsShort) -> Sentences:
@@ -263,6 +273,7 @@ def _domain_fails(fact: MemberFails, domains: DomainsShort) -> Sentences:
     key = " and ".join(domains.keys)
     who = f"gang {fact.need.gang}"
     pods = _pods(fact.need)
+    is_alike = fact.need.requests is not None and domains.needed == fact.need.pods
     if domains.needed != fact.need.pods:
         # Several gangs need one domain together.
         who = f"the group of gang {fact.need.gang}"
@@ -273,23 +284,28 @@ def _domain_fails(fact: MemberFails, domains: DomainsShort) -> Sentences:
     takes = f"{'at most ' if domains.at_most else ''}{domains.takes}"
 
     if not domains.number:
-        return Sentences(need, f"no node has the label {key}", details=(counts,), joint="; ")
+        return Sentences(f"{need}; no node has the label {key}", details=(counts,))
     if domains.when_empty is not None:
-        name, number = domains.when_empty
-        most = f"at most {number}" if domains.at_most else number
+        most = domains.when_empty
+        number = f"at most {most.number}" if domains.at_most else most.number
+        limited = _limited_pods(fact.need, most.limits) if is_alike else pods
         first = (
-            f"{who} can never start: it needs {pods} in one {key}, and"
-            f" the best, {name}, takes {most} even when empty"
+            f"{who} can never start: it needs {limited} in one {key}, and the best, {most.name},"
+            f" takes {number} {when_empty(most.limits, fact.need.requests if is_alike else None)}"
         )
         return Sentences(first, details=(in_domains(domains), counts))
+
+    details: tuple[str, ...] = (in_domains(domains), counts)
     if domains.home:
         best = f"its other pods are in {domains.best}, which takes {takes} of {domains.needed}"
-        return Sentences(need, best, details=(counts,), joint="; ")
-    if domains.takes < domains.needed:
+        details = (counts,)
+    elif domains.takes < domains.needed:
         best = f"the best, {domains.best}, takes {takes}"
-        return Sentences(need, best, details=(in_domains(domains), counts), joint="; ")
+    else:
+        best = in_domains(domains)
+        details = (counts,)
 
-    return Sentences(need, in_domains(domains), details=(counts,), joint="; ")
+    return Sentences(need, best, details=details, joint="; ", lack=no_node_for(domains.needed))
 
 
 def in_domains(domains: DomainsShort) -> str:
@@ -318,6 +334,32 @@ def needs(need: GangNeed) -> str:
         place += f" in slices of {', and of '.join(layers)}"
 
     return f"gang {need.gang} needs {_pods(need)}{place}"
+
+
+def no_node_for(pods: int) -> str:
+    """What is there, whatever the counts: true of a search that gave up, too."""
+    return "it found no node" if pods == 1 else "not all found a node"
+
+
+def when_empty(limits: tuple[str, ...], requests: ResourceVector | None) -> str:
+    """With the resources that limit pods on empty nodes, where the need does not name them: `when
+    empty, for lack of cpu`. `requests` of each pod, None if they differ.
+    """
+    if limits == (PODS,):
+        return "when empty, since each node takes few pods"
+    if requests is not None or not limits:
+        return "even when empty"
+
+    return f"when empty, for lack of {' and '.join(name for name in limits if name != PODS)}"
+
+
+def _limited_pods(need: GangNeed, limits: tuple[str, ...]) -> str:
+    """The pods that a gang needs, with what limits them on empty nodes instead of what matters
+    most: `4 pods of 20 cpu`.
+    """
+    limiting = tuple((name, number) for name, number in need.requests or () if name in limits)
+    asked = named_amounts(tuple((name, number) for name, number in limiting if name != PODS))
+    return f"{_number_of_pods(need)} of {asked}" if asked else _pods(need)
 
 
 def _pods(need: GangNeed) -> str:
@@ -352,6 +394,8 @@ def _too_large(requests: ResourceVector, short: Shortage) -> str:
         return f"it asks for {_all_of(requests)}, and no eligible node has all of it"
 
     asked = amount(amounts.resource, amounts.asked)
+    if amounts.resource == PODS:
+        return "it is a pod, and no eligible node takes pods"
     if short.instead:
         return f"it asks for {asked}, and no node has any; nodes have {', '.join(short.instead)}"
     if not amounts.offered:
@@ -377,20 +421,27 @@ def _free(short: Shortage, nodes: NodeCounts) -> str:
         format_quantity(name, number)
         for number in (amounts.free_in_all, amounts.offered_in_all, amounts.free_on_one)
     )
-    text = f"{free} of {offered} {noun(name)} are free on {_which(nodes, short.nodes)}"
+    unit = "places for pods" if name == PODS else name
+    text = f"{free} of {offered} {unit} are free on {_which(nodes, short.nodes)}"
     if amounts.free_in_all > amounts.free_on_one:
         text += f", at most {most} on one"
 
     return text
 
 
-def _short_amount(fact: RoomShort | MemberFails | NoNode) -> str:
-    """The amount that is scarce, without its unit where the need has just named it."""
+def _none_has(fact: RoomShort | MemberFails | NoNode) -> str:
+    """No node has the amount that is scarce, told without its unit where the need has just named
+    it.
+    """
     amounts = fact.short.scarcest
-    if _is_plain(fact.requests, amounts.resource):
-        return format_quantity(amounts.resource, amounts.asked)
+    if amounts.resource == PODS:
+        return "no eligible node takes more pods"
 
-    return amount(amounts.resource, amounts.asked)
+    asked = amount(amounts.resource, amounts.asked)
+    if _is_plain(fact.requests, amounts.resource):
+        asked = format_quantity(amounts.resource, amounts.asked)
+
+    return f"no eligible node has {asked} free"
 
 
 def _is_plain(requests: ResourceVector, resource: str) -> bool:

@@ -22,11 +22,13 @@ from gangsched.sentences.lack_of_room import (
     member_fails,
     needs,
     no_node,
+    no_node_for,
     room_short,
+    when_empty,
 )
 from gangsched.sentences.preempting import being_preempted, evicting, nominated
 from gangsched.sentences.wording import Sentences
-from gangsched.sentences.words import named_amounts, nodes_available
+from gangsched.sentences.words import named_amounts, nodes_available, who
 
 NOTED = 70
 """Characters of a note that the headline has room for."""
@@ -73,7 +75,8 @@ def _of_group(fact: Fact, say: SayCause) -> Sentences:
         case facts.WaitsForSibling():
             return _waits_for_sibling(fact, say)
         case facts.ChildrenMissing():
-            return Sentences(*_children_missing(fact, say))
+            text, now = _children_missing(fact, say)
+            return Sentences(text, now, lack=_too_few(fact.minimum))
         case facts.GroupHolds():
             return _group_holds(fact, say)
         case facts.HoldsNode():
@@ -101,7 +104,8 @@ def _of_members(fact: Fact) -> Sentences:
         case facts.UncountedMembers():
             return Sentences(*_uncounted(fact))
         case facts.ClaimFull():
-            return Sentences(*_claim_full(fact))
+            text, now = _claim_full(fact)
+            return Sentences(text, now, lack="it has no room for all of them")
         case facts.ClaimOfOnePod():
             return _claim_of_one_pod(fact)
         case facts.UnsupportedPod():
@@ -126,7 +130,7 @@ def _of_orders(fact: Fact) -> Sentences:
         case facts.Evicting():
             return Sentences(evicting())
         case facts.SetAsideByOrder():
-            return Sentences(f"gang {fact.gang} is set aside by an administrator")
+            return Sentences(f"{who(fact.gang)} is set aside by an administrator")
         case facts.NotPlanned():
             return Sentences(internal_error(fact.reference))
         case facts.TooMuchWork():
@@ -150,7 +154,8 @@ def _no_choice(fact: facts.NoChoice, *, never: bool, say: SayCause) -> Sentences
     verb = "fit together" if fact.proven else "could be placed together"
     first = _worded(fact.first, never=never, say=say)
     subject = f"no {fact.lack} of the {fact.ready} ready children of {shown(fact.composite)} {verb}"
-    return replace(first, first=subject, best="", more=(first.headline, *first.more))
+    best = (first.best,) if first.best else ()
+    return Sentences(subject, more=(first.stable,), details=(*best, *first.details))
 
 
 def _waits_for_sibling(fact: facts.WaitsForSibling, say: SayCause) -> Sentences:
@@ -199,16 +204,17 @@ def _member_hinders(fact: facts.MemberHinders, say: SayCause) -> Sentences:
     cause = sentences.stable or sentences.now.partition(" nodes are available: ")[2].removesuffix(
         "."
     )
-    return Sentences(f"gang {fact.gang} waits for pod {fact.pod}: {cause}")
+    return Sentences(f"{who(fact.gang)} waits for pod {fact.pod}: {cause}")
 
 
 def _resources_short(fact: facts.ResourcesShort, *, never: bool) -> Sentences:
     asked = named_amounts(fact.asked)
     short = named_amounts(fact.short)
     if never:
+        offered = named_amounts(fact.offered)
         return Sentences(
             f"gang {fact.gang} can never start: its minResources are {asked}, and the eligible"
-            " nodes have less even when empty",
+            f" nodes have {offered} even when empty",
             details=(f"{short} missing now",),
         )
 
@@ -217,6 +223,7 @@ def _resources_short(fact: facts.ResourcesShort, *, never: bool) -> Sentences:
         " nodes",
         f"{short} missing",
         joint="; ",
+        lack="not all of it is free",
     )
 
 
@@ -229,16 +236,20 @@ def _slices_fail(fact: facts.SlicesFail) -> Sentences:
     domains = fact.domains
     details = (in_domains(domains),) if domains is not None and domains.number else ()
 
-    if fact.takes is not None:
-        number, name = fact.takes
+    if fact.when_empty is not None:
+        most = fact.when_empty
         at_most = "at most " if fact.need.requests is None else ""
         never = (
-            f"gang {fact.need.gang} can never start: the largest domain for a slice, {name}, holds"
-            f" {at_most}{number} of its pods even when empty"
+            f"gang {fact.need.gang} can never start: the largest domain for a slice, {most.name},"
+            f" holds {at_most}{most.number} of its pods {when_empty(most.limits, None)}"
         )
         return Sentences(never, more=(text,), details=details)
 
-    return Sentences(text, lacks, details=details, joint="; ")
+    if isinstance(fact.lack, facts.NoNodeHas):
+        return Sentences(f"{text}; {lacks}", details=details)
+
+    lack = no_node_for(fact.need.pods)
+    return Sentences(text, lacks, details=details, joint="; ", lack=lack)
 
 
 def _slices_best(lack: facts.SliceLack, layers: Sequence[SliceLayer]) -> str:
@@ -305,11 +316,17 @@ def _members_missing(fact: facts.MembersMissing) -> Sentences:
     text = f"waiting for members of gang {fact.gang}"
 
     # The counts of members belong to the headline, too.
+    too_few = _too_few(fact.minimum)
     if len(fact.note) > NOTED:
-        return Sentences(text, counted_members, more=(fact.note,))
+        return Sentences(text, counted_members, more=(fact.note,), lack=too_few)
 
     noted = f" ({fact.note})" if fact.note else ""
-    return Sentences(text + noted, counted_members)
+    return Sentences(text + noted, counted_members, lack=too_few)
+
+
+def _too_few(minimum: int) -> str:
+    """How many of members or children there are, whatever their number."""
+    return "the 1 that it needs is not ready" if minimum == 1 else f"fewer than {minimum} are ready"
 
 
 def _uncounted(fact: facts.UncountedMembers) -> tuple[str, str]:
@@ -336,10 +353,15 @@ def _claim_full(fact: facts.ClaimFull) -> tuple[str, str]:
 
 
 def _timed_out(fact: facts.TimedOutEarlier) -> tuple[str, str]:
+    subject = who(fact.gang)
+    is_pod = not subject.startswith("gang ")
+    pods = "it" if is_pod else "the pods"
     text = (
-        f"gang {fact.gang} timed out earlier; to try again, delete the pods or remove the timeout"
-        " annotation"
+        f"{subject} timed out earlier; to try again, delete {pods} or remove the timeout annotation"
     )
+    if is_pod:
+        return text, ""
+
     return text, f"{counted(fact.pods, 'pod')} {'has' if fact.pods == 1 else 'have'} it"
 
 

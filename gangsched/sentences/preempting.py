@@ -29,7 +29,8 @@ def nominated(fact: Nominated) -> Sentences:
         return Sentences(starts, f"the pods there have stopped; {gives_up}", joint=": ")
 
     have = "has" if fact.pods == 1 or _is_one_gang(fact) else "have"
-    return Sentences(starts, f"when {_ending(fact)} {have} stopped; {gives_up}", joint=" ")
+    ends = f"when {_ending(fact)} {have} stopped; {gives_up}"
+    return Sentences(starts, ends, joint=" ", lack="when pods that run there have stopped")
 
 
 def _nodes(names: Sequence[str]) -> str:

@@ -16,7 +16,8 @@ class Sentences:
     behind the `joint`.
 
     `first` and the sentences `more` change only with the reason, the cause or the advice; `best`
-    and the sentences `details` change more often.
+    and the sentences `details` change more often. `lack` says in place of `best`, and holds as long
+    as `first` does, that what is needed is not there.
     """
 
     first: str
@@ -24,11 +25,17 @@ class Sentences:
     more: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
     joint: str = ": "
+    lack: str = ""
 
     @property
     def stable(self) -> str:
         """The part that seldom changes."""
-        return ". ".join(_capitals((self.first, *self.more))) if self.first else ""
+        if not self.first:
+            return ""
+
+        # Without a `best` the first part says all itself.
+        first = f"{self.first}{self.joint}{self.lack}" if self.best and self.lack else self.first
+        return ". ".join(_capitals((first, *self.more)))
 
     @property
     def now(self) -> str:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 
+from gangsched.model.gang import shown
 from gangsched.model.resources import PODS, ResourceVector, format_quantity
 from gangsched.model.verdict_facts import NodeCounts
 
 NO_NODES = "no nodes available to schedule pods"
 
 
+def who(gang: str) -> str:
+    """`gang ml/a`; of a pod without a gang `pod ml/p`."""
+    name = shown(gang)
+    return name if name != gang else f"gang {gang}"
+
+
 def amount(name: str, number: int) -> str:
     """`8 nvidia.com/gpu`."""
-    return f"{format_quantity(name, number)} {noun(name)}"
-
-
-def noun(name: str) -> str:
-    """The name of a resource in a sentence."""
-    return "pods" if name == PODS else name
+    return f"{format_quantity(name, number)} {name}"
 
 
 def named_amounts(amounts: ResourceVector) -> str:

@@ -69,10 +69,12 @@ NODES: Final = record(
         ),
     ),
 )
+LIMITED_BY: Final = texts("The resources by which alone no more pods would fit.")
 WHEN_EMPTY: Final = record(
     "The best domain if all its nodes were empty; present if even that is too little.",
     best=text("The domain."),
     takes=number("How many of the pods it would take."),
+    limitedBy=LIMITED_BY,
 )
 REQUIRED_DOMAINS: Final = record(
     "The domains of the levels that the gang requires.",
@@ -191,6 +193,7 @@ FACTS: Final = record(
     atMost=flag("Whether `fits` is an upper limit."),
     proven=flag("Whether no other choice of nodes takes more pods than `fits`."),
     fitsWhenEmpty=number("How many would have room at most if the nodes were empty."),
+    limitedBy=LIMITED_BY,
     pod=text("The pod that `requests`, `nodes` and `scarcest` are about."),
     requests=amounts("What it requests."),
     nodes=NODES,
@@ -203,6 +206,7 @@ FACTS: Final = record(
         "Its minResources.",
         requests=amounts("What must be free at the same time."),
         missing=amounts("What is not."),
+        whenEmpty=amounts("What the nodes offer of those that are missing even if all were empty."),
     ),
     home=HOME,
     children=CHILDREN,

@@ -26,6 +26,11 @@ def amounts_are_summed_over_nodes_that_are_not_eligible(amounts: Any) -> Any:
     return lambda name, asked, nodes, ledger: amounts(name, asked, nodes | True, ledger)
 
 
+@bug("E1", "core.limits:limits", ORACLE)
+def memory_limits_what_fits_on_empty_nodes(_: Any) -> Any:
+    return lambda *given: ("memory",)
+
+
 @bug("E1", "core.findings:beside_none", ORACLE)
 def one_node_more_takes_a_pod_alone(beside: Any) -> Any:
     def more(*given: Any) -> Any:
@@ -90,6 +95,11 @@ def a_gang_waits_for_its_own_end(waits_for: Any) -> Any:
 @bug("E1", "sentences.lack_of_room:_best", ORACLE)
 def an_upper_limit_is_told_as_a_number(best: Any) -> Any:
     return lambda fact: best(fact).removeprefix("at most ")
+
+
+@bug("E1", "sentences.lack_of_room:no_node_for", "unit/core/test_diagnosis.py")
+def pods_do_not_say_that_there_is_no_room(_: Any) -> Any:
+    return lambda pods: ""
 
 
 @bug("E1", "sentences.fields:_scarcest", ORACLE)

@@ -47,6 +47,10 @@ OFTEN = re.compile(
     r"Preemption: no pods of lower priority run on eligible nodes\. Not reserved[^.]*\."
 )
 """What most refusals for lack of room end with; the page says once what it is."""
+LACK = re.compile(
+    r"(?:; (?:not all found a node|it found no node)|: fewer than \d+ are ready)(?=$|\. )"
+)
+"""What pods say in place of the counts, which only one object has."""
 
 
 class Stage:
@@ -191,13 +195,14 @@ def normal(line: str) -> str:
 
 def shortened(line: str, before: list[str]) -> str:
     """A PodGroup's line, with "the same" for the text that it begins with and that its pods have as
-    well.
+    well; what these say without counts, the PodGroup says with them.
     """
     head, scheduled, text = line.partition(": Scheduled=False, ")
     for pods in before:
         said = pods.partition(": PodScheduled=False, ")[2].partition("; see PodGroup")[0]
-        if said and text.startswith(said):
-            return f"{head}{scheduled}the same{text.removeprefix(said)}"
+        need = LACK.split(said)[0]
+        if need and text.startswith(need):
+            return f"{head}{scheduled}the same{text.removeprefix(need)}"
     return line
 
 

@@ -149,6 +149,28 @@ LIES: dict[str, tuple[str, Lie]] = {
         "rooms",
         _of(RoomShort, empty_room=lambda fact: fact.empty_room - 1),
     ),
+    "another resource limits the empty nodes": (
+        "rooms",
+        _of(RoomShort, limits=lambda fact: ("memory",) if fact.limits else ()),
+    ),
+    "nothing limits the empty nodes": ("rooms", _of(RoomShort, limits=lambda _: ())),
+    "another resource limits the best rack": (
+        "rooms",
+        _domains(
+            when_empty=lambda domains: (
+                domains.when_empty and structs.replace(domains.when_empty, limits=("memory",))
+            )
+        ),
+    ),
+    "another resource limits a slice": (
+        "slices",
+        _of(
+            SlicesFail,
+            when_empty=lambda fact: (
+                fact.when_empty and structs.replace(fact.when_empty, limits=("cpu",))
+            ),
+        ),
+    ),
     "one more pod is needed": (
         "rooms",
         _of(RoomShort, need=lambda fact: structs.replace(fact.need, pods=fact.need.pods + 1)),

@@ -24,6 +24,7 @@ from gangsched.core.search.candidate import ScopeCandidate
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.facts import is_refuted_somewhere, is_used_somewhere, known, packed
 from gangsched.core.search.judging import MAX_SHAPES, judge, note_refuted, sums
+from gangsched.core.search.lacks import limits_inside
 from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import is_sliced, pinned_to
 from gangsched.core.search.terms import required_by_terms
@@ -33,7 +34,7 @@ from gangsched.model.gpu_policy import NO_CONSTRAINTS, PRODUCT_LABEL
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, NodeTable
-from gangsched.model.verdict_facts import DomainsShort
+from gangsched.model.verdict_facts import DomainsShort, WhenEmpty
 
 # A gang in racks took 0.7 ms to refuse and was charged 347 units: plans of 72 such gangs took 55
 # ms.
@@ -504,9 +505,9 @@ def takes_at_best(
     group: Group,
     gangs: Sequence[Gang],
     totals: Ledger,
-) -> tuple[str, int] | None:
+) -> WhenEmpty | None:
     """The required domain that takes most of the pods that the gangs need, by totals, if its nodes
-    are empty, and their number; None if that is all of them, or no proof.
+    are empty; None if that is all of them, or no proof.
     """
     if group.apart or any(gang.bound or gang.held for gang in group.gangs):
         return None
@@ -529,17 +530,18 @@ def takes_at_best(
         tuple(rules_key(group, item.shape, totals) for item in demand.items),
     )
 
-    def best() -> tuple[str, int]:
+    def best() -> WhenEmpty | None:
         totals.work.charge(UNITS)
         holds = sums(demand, domains.level, kept)
         most = int(holds.argmax())
-        return domains.level.value(most), int(holds[most])
+        number = int(holds[most])
+        if number >= sum(demand.needs):
+            return None
 
-    best_of = totals.recall(key, best, lasting=True)
-    if best_of[1] < sum(demand.needs):
-        return best_of
+        names = limits_inside(demand, kept, domains.level.mask(most))
+        return WhenEmpty(domains.level.value(most), number, names)
 
-    return None
+    return totals.recall(key, best, lasting=True)
 
 
 def _lacking(demand: Demand, scope: Scope) -> tuple[Gang, Pod]:

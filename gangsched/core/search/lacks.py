@@ -10,13 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gangsched.core.limits import by_importance, limits
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.core.search.demand import Demand
+from gangsched.core.search.kinds import Item
 from gangsched.core.search.slices import NeededUnits, Slice, Unit, units
 from gangsched.core.topology import level, shown_label
 from gangsched.model.gang import Gang, Group
-from gangsched.model.snapshot import Ints
+from gangsched.model.snapshot import Bools, Ints
 from gangsched.model.verdict_facts import (
     FewSlices,
     NoDomainForSlice,
@@ -24,6 +26,7 @@ from gangsched.model.verdict_facts import (
     SliceHomeFull,
     SliceLack,
     SlicesScattered,
+    WhenEmpty,
 )
 
 
@@ -76,9 +79,9 @@ def _first_lack(needed: NeededUnits, group: Group, ledger: Ledger) -> SliceLack 
     return None
 
 
-def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str] | None:
-    """Number of pods of a slice that the largest domain would hold if it were empty, and the
-    domain's name; None if it would hold a whole slice.
+def slice_when_empty(gang: Gang, group: Group, totals: Ledger) -> WhenEmpty | None:
+    """How many pods of a slice the largest domain would hold if it were empty; None if it would
+    hold a whole slice.
     """
     for unit in units(gang, gang.pending, totals.table):
         if unit.whole is None:
@@ -91,9 +94,113 @@ def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str
 
         best = int(np.argmax(holds))
         domains = level((unit.whole.key,), totals.table)
-        return int(holds[best]), domains.name(best)
+        names = _limits(unit.whole, domains.mask(best), group, totals)
+        return WhenEmpty(domains.name(best), int(holds[best]), names)
 
     return None
+
+
+def _limits(
+    slice_: Slice,
+    inside: Bools,
+    group: Group,
+    totals: Ledger,
+) -> tuple[str, ...]:
+    """The resources that keep more pods of a slice off the nodes of a domain."""
+    names: dict[str, None] = {}
+    shapes = Counter(pod.shape for pod in slice_.pods)
+
+    for shape, count in shapes.items():
+        fits = usable(shape, group, totals)
+        room = int(fits[inside].sum())
+        if room >= count:
+            continue
+
+        of_shape = limits(shape, group, room, totals, inside)
+        if not of_shape:
+            return ()
+
+        names |= dict.fromkeys(of_shape)
+
+    return tuple(names)
+
+
+def limits_inside(
+    demand: Demand,
+    kept: Sequence[int],
+    inside: Bools,
+) -> tuple[str, ...]:
+    """The resources that keep the pods that gangs need off the nodes of a domain, of which the
+    items `kept` must be there.
+    """
+    needs = list(demand.needs)
+    fitting: Counter[int] = Counter()
+    lacking: list[tuple[Item, int]] = []
+
+    for number, item in enumerate(demand.items):
+        if number not in kept:
+            needs[item.gang] -= len(item.pods)
+            continue
+
+        room = int(demand.room[number][inside].sum())
+        pods = len(item.pods)
+        fitting[item.gang] += min(room, pods)
+
+        if room < pods:
+            lacking.append((item, room))
+
+    names: dict[str, None] = {}
+    for item, room in lacking:
+        if fitting[item.gang] >= needs[item.gang]:
+            continue
+
+        of_item = limits(
+            item.shape,
+            demand.group,
+            room,
+            demand.ledger,
+            inside,
+        )
+        if not of_item:
+            return ()
+
+        names |= dict.fromkeys(of_item)
+
+    return tuple(names) or _limits_together(demand, kept, inside)
+
+
+def _limits_together(
+    demand: Demand,
+    kept: Sequence[int],
+    inside: Bools,
+) -> tuple[str, ...]:
+    """The resource of which all pods together ask for more than a domain has; () if there is none,
+    or if not all pods are needed.
+    """
+    pods = 0
+    for item in demand.items:
+        pods += len(item.pods)
+
+    if sum(demand.needs) < pods:
+        return ()
+
+    asked: Counter[str] = Counter()
+    for number in kept:
+        item = demand.items[number]
+        for name, amount in item.shape.requests:
+            asked[name] += amount * len(item.pods)
+
+    ledger = demand.ledger
+    for name in sorted(asked, key=by_importance):
+        row = ledger.resources.get(name)
+        if row is None:
+            return (name,)
+
+        free = np.maximum(ledger.free[row][inside], 0)
+        if asked[name] > free.sum():
+            return (name,)
+
+    return ()
 
 
 def _of_unit(

@@ -23,15 +23,18 @@ NEEDS = (
     r"(?:; pod (?P<pod>\S+) asks for [^;]+)?"
 )
 NEVER = (
-    r"gang (?P<gang>\S+) can never start: it needs (?P<pods>\d+)(?P<more> more)? pods?.*, and the"
-    r" eligible nodes hold (?:at most )?(?P<fitsWhenEmpty>\d+) even when empty",
+    r"gang (?P<gang>\S+) can never start: it needs (?P<pods>\d+)(?P<more> more)? pods?"
+    r"(?: of (?P<limited>.*))?, and the eligible nodes hold (?:at most )?(?P<fitsWhenEmpty>\d+)"
+    r" (?:even when empty|when empty, for lack of (?P<limits>.*))",
     r"gang (?P<gang>\S+) can never start: (?:each pod|pod (?P<pod>\S+)) asks for .*, and no"
     r" (?:eligible )?node has (?:more than (?P<offeredOnOneNode>\S+)|any.*|all of it)",
     r"(?:gang (?P<gang>\S+)|the group of gang (?P<group>\S+)) can never start: it needs"
-    r" (?P<needed>\d+) (?:more )?pods?.* in one .*, and the best, (?P<emptyBest>\S+), takes"
-    r" (?:at most )?(?P<emptyTakes>\d+) even when empty",
+    r" (?P<needed>\d+) (?:more )?pods?(?: of (?P<limited>.*))? in one .*, and the best,"
+    r" (?P<emptyBest>\S+), takes (?:at most )?(?P<emptyTakes>\d+)"
+    r" (?:even when empty|when empty, for lack of (?P<limits>.*))",
     r"gang (?P<gang>\S+) can never start: the largest domain for a slice, (?P<emptyBest>\S+),"
-    r" holds (?:at most )?(?P<emptyTakes>\d+) of its pods even when empty",
+    r" holds (?:at most )?(?P<emptyTakes>\d+) of its pods"
+    r" (?:even when empty|when empty, for lack of (?P<limits>.*))",
 )
 BEST = (
     r"(?P<fits>\d+) fits?(?:, then no eligible node has .*| now; .*)?",
@@ -112,7 +115,13 @@ def known_values(facts: Mapping[str, Any]) -> dict[str, str]:
     slices = facts.get("slices", {})
     devices = facts.get("devices", {})
     scarcest = facts.get("scarcest", {})
+    when_empty = domains.get("whenEmpty") or slices.get("whenEmpty") or {}
+    limits = when_empty.get("limitedBy") or facts.get("limitedBy") or []
+    requests = facts["needs"].get("requests", {})
+    limited = [f"{requests[name]} {name}" for name in requests if name in limits]
     values = {
+        "limits": " and ".join(limits) or None,
+        "limited": " and ".join(limited) or None,
         "gang": facts["gang"],
         "group": facts["gang"],
         "pods": domains.get("needed", facts["needs"]["pods"]),
@@ -132,8 +141,8 @@ def known_values(facts: Mapping[str, Any]) -> dict[str, str]:
         "needed": domains.get("needed"),
         "total": domains.get("total"),
         "tooSmall": domains.get("tooSmall"),
-        "emptyBest": (domains.get("whenEmpty") or slices.get("whenEmpty") or {}).get("best"),
-        "emptyTakes": (domains.get("whenEmpty") or slices.get("whenEmpty") or {}).get("takes"),
+        "emptyBest": when_empty.get("best"),
+        "emptyTakes": when_empty.get("takes"),
         "class": devices.get("class"),
         "asked": devices.get("asked"),
         "devices": devices.get("free"),

@@ -26,6 +26,7 @@ SITUATION = "rooms"
 RACK = "example.com/rack"
 GPU = "nvidia.com/gpu"
 CPU = "cpu"
+PLENTY = 1_000_000
 TAINTS = (Taint(key="team", value="b", effect="NoSchedule"),)
 
 
@@ -58,16 +59,21 @@ class Case:
             for each in self.nodes
         ]
 
-    def most(self, *, empty: bool, rack: str = "") -> int:
-        """The largest number of pods that have a place together, of all choices."""
-        free = self.free(empty=empty)
+    def most(self, *, empty: bool, rack: str = "", of: tuple[str, ...] = (GPU, CPU)) -> int:
+        """The largest number of pods that have a place together, of all choices, if nodes have too
+        little of these resources only.
+        """
+        free = []
+        for gpus, cpu in self.free(empty=empty):
+            free.append((gpus if GPU in of else PLENTY, cpu if CPU in of else PLENTY))
+
         places = [self._places(each, rack) for each in self.pods]
         return max(self._number(choice, free) for choice in product(*places))
 
-    def best_rack(self, *, empty: bool) -> int:
+    def best_rack(self, *, empty: bool, of: tuple[str, ...] = (GPU, CPU)) -> int:
         """The largest number in one rack."""
         racks = {each.labels[RACK] for each in self.nodes if RACK in each.labels}
-        return max((self.most(empty=empty, rack=rack) for rack in racks), default=0)
+        return max((self.most(empty=empty, rack=rack, of=of) for rack in racks), default=0)
 
     def _places(self, asking: Pod, rack: str) -> list[int]:
         open_nodes = self.eligible(asking.shape)
@@ -200,7 +206,10 @@ def _of_room(case: Case, told: Refusal, fact: RoomShort) -> Iterator[str]:
         yield f"room for at most {fact.room}, but {most} fit"
     if fact.empty_room < min(case.most(empty=True), len(case.pods)):
         yield f"on empty nodes at most {fact.empty_room}"
+    if fact.empty_room < fact.need.pods and fact.short.nodes and not fact.limits:
+        yield "no resource is named that limits the empty nodes"
 
+    yield from _of_limits(fact.limits, case.most(empty=True, of=fact.limits), fact.empty_room, fact)
     shape = next(each.shape for each in case.pods if each.key == fact.pod)
     yield from _of_nodes(case, shape, fact.nodes)
     yield from _of_shortage(case, shape, fact.short)
@@ -209,6 +218,17 @@ def _of_room(case: Case, told: Refusal, fact: RoomShort) -> Iterator[str]:
     is_of_one = "no eligible node has" in headline and "has free all" not in headline
     if is_of_one and not told.never:
         yield from _none_is_left(case, shape, fact)
+
+
+def _of_limits(
+    limits: tuple[str, ...], most: int, number: int, fact: RoomShort | MemberFails
+) -> Iterator[str]:
+    """By the resources that are named alone no more pods fit on the empty nodes. `most` of them do;
+    for pods of several kinds `number` is an upper limit, and all of them must not fit.
+    """
+    needed = fact.need.pods
+    if limits and (most > number if fact.need.requests is not None else most >= needed):
+        yield f"by {limits} alone {most} pods fit on the empty nodes, not {number}"
 
 
 def _none_is_left(case: Case, shape: Shape, fact: RoomShort) -> Iterator[str]:
@@ -275,7 +295,7 @@ def _of_shortage(case: Case, shape: Shape, short: Shortage) -> Iterator[str]:
 def _of_member(case: Case, fact: MemberFails) -> Iterator[str]:
     shape = next(each.shape for each in case.pods if each.key == fact.tried)
     if fact.domains is not None:
-        yield from _of_domains(case, fact.domains)
+        yield from _of_domains(case, fact, fact.domains)
         return
 
     most = case.most(empty=False)
@@ -296,7 +316,7 @@ def _of_member(case: Case, fact: MemberFails) -> Iterator[str]:
     yield from _of_shortage(case, shape, fact.short)
 
 
-def _of_domains(case: Case, domains: DomainsShort) -> Iterator[str]:
+def _of_domains(case: Case, fact: MemberFails, domains: DomainsShort) -> Iterator[str]:
     racks = {each.labels[RACK] for each in case.nodes if RACK in each.labels}
     if domains.number != len(racks):
         yield f"{domains.number} racks, not {len(racks)}"
@@ -311,7 +331,13 @@ def _of_domains(case: Case, domains: DomainsShort) -> Iterator[str]:
         yield f"{domains.best} takes {now}, not {domains.takes}"
 
     if domains.when_empty is not None:
-        _, number = domains.when_empty
+        number = domains.when_empty.number
+        limits = domains.when_empty.limits
+        most = case.best_rack(empty=True, of=limits)
+        yield from _of_limits(limits, most, number, fact)
+        if not limits and not case.has_port:
+            yield "no resource is named that limits a rack"
+
         empty = case.best_rack(empty=True)
         if number < empty or (not domains.at_most and number != empty):
             yield f"the best empty rack takes {empty}, not {number}"

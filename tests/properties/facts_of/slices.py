@@ -163,8 +163,11 @@ def _lies(case: Case, refusal: Refusal) -> Iterator[str]:
         return
     if fact.need.pods != len(case.asks):
         yield f"{fact.need.pods} pods are needed, not {len(case.asks)}"
-    if fact.takes is not None:
-        number, _ = fact.takes
+    if fact.when_empty is not None:
+        number = fact.when_empty.number
+        if fact.when_empty.limits != ("nvidia.com/gpu",):
+            yield f"GPUs alone limit a rack, not {fact.when_empty.limits}"
+
         empty = max(case.holds(rack, empty=True) for rack in case.named())
         is_exact = len(set(case.asks)) == 1
         if number < empty or (is_exact and number != empty):

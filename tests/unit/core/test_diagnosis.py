@@ -37,7 +37,7 @@ def test_room_for_some_names_what_is_free_on_one_node() -> None:
     """
     nodes = [node(f"n{index}", 8) for index in range(4)]
     refusal = told(nodes, four(8), used={"n0": 2, "n1": 2, "n2": 2, "n3": 2})
-    assert say(refusal).stable == "gang ns/g needs 4 pods of 8 nvidia.com/gpu"
+    assert say(refusal).stable == "gang ns/g needs 4 pods of 8 nvidia.com/gpu; not all found a node"
     assert say(refusal).now.startswith(
         "no eligible node has 8 free. 24 of 32 nvidia.com/gpu are free on the 4 nodes, at most 6"
         " on one. 0/4"
@@ -90,11 +90,66 @@ def test_too_many_members_never_fit() -> None:
     assert "never" not in say(larger).stable
 
 
+def test_what_limits_the_empty_nodes_is_named() -> None:
+    """It need not be what matters most of a request: the GPUs would suffice for eight members."""
+    nodes = [node("a", 8, cpu_milli=16_000), node("b", 8, cpu_milli=16_000)]
+    pods = [pod(f"g-{index}", gpus=2, cpu_milli=12_000) for index in range(4)]
+    assert (
+        say(told(nodes, pods)).stable
+        == "gang ns/g can never start: it needs 4 pods of 12 cpu, and the eligible nodes hold 2"
+        " even when empty"
+    )
+
+
+def test_what_limits_empty_nodes_together_is_named() -> None:
+    """One node has few GPUs, the other one few CPUs."""
+    nodes = [node("a", 2, cpu_milli=64_000), node("b", 8, cpu_milli=12_000)]
+    pods = [pod(f"g-{index}", gpus=2, cpu_milli=12_000) for index in range(4)]
+    assert (
+        say(told(nodes, pods)).stable
+        == "gang ns/g can never start: it needs 4 pods of 12 cpu and 2 nvidia.com/gpu, and the"
+        " eligible nodes hold 2 even when empty"
+    )
+
+
+def test_of_different_pods_the_resource_is_named_that_limits_them() -> None:
+    """Their requests are not in the headline."""
+    nodes = [node("a", 8, cpu_milli=16_000)]
+    pods = [pod("g-0", gpus=1, cpu_milli=1_000)]
+    pods += [pod(f"g-{index}", gpus=2, cpu_milli=12_000) for index in range(1, 3)]
+    assert (
+        say(told(nodes, pods)).stable
+        == "gang ns/g can never start: it needs 3 pods, and the eligible nodes hold at most 2 when"
+        " empty, for lack of cpu"
+    )
+
+
+def test_few_pods_on_a_node_are_named_as_what_limits_it() -> None:
+    """A kubelet takes so many pods, whatever they ask for."""
+    of = Shape(requests=(("cpu", 100), ("pods", 1)))
+    small = Node(name="a", allocatable=(("cpu", 64_000), ("pods", 2)))
+    refusal = told([small], [pod(f"g-{index}", of=of) for index in range(3)])
+    assert (
+        say(refusal).stable
+        == "gang ns/g can never start: it needs 3 pods of 100m cpu, and the eligible nodes hold 2"
+        " when empty, since each node takes few pods"
+    )
+    crowded = [Node(name=name, allocatable=small.allocatable) for name in "ab"]
+    others = [(pod(f"o-{index}", of=of), "a") for index in range(2)]
+    pods = [pod(f"g-{index}", of=of) for index in range(3)]
+    busy = plan(snapshot(crowded, others), [group(gang("ns/g", pods))], now_s=0.0)
+    text = say(verdict_on(busy, "ns/g").told).text
+    assert "2 fit, then no eligible node takes more pods. 2 of 4 places for pods are free" in text
+
+
 def test_only_the_member_that_finds_no_room_is_named() -> None:
     """Mixed: the others would fit, and are not told that something is insufficient for them."""
     pods = [pod("g-fits", gpus=1), pod("g-large", gpus=6)]
     refusal = told([node("a", 8), node("b", 4)], pods, used={"a": 4})
-    assert say(refusal).stable == "gang ns/g needs 2 pods; pod ns/g-large asks for 6 nvidia.com/gpu"
+    assert (
+        say(refusal).stable == "gang ns/g needs 2 pods; pod ns/g-large asks for 6 nvidia.com/gpu;"
+        " not all found a node"
+    )
     assert "Insufficient" not in say(refusal).stable
 
 
@@ -167,6 +222,19 @@ def test_a_required_domain_is_named() -> None:
     )
 
 
+def test_what_limits_a_required_domain_is_named() -> None:
+    """GPUs are there for all, and CPUs for one of them."""
+    racks = [node(name, 8, cpu_milli=16_000, labels={"rack": name}) for name in "ab"]
+    pods = [pod(f"g-{i}", gpus=2, cpu_milli=12_000) for i in range(2)]
+    of = group(gang("ns/g", pods, constraints=PlacementConstraints(topology=("rack",))))
+    refusal = verdict_on(plan(snapshot(racks), [of], now_s=0.0), of.id).told
+    assert (
+        say(refusal).stable
+        == "gang ns/g can never start: it needs 2 pods of 12 cpu in one rack, and the best, a,"
+        " takes 1 even when empty"
+    )
+
+
 def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:
     """What is ours is there only where room is the matter."""
     nodes = [node("a", 8), node("b", 8)]
@@ -176,7 +244,7 @@ def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:
         == "no eligible node has 8 free. 0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13"
         " of 16 nvidia.com/gpu are free on the 2 nodes, at most 7 on one."
     )
-    assert say(busy).stable == "pod ns/p asks for 8 nvidia.com/gpu"
+    assert say(busy).stable == "pod ns/p asks for 8 nvidia.com/gpu; no node takes it"
     assert say(told(nodes, [pod("p", gpus=9)], plain=True)).stable.startswith(
         "pod ns/p can never start: it asks for 9"
     )

@@ -128,7 +128,7 @@ def test_satisfied_gang_places_members_alone() -> None:
     assert where(verdict) == {"g0": "a", "g1": "b"}
     ((_, note),) = verdict.notes
     assert note.reason is Reason.UNSCHEDULABLE
-    assert say(note).stable == "pod ns/g2 asks for 8 nvidia.com/gpu"
+    assert say(note).stable == "pod ns/g2 asks for 8 nvidia.com/gpu; no node takes it"
     assert (
         say(note).now
         == "no eligible node has 8 free. 0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 0"
@@ -263,7 +263,7 @@ def test_min_resources_are_needed_beside_the_minimum() -> None:
     assert (
         say(verdict.told).text
         == "gang ns/g can never start: its minResources are 1 cpu and 20 nvidia.com/gpu, and the"
-        " eligible nodes have less even when empty. 4 nvidia.com/gpu missing now."
+        " eligible nodes have 16 nvidia.com/gpu even when empty. 4 nvidia.com/gpu missing now."
     )
     assert not verdict.binds
 

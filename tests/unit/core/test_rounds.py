@@ -50,7 +50,8 @@ def test_strict_gang_stops_at_the_first_member_it_cannot_spare() -> None:
     verdict = decided(group(gang("ns/g", [*first, *rest])), [node("a", 6), node("b", 3)])
     assert verdict.reason is Reason.UNSCHEDULABLE
     assert (
-        say(verdict.told).stable == "gang ns/g needs 5 pods; pod ns/g1 asks for 2 nvidia.com/gpu"
+        say(verdict.told).stable == "gang ns/g needs 5 pods; pod ns/g1 asks for 2 nvidia.com/gpu;"
+        " not all found a node"
     ), "the same pod whoever's turn it was"
     assert (
         say(verdict.told).now == "4 of 5 could be placed, then no eligible node has 2 free. 9 of 9"

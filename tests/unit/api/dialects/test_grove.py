@@ -410,7 +410,10 @@ def test_a_pod_gang_starts_whole_and_says_so() -> None:
     assert world.settle().told().bound() == {}
     (short,) = world.create(clique("b", 1))
     assert world.settle().told().bound() == {}
-    assert world.condition(short)[1] == "waiting for members of gang ns/b; see PodGang ns/svc"
+    assert (
+        world.condition(short)[1]
+        == "waiting for members of gang ns/b: fewer than 2 are ready; see PodGang ns/svc"
+    )
     assert scheduled(world) == ("False", "WaitingForMembers")
     world.create(clique("b", 2, first=1))
     assert set(world.settle().told().bound()) >= {"a-0", "b-0", "b-1"}

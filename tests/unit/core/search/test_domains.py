@@ -154,7 +154,7 @@ def test_a_refusal_names_the_best_domain_and_what_it_lacks() -> None:
     )
     assert say(verdict.told).stable.startswith(
         f"gang ns/g can never start: it needs 3 pods in one {RACK}, and the best, half, takes at"
-        " most 2 even when empty"
+        " most 2 when empty, for lack of nvidia.com/gpu"
     )
     assert f"5 of 5 domains of {RACK} lack room" in say(verdict.told).now
     torn = builders.snapshot(rack("torn", (6, 6)))

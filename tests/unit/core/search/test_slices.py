@@ -281,7 +281,7 @@ def test_what_slices_lack_is_told() -> None:
     assert (
         say(never.told).stable
         == "gang ns/g can never start: the largest domain for a slice, example.com/rack=r1, holds"
-        f" 1 of its pods even when empty. {wanted[0].upper()}{wanted[1:]}"
+        f" 1 of its pods when empty, for lack of nvidia.com/gpu. {wanted[0].upper()}{wanted[1:]}"
     )
     nowhere = decided([node("a")], gang(four, TWO))
     assert say(nowhere.told).text == f"{wanted}; no node has the label example.com/rack"
