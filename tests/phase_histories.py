@@ -73,7 +73,15 @@ def _pair(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
 
     for field in CUMULATIVE:
         if _count(after, field) < _count(before, field):
-            yield f"{field} fell from {_count(before, field)} to {_count(after, field)}"
+            yield (
+                f"{field} fell from {_count(before, field)} to {_count(after, field)} between"
+                f" {_brief(before)} and {_brief(after)}"
+            )
+
+
+def _brief(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A status without its conditions."""
+    return {field: value for field, value in status.items() if field != "conditions"}
 
 
 def _start(status: Mapping[str, Any]) -> object:
