@@ -12,7 +12,7 @@ import numpy as np
 
 from gangsched.core.limits import by_importance, limits
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import usable
+from gangsched.core.scopes import eligible, usable
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.kinds import Item
 from gangsched.core.search.slices import NeededUnits, Slice, Unit, units
@@ -184,11 +184,13 @@ def _limits_together(
     if sum(demand.needs) < pods:
         return ()
 
-    asked: Counter[str] = Counter()
+    asked: dict[str, list[tuple[int, int]]] = {}
+    open_nodes = np.zeros(inside.shape, dtype=np.bool_)
     for number in kept:
         item = demand.items[number]
+        open_nodes |= eligible(item.shape, demand.group, demand.ledger)
         for name, amount in item.shape.requests:
-            asked[name] += amount * len(item.pods)
+            asked.setdefault(name, []).append((amount, len(item.pods)))
 
     ledger = demand.ledger
     for name in sorted(asked, key=by_importance):
@@ -196,11 +198,26 @@ def _limits_together(
         if row is None:
             return (name,)
 
-        free = np.maximum(ledger.free[row][inside], 0)
-        if asked[name] > free.sum():
+        free = np.maximum(ledger.free[row][inside & open_nodes], 0)
+        if _is_more_than(free, asked[name]):
             return (name,)
 
     return ()
+
+
+def _is_more_than(free: Ints, asked: Sequence[tuple[int, int]]) -> bool:
+    """Whether pods, by the amount that each asks for, ask for more than is free on the nodes: in
+    units of one of the amounts, since the rest on a node is of no use to such a pod.
+    """
+    for unit, _ in asked:
+        needed = 0
+        for amount, pods in asked:
+            needed += amount // unit * pods
+
+        if needed > (free // unit).sum():
+            return True
+
+    return False
 
 
 def _of_unit(

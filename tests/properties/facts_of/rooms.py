@@ -70,10 +70,10 @@ class Case:
         places = [self._places(each, rack) for each in self.pods]
         return max(self._number(choice, free) for choice in product(*places))
 
-    def best_rack(self, *, empty: bool, of: tuple[str, ...] = (GPU, CPU)) -> int:
+    def best_rack(self, *, empty: bool) -> int:
         """The largest number in one rack."""
         racks = {each.labels[RACK] for each in self.nodes if RACK in each.labels}
-        return max((self.most(empty=empty, rack=rack, of=of) for rack in racks), default=0)
+        return max((self.most(empty=empty, rack=rack) for rack in racks), default=0)
 
     def _places(self, asking: Pod, rack: str) -> list[int]:
         open_nodes = self.eligible(asking.shape)
@@ -333,7 +333,7 @@ def _of_domains(case: Case, fact: MemberFails, domains: DomainsShort) -> Iterato
     if domains.when_empty is not None:
         number = domains.when_empty.number
         limits = domains.when_empty.limits
-        most = case.best_rack(empty=True, of=limits)
+        most = case.most(empty=True, rack=domains.when_empty.name, of=limits)
         yield from _of_limits(limits, most, number, fact)
         if not limits and not case.has_port:
             yield "no resource is named that limits a rack"
