@@ -117,8 +117,8 @@ def in_domains(case: Case, rng: random.Random, labels: Sequence[str]) -> Case:
         for node, own in zip(case.nodes, values, strict=True)
     )
     required = PlacementConstraints(topology=tuple(sorted(labels)))
-    gangs = [replace(gang, constraints=required) for gang in case.group.gangs]
-    return replace(case, nodes=nodes, group=replace(case.group, gangs=tuple(gangs)))
+    gangs = [structs.replace(gang, constraints=required) for gang in case.group.gangs]
+    return replace(case, nodes=nodes, group=structs.replace(case.group, gangs=tuple(gangs)))
 
 
 def exhaustive_in_domains(case: Case) -> bool:
@@ -179,7 +179,7 @@ def trees(rng: random.Random, *, is_deep: bool = False) -> Iterator[Case]:
             else [_free(rng) for _ in range(rng.randint(1, 4))]
         )
         case = _case(free, list(zip(minima, children, strict=True)))
-        yield replace(case, group=replace(case.group, tree=tree))
+        yield replace(case, group=structs.replace(case.group, tree=tree))
 
 
 def _in_composites(rng: random.Random, parts: list[Part], level: int) -> list[Part]:
@@ -234,7 +234,7 @@ def tree_in_domains(
         )
 
     gangs = [
-        replace(gang, constraints=PlacementConstraints(topology=stated()))
+        structs.replace(gang, constraints=PlacementConstraints(topology=stated()))
         for gang in case.group.gangs
     ]
     topology = (ZONE,) if is_whole else ()
@@ -244,7 +244,7 @@ def tree_in_domains(
     return replace(
         case,
         nodes=nodes,
-        group=replace(case.group, gangs=tuple(gangs), tree=tree, topology=topology),
+        group=structs.replace(case.group, gangs=tuple(gangs), tree=tree, topology=topology),
     )
 
 
@@ -316,13 +316,15 @@ def sound_tree(case: Case, verdict: Verdict) -> bool:
         *(each for each in composites_of(case.group.tree) if not names.isdisjoint(gangs_of(each))),
     ]
     enough = all(_has_minimum(part, names) for part in parts)
-    return enough and sound(replace(case, group=replace(case.group, gangs=begun)), verdict)
+    return enough and sound(replace(case, group=structs.replace(case.group, gangs=begun)), verdict)
 
 
 def sound_in_domains(case: Case, verdict: Verdict) -> bool:
     """As `sound_tree`, and whether each child and the tree keep to their domains."""
-    bare = tuple(replace(gang, constraints=PlacementConstraints()) for gang in case.group.gangs)
-    if not sound_tree(replace(case, group=replace(case.group, gangs=bare)), verdict):
+    bare = tuple(
+        structs.replace(gang, constraints=PlacementConstraints()) for gang in case.group.gangs
+    )
+    if not sound_tree(replace(case, group=structs.replace(case.group, gangs=bare)), verdict):
         return False
     labels = {node.name: node.labels for node in case.nodes}
     nodes = {each.pod.uid: each.node for each in verdict.binds}

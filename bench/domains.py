@@ -18,9 +18,10 @@ import json
 import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec import structs
 
 from bench.plan import Case
 from bench.timing import timed_ms
@@ -312,13 +313,15 @@ def gang(name: str, counts: Sequence[tuple[Shape, int]]) -> Gang:
     members = [
         pod for n, (of, count) in enumerate(counts) for pod in builders.pods(f"s{n}", of, count)
     ]
-    return replace(builders.gang(name, members), constraints=PlacementConstraints(topology=(RACK,)))
+    return structs.replace(
+        builders.gang(name, members), constraints=PlacementConstraints(topology=(RACK,))
+    )
 
 
 def in_slices(number: int) -> Gang:
     """So many slices of 8-GPU pods, each in one rack, all in one zone."""
     constraints = PlacementConstraints(topology=(ZONE,), slices=(SliceLayer(SLICE, RACK),))
-    return replace(gang("ns/g", [(whole(8), number * SLICE)]), constraints=constraints)
+    return structs.replace(gang("ns/g", [(whole(8), number * SLICE)]), constraints=constraints)
 
 
 def whole(gpus: int, cpus: int = 1) -> Shape:

@@ -62,7 +62,7 @@ class Case:
         gang = builders.gang("ns/high", members, constraints=constraints)
         if self.home:
             there = len(members) + 1
-            gang = replace(gang, nodes=(self.home,), bound=1, min_member=there, total=there)
+            gang = structs.replace(gang, nodes=(self.home,), bound=1, min_member=there, total=there)
         return builders.group(gang, priority=RIGHT)
 
     def fits_without(self, gone: frozenset[str]) -> bool:

@@ -40,6 +40,7 @@ INDEXES: Mapping[str, str] = {
     "Nominations._of_group": "whose nomination outlives them until the next look",
     "TakenGroups._uids": "whose victims outlive them until they are deleted",
     "Ineligible._ineligible": "compared with nodes that change",
+    "StandingReservations.heads": "those of the standing reservations, which may outlive them",
     "StandingReservations._examined": "whose results end at times",
     "StandingReservations._found": "the candidates, in order",
     "ReservationReports._told": "told of a reservation, which may end",

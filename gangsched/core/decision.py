@@ -8,7 +8,7 @@ preemption) is unknown here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -130,7 +130,7 @@ class Decider:
 def _opened(group: Group, number: int) -> Group:
     """The group with that many of its struck nodes open, those with the oldest strikes."""
     opened = group.struck[:number]
-    return replace(
+    return structs.replace(
         group,
         avoid=group.avoid.difference(opened),
         struck=group.struck[number:],
@@ -284,7 +284,7 @@ def _with_first(gang: Gang, group: Group) -> Gang:
     if gang.min_member or len(group.gangs) > 1 or not any(required_keys(group)):
         return gang
 
-    return replace(gang, min_member=1)
+    return structs.replace(gang, min_member=1)
 
 
 def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
@@ -435,7 +435,7 @@ def _hopeless(attempt: PlacementAttempt, totals: Ledger, gang: Gang) -> Refusal 
     None if it may fit.
     """
     found = pre_filter.arithmetic(
-        replace(attempt.group, gangs=(gang,)),
+        structs.replace(attempt.group, gangs=(gang,)),
         [gang],
         attempt.ledger,
         totals,
@@ -456,7 +456,7 @@ def _gang_failed(
     gang, pod, refusal = trial.culprit
 
     if trial.lacks is not None:
-        empty = slice_when_empty(gang, replace(group, avoid=frozenset()), totals)
+        empty = slice_when_empty(gang, structs.replace(group, avoid=frozenset()), totals)
         return findings.slices_failed(
             gang,
             trial.lacks,
@@ -471,7 +471,7 @@ def _gang_failed(
 
     domains = trial.domains
     if domains is not None and not domains.home:
-        empty = takes_at_best(replace(group, avoid=frozenset()), gangs, totals)
+        empty = takes_at_best(structs.replace(group, avoid=frozenset()), gangs, totals)
         domains = structs.replace(domains, when_empty=empty)
 
     return findings.gang_failed(

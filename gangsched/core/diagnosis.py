@@ -8,9 +8,8 @@ other pods, ports, volumes or domains.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.taint_toleration import TaintToleration, untolerated
@@ -67,7 +66,7 @@ def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
     that the group avoids only temporarily count as eligible.
     """
     # Avoided nodes come back by themselves, so they are part of what the cluster could ever hold.
-    return room(shape, replace(group, avoid=frozenset()) if group.avoid else group, totals)
+    return room(shape, structs.replace(group, avoid=frozenset()) if group.avoid else group, totals)
 
 
 def _shortage(

@@ -96,7 +96,7 @@ def homes_beside(
 def nearer(group: Group, home: Beside) -> Group:
     """The group limited to a home."""
     keys, _ = home
-    return replace(
+    return structs.replace(
         group,
         topology=(*group.topology, *keys),
         beside=(*group.beside, home),
@@ -137,7 +137,7 @@ def at_home(group: Group, ledger: Ledger) -> Group:
     if not keys:
         return group
 
-    return replace(group, topology=(*group.topology, *keys))
+    return structs.replace(group, topology=(*group.topology, *keys))
 
 
 def healed_at_home(group: Group, ledger: Ledger) -> Group:
@@ -148,9 +148,9 @@ def healed_at_home(group: Group, ledger: Ledger) -> Group:
     for gang in group.gangs:
         waits = gang.pending or gang.retry
         # Only what is to be healed decides where that is.
-        gangs.append(gang if waits else replace(gang, nodes=()))
+        gangs.append(gang if waits else structs.replace(gang, nodes=()))
 
-    healed = replace(group, gangs=tuple(gangs))
+    healed = structs.replace(group, gangs=tuple(gangs))
     home = at_home(healed, ledger)
     return group if home is healed else home
 

@@ -8,7 +8,8 @@ refused or holds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from gangsched.model.gang import Gang
 from gangsched.model.parts import all_of, is_whole
@@ -41,7 +42,7 @@ def needs_its_rest(gang: Gang) -> Gang | None:
     if apart or not gang.free_running:
         return None
 
-    return replace(
+    return structs.replace(
         gang,
         satisfied=False,
         min_member=min(gang.permitted_min, gang.min_member),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from msgspec import structs
@@ -148,7 +147,7 @@ def arithmetic(
             ledger,
         )
         if short:
-            when_empty = min_resources_short(replace(gang, held=()), totals)
+            when_empty = min_resources_short(structs.replace(gang, held=()), totals)
             return findings.min_resources_short(gang, short, when_empty), _any_room(
                 (gang,) if group.strict else gangs
             )
@@ -299,7 +298,10 @@ def _limits(
 ) -> tuple[str, ...]:
     """The resources that keep more pods of the `lacking` shape off the empty nodes."""
     # Nodes that are avoided for a while are counted as the room there is.
-    unavoiding = replace(group, avoid=frozenset()) if group.avoid else group
+    unavoiding = group
+    if group.avoid:
+        unavoiding = structs.replace(group, avoid=frozenset())
+
     key = (limits, lacking, rules_key(unavoiding, lacking, totals))
 
     def named() -> tuple[str, ...]:

@@ -9,7 +9,7 @@ last read.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
@@ -46,6 +46,26 @@ class _Room:
 
     per_node: Ints
     seen: int
+
+
+class _Within:
+    """Limits attempts on a ledger to a scope. A class, since each placement of a pod enters it: a
+    generator takes several times as long.
+    """
+
+    __slots__ = ("_before", "_ledger", "_scope")
+
+    def __init__(self, ledger: Ledger, scope: Scope) -> None:
+        self._ledger = ledger
+        self._scope = scope
+        self._before = ledger.scope
+
+    def __enter__(self) -> None:
+        self._before = self._ledger.scope
+        self._ledger.scope = self._scope
+
+    def __exit__(self, *_: object) -> None:
+        self._ledger.scope = self._before
 
 
 class Ledger:
@@ -201,16 +221,9 @@ class Ledger:
         value: T = known[1]
         return value
 
-    @contextmanager
-    def within(self, scope: Scope) -> Iterator[None]:
+    def within(self, scope: Scope) -> AbstractContextManager[None]:
         """Limit attempts to `scope` inside the context."""
-        before = self.scope
-        self.scope = scope
-
-        try:
-            yield
-        finally:
-            self.scope = before
+        return _Within(self, scope)
 
     @property
     def version(self) -> int:

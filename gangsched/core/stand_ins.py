@@ -9,8 +9,8 @@ them: the place of a stand-in is promised room, not a bind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 
 from msgspec import structs
 
@@ -30,7 +30,7 @@ def with_all(gang: Gang, policy: GpuPolicy) -> Gang:
     if not gang.to_come:
         return gang
 
-    return replace(
+    return structs.replace(
         gang,
         min_member=gang.least,
         pending=AllMembers(tuple(gang.pending), gang.to_come, policy),
@@ -122,10 +122,14 @@ def fulfill(gangs: Iterable[Gang], verdict: Verdict, ledger: Ledger) -> None:
             ledger.fulfill(room_key(gang.id), taken(gang, verdict))
 
 
-@contextmanager
-def own_room(gang: Gang, ledger: Ledger) -> Iterator[None]:
+def own_room(gang: Gang, ledger: Ledger) -> AbstractContextManager[None]:
     """Inside the context, the gang may use the room that is promised to its members to come."""
-    own = ledger.respected(room_key(gang.id)) if gang.promised else ()
+    return _own_room(gang, ledger) if gang.promised else nullcontext()
+
+
+@contextmanager
+def _own_room(gang: Gang, ledger: Ledger) -> Iterator[None]:
+    own = ledger.respected(room_key(gang.id))
     ledger.promise(own, -1)
 
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations_with_replacement, islice
 from typing import TypeAlias
@@ -596,7 +596,7 @@ def _only(
     for part in composites_of(limited(tree, chosen) or tree):
         topology.update(part.topology)
 
-    return replace(
+    return structs.replace(
         group,
         gangs=tuple(gang for gang in group.gangs if gang.id in chosen),
         tree=None,

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
+
+from msgspec import structs
 
 from gangsched.core.homes import Beside, homes_beside
 from gangsched.core.permit import permitted
@@ -266,7 +268,7 @@ class TreePlacing:
         if self.running:
             near = homes_beside(self.running, gangs, self.ledger)
 
-        return replace(
+        return structs.replace(
             self.group,
             gangs=tuple(sorted(gangs, key=_id)),
             rest=self.group.rest & {gang.id for gang in gangs},

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -67,7 +67,7 @@ class TreeDecision:
         for gang in self.group.gangs:
             needed = self._enough(gang)
             if len(needed) < len(gang.pending):
-                parts.gangs[gang.id] = replace(gang, pending=needed)
+                parts.gangs[gang.id] = structs.replace(gang, pending=needed)
 
         return parts
 
@@ -480,7 +480,7 @@ class TreeDecision:
         rest = tuple(
             pod for pod in self.children.declared[gang.id].pending if pod.uid not in placed
         )
-        begun = replace(gang, pending=rest)
+        begun = structs.replace(gang, pending=rest)
         if needed:
             begun = _as_started(gang, rest, [placement.node for placement in needed])
 
@@ -601,7 +601,7 @@ def _as_started(
     """The gang as it is once its minimum is bound to these nodes."""
     bound = gang.bound + len(nodes)
     there = tuple(sorted({*gang.nodes, *nodes}))
-    return replace(
+    return structs.replace(
         gang,
         pending=rest,
         satisfied=True,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -126,8 +125,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
         return isinstance(self.fact, WaitsForSibling)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
+class Gang(msgspec.Struct, frozen=True, kw_only=True):
     """One gang. All counts are of live members."""
 
     id: str
@@ -265,8 +263,7 @@ class Gang:
         return ready + self.bound
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, kw_only=True):
     """Gangs that are decided together, sorted by id. All start together; the gangs of a `tree`
     start in parts (I9).
     """
@@ -312,21 +309,27 @@ class Group:
     near: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
     #: For a tree: the group of the gangs that its minimum needs, if it is known already.
     minimum: Group | None = None
-    # Derived from the gangs once, since a plan asks about five times for each.
+    # Derived from the gangs whenever a group is made, since a plan asks about five times for each;
+    # what is given for them does not matter.
     #: A gang of the group is Strict (semantics R3).
-    strict: bool = field(init=False, repr=False, compare=False)
+    strict: bool = False
     #: All of its gangs may use GPUs that pods share: plain pods go where kube-scheduler would put
     #: them.
-    shares_gpus: bool = field(init=False, repr=False, compare=False)
+    shares_gpus: bool = True
     #: As `model.tree.starts_in_parts` says of its root.
-    starts_in_parts: bool = field(init=False, repr=False, compare=False)
+    starts_in_parts: bool = False
 
     def __post_init__(self) -> None:
-        sharing = all(gang.plain or gang.constraints.allow_shared for gang in self.gangs)
-        object.__setattr__(self, "strict", any(gang.mode is Mode.STRICT for gang in self.gangs))
-        object.__setattr__(self, "shares_gpus", sharing)
+        strict = False
+        sharing = True
+        for gang in self.gangs:
+            strict = strict or gang.mode is Mode.STRICT
+            sharing = sharing and (gang.plain or gang.constraints.allow_shared)
+
+        structs.force_setattr(self, "strict", strict)
+        structs.force_setattr(self, "shares_gpus", sharing)
         in_parts = self.tree is not None and starts_in_parts(self.tree)
-        object.__setattr__(self, "starts_in_parts", in_parts)
+        structs.force_setattr(self, "starts_in_parts", in_parts)
 
     @property
     def root(self) -> Part:

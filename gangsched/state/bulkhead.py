@@ -43,7 +43,7 @@ from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_numbers import PendingCount
 from gangsched.state.reporting.reports import Reports
 from gangsched.state.reserving.reservations import StandingReservations
-from gangsched.state.timers import Timers
+from gangsched.state.timers import Timers, soonest
 
 FIRST_RETRY_S: Final = 1.0
 LONGEST_RETRY_S: Final = 3_600.0
@@ -299,14 +299,11 @@ class Bulkhead:
 
     def next_deadline_s(self) -> float | None:
         """Time at which `look` must be called, or at which planning goes on."""
-        due = [at_s for at_s in (self._retries.next_s(),) if at_s is not None]
-        if self._wakes_all:
-            due.append(self._woke_s + WAKE_ALL_EVERY_S)
-
-        if self.pause.fault is not None:
-            due.append(self.pause.until_s)
-
-        return min(due, default=None)
+        return soonest(
+            self._retries.next_s(),
+            self._woke_s + WAKE_ALL_EVERY_S if self._wakes_all else None,
+            self.pause.until_s if self.pause.fault is not None else None,
+        )
 
     # --- suspects of earlier processes -----------------------------------------------------------
 

@@ -328,7 +328,7 @@ def _joint_start(records: Sequence[GangRecord], verdict: Verdict) -> JointStart 
     starting = [
         record
         for record in records
-        if record.passed is None and not pods.keys().isdisjoint(record.members)
+        if not record.plain and record.passed is None and not pods.keys().isdisjoint(record.members)
     ]
 
     # A child of a tree without a minimum of its own starts with one member.

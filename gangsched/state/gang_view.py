@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangSpec
@@ -122,9 +123,9 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
 
     gang = _declared(gang, record.spec, record.pod_group)
     if record.owner is not None and record.spec.is_minimum_of_owner:
-        gang = replace(gang, min_note=record.owner.note)
+        gang = structs.replace(gang, min_note=record.owner.note)
     if permit is None and _may_have_succeeded(record, gang):
-        gang = replace(gang, min_note=UNKNOWN_MEMBERS)
+        gang = structs.replace(gang, min_note=UNKNOWN_MEMBERS)
     if others:
         gang = _beside_another_run(gang, others, before, policy)
     if record.pod_group is not None and record.pod_group.of_tasks:
@@ -148,7 +149,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
     there = [
         member for state in (*STARTED, State.KEPT, State.HELD) for member in by_state.get(state, ())
     ]
-    return replace(
+    return structs.replace(
         gang,
         indexed=record.index_problem is None and all(member.pod.index >= 0 for member in members),
         standing=tuple(sorted((member.pod.index, member.node) for member in there)),
@@ -199,9 +200,9 @@ def _beside_another_run(
     )
     if gang.satisfied:
         later = in_member_order((member.pod for member in others), policy)
-        return replace(gang, later=(*gang.later, *later), min_note=note)
+        return structs.replace(gang, later=(*gang.later, *later), min_note=note)
 
-    return replace(gang, min_note=note)
+    return structs.replace(gang, min_note=note)
 
 
 def _unbound(
@@ -296,7 +297,7 @@ def _declared(
     pod_group: PodGroup | None,
 ) -> Gang:
     """The gang with what its pods and its PodGroup declare."""
-    return replace(
+    return structs.replace(
         gang,
         plain=False,
         min_member=spec.min_member or 0,
@@ -360,11 +361,13 @@ def _within_tasks(
     note = f"minTaskMember: {_tasks_text(gang, minimums)}"
 
     if gang.satisfied and lacks:
-        return replace(gang, pending=pending, later=later, lacks_of_tasks=lacks, min_note=note)
+        return structs.replace(
+            gang, pending=pending, later=later, lacks_of_tasks=lacks, min_note=note
+        )
     if gang.satisfied:
-        return replace(gang, pending=(*pending, *later))
+        return structs.replace(gang, pending=(*pending, *later))
 
-    return replace(gang, pending=pending, later=later, min_note=note)
+    return structs.replace(gang, pending=pending, later=later, min_note=note)
 
 
 def _lacks_of_tasks(

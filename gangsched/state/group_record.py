@@ -402,6 +402,11 @@ class Refreshed:
     gone: dict[str, GroupRecord]
     forgotten: set[str]
 
+    @property
+    def is_any(self) -> bool:
+        """Whether anything is new, changed or gone."""
+        return bool(self.changed or self.gone or self.forgotten)
+
 
 class Former(NamedTuple):
     """What a gang takes along into another group: the clock of its former group, and the nodes that

@@ -8,9 +8,10 @@ of a tree form one group (I9). Only `refresh` rebuilds what changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from itertools import count, islice, takewhile
 from math import inf
+
+from msgspec import structs
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangSpec
@@ -35,6 +36,7 @@ from gangsched.state.members_to_come import SiblingWorkers
 from gangsched.state.parents import Parents
 from gangsched.state.podgroup_names import PodGroupNames
 from gangsched.state.rule_set import Rules
+from gangsched.state.timers import soonest
 
 POD_GROUP_WAIT_S = 1.0
 """How long a gang waits for its PodGroup before it is told that there is none (semantics I2). The
@@ -272,7 +274,7 @@ class Registry:
         gangs = tuple(with_all(self._views[gang_id], self.policy) for gang_id in record.gangs)
         root = record.root
         if any(composite.never_preempts for composite in composites_of(root)):
-            gangs = tuple(replace(gang, never_preempts=True) for gang in gangs)
+            gangs = tuple(structs.replace(gang, never_preempts=True) for gang in gangs)
 
         # Without members to come, which have the priority of one that is present.
         pods: list[Pod] = []
@@ -309,7 +311,7 @@ class Registry:
         # Once for each change: a plan asks it of all groups that are ready, of which it decides a
         # few.
         minimum = tree_choices.needed(view)
-        return view if minimum is view else replace(view, minimum=minimum)
+        return view if minimum is view else structs.replace(view, minimum=minimum)
 
     def _complete_starts(self, gangs: Sequence[Gang]) -> frozenset[JointStart]:
         """The starts of which all needed members were bound, now or at an earlier look.
@@ -363,11 +365,9 @@ class Registry:
 
     def next_deadline_s(self) -> float | None:
         """Time at which `refresh` must be called even if nothing changes."""
-        times_s = (
-            *(self._awaits_until_s[each] for each in islice(self._awaiting, 1)),
-            self._parents.next_deadline_s(),
-        )
-        return min((each for each in times_s if each is not None), default=None)
+        first = next(iter(self._awaiting), None)
+        awaits_s = self._awaits_until_s[first] if first is not None else None
+        return soonest(awaits_s, self._parents.next_deadline_s())
 
     def exceeds(self, units: float, *, with_new: bool = True) -> bool:
         """Whether reading all changed gangs takes more than this many units of work, each about the
@@ -500,7 +500,9 @@ class Registry:
         view = gang_view(record, self.policy)
 
         if record.id in self._set_aside:
-            return replace(view, uninitialised=Refusal(Reason.PAUSED, SetAsideByOrder(record.id)))
+            return structs.replace(
+                view, uninitialised=Refusal(Reason.PAUSED, SetAsideByOrder(record.id))
+            )
 
         if view.uninitialised is None or record.pod_group is not None:
             self._found(record.id)
@@ -517,7 +519,7 @@ class Registry:
         refusal = self._of_unread_object(record)
         if refusal is not None:
             names.missing(record.id, record.api_groups)
-            return replace(view, uninitialised=refusal)
+            return structs.replace(view, uninitialised=refusal)
 
         # A gang without a minimum may have one in a PodGroup that we may not read.
         no_minimum = record.spec is not None and record.spec.min_member is None
@@ -527,7 +529,7 @@ class Registry:
         ):
             return view
 
-        return replace(view, uninitialised=names.missing(record.id, record.api_groups))
+        return structs.replace(view, uninitialised=names.missing(record.id, record.api_groups))
 
     def _of_unread_object(self, record: GangRecord) -> Refusal | None:
         """What is wrong with the PodGang that the pods name, if it declares none of its gangs

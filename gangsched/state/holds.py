@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Set
-from dataclasses import replace
+
+from msgspec import structs
 
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
@@ -89,7 +90,7 @@ class Holds:
         """
         for group in self._holding:
             if group.id not in planned and not self._queue.backs_off(group.id, now_s):
-                yield replace(self._registry.group(group.id, now_s), unchanged=True)
+                yield structs.replace(self._registry.group(group.id, now_s), unchanged=True)
 
         # Thousands of pods may wait for claims, of which a plan of their equals needs none.
         others = self._unbound - self._holding
@@ -102,7 +103,7 @@ class Holds:
         for group in others:
             view = self._registry.group(group.id, now_s)
             if group.id not in planned and view.priority < highest:
-                yield replace(view, unchanged=True)
+                yield structs.replace(view, unchanged=True)
 
     def without(self, snapshot: Snapshot) -> Snapshot:
         """The cluster as woken groups see it: without any holds, since holds may yield to them

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import structs
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
@@ -179,7 +180,7 @@ def _tree(
 
     if refusal is None:
         return Hypothetical(
-            replace(registry.group(next(iter(groups)), 0.0), id=wanted.id, minimum=None),
+            structs.replace(registry.group(next(iter(groups)), 0.0), id=wanted.id, minimum=None),
             problems,
             (),
         )
@@ -215,14 +216,14 @@ def with_served(wanted: Wanted, cluster: Cluster) -> Wanted:
 def with_minimum(group: Group, min_member: int) -> Group:
     """The same gang with another minimum."""
     (gang,) = group.gangs
-    return replace(group, gangs=(replace(gang, min_member=min_member),))
+    return structs.replace(group, gangs=(structs.replace(gang, min_member=min_member),))
 
 
 def _with(gang: Gang, wanted: Wanted) -> Gang:
     minimum = wanted.min_member if wanted.min_member is not None else gang.min_member
     # slices are placed whole
     mode = gang.mode if gang.constraints.slices else wanted.mode or gang.mode
-    return replace(gang, min_member=minimum, mode=mode)
+    return structs.replace(gang, min_member=minimum, mode=mode)
 
 
 def _pod_group(wanted: Wanted, created_s: int) -> PodGroup:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from gangsched.api import keys
 from gangsched.api.later_members import MOST_TO_COME
@@ -40,7 +41,7 @@ def with_members_to_come(
         if not promised:
             return gang
 
-        return replace(gang, promised=promised)
+        return structs.replace(gang, promised=promised)
 
     # It is found anew with each view, since a PodGroup may state minResources meanwhile.
     record.room_problem = None
@@ -58,11 +59,13 @@ def with_members_to_come(
         record.room_problem = _unknown(record, number)
         # It starts without room for the others: a leader that waited for what nobody states would
         # wait forever.
-        return replace(gang, min_member=first)
+        return structs.replace(gang, min_member=first)
 
     priority = min(pod.priority for pod in present)
     known = frozenset(pod.index for pod in present)
-    return replace(gang, to_come=StandIns(gang.id, number, gang.total, shape, priority, known))
+    return structs.replace(
+        gang, to_come=StandIns(gang.id, number, gang.total, shape, priority, known)
+    )
 
 
 class SiblingWorkers:

@@ -24,7 +24,7 @@ from gangsched.state.groups import Registry
 from gangsched.state.known_owners import KnownOwners
 from gangsched.state.namespace_turns import NamespaceTurns
 from gangsched.state.parents import MOST_GANGS
-from gangsched.state.timers import Timers
+from gangsched.state.timers import Timers, soonest
 
 OWNER_WAIT_S: Final = 2.0
 """How long pods wait for an owner that is not known, once owners of its kind are read (O8): they
@@ -208,8 +208,7 @@ class OwnerTrees:
 
     def next_s(self) -> float | None:
         """When `look` must be called."""
-        times_s = (self._waits.next_s(), self._lates.next_s())
-        return min((at_s for at_s in times_s if at_s is not None), default=None)
+        return soonest(self._waits.next_s(), self._lates.next_s())
 
     def is_outdated(self, job: JobOwner) -> bool:
         """Whether the owner of a Job has changed since it was declared."""

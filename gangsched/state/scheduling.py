@@ -63,6 +63,7 @@ from gangsched.state.reserving.reservations import StandingReservations
 from gangsched.state.room_to_come import RoomToCome
 from gangsched.state.rule_set import Rules
 from gangsched.state.start_check import StartCheck
+from gangsched.state.timers import soonest
 from gangsched.state.unfinished import UnfinishedLook
 from gangsched.state.verify import Verifier
 
@@ -292,8 +293,16 @@ class SchedulingState:
             self._event_handlers.assign(now_s)
 
         refreshed = self.registry.refresh(now_s, most, most_new=most_new)
-        self._drop_groups(refreshed, now_s)
-        self._follow_groups(refreshed, now_s)
+        # Most turns, and nearly all commits, find nothing here.
+        if refreshed.is_any:
+            self._drop_groups(refreshed, now_s)
+            self._follow_groups(refreshed, now_s)
+
+        # Some in each refresh, so that a scrape of the metrics has little left to count.
+        self.pending.catch_up()
+        for group_id, raised in self.registry.take_faults().items():
+            self.bulkhead.set_aside(group_id, raised, FaultPlace.REFRESH, now_s)
+
         for group_id in self._event_handlers.take_restated():
             self.reports.note(group_id, now_s)
 
@@ -320,8 +329,6 @@ class SchedulingState:
         """Follow the groups that changed; one that raises is set aside."""
         changed = [self.registry.groups[group_id] for group_id in refreshed.changed]
         self.pending.changed(changed)
-        # Some in each refresh, so that a scrape of the metrics has little left to count.
-        self.pending.catch_up()
         of_groups = (group.gangs for group in changed)
         self.coming.changed(refreshed.forgotten.union(*of_groups))
         idle = self.holds.idle(refreshed.changed, now_s) if self.holds.any_yielded else set()
@@ -334,8 +341,6 @@ class SchedulingState:
                 self.bulkhead.set_aside(group.id, error, FaultPlace.REFRESH, now_s)
 
         self.reservations.changed({group.id: group for group in changed})
-        for group_id, raised in self.registry.take_faults().items():
-            self.bulkhead.set_aside(group_id, raised, FaultPlace.REFRESH, now_s)
 
     def _follow_group(self, group: GroupRecord, now_s: float) -> None:
         self.holds.follow(group, now_s)
@@ -364,7 +369,7 @@ class SchedulingState:
         # Once for all who ask, as taking resets it.
         freed = self.cluster.take_freed()
         pods_changed = self.cluster.take_pods_changed()
-        heads = frozenset(reservation.group for reservation in self.reservations.standing)
+        heads = self.reservations.heads
 
         if freed or (pods_changed and self.queue.minds_pods()):
             self.queue.wake(
@@ -441,8 +446,7 @@ class SchedulingState:
             nominated = (
                 nomination_record.group for nomination_record in self.preemptions.nominations.all()
             )
-            heads = (reservation.group for reservation in self.reservations.standing)
-            return expired.union(self._unfinished.groups, nominated, heads)
+            return expired.union(self._unfinished.groups, nominated, self.reservations.heads)
 
         groups: list[Group] = []
         batch = self.batches.next(self.queue.ready(now_s) | expired, always, self._looked_at, now_s)
@@ -670,7 +674,6 @@ class SchedulingState:
         if self.bulkhead.is_behind:
             return now_s
 
-        known = [at_s for _, at_s in self.holds.expiries(now_s)]
         parts = (
             self.registry,
             self.queue,
@@ -687,12 +690,11 @@ class SchedulingState:
             self._kept_rooms,
             self.bulkhead,
         )
-        deadlines = [part.next_deadline_s() for part in parts]
-        if reporting:
-            deadlines.append(self.reports.next_deadline_s())
-
-        known += [at_s for at_s in deadlines if at_s is not None]
-        return min(known, default=None)
+        return soonest(
+            *[part.next_deadline_s() for part in parts],
+            *[at_s for _, at_s in self.holds.expiries(now_s)],
+            self.reports.next_deadline_s() if reporting else None,
+        )
 
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
         """Reports that are due now; `wall` is the current time in RFC 3339."""

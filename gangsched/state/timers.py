@@ -65,8 +65,9 @@ class Timers:
 
     def take_due(self, now_s: float) -> list[str]:
         """Keys whose time has come, the earliest first; their times are removed."""
-        # A turn asks a dozen of these, of which most are empty.
-        if not self._heap:
+        # A turn asks a dozen of these, of which most have nothing that is due. What was replaced
+        # may be first, and is no later than what is.
+        if not self._heap or self._heap[0][0] > now_s:
             return []
 
         take_next = partial(self.take_next, now_s)
@@ -92,3 +93,16 @@ class Timers:
             heappop(self._heap)  # an entry that was replaced
 
         return None
+
+
+def soonest(*times_s: float | None) -> float | None:
+    """The earliest of these times, of which some may be unknown.
+
+    A loop, since each turn asks a dozen parts of the state, of which most have no time.
+    """
+    first_s: float | None = None
+    for at_s in times_s:
+        if at_s is not None and (first_s is None or at_s < first_s):
+            first_s = at_s
+
+    return first_s

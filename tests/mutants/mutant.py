@@ -7,6 +7,7 @@ cannot be reached from outside a function wraps a helper of it, or hides part of
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import sys
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
+
+import msgspec
 
 Make = Callable[[Any], Any]
 OURS = ("gangsched.", "kubectl_gangsched.", "kubernetes_cel.")
@@ -101,3 +104,13 @@ def swapped(owner: Any, **values: Any) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(owner, name, value)
+
+
+def replace(value: Any, **changes: Any) -> Any:
+    """The value with other fields, whether it is a struct or a dataclass: a bug that raises instead
+    would be found by any test.
+    """
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.replace(value, **changes)
+
+    return dataclasses.replace(value, **changes)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from tests.mutants.mutant import bug
+from tests.mutants.mutant import bug, replace
 
 PATIENCE = "unit/state/autoscaling/test_patience.py"
 

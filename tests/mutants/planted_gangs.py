@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,7 @@ from gangsched.state.group_record import TABLE, QueueState
 from gangsched.state.members import TAKES_ROOM, Change, State
 from gangsched.state.reporting import reports
 from gangsched.state.reporting.conditions import FACTS_S, NO_NODE, PodCondition
-from tests.mutants.mutant import bug, swapped
+from tests.mutants.mutant import bug, replace, swapped
 
 STATE, QUEUEING, REPORTS = (
     "unit/state",

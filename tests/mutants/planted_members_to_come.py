@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
-from tests.mutants.mutant import bug
+from tests.mutants.mutant import bug, replace
 
 STATE = "unit/state/test_members_to_come.py"
 

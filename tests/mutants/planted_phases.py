@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
 
 from gangsched.state.preemption.last_answers import EndedNomination
-from tests.mutants.mutant import bug
+from tests.mutants.mutant import bug, replace
 
 PHASES = "unit/state/reporting/test_gang_phase.py"
 NOMINATIONS = "unit/state/preemption/test_nominations.py"

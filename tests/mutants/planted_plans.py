@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +15,7 @@ from gangsched.core.work import OutOfWork
 from gangsched.model.gang import MatchPolicy, Mode
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
-from tests.mutants.mutant import bug
+from tests.mutants.mutant import bug, replace
 
 
 @bug("R2", "core.reserve:Ledger._take_back", "unit/core/filter/test_plugin.py")

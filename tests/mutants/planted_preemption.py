@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER
 from gangsched.model.protocol import CancelPreemption, Evict, EvictionResult
 from gangsched.state.preemption.nomination import Stage
 from gangsched.state.preemption.room import Room
-from tests.mutants.mutant import bug, swapped
+from tests.mutants.mutant import bug, replace, swapped
 
 CORE, STATE, WRITE = (
     "unit/core/preemption",

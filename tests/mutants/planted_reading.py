@@ -4,11 +4,10 @@ namespaces.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from gangsched.core.queue_sort import in_member_order
-from tests.mutants.mutant import bug
+from tests.mutants.mutant import bug, replace
 
 READING, WHOSE = "properties/test_reading.py", "properties/test_whose_words.py"
 TO_COME, EXTENDED = "unit/state/test_members_to_come.py", "unit/kube/read/test_extended.py"

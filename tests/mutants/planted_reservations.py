@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +14,7 @@ from gangsched.core.reservations.passing import PLENTY, Kept
 from gangsched.model.reservation import How
 from gangsched.sentences.reserving import STARTED
 from gangsched.state.members import State
-from tests.mutants.mutant import bug, swapped
+from tests.mutants.mutant import bug, replace, swapped
 
 RESERVING, RESERVATIONS = "unit/state/reserving", "unit/core/reservations"
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from gangsched.model.reservation import Blocker
-from tests.mutants.mutant import bug
+from tests.mutants.mutant import bug, replace
 
 ORACLE = "properties/test_sentences.py"
 

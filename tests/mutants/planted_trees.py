@@ -4,12 +4,11 @@ group.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from tests.mutants.mutant import bug
+from tests.mutants.mutant import bug, replace
 
 TREES, DEEP = "unit/core/test_trees.py", "unit/core/test_tree_choices.py"
 VICTIMS = "unit/core/preemption/test_units.py"

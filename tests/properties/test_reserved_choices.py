@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from msgspec import structs
 
 from gangsched.core.reservations import standing as standing_module
 from gangsched.core.reservations.heads import Head, empty_ledger, head_of, startable
@@ -53,8 +53,8 @@ def random_gang(dice: random.Random, name: str) -> Gang:
     )
     state = dice.random()
     if state < 0.1:
-        return replace(made, pending=(), bound=number, satisfied=True)
-    return replace(made, min_member=number + 1, total=number + 1) if state < 0.2 else made
+        return structs.replace(made, pending=(), bound=number, satisfied=True)
+    return structs.replace(made, min_member=number + 1, total=number + 1) if state < 0.2 else made
 
 
 def starts(tree: Group, chosen: frozenset[str], there: Snapshot) -> bool:

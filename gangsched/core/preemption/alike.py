@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import takewhile
+
+from msgspec import structs
 
 from gangsched.core.preemption.attempt import Found
 from gangsched.core.preemption.preemptor import Preemptor
@@ -62,10 +63,10 @@ def together(preemptors: Sequence[Preemptor]) -> Preemptor:
     for preemptor in preemptors:
         pods += preemptor.pods
 
-    gang = replace(gang, pending=tuple(pods))
-    gang = replace(gang, min_member=gang.counted(len(pods)))
+    gang = structs.replace(gang, pending=tuple(pods))
+    gang = structs.replace(gang, min_member=gang.counted(len(pods)))
 
-    return Preemptor.of(replace(first.group, gangs=(gang,)))
+    return Preemptor.of(structs.replace(first.group, gangs=(gang,)))
 
 
 def shares(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from msgspec import structs
 
@@ -67,17 +67,17 @@ class Preemptor:
 
         for gang in self.group.gangs:
             pods = gang.pending[:1] if gang.id == first.id else ()
-            reduced = replace(
+            reduced = structs.replace(
                 gang,
                 pending=pods,
             )
-            reduced = replace(
+            reduced = structs.replace(
                 reduced,
                 min_member=reduced.counted(len(pods)),
             )
             gangs.append(reduced)
 
-        group = replace(
+        group = structs.replace(
             self.group,
             gangs=tuple(gangs),
         )
@@ -113,7 +113,7 @@ def preemptor_of(group: Group, verdict: Verdict, table: NodeTable) -> Preemptor 
     """
     gangs = tuple(_reduced(gang, group, verdict.holds, table) for gang in group.gangs)
     if any(gang.pending for gang in gangs):
-        return Preemptor.of(replace(group, gangs=gangs))
+        return Preemptor.of(structs.replace(group, gangs=gangs))
 
     return None
 
@@ -135,14 +135,14 @@ def _reduced(
         if pod.uid not in taken:
             waiting.append(pod)
 
-    lack = _lack(replace(gang, held=held), group)
+    lack = _lack(structs.replace(gang, held=held), group)
 
     if gang.constraints.slices:
         waiting = slices.needed(slices.units(gang, waiting, table), lack).waiting
         lack = len(waiting)
 
     needed = tuple(waiting[:lack])
-    reduced = replace(
+    reduced = structs.replace(
         gang,
         pending=needed,
         held=held,
@@ -154,7 +154,7 @@ def _reduced(
         min_resources=() if gang.free_running else gang.min_resources,
         constraints=PlacementConstraints(allow_shared=True) if gang.plain else gang.constraints,
     )
-    return replace(reduced, min_member=reduced.counted(len(needed)))
+    return structs.replace(reduced, min_member=reduced.counted(len(needed)))
 
 
 def _lack(gang: Gang, group: Group) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.devices.emptied import emptied
 from gangsched.core.group_rules import rules_key
@@ -324,7 +325,7 @@ def _lack_of_started(gang: Gang) -> int:
 
 def _of_exactly(gang: Gang, pods: Sequence[Pod]) -> Gang:
     """The gang of which a round needs exactly these waiting members, whatever of it runs."""
-    return replace(
+    return structs.replace(
         gang,
         plain=False,
         satisfied=False,
@@ -346,7 +347,7 @@ def _its_minimum(gang: Gang, lack: int) -> Gang:
         return gang
 
     oldest = {pod.uid for pod in _oldest(gang.pending, lack)}
-    return replace(gang, pending=tuple(pod for pod in gang.pending if pod.uid in oldest))
+    return structs.replace(gang, pending=tuple(pod for pod in gang.pending if pod.uid in oldest))
 
 
 def waiting_since_s(gangs: Sequence[Gang]) -> int:
@@ -440,7 +441,7 @@ def _choices(head: Head, empty: Ledger) -> Iterator[Head]:
     def hopeless(gang: Gang) -> Refusal | None:
         if gang.id not in known:
             known[gang.id] = (
-                NEVER if _is_too_large(gang, replace(group, gangs=(gang,)), empty) else None
+                NEVER if _is_too_large(gang, structs.replace(group, gangs=(gang,)), empty) else None
             )
 
         return known[gang.id]
@@ -471,7 +472,7 @@ def _smaller(head: Head) -> Iterator[Head]:
     if others or len(first.pending) > 1:
         yield oldest
 
-    anywhere = replace(head.group, topology=head.beyond_home)
+    anywhere = structs.replace(head.group, topology=head.beyond_home)
     if anywhere.topology != head.group.topology:
         yield replace(head, group=anywhere)
         yield replace(oldest, group=anywhere)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec import structs
 
 from gangsched.core.group_rules import rules_key
 from gangsched.core.permit import missing
@@ -84,8 +85,10 @@ def _kept_for(
     times_s = backfill.times_s(group)
     # The latest first: the longest run time that would do is the easiest to keep.
     for at_s in times_s:
-        ends_in_time = tuple(replace(gang, run_time_s=at_s - wall_s) for gang in group.gangs)
-        if wall_s < at_s and _enough(asks, replace(group, gangs=ends_in_time), ledger):
+        ends_in_time = tuple(
+            structs.replace(gang, run_time_s=at_s - wall_s) for gang in group.gangs
+        )
+        if wall_s < at_s and _enough(asks, structs.replace(group, gangs=ends_in_time), ledger):
             return KeptFor(until_s=at_s, run_time_s=at_s - wall_s)
 
     return KeptFor(until_s=times_s[0])

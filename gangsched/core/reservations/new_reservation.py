@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.permit import missing
 from gangsched.core.reservations.head_sums import HeadDomains, HeadSums
@@ -174,7 +175,7 @@ def _anew(
     or else a fence.
     """
     # A fence has its nodes as a whole, for as long as it stands.
-    apart = replace(head, group=replace(head.group, avoid=head.group.avoid | made.fenced))
+    apart = replace(head, group=structs.replace(head.group, avoid=head.group.avoid | made.fenced))
     until_s = wall_s + limits.horizon_s
     same = None
     others = timeline
@@ -199,7 +200,7 @@ def _anew(
         }
         # A node on which members of the group run never becomes empty for the others.
         reserved |= head.own_nodes
-        apart = replace(head, group=replace(head.group, avoid=head.group.avoid | reserved))
+        apart = replace(head, group=structs.replace(head.group, avoid=head.group.avoid | reserved))
         kept = frozenset(
             ledger.table.names[node]
             for node in (old.nodes if old is not None and old.is_fence else ())
@@ -445,7 +446,7 @@ def find_fence(
 
     def fits_on(length: int) -> bool | None:
         avoid = head.group.avoid | {names[node] for node in order[length:].tolist()}
-        return fits(replace(head.group, avoid=avoid), head.gangs, empty)
+        return fits(structs.replace(head.group, avoid=avoid), head.gangs, empty)
 
     high = len(order)
     least = _least_prefix(head, order, empty)
@@ -524,7 +525,7 @@ def _fenced(head: Head, empty: Ledger, nodes: Ints) -> Reservation | None:
 
     with empty.tentative():
         trial, round_ = run_round(
-            replace(head.group, avoid=head.group.avoid | others),
+            structs.replace(head.group, avoid=head.group.avoid | others),
             head.gangs,
             empty,
         )

@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.scope import Scope
 from gangsched.core.topology import level
@@ -226,7 +227,7 @@ def alone(gang: Gang, slice_: Slice) -> Gang:
     """A gang that consists of one slice, which is placed as a whole or not at all."""
     keys = [layer.topology for layer in gang.constraints.slices]
     layers = gang.constraints.slices[keys.index(slice_.key) :]
-    return replace(
+    return structs.replace(
         gang,
         pending=slice_.pods,
         retry=(),

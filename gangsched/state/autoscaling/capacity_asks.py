@@ -26,6 +26,7 @@ from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.rule_set import Rules
+from gangsched.state.timers import soonest
 
 
 class CapacityAsks:
@@ -100,9 +101,7 @@ class CapacityAsks:
 
     def next_deadline_s(self) -> float | None:
         """When `due` must be called although nothing changes."""
-        parts = (self._patience, self._provisioning)
-        times_s = [part.next_deadline_s() for part in parts]
-        return min((at_s for at_s in times_s if at_s is not None), default=None)
+        return soonest(self._patience.next_deadline_s(), self._provisioning.next_deadline_s())
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
         """For validation: each index with its groups, and a predicate for the groups that should be

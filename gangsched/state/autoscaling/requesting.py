@@ -41,7 +41,7 @@ from gangsched.state.namespace_turns import NamespaceTurns
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref
 from gangsched.state.rule_set import ProvisioningRules
-from gangsched.state.timers import Timers
+from gangsched.state.timers import Timers, soonest
 
 ANSWERED_WITHIN_S: Final = 60.0
 """An autoscaler that knows the class accepts a request so soon, or one of the requests before
@@ -310,8 +310,7 @@ class Provisioning:
         if self._looking:
             return self._looked_s
 
-        times_s = (self._due.next_s(), self._unwanted.next_s(), self._back_offs.next_s())
-        return min((at_s for at_s in times_s if at_s is not None), default=None)
+        return soonest(self._due.next_s(), self._unwanted.next_s(), self._back_offs.next_s())
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
         """For validation: each index with its groups, and a predicate for the groups that should be

@@ -54,6 +54,7 @@ from gangsched.state.preemption.taken import TakenGroups
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 from gangsched.state.rule_set import Rules
+from gangsched.state.timers import soonest
 
 CHANGED = "the group has changed since it was nominated"
 HANDED_ON = (Fate.MARKED, Fate.ORDERED, Fate.WITHDRAWN)
@@ -131,8 +132,7 @@ class Nominations:
 
     def next_deadline_s(self) -> float | None:
         """Time at which `look` must be called even without a message."""
-        due = (self._next_looks.next_s(), self.last_answers.next_deadline_s())
-        return min((at_s for at_s in due if at_s is not None), default=None)
+        return soonest(self._next_looks.next_s(), self.last_answers.next_deadline_s())
 
     def obstacle(self, group: str, decision: Preemption) -> str:
         """Why a decision that is not carried out yet is no longer valid, "" if it is valid."""

@@ -43,7 +43,7 @@ from gangsched.state.preemption.running import RunningPods
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 from gangsched.state.rule_set import Rules
-from gangsched.state.timers import JUMP_S
+from gangsched.state.timers import JUMP_S, soonest
 
 PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.TOO_YOUNG})
 """Obstacles that end by themselves, so that nothing need change before a group is
@@ -345,5 +345,4 @@ class Preemptions:
 
     def next_deadline_s(self) -> float | None:
         """Time at which `due` must be called even without a message."""
-        due = (self.nominations.next_deadline_s(), self.holding_back.next_deadline_s())
-        return min((each for each in due if each is not None), default=None)
+        return soonest(self.nominations.next_deadline_s(), self.holding_back.next_deadline_s())

@@ -26,7 +26,7 @@ from gangsched.state.group_record import (
 )
 from gangsched.state.queueing.parked import Parked
 from gangsched.state.queueing.preemptors import Preemptors
-from gangsched.state.timers import Timers
+from gangsched.state.timers import Timers, soonest
 
 SAFETY_NET_S = 60.0
 SWEPT_AT_ONCE = 100
@@ -315,25 +315,20 @@ class Queue:
 
     def next_deadline_s(self) -> float | None:
         """Time at which `ready` may return more groups without an event."""
-        deadlines = [
-            at_s
-            for timers in (self._back_off, self._wake_at)
-            if (at_s := timers.next_s()) is not None
-        ]
         if self.parked.has_pending:
-            deadlines.append(-math.inf)
+            return -math.inf
 
-        if self._review_s is not None:
-            deadlines.append(self._review_s)
-
-        look_s = self.preemptors.next_deadline_s()
-        if look_s is not None:
-            deadlines.append(look_s)
-
+        sweep_s = None
         if len(self.parked) and not self._unattended:
-            deadlines.append(self._oldest_parked_s() + self._sweep_every_s)
+            sweep_s = self._oldest_parked_s() + self._sweep_every_s
 
-        return min(deadlines, default=None)
+        return soonest(
+            self._back_off.next_s(),
+            self._wake_at.next_s(),
+            self._review_s,
+            self.preemptors.next_deadline_s(),
+            sweep_s,
+        )
 
     def part(self, group: str) -> str:
         """The part of the queue that contains the group; "" for an unknown group."""

@@ -52,6 +52,8 @@ class ShapeRows:
         self._beginning: dict[str, set[Labels]] = {}  # labels by the first of them
         self._is_bound: Bools = np.zeros(16, dtype=np.bool_)
         self._pending: Bools = np.zeros(16, dtype=np.bool_)
+        #: Whether any of these is set, None if that is to be found out: each turn asks four times.
+        self._is_any_pending: bool | None = False
         self._first: dict[int, Entry] = {}
         self._order: list[tuple[Entry, int]] = []
 
@@ -88,6 +90,7 @@ class ShapeRows:
         self._requests[row] = NEVER
         self._least[row] = 1
         self._pending[row] = False
+        self._is_any_pending = None
         self._leave_order(row)
         self._unused.append(row)
 
@@ -111,7 +114,10 @@ class ShapeRows:
     @property
     def any_pending(self) -> bool:
         """Whether any room is pending."""
-        return bool(self._pending.any())
+        if self._is_any_pending is None:
+            self._is_any_pending = bool(self._pending.any())
+
+        return self._is_any_pending
 
     def is_pending(self, room: NeededRoom) -> bool:
         """Whether this room is pending."""
@@ -121,14 +127,17 @@ class ShapeRows:
     def mark_pending(self, rows: Bools) -> None:
         """Add these rows to the pending ones."""
         self._pending[: len(rows)] |= rows
+        self._is_any_pending = None
 
     def keep_pending(self, rows: Bools) -> None:
         """Remove all pending rows but these."""
         self._pending[: len(rows)] &= rows
+        self._is_any_pending = None
 
     def looked_at(self, room: NeededRoom) -> None:
         """Mark the room as evaluated."""
         self._pending[self._rows[room]] = False
+        self._is_any_pending = None
 
     def first_pending(self, number: int) -> list[NeededRoom]:
         """The first `number` pending rooms, in the order of the first groups that need them."""

@@ -143,10 +143,13 @@ class Reports:
         """Reports that are due, the earliest first: as many as one turn has time for or, with
         `everything`, all pending ones.
         """
+        until_s, left = (math.inf, math.inf) if everything else (now_s, LOOKS_PER_TURN)
+        due_s = self._due.next_s()
+        if due_s is None or due_s > until_s:
+            return []
+
         reports: list[Report] = []
         moment = _Moment(now_s, wall, parse_timestamp(wall) or 0, hurry=everything)
-
-        until_s, left = (math.inf, math.inf) if everything else (now_s, LOOKS_PER_TURN)
         taken: set[str] = set()
         while left > 0 and (group_id := self._due.take_next(until_s)) is not None:
             # A report may ask for a later look, which `everything` would take at once, and again.

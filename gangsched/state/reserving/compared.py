@@ -49,6 +49,9 @@ def freed(
 
     for old in before:
         new = now.get(old.group)
+        if new is old:
+            continue
+
         # A later start lets more groups end before it.
         if new is None or old.is_fence != new.is_fence or new.at_s > old.at_s:
             freed |= set(old.nodes)

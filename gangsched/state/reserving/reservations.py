@@ -91,6 +91,8 @@ class StandingReservations:
         self._registry = registry
         self._queue = queue
         self.standing: tuple[Reserved, ...] = ()
+        #: The groups that these are for.
+        self.heads: frozenset[str] = frozenset()
         self.waiting = Waiting()
         self._ineligible = Ineligible(cluster, registry.groups)
         self._fences = Fences(cluster, rules)
@@ -167,10 +169,7 @@ class StandingReservations:
             self._ineligible.changed(group)
             self._forget(group)
 
-        if self.standing:
-            self._later.update(
-                reservation.group for reservation in self.standing if reservation.group in groups
-            )
+        self._later |= self.heads & groups.keys()
 
     def gone(self, groups: Mapping[str, GroupRecord]) -> None:
         """Remove groups that are gone."""
@@ -180,15 +179,13 @@ class StandingReservations:
 
         # No plan decides a group that is gone, so nothing else would make one that gives back its
         # room.
-        self._gone = self._gone or any(reservation.group in groups for reservation in self.standing)
+        self._gone = self._gone or not self.heads.isdisjoint(groups)
 
     def left(self, group_id: str) -> None:
         """Remove a group without waiting pods, which plans do not decide."""
         # Its PodGroup stays, so the group is known; its room was kept for a second longer than
         # needed.
-        self._gone = self._gone or any(
-            reservation.group == group_id for reservation in self.standing
-        )
+        self._gone = self._gone or group_id in self.heads
 
     def cluster_changed(
         self,
@@ -311,12 +308,7 @@ class StandingReservations:
             if not group.unchanged:
                 in_turn.add(group.id)
 
-        heads = set()
-
-        for reservation in self.standing:
-            if self._awaits_room(reservation.group):
-                heads.add(reservation.group)
-
+        heads = set(filter(self._awaits_room, self.heads))
         new = [record.id for record in self._candidates() if record.not_reserved is None]
 
         if not (ready or self._gone or self._now or new or passed or ended or self._is_outdated):
@@ -346,6 +338,9 @@ class StandingReservations:
 
     def _forbidden(self) -> list[str]:
         """Groups with a reservation that an administrator forbade."""
+        if not self._unreserved:
+            return []
+
         groups = (self._registry.groups.get(reservation.group) for reservation in self.standing)
         result: list[str] = []
         for group in groups:
@@ -372,11 +367,7 @@ class StandingReservations:
         if not self.on():
             return None
 
-        heads = {
-            reservation.group
-            for reservation in self.standing
-            if self._awaits_room(reservation.group)
-        } - in_turn
+        heads = set(filter(self._awaits_room, self.heads - in_turn))
         return Reserving(
             limits=self._limits,
             wall_s=wall_s,
@@ -406,7 +397,7 @@ class StandingReservations:
         if snapshot.table is not self._table or snapshot.overhead is not self._overhead:
             self._table = snapshot.table
             self._overhead = snapshot.overhead
-            self._later.update(reservation.group for reservation in self.standing)
+            self._later |= self.heads
 
         self._make_eligible(self._ineligible.over(snapshot, now_s, wall_s))
         for group_id in self._over.take_due(wall_s):
@@ -431,11 +422,7 @@ class StandingReservations:
             if record.not_reserved is not None:
                 tried.append(record)
 
-        standing = (
-            reservation.group
-            for reservation in self.standing
-            if reservation.group in self._registry.groups
-        )
+        standing = self.heads & self._registry.groups.keys()
         heads = [*standing, *(record.id for record in tried)]
         shapes = [self._shapes(head, now_s) for head in heads]
         self._is_outdated |= any(
@@ -449,7 +436,7 @@ class StandingReservations:
         if news.may_help(asked, self._cluster.snapshot(), on, ends_known=ends_known):
             # Which of the examined it helps would take as long to find as examining them.
             self._forget_if(lambda _: True)
-            self._later.update(reservation.group for reservation in self.standing)
+            self._later |= self.heads
             return
 
         if news.earlier:
@@ -537,8 +524,6 @@ class StandingReservations:
             if len(ranks) >= self._limits.per_namespace:
                 of_full[space] = max(ranks)
 
-        have = {reservation.group for reservation in self.standing}
-
         def before(namespace: str) -> HeadRank | None:
             of_namespace = of_full.get(namespace, last)
             if of_namespace is not None and last is not None:
@@ -550,22 +535,27 @@ class StandingReservations:
             self._limits.reservations,
             of_each=self._limits.reservations,
             before=before,
-            skip=have.__contains__,
+            skip=self.heads.__contains__,
         )
 
     def take(self, answer: Reservations, now_s: float) -> None:
         """Record the reservations of a plan."""
         before = self.standing
-        self.standing = answer.standing
+        former = self.heads
+        # The same tuple if nothing changed, as in most plans: what was found beside it stays valid.
+        is_same = answer.standing == before
+        if not is_same:
+            self.stand(answer.standing)
+
         self._fences.look(self.standing, now_s)
 
         # While any reservation stands, groups are woken in another order (H9).
         if self._shortest_first(before) != self._shortest_first(self.standing):
             self._queue.rerank(lambda group_id: self._rank_of(group_id, now_s))
 
-        stays = {reservation.group for reservation in self.standing}
+        stays = self.heads
         # Who was too far behind may have moved up.
-        if {reservation.group for reservation in before} != stays:
+        if former != stays:
             self._forget_if(lambda why: why.why in BY_NUMBER or why.why is NotEntitled.SHARE)
 
         # What the plan found outdated and was not asked about waits for its second, as any other.
@@ -574,27 +564,9 @@ class StandingReservations:
         self._gone = self._is_first_plan = self._is_outdated = False
 
         for group_id, why in answer.not_reserved.items():
-            group = self._registry.groups.get(group_id)
-            if group is not None and group.awaits_room and why.why in REASONS:
-                self.waiting.remove(group, EntitlementCause.EXCLUDED)
-                self._ineligible.put(group, why, frozenset(self._shapes(group_id, now_s)))
-            elif group is not None and group.awaits_room:
-                if why.why in BY_NUMBER and group.entitlement is not Entitlement.CANDIDATE:
-                    # counted anew in no time, while thousands of such facts were forgotten at each
-                    # event
-                    continue
+            self._take_why_not(group_id, why, now_s)
 
-                self._examined.add(group)
-                # A search goes on over several plans; without this nothing would call for the next
-                # one (H5).
-                again_s = min(
-                    why.until_s,
-                    self.wall_s(now_s) + RETRIED_AFTER_S.get(why.why, math.inf),
-                )
-                self._over.set(group_id, again_s)
-                group.not_reserved = structs.replace(why, until_s=again_s)
-
-        if rooms(before) != rooms(self.standing):
+        if not is_same and rooms(before) != rooms(self.standing):
             # The other reservations changed, so a group may now get a start time, or a share of its
             # accelerators.
             self._forget_if(lambda why: why.why in _BESIDE_OTHERS)
@@ -603,9 +575,45 @@ class StandingReservations:
         if freed_nodes:
             self._queue.wake(self._cluster.snapshot(), freed_nodes)
 
+        if not is_same:
+            self._look_behind(before)
+
+    def stand(self, reservations: tuple[Reserved, ...]) -> None:
+        """Only these stand from now on."""
+        self.standing = reservations
+        self.heads = frozenset([reservation.group for reservation in reservations])
+
+    def _take_why_not(self, group_id: str, why: NotReserved, now_s: float) -> None:
+        """Record why a plan reserved nothing for a group."""
+        group = self._registry.groups.get(group_id)
+        if group is None or not group.awaits_room:
+            return
+
+        if why.why in REASONS:
+            self.waiting.remove(group, EntitlementCause.EXCLUDED)
+            self._ineligible.put(group, why, frozenset(self._shapes(group_id, now_s)))
+            return
+
+        if why.why in BY_NUMBER and group.entitlement is not Entitlement.CANDIDATE:
+            # counted anew in no time, while thousands of such facts were forgotten at each event
+            return
+
+        self._examined.add(group)
+        # A search goes on over several plans; without this nothing would call for the next one
+        # (H5).
+        again_s = min(
+            why.until_s,
+            self.wall_s(now_s) + RETRIED_AFTER_S.get(why.why, math.inf),
+        )
+        self._over.set(group_id, again_s)
+        group.not_reserved = structs.replace(why, until_s=again_s)
+
+    def _look_behind(self, before: Sequence[Reserved]) -> None:
+        """Plan groups again that were refused for room which a reservation before them does not
+        give back.
+        """
         for group_id in overtaking(before, self.standing):
             group = self._registry.groups.get(group_id)
-            # Others were refused for room that a reservation before them does not give back.
             if (
                 group is not None
                 and group.verdict is not None

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import structs
 
 from gangsched.core.cycle import Limits
 from gangsched.core.reserve import Ledger
@@ -432,7 +433,9 @@ def kind_of(node: Node, policy: GpuPolicy) -> str:
 def with_pods(group: Group, change: Callable[[Pod], Pod]) -> Group:
     """The same group with `change` applied to its pods."""
     (gang,) = group.gangs
-    return replace(group, gangs=(replace(gang, pending=tuple(map(change, gang.pending))),))
+    return structs.replace(
+        group, gangs=(structs.replace(gang, pending=tuple(map(change, gang.pending))),)
+    )
 
 
 def _preempts(verdict: Verdict, namespace: str) -> list[Json]:

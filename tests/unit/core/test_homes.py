@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.homes import home_full, required_home, scopes_from_home
 from gangsched.core.reserve import Ledger
@@ -136,5 +135,5 @@ def test_the_nodes_of_a_full_home_are_counted() -> None:
     assert (told.home, told.nodes, told.free) == (f"{RACK}=a", 3, 0)
     assert (told.closed, told.lower, told.since_s) == (1, 1, 100)
 
-    preferred = replace(of, constraints=PlacementConstraints())
+    preferred = structs.replace(of, constraints=PlacementConstraints())
     assert required_home(preferred, waits[0], None, of_ledger) is None

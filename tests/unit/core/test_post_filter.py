@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import structs
 
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Gang, Group, Mode, Placement
@@ -158,7 +158,7 @@ def test_a_pod_that_holds_nothing_is_no_progress() -> None:
 def test_holder_that_is_not_looked_at_may_yield() -> None:
     """D1: a plan's limits and holders that did not change keep nobody from yielding."""
     first, second = holding("a", 3, {"n": 2}), holding("b", 3, {"n": 2}, creation_s=1)
-    decided = planned([node("n", 4)], first, replace(second, unchanged=True))
+    decided = planned([node("n", 4)], first, structs.replace(second, unchanged=True))
     assert verdict_on(decided, "ns/b").yields_to == "ns/a"
     assert decided.left == ()
 

@@ -160,7 +160,10 @@ def test_a_group_that_is_nominated_does_not_wait_behind_all_that_are_new() -> No
     for nominations, first in (({}, "ns/new-0"), ({old.id: told}, "ns/old")):
         made = plan(
             cluster.snapshot(),
-            [replace(old, creation_s=1), *(replace(each, creation_s=2) for each in new)],
+            [
+                structs.replace(old, creation_s=1),
+                *(structs.replace(each, creation_s=2) for each in new),
+            ],
             now_s=0.0,
             limits=Limits(groups=1),
             preempting=cluster.given(nominated=nominations),

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gangsched.api import keys
 from gangsched.core import tree_choices
@@ -230,7 +230,7 @@ def test_the_minimum_of_a_tree_is_computed_once_for_each_change() -> None:
         world.state.refresh(world.now_s)
         group = world.state.registry.group("tree:ns/svc", world.now_s)
         assert group.minimum is tree_choices.needed(group)
-        assert group.minimum == tree_choices.needed(replace(group, minimum=None))
+        assert group.minimum == tree_choices.needed(structs.replace(group, minimum=None))
         world.settle()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations, combinations_with_replacement, product
 
 import pytest
@@ -219,7 +218,7 @@ def test_the_minimum_of_a_started_gang_is_the_one_it_started_with() -> None:
     """Raising a minimum breaks nothing, and lowering it counts at once (B5)."""
     raised = Gang(id="n/a", min_member=4, satisfied=True, permitted_min=2)
     assert broken_part(root_of("n/a", [raised]), {"n/a": 2}) is None
-    lowered = replace(raised, min_member=1)
+    lowered = structs.replace(raised, min_member=1)
     assert broken_part(root_of("n/a", [lowered]), {"n/a": 1}) is None
     assert broken_part(root_of("n/a", [raised]), {"n/a": 1}) == "n/a"
 

@@ -204,14 +204,14 @@ def test_a_reservation_for_a_group_that_is_gone_is_found() -> None:
     world.settle()
     kept = world.state.reservations
     (stands,) = kept.standing
-    kept.standing = (structs.replace(stands, first=False),)
+    kept.stand((structs.replace(stands, first=False),))
     assert validate(world.state) == [
         "room is reserved for pod:ns/head, which is not called the first"
     ]
     world.delete(head)
-    kept.standing = ()
+    kept.stand(())
     world.settle()
-    kept.standing = (stands,)
+    kept.stand((stands,))
     assert validate(world.state) == [
         "room is reserved for pod:ns/head, which is gone, and no plan is due"
     ]

@@ -34,6 +34,7 @@ from gangsched.model.storage import (
     Selection,
     Volume,
 )
+from gangsched.state import verify
 from gangsched.state.rule_set import Rules
 from gangsched.turn import plan_of, prepare
 from tests.builders import gang_metadata, members, node, pod, pod_group, running, shape, stamped
@@ -42,6 +43,8 @@ from tests.world import EPOCH_S, World
 from tests.wrong_core import FAULTS, Change, moved, of_binds, without, wrong
 
 RACK = "example.com/rack"
+FEW_AND_MANY = pytest.mark.usefixtures("few_and_many")
+"""For tests of room, which is summed up by verdict, or over all pods of a plan of many."""
 PORT = InterPodConstraints(ports=(HostPort("TCP", 80),))
 
 
@@ -81,9 +84,16 @@ def runs(pods: Iterable[Pod], *nodes: str, least: int = 1) -> list[Pod]:
     return [stamped(running(each, at), least) for each, at in zip(pods, nodes, strict=True)]
 
 
+@pytest.fixture(params=[1, verify.MANY], ids=["as of many", "as of few"])
+def few_and_many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many pods are many."""
+    monkeypatch.setattr(verify, "MANY", request.param)
+
+
 # --- pods ---------------------------------------------------------------------------------------
 
 
+@FEW_AND_MANY
 def test_a_plan_that_is_right() -> None:
     """Gangs, plain pods and a group that is refused: nothing speaks against any."""
     world = World(*racks("r0", "r0", "r1"))
@@ -149,6 +159,7 @@ def test_the_release_of_a_pod_that_holds_nothing() -> None:
 # --- nodes --------------------------------------------------------------------------------------
 
 
+@FEW_AND_MANY
 def test_an_unknown_node() -> None:
     """No node has this name."""
     world = World(node("n0"))
@@ -156,6 +167,7 @@ def test_an_unknown_node() -> None:
     assert objections(world, moved(g_1="n9")) == ["node n9 does not exist"]
 
 
+@FEW_AND_MANY
 @pytest.mark.parametrize(
     "of", [shape(gpus=4), shape(gpus=1, cpu_milli=40_000), shape(gpus=0), shape(gpus=8)]
 )
@@ -168,6 +180,7 @@ def test_an_over_full_node(of: Shape) -> None:
     assert {*objections(world, moved(p0="n0", p1="n0"))} == {"node n0 has too little room"}
 
 
+@FEW_AND_MANY
 def test_a_node_that_several_verdicts_fill() -> None:
     """Each for itself would fit, also beside room that is only promised; the first of them may be
     committed.
@@ -178,6 +191,7 @@ def test_a_node_that_several_verdicts_fill() -> None:
     assert objections(world, change) == ["node n0 has too little room"]
 
 
+@FEW_AND_MANY
 def test_a_verdict_that_fails_takes_no_room() -> None:
     """What is wrong of one group is nobody else's."""
     world = World(node("n0", gpus=4))
@@ -190,6 +204,7 @@ def test_a_verdict_that_fails_takes_no_room() -> None:
     assert objections(world, change) == [f"gang {first} lacks 1 of the 2 members that it needs"]
 
 
+@FEW_AND_MANY
 def test_a_resource_that_no_node_offers() -> None:
     """There is no room for what is nowhere."""
     world = World(node("n0"))
@@ -205,6 +220,7 @@ def test_a_resource_that_no_node_offers() -> None:
     assert objections(world, change) == ["node n0 has too little room"]
 
 
+@FEW_AND_MANY
 def test_held_room_is_not_counted_twice() -> None:
     """R3: members that hold a full node are bound there, and may be placed elsewhere only if they
     are released.

@@ -455,7 +455,9 @@ def test_nobody_is_preempted_before_the_delay_is_over() -> None:
         cluster = RunningCluster([node("a")])
         cluster.run("low", "a", gpus=8, priority=1, leaving=delay_s == 301.0)
         wants = high(number=1, gpus=8, creation_s=WALL_S - 300)
-        wants = replace(wants, gangs=(replace(wants.gangs[0], preemption_delay_s=delay_s),))
+        wants = structs.replace(
+            wants, gangs=(structs.replace(wants.gangs[0], preemption_delay_s=delay_s),)
+        )
         (verdict,) = cluster.verdicts(wants).values()
         if is_over:
             assert victims(verdict) == ["low"]
@@ -473,7 +475,9 @@ def test_nobody_is_preempted_while_an_autoscaler_may_add_nodes() -> None:
         cluster = RunningCluster([node("a")])
         cluster.run("low", "a", gpus=8, priority=1)
         wants = high(number=1, gpus=8, creation_s=WALL_S - 300)
-        wants = replace(wants, gangs=(replace(wants.gangs[0], preemption_delay_s=delay_s),))
+        wants = structs.replace(
+            wants, gangs=(structs.replace(wants.gangs[0], preemption_delay_s=delay_s),)
+        )
         until = {wants.id: WALL_S + seconds}
         (verdict,) = cluster.verdicts(wants, nodes_until_s=until).values()
         assert isinstance(verdict.preemption, NotHelpful) is told
@@ -486,7 +490,9 @@ def test_overruns_stay_while_the_delay_of_the_head_lasts() -> None:
     cluster = RunningCluster([node("a")])
     over = cluster.run("over", "a", gpus=8, priority=1000)
     wants = high(number=1, gpus=8, creation_s=WALL_S)
-    wants = replace(wants, gangs=(replace(wants.gangs[0], preemption_delay_s=60.0),))
+    wants = structs.replace(
+        wants, gangs=(structs.replace(wants.gangs[0], preemption_delay_s=60.0),)
+    )
     (verdict,) = cluster.verdicts(wants, overdue={wants.id: frozenset({over.uid})}).values()
     assert isinstance(verdict.preemption, NotHelpful)
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -173,6 +172,6 @@ def test_a_gang_is_not_stopped_for_room_that_nobody_needs(
         first, *rest = group.gangs[0].pending
         other = builders.shape(gpus=8, cpu_milli=1_000)
         changed = (structs.replace(first, shape=other), *rest)
-        group = builders.group(replace(group.gangs[0], pending=changed), priority=1000)
+        group = builders.group(structs.replace(group.gangs[0], pending=changed), priority=1000)
     made = decision(gangs_of(**sizes), group)
     assert {victim.gang for victim in made.victims} == stopped

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -214,7 +213,7 @@ def test_of_a_tree_only_needed_children_count() -> None:
     head = head_of(group(*children, tree=tree))
     assert head is not None
     assert [each.id for each in head.gangs] == ["ns/a", "ns/b"]
-    begun = [replace(each, pending=(), bound=2, satisfied=True) for each in children[:2]]
+    begun = [structs.replace(each, pending=(), bound=2, satisfied=True) for each in children[:2]]
     assert head_of(group(*begun, children[2], tree=tree)) is None
 
 
@@ -253,7 +252,7 @@ def test_a_tree_is_a_head_with_the_first_choice_of_children_that_can_start() -> 
     tree = Composite("ns/t", ("ns/a", "ns/b", "ns/c"), 2)
     for odd in (child("a", node_selector=GONE), child("a", gpus=9), child("a", 4)):
         assert chosen(group(odd, child("b"), child("c"), tree=tree), nodes) == ["b", "c"]
-        first = replace(odd, id="ns/b")
+        first = structs.replace(odd, id="ns/b")
         assert chosen(group(child("a"), first, child("c"), tree=tree), nodes) == ["a", "c"]
     assert chosen(
         group(child("a"), child("b"), child("c", node_selector=GONE), tree=tree), nodes
@@ -285,7 +284,7 @@ def test_a_choice_inside_a_child_is_found_for_a_head() -> None:
     assert chosen(
         group(gangs[0], gangs[3], tree=Composite("ns/t", (without, "ns/d"), 2)), nodes
     ) == ["d"]
-    begun = replace(gangs[3], pending=(), bound=2, satisfied=True)
+    begun = structs.replace(gangs[3], pending=(), bound=2, satisfied=True)
     more = structs.replace(two, children=("ns/a", "ns/b", "ns/d"), min_children=2)
     tree = Composite("ns/t", (more, Composite("ns/3", ("ns/c",), 1)), 1)
     assert chosen(group(*gangs[:3], begun, tree=tree), nodes) == ["b"], "it lost a child"
@@ -308,7 +307,7 @@ def test_a_child_that_can_never_start_makes_its_tree_no_older() -> None:
     small = group(
         *(child(each.id[3:], 1, 1, creation_s=each.pending[0].creation_s) for each in others), old
     )
-    small = replace(small, tree=tree.tree)
+    small = structs.replace(small, tree=tree.tree)
     wall_s = 8_000.0 + 172_799
     _, why = find_heads(heads_of([small]), empty_ledger(snapshot(nodes)), limits, wall_s=wall_s)
     assert why == {small.id: NotReserved(why=NotEntitled.TOO_YOUNG, until_s=wall_s + 1)}
@@ -362,11 +361,11 @@ def test_a_choice_that_is_none_any_more_is_given_up() -> None:
     assert now(*gangs) == ["b", "d"]
     assert now(*gangs, least=1) == ["a"]
     assert now(*gangs, least=3) == ["a", "b", "c"]
-    assert now(*gangs[:3], replace(gangs[3], min_member=3)) == ["a", "b"]
-    assert now(replace(gangs[0], pending=(), bound=2, satisfied=True), *gangs[1:]) == ["b"]
-    assert now(gangs[0], replace(gangs[1], pending=(), bound=2, satisfied=True), *gangs[2:]) == [
-        "d"
-    ]
+    assert now(*gangs[:3], structs.replace(gangs[3], min_member=3)) == ["a", "b"]
+    assert now(structs.replace(gangs[0], pending=(), bound=2, satisfied=True), *gangs[1:]) == ["b"]
+    assert now(
+        gangs[0], structs.replace(gangs[1], pending=(), bound=2, satisfied=True), *gangs[2:]
+    ) == ["d"]
 
 
 @pytest.mark.parametrize(
@@ -441,7 +440,7 @@ def test_room_is_kept_at_the_home_of_the_gang_that_lost_members() -> None:
     lost = broken("g", 1, on="a0")
 
     head = at_home_of(
-        head_of(replace(lost, gangs=(rest, *lost.gangs))),
+        head_of(structs.replace(lost, gangs=(rest, *lost.gangs))),
         empty_ledger(snapshot(nodes)),
     )
     assert head is not None

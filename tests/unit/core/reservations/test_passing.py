@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.reservations.passing import Backfill, Kept, add
 from gangsched.core.reserve import Ledger
@@ -108,7 +109,11 @@ def test_who_is_not_bound() -> None:
     """Higher priority and broken groups pass freely; its own reservation never binds a group."""
     ledger = empty()
     backfill = Backfill([kept(0, at_s=100, priority=5)], ledger, wall_s=NOW_S)
-    for free in (other(priority=6), replace(other(), broken=True), other(name="head", priority=5)):
+    for free in (
+        other(priority=6),
+        structs.replace(other(), broken=True),
+        other(name="head", priority=5),
+    ):
         assert allowed(backfill, free, ledger) == [8, 8, 8, 8]
         assert backfill.how([0], free) is None
     assert allowed(backfill, other(priority=5), ledger) == [0, 8, 8, 8]

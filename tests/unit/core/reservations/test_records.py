@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from gangsched.core.cycle import plan
 from gangsched.core.plan_cache import PlanCache
@@ -80,7 +81,9 @@ def test_groups_without_a_reservation_are_forgotten() -> None:
     cluster.plan(OTHER, standing=standing)
     assert any("ns/head" in key for key in cluster.cache.reservations.results)
     cluster.plan(
-        replace(HEAD, gangs=(replace(HEAD.gangs[0], min_member=9),)), OTHER, standing=standing
+        structs.replace(HEAD, gangs=(structs.replace(HEAD.gangs[0], min_member=9),)),
+        OTHER,
+        standing=standing,
     )
     assert not any("ns/head" in key for key in cluster.cache.reservations.results)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from bench.completeness import cases, exhaustive_in_domains, in_domains, sound
 from gangsched.core.cycle import plan
@@ -43,7 +43,7 @@ def gang(*counts: tuple[int, int], topology: tuple[str, ...] = (RACK,), name: st
         for count, gpus in counts
         for pod in builders.pods(f"p{gpus}", builders.shape(gpus), count)
     ]
-    return replace(
+    return structs.replace(
         builders.gang(name, members), constraints=PlacementConstraints(topology=topology)
     )
 
@@ -98,7 +98,7 @@ def test_preemption_clears_the_one_rack_that_can_be_cleared() -> None:
     for each in nodes:
         cluster.run(f"low-{each.name}", each.name, gpus=dict(each.allocatable)["nvidia.com/gpu"])
     urgent = builders.group(gang((2, 4), (2, 3), (1, 2)), priority=9)
-    urgent = replace(urgent, gangs=tuple(_with_priority(each, 9) for each in urgent.gangs))
+    urgent = structs.replace(urgent, gangs=tuple(_with_priority(each, 9) for each in urgent.gangs))
     verdict = cluster.verdicts(urgent)["ns/g"]
     assert {name.removeprefix("low-").rpartition("-")[0] for name in victims(verdict)} == {"x"}
     assert {node.rpartition("-")[0] for node in nominated(verdict).values()} == {"x"}
@@ -121,7 +121,7 @@ def test_preemption_looks_at_hundreds_of_racks_in_one_plan() -> None:
 
 def _with_priority(each: Gang, priority: int) -> Gang:
     pods = [builders.pod(pod.name, of=pod.shape, priority=priority) for pod in each.pending]
-    return replace(builders.gang(each.id, pods), constraints=each.constraints)
+    return structs.replace(builders.gang(each.id, pods), constraints=each.constraints)
 
 
 def test_domains_of_several_levels_at_once() -> None:
@@ -168,7 +168,7 @@ def test_a_gang_that_is_in_a_rack_is_not_continued_in_another() -> None:
     """
     nodes = rack("a", (8, 4)) + rack("b", (8, 8, 8))
     there = builders.running(builders.pod("there", gpus=8), "a-0")
-    missing = replace(gang((2, 8)), nodes=("a-0",), bound=1, min_member=3, total=3)
+    missing = structs.replace(gang((2, 8)), nodes=("a-0",), bound=1, min_member=3, total=3)
     verdict, _ = decided(
         builders.snapshot(nodes, [(there, "a-0")]), builders.group(missing), most_plans=1
     )

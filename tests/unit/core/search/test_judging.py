@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gangsched.core import rounds
 from gangsched.core.cycle import plan
@@ -40,7 +40,7 @@ def group(of: dict[Shape, int], name: str = "ns/g", needed: int = 0) -> Group:
         for pod in builders.pods(f"s{n}", shape, count)
     ]
     made = builders.gang(name, members, min_member=needed or len(members))
-    return builders.group(replace(made, constraints=PlacementConstraints(topology=(RACK,))))
+    return builders.group(structs.replace(made, constraints=PlacementConstraints(topology=(RACK,))))
 
 
 def snapshot_of(table: Snapshot, free: Ints) -> Snapshot:

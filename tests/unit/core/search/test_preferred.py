@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gangsched.core.cycle import plan
 from gangsched.core.reserve import Ledger
@@ -40,7 +41,7 @@ def gang(
 ) -> Gang:
     """A Strict gang of identical members."""
     made = builders.gang("ns/g", builders.pods("p", shape, count))
-    return replace(made, constraints=constraints or PlacementConstraints(), **values)  # type: ignore[arg-type]
+    return structs.replace(made, constraints=constraints or PlacementConstraints(), **values)
 
 
 def decided(nodes: list[Node], *gangs: Gang, policy: GpuPolicy | None = None) -> Verdict:
@@ -83,7 +84,7 @@ def test_shared_gpus_may_be_asked_for(sharing: str) -> None:
     """
     nodes = [node("a", sharing=sharing)]
     assert where(decided(nodes, gang(ONE, 2, PlacementConstraints(allow_shared=True)))) == ["a"]
-    assert where(decided(nodes, replace(gang(ONE, 2), plain=True))) == ["a"]
+    assert where(decided(nodes, structs.replace(gang(ONE, 2), plain=True))) == ["a"]
     assert where(decided(nodes, gang(CPU_ONLY, 2))) == ["a"]
     named = Shape(requests=(("nvidia.com/gpu.shared", 1), ("pods", 1)))
     offers = replace_allocatable(nodes[0], ("nvidia.com/gpu.shared", 4))
@@ -189,7 +190,7 @@ def test_a_domain_can_be_required(mode: Mode) -> None:
     nodes = [node("a", rack="r0"), node("b", rack="r1"), node("c", rack="r1"), node("d", gpu=0)]
     members = [*builders.pods("p", EIGHT, 2), *builders.pods("launcher", CPU_ONLY, 1)]
     constraints = PlacementConstraints(topology=(RACK,))
-    fits = replace(builders.gang("ns/g", members), constraints=constraints, mode=mode)
+    fits = structs.replace(builders.gang("ns/g", members), constraints=constraints, mode=mode)
     assert where(decided(nodes, fits)) == ["b", "c"]
     assert not decided(nodes, gang(EIGHT, 3, constraints, mode=mode)).binds
 
@@ -209,7 +210,7 @@ def mixed(minimum: int, constraints: PlacementConstraints | None = None) -> Gang
         *builders.pods("large", builders.shape(gpus=3), 2),
         *builders.pods("small", builders.shape(gpus=2), 2),
     ]
-    return replace(
+    return structs.replace(
         builders.gang("ns/g", members, min_member=minimum),
         constraints=constraints or PlacementConstraints(),
     )
