@@ -17,7 +17,14 @@ from typing import Final, NamedTuple
 
 from gangsched.api import keys
 from gangsched.api.owner_declarations import LATE_S, OwnerDeclaration
-from gangsched.model.owners import OWNER_KINDS, OWNER_VERSIONS, ControllerRef, JobOwner, JobSetOwner
+from gangsched.model.owners import (
+    OWNER_KINDS,
+    OWNER_VERSIONS,
+    ControllerRef,
+    JobOwner,
+    JobSetOwner,
+    OwnerPart,
+)
 from gangsched.model.protocol import ObjectRef
 from gangsched.sentences import owning as sentences
 from gangsched.state.groups import Registry
@@ -388,10 +395,7 @@ class OwnerTrees:
         done = Counter(tree.jobs[job_id] for job_id in tree.done)
         for part in owner.parts:
             name = _parent_name(tree, part.name)
-            # A Job that is done is a child, which needs nothing, while its pods exist.
-            gone = max(0, part.succeeded - done[part.name])
-            needed = max(0, part.jobs - gone)
-            left[name] = left.get(name, 0) + needed
+            left[name] = left.get(name, 0) + _left_of(part, done[part.name])
 
         for name, number in tree.numbers.items():
             # One Job alone is a tree only where the owner says something about it.
@@ -437,6 +441,13 @@ class OwnerTrees:
         if record is not None:
             record.owner = None
             self._registry.touch(parent)
+
+
+def _left_of(part: OwnerPart, done: int) -> int:
+    """Jobs of a part that are children of its parent, or are still to be created."""
+    # A Job that is done is a child, which needs nothing, while its pods exist.
+    gone = max(0, part.succeeded - done)
+    return max(0, part.jobs - gone)
 
 
 def _has_parent(tree: _Tree, part: str) -> bool:

@@ -131,9 +131,9 @@ def jobs_do_not_wait_for_their_job_set(place: Any) -> Any:
     return at_once
 
 
-@bug("O4", "state.owner_trees:OwnerTrees._left_of", TREES)
+@bug("O4", "state.owner_trees:_left_of", TREES)
 def jobs_that_are_done_are_waited_for(left: Any) -> Any:
-    return lambda self, tree, part: part.jobs
+    return lambda part, done: part.jobs
 
 
 @bug("O5", "state.owner_trees:_has_parent", TREES)

@@ -32,10 +32,11 @@ from gangsched.kube.read.deaths import death_of, restarts_of
 from gangsched.kube.read.inter_pod import label_selector
 from gangsched.kube.read.owner_asks import OwnerAsks
 from gangsched.kube.read.scheduler_names import SchedulerNames
-from gangsched.kube.read.shapes import ShapeTable, conditions, stated_requests
+from gangsched.kube.read.shapes import ShapeTable, conditions, outline_requests, stated_requests
 from gangsched.kube.read.wire import (
     Identified,
     ObjectIdentity,
+    OutlineSpec,
     Owner,
     PodOutline,
     PodStatus,
@@ -252,8 +253,9 @@ def instead_of_pod(
     if spec.node_name:
         requests = None
         # Else whoever has a pod with too many labels on a node would keep everybody else off it.
-        with suppress(QuantityError):
-            requests = stated_requests(spec)
+        with suppress(QuantityError, msgspec.DecodeError):
+            stated = outline_requests(spec) if isinstance(spec, OutlineSpec) else spec
+            requests = stated_requests(stated)
 
         return stand_in(meta.uid, meta.namespace, meta.name, spec.node_name, requests)
 

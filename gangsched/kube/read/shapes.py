@@ -24,6 +24,7 @@ from gangsched.kube.read.wire import (
     DeviceSource,
     NodeSelector,
     OutlineContainer,
+    OutlineRequests,
     OutlineSpec,
     PodSpec,
     PodStatus,
@@ -46,6 +47,7 @@ from gangsched.model.resources import (
 _encode = msgspec.msgpack.Encoder().encode
 _statuses_decoder = msgspec.json.Decoder(Statuses)
 _conditions_decoder = msgspec.json.Decoder(Conditions)
+_requests_decoder = msgspec.json.Decoder(OutlineRequests)
 
 NULL = b"null"
 KNOWN_EVERYWHERE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
@@ -142,7 +144,19 @@ def _term(term: Term) -> NodeSelectorTerm:
     return NodeSelectorTerm(labels=term.match_expressions, fields=term.match_fields)
 
 
-def stated_requests(spec: PodSpec | OutlineSpec) -> ResourceVector:
+def outline_requests(spec: OutlineSpec) -> OutlineRequests:
+    """The part of a spec that says what the pod requests. Raises DecodeError."""
+    fields = {
+        "containers": spec.containers,
+        "initContainers": spec.init_containers,
+        "resources": spec.resources,
+        "overhead": spec.overhead,
+    }
+    stated = {name: raw for name, raw in fields.items() if bytes(raw)}
+    return _requests_decoder.decode(msgspec.json.encode(stated))
+
+
+def stated_requests(spec: PodSpec | OutlineRequests) -> ResourceVector:
     """What a pod that is above a bound requests by its spec. Raises QuantityError.
 
     If it states more amounts than are read, those count that every kubelet knows: any number of
@@ -168,7 +182,7 @@ def stated_requests(spec: PodSpec | OutlineSpec) -> ResourceVector:
     )
 
 
-def _stated(owner: PodSpec | OutlineSpec | Container | OutlineContainer) -> _Stated:
+def _stated(owner: PodSpec | OutlineRequests | Container | OutlineContainer) -> _Stated:
     if owner.resources is None:
         return {}
 

@@ -324,16 +324,27 @@ class OutlineContainer(Wire):
     restart_policy: str = ""
 
 
-class OutlineSpec(Wire):
-    """v1.PodSpec: which pod it is, whether it has a node, and what it requests there."""
+class OutlineRequests(Wire):
+    """v1.PodSpec: what the pod requests."""
 
-    node_name: str = ""
-    scheduler_name: str = ""
-    scheduling_group: SchedulingGroup | None = None
     containers: list[OutlineContainer] | None = None
     init_containers: list[OutlineContainer] | None = None
     resources: OutlineResources | None = None
     overhead: dict[str, str | int | float] | None = None
+
+
+class OutlineSpec(Wire):
+    """v1.PodSpec: which pod it is, and whether it has a node. What it requests stays raw, since it
+    may be what cannot be decoded.
+    """
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_group: SchedulingGroup | None = None
+    containers: Raw = EMPTY
+    init_containers: Raw = EMPTY
+    resources: Raw = EMPTY
+    overhead: Raw = EMPTY
 
 
 class OutlineStatus(Wire):
