@@ -290,9 +290,9 @@ def _of_events(events: list[Object], pods: list[Object], groups: list[Object]) -
     """Our Events about gangs, without what no condition says any more, and without what is said of
     single pods.
 
-    Whether one is on the PodGroup or on the oldest pod depends on which was there first. Of what
-    stays when it is over, the newest of each reason counts: between the deletion of a pod and the
-    creation of the next, a loss may be told that is none a moment later.
+    Whether one is on the PodGroup or on the oldest pod depends on which was there first. Of what is
+    told of a loss, the newest counts: between the deletion of a pod and the creation of the next,
+    one may be told that is none a moment later.
     """
     now = [
         (condition["reason"], condition["message"])
@@ -303,19 +303,14 @@ def _of_events(events: list[Object], pods: list[Object], groups: list[Object]) -
     ]
     ours = [event for event in events if event.get("reportingController") == "gangsched"]
     in_order = sorted(ours, key=lambda event: str(event["eventTime"]))
-    newest = {_subject_of(event): event for event in in_order}
+    losses = [event for event in in_order if event["reason"] == "Degraded"]
     lines = set()
     for event in in_order:
         reason, note = event["reason"], event["note"]
         stays = note.partition(": ")[0]
         is_true = any(reason == of and text.partition(": ")[0] == stays for of, text in now)
-        lasts = reason in LASTING and event is newest[_subject_of(event)]
+        lasts = reason in LASTING and event not in losses[:-1]
         if is_true or lasts:
             said = "the same" if (reason, note) in now else note
             lines.add(f"Event {reason}: {said}")
     return sorted(lines)
-
-
-def _subject_of(event: Object) -> tuple[str, str]:
-    """The reason of an Event, and the uid of what it is about."""
-    return str(event["reason"]), str(event["regarding"].get("uid"))
