@@ -45,6 +45,6 @@ def a_node_that_is_not_ready_is_free(_: Any) -> Any:
     return lambda page: {}
 
 
-@bug("E2", "kubectl_gangsched.doctor.leader:_is_stale", DOCTOR)
+@bug("E2", "kubectl_gangsched.doctor.leader:_ahead_s", DOCTOR)
 def a_lease_that_nobody_renews_is_led(_: Any) -> Any:
-    return lambda lease: False
+    return lambda lease, client: 0.0
