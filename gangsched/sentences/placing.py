@@ -316,7 +316,8 @@ def _members_missing(fact: facts.MembersMissing) -> Sentences:
     text = f"waiting for members of gang {fact.gang}"
 
     # The counts of members belong to the headline, too.
-    too_few = _too_few(fact.minimum)
+    # A note may ask for members of each task, in whose stead any number of others may be ready.
+    too_few = "not all of them are ready" if fact.note else _too_few(fact.minimum)
     if len(fact.note) > NOTED:
         return Sentences(text, counted_members, more=(fact.note,), lack=too_few)
 

@@ -83,11 +83,11 @@ FAILED = Phase.FAILED.value
 REJECTED = "Pod was rejected: "
 KUBELET_REJECTIONS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity")
 TEXT_KEPT = 1_100
+"""Characters; more than we ever write, so that a longer text is seen to be another's."""
 NAME_KEPT = 512
-"""Of a name that API servers take in any length: those of objects have at most 253 characters, so
+"""Characters of a name that API servers take in any length: those of objects have at most 253, so
 one that is cut is that of no object, as before.
 """
-"""Characters; more than we ever write, so that a longer text is seen to be another's."""
 _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase} | {"": Phase.PENDING}
 
 

@@ -90,9 +90,11 @@ def test_a_minimum_that_overrides_the_pod_groups_is_told() -> None:
     """I3: what a pod says wins, which somebody who reads the PodGroup does not expect."""
     note = f"example.com/{'x' * 60} overrides it"
     told = findings.waiting_for_members(Gang(id="ns/g", min_member=5, min_note=note))
-    assert say(told).stable == f"waiting for members of gang ns/g: fewer than 5 are ready. {note}"
+    assert (
+        say(told).stable == f"waiting for members of gang ns/g: not all of them are ready. {note}"
+    )
     short = findings.waiting_for_members(Gang(id="ns/g", min_member=5, min_note="x overrides it"))
     assert (
         say(short).stable
-        == "waiting for members of gang ns/g (x overrides it): fewer than 5 are ready"
+        == "waiting for members of gang ns/g (x overrides it): not all of them are ready"
     )

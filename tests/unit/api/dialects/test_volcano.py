@@ -278,8 +278,8 @@ def test_each_task_has_its_minimum_before_members_beyond_it_start() -> None:
     world.settle().told()
     assert world.bound() == {}
     text = (
-        "waiting for members of gang ns/g (minTaskMember: 1 of task ps, 2 of task worker); see"
-        " PodGroup ns/g"
+        "waiting for members of gang ns/g (minTaskMember: 1 of task ps, 2 of task worker): not all"
+        " of them are ready; see PodGroup ns/g"
     )
     assert {world.condition(each) for each in pods} == {("WaitingForMembers", text)}
     world.create(of_tasks(ps=1))
@@ -320,7 +320,8 @@ def test_a_minimum_above_those_of_tasks_needs_further_members_of_any() -> None:
     pods = world.create(of_tasks(worker=5))
     world.settle().told()
     text = (
-        "waiting for members of gang ns/g (minTaskMember: 1 of task ps, 1 of task worker, 2 more)"
+        "waiting for members of gang ns/g (minTaskMember: 1 of task ps, 1 of task worker, 2 more):"
+        " not all of them are ready"
     )
     assert {world.condition(each)[1].partition(";")[0] for each in pods} == {text}
     world.create(of_tasks(ps=1))

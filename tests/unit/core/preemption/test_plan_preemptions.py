@@ -51,7 +51,8 @@ def test_gang_takes_the_room_of_a_gang_of_lower_priority() -> None:
     starts = "will start on a and b"
     waiting = "when ns/low (2 pods) has stopped; gives up at 1970-01-12T13:49Z"
     assert verdict.told.reason is Reason.PREEMPTING
-    assert say(verdict.told) == Sentences(starts, waiting, joint=" ")
+    lack = "when pods that run there have stopped"
+    assert say(verdict.told) == Sentences(starts, waiting, joint=" ", lack=lack)
     made = verdict.preemption
     assert isinstance(made, Preemption)
     assert made.stopped == ("ns/low",)
