@@ -130,12 +130,12 @@ class Region:
         return ints(admitted)
 
     def admissible(self, level: int) -> Ints:
-        """Units that go together within the budgets and free enough room by totals, cheapest first,
-        where those of `ordered` do not; none if no such set is found.
+        """Units that go together within the budgets and minimums and free enough room by totals,
+        cheapest first, where those of `ordered` do not; none if no such set is found.
         """
         units = self.units
         nothing = ints([])
-        if not units.columns.budgets.covering or self.trials.left <= 0:
+        if self.trials.left <= 0:
             return nothing
 
         def enough(gone: Bools) -> bool:

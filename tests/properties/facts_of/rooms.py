@@ -231,6 +231,17 @@ def _of_limits(
         yield f"by {limits} alone {most} pods fit on the empty nodes, not {number}"
 
 
+def _is_one_enough(case: Case, rack: str, fact: MemberFails) -> bool:
+    """Whether some resource alone proves that not all pods fit into a rack that is empty; for pods
+    that are alike there is a name on each node.
+    """
+    if fact.need.requests is not None:
+        return True
+
+    needed = fact.need.pods
+    return any(case.most(empty=True, rack=rack, of=(name,)) < needed for name in (GPU, CPU))
+
+
 def _none_is_left(case: Case, shape: Shape, fact: RoomShort) -> Iterator[str]:
     """After as many pods as fit are placed, no eligible node has the scarce amount."""
     amounts = fact.short.scarcest
@@ -335,7 +346,7 @@ def _of_domains(case: Case, fact: MemberFails, domains: DomainsShort) -> Iterato
         limits = domains.when_empty.limits
         most = case.most(empty=True, rack=domains.when_empty.name, of=limits)
         yield from _of_limits(limits, most, number, fact)
-        if not limits and not case.has_port:
+        if not limits and not case.has_port and _is_one_enough(case, domains.when_empty.name, fact):
             yield "no resource is named that limits a rack"
 
         empty = case.best_rack(empty=True)

@@ -65,6 +65,15 @@ def test_the_member_goes_whose_room_is_needed() -> None:
     assert victims(made) == ["g-0", "plain"]
 
 
+def test_the_member_goes_whose_room_is_needed_without_a_budget() -> None:
+    """V6: two of three may go, and the usual order takes those of which nobody is helped. The whole
+    gang may not: another one of its group has a higher priority.
+    """
+    case = oracle.case(6_003_408)
+    made = case.cluster.verdicts(case.group)["ns/high"]
+    assert victims(made) == ["g0-0", "g2-0", "g2-1"]
+
+
 def test_what_the_order_of_prices_misses_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """V7: a budget is not spent on a plain pod if a gang could go in its place; nobody goes in
     vain.
