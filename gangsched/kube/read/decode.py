@@ -493,12 +493,15 @@ def _rejection(status: PodStatus) -> str:
 def controller_of(owners: Iterable[Owner] | None) -> Owner:
     """The controller among the owners that an object names, `NO_CONTROLLER` if there is none."""
     for owner in owners or ():
-        # API servers take megabytes there, which name no object.
-        is_short = max(map(len, (owner.kind, owner.name, owner.uid))) <= NAME_KEPT
-        if owner.controller and is_short:
+        if owner.controller and may_name_an_object(owner):
             return owner
 
     return NO_CONTROLLER
+
+
+def may_name_an_object(owner: Owner) -> bool:
+    """Whether an owner's names are short enough: API servers take megabytes there."""
+    return max(map(len, (owner.kind, owner.name, owner.uid))) <= NAME_KEPT
 
 
 def _is_disruption_target(status: PodStatus) -> bool:

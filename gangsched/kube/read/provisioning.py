@@ -14,7 +14,7 @@ import msgspec
 from gangsched.kube.http import permissions
 from gangsched.kube.http.answers import decoded
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
-from gangsched.kube.read.decode import NAME_KEPT, seconds
+from gangsched.kube.read.decode import NAME_KEPT, may_name_an_object, seconds
 from gangsched.kube.read.optional_rights import OptionalRights
 from gangsched.kube.read.wire import Meta, Owner, Wire, WireCondition
 from gangsched.model.bounds import UP_TO_SOME
@@ -97,7 +97,7 @@ def decode_provisioning_request(wire: WireProvisioningRequest) -> ProvisioningRe
     owners = meta.owner_references or []
     owner = Owner()
     # One of ours has no controller, and names that objects have.
-    if len(owners) == 1 and _is_short(owners[0]):
+    if len(owners) == 1 and may_name_an_object(owners[0]):
         owner = owners[0]
 
     state, message = _answer(wire.status.conditions or [])
@@ -120,11 +120,6 @@ def decode_provisioning_request(wire: WireProvisioningRequest) -> ProvisioningRe
         state=state,
         message=message,
     )
-
-
-def _is_short(owner: Owner) -> bool:
-    """Whether its names may be those of an object."""
-    return max(map(len, (owner.kind, owner.name, owner.uid))) <= NAME_KEPT
 
 
 def _templates(pod_sets: Iterable[WirePodSet]) -> tuple[str, ...]:
