@@ -55,6 +55,11 @@ class OwnerDeclaration:
         return f"{self.kind} {self.key}"
 
     @property
+    def gang_name(self) -> str:
+        """The name of its gang, but for what tells it apart from others of this name."""
+        return f"{self.kind}.{self.key.partition('/')[2]}"
+
+    @property
     def note(self) -> str:
         """What is said beside the number of members that a gang lacks, or of children that a tree
         lacks (O6).

@@ -136,6 +136,16 @@ class GangRecord:
         return namespace_of(self.id)
 
     @property
+    def name(self) -> str:
+        """Its name, which another process knows it by, too, where two owners have one name and ids
+        differ (O2).
+        """
+        if self.owner is not None:
+            return self.owner.gang_name
+
+        return self.id.partition("/")[2]
+
+    @property
     def pod_group(self) -> PodGroup | None:
         """The PodGroup of the gang, in an API group that its members name (I2).
 

@@ -265,12 +265,12 @@ class OwnerGangRegister:
         return asked
 
     def _free_name(self, gang: str, uid: str, owner_id: str) -> str:
-        """The id of an owner's gang, with its uid while another gang has this id: of an owner that
-        was created again, pods of the one before still end.
+        """The id of an owner's gang, with its uid while another gang or tree has this id: of an
+        owner that was created again, pods of the one before still end.
         """
         # Pods name any uid, of which two may begin alike.
         for name in (gang, f"{gang}.{uid[:UID_SHOWN]}"):
-            is_taken = self._uid_of.get(name, owner_id) != owner_id
+            is_taken = self._uid_of.get(name, owner_id) != owner_id or self._trees.is_parent(name)
             if not is_taken and not self._is_named(name):
                 return name
 
@@ -282,8 +282,10 @@ class OwnerGangRegister:
         return record is not None and record.owner is None and bool(record.members)
 
     def is_of_owner(self, gang: str) -> bool:
-        """Whether the pods of an owner are this gang, which no other pod may name as its own."""
-        return gang in self._uid_of
+        """Whether the pods of an owner are this gang, or its Jobs have this parent, which no other
+        pod may name as its own gang.
+        """
+        return gang in self._uid_of or self._trees.is_parent(gang)
 
     def _forget(self, asked: _AskedOwner) -> None:
         self._trees.leave(asked.uid)

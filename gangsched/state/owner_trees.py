@@ -72,6 +72,8 @@ class _Tree:
     namespace: str
     #: Name of the parent that all of its Jobs have; those of stages begin with it.
     name: str
+    #: Ids of the parents that are its own.
+    parents: frozenset[str] = frozenset()
     #: As it was read last.
     owner: JobSetOwner | None = None
     #: Names of its parts whose Jobs start together, as it was read last.
@@ -109,7 +111,7 @@ class OwnerTrees:
         self._registry = registry
         self._known = known
         self._trees: dict[str, _Tree] = {}
-        #: By id of the parent, the id of its owner.
+        #: By id of a parent, whether it is declared or not, the id of its owner.
         self._id_of: dict[str, str] = {}
         #: By id of a Job that has entered, the id of its owner then.
         self._tree_of: dict[str, str] = {}
@@ -170,7 +172,7 @@ class OwnerTrees:
             self._withdraw(tree, name)
 
         del self._trees[tree.id]
-        self._id_of.pop(f"{tree.namespace}/{tree.name}", None)
+        self._release(tree)
         self._waits.drop(tree.id)
         self._lates.drop(tree.id)
         self._changed.discard(tree.namespace, tree.id)
@@ -316,14 +318,9 @@ class OwnerTrees:
     # --- the trees -------------------------------------------------------------------------------
 
     def _add(self, namespace: str, ref: ControllerRef, now_s: float) -> _Tree:
-        name = f"{ref.kind}.{ref.name}"
-        tree = _Tree(ref, namespace, name)
-        # An owner that was created again, while pods of the one before still end.
-        if self._id_of.get(f"{namespace}/{name}", tree.id) != tree.id:
-            tree.name = f"{name}.{ref.uid[:UID_SHOWN]}"
-
+        tree = _Tree(ref, namespace, f"{ref.kind}.{ref.name}")
         self._trees[tree.id] = tree
-        self._id_of[f"{namespace}/{tree.name}"] = tree.id
+        self._name(tree)
         owner = self._find(tree)
         if owner is None:
             self._waits.set(tree.id, now_s + OWNER_WAIT_S)
@@ -333,6 +330,41 @@ class OwnerTrees:
 
         return tree
 
+    def _name(self, tree: _Tree) -> None:
+        """Give a tree parents that no other one has: of an owner that was created again, while pods
+        of the one before still end, or of one that is named as a stage of another one.
+        """
+        self._release(tree)
+        name = f"{tree.ref.kind}.{tree.ref.name}"
+        uid = tree.ref.uid
+        # It keeps its name while that is possible, also when the other one is gone.
+        for candidate in (tree.name, name, f"{name}.{uid[:UID_SHOWN]}", f"{name}.{uid}"):
+            tree.name = candidate
+            parents = _parents_of(tree)
+            if not any(map(self._is_taken, parents)):
+                break
+
+        tree.parents = parents
+        for parent in parents:
+            self._id_of[parent] = tree.id
+
+    def _release(self, tree: _Tree) -> None:
+        for parent in tree.parents:
+            if self._id_of.get(parent) == tree.id:
+                del self._id_of[parent]
+
+    def _is_taken(self, parent: str) -> bool:
+        """Whether a parent is another tree's, or a gang with pods: those of whoever names it, or an
+        owner of Jobs as their controller.
+        """
+        record = self._registry.gangs.get(parent)
+        has_pods = record is not None and bool(record.members)
+        return has_pods or parent in self._id_of
+
+    def is_parent(self, gang: str) -> bool:
+        """Whether an id is that of a tree's parent."""
+        return gang in self._id_of
+
     def _read(self, tree: _Tree, owner: JobSetOwner, now_s: float) -> None:
         """The owner of a tree was read."""
         if tree.owner is None or tree.owner.minimum != owner.minimum:
@@ -341,6 +373,7 @@ class OwnerTrees:
 
         tree.owner = owner
         tree.parts = frozenset(part.name for part in owner.parts)
+        self._name(tree)
         tree.numbers = {}
         for part in owner.parts:
             name = _parent_name(tree, part.name)
@@ -458,6 +491,12 @@ def _has_parent(tree: _Tree, part: str) -> bool:
 def _number_of(tree: _Tree, part: str) -> int:
     """Jobs that start together with those of a part."""
     return tree.numbers.get(_parent_name(tree, part), 0)
+
+
+def _parents_of(tree: _Tree) -> frozenset[str]:
+    """The ids of all parents that a tree may have."""
+    names = {tree.name, *(_parent_name(tree, part) for part in tree.parts)}
+    return frozenset(f"{tree.namespace}/{name}" for name in names)
 
 
 def _parent_name(tree: _Tree, part: str) -> str:

@@ -52,6 +52,11 @@ def a_restart_makes_another_request(_: Any) -> Any:
     return lambda provisioning, request: []
 
 
+@bug("E10", "state.gangs:GangRecord.name", REQUESTING)
+def a_request_has_the_id_that_this_process_has_for_its_gang(_: Any) -> Any:
+    return property(lambda record: record.id.partition("/")[2])
+
+
 @bug("E10", "state.autoscaling.requesting:Provisioning._look_at_waiting", REQUESTING)
 def nothing_is_asked_for(_: Any) -> Any:
     return lambda provisioning, group, request, clocks: None

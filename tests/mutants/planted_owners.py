@@ -44,10 +44,9 @@ def the_first_minimum_of_an_owner_is_kept(update: Any) -> Any:
 
 @bug("O2", f"{REGISTER}._ask", OWNERS)
 def an_owner_is_known_by_its_name_instead_of_its_uid(ask: Any) -> Any:
-    def by_name(self: Any, pod: Any, now_s: float) -> Any:
-        gang = f"{pod.namespace}/{pod.controller_kind}.{pod.owner}"
-        uid = self._uid_of.get(gang)
-        return ask(self, pod, now_s) if uid is None else self._asked[uid]
+    def by_name(self: Any, pod: Any, ref: Any, now_s: float) -> Any:
+        uid = self._uid_of.get(f"{pod.namespace}/{ref.kind}.{ref.name}")
+        return ask(self, pod, ref, now_s) if uid is None else self._asked[uid]
 
     return by_name
 
@@ -163,6 +162,16 @@ def a_job_set_that_is_created_again_joins_the_tree_of_the_one_before(add: Any) -
         return add(self, namespace, ref, now_s)
 
     return by_name
+
+
+@bug("O2", "state.owner_trees:OwnerTrees._is_taken", TREES)
+def a_job_set_named_as_a_stage_of_another_one_shares_its_tree(is_taken: Any) -> Any:
+    return lambda self, parent: False
+
+
+@bug("O2", f"{REGISTER}.is_of_owner", TREES)
+def whoever_names_the_tree_of_a_job_set_joins_it(is_of_owner: Any) -> Any:
+    return lambda self, gang: gang in self._uid_of
 
 
 @bug("O3", "state.owner_gangs:_is_member", TREES)

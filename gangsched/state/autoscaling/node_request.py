@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -26,7 +26,7 @@ class NodeRequest:
     """The request of a group. Times are monotonic seconds."""
 
     #: What it asks for; anything else is a change of the gang.
-    wants: Hashable
+    wants: object
     shapes: frozenset[Shape]
     #: What is to be created, by key; one for each namespace.
     orders: Mapping[str, RequestNodes]

@@ -1,6 +1,7 @@
 """From the waiting pods of a group to what is asked of an autoscaler (semantics E10).
 
-Invariant: pure and deterministic: another process finds the same request by its name.
+Invariant: pure and deterministic: another process finds the same request by its name, also where
+it has another id for the gang.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -25,9 +26,18 @@ PREFIX: Final = "gangsched-"
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9-]+")
 
 
+class RequestOwner(NamedTuple):
+    """The object that owns the request of a gang, and the name of the gang: that of an owner's gang
+    (O2) another one may have, too.
+    """
+
+    gang_name: str
+    ref: ObjectRef
+
+
 def orders(
     gangs: Iterable[Gang],
-    owners: Mapping[str, ObjectRef],
+    owners: Mapping[str, RequestOwner],
     class_name: str,
     requested_by: str,
 ) -> dict[str, RequestNodes] | None:
@@ -37,11 +47,13 @@ def orders(
     None if one of them would have too many kinds of pods.
     """
     lacking: dict[str, list[Pod]] = defaultdict(list)
-    first: dict[str, str] = {}
-    for gang in sorted(gangs, key=_id):
+    first: dict[str, RequestOwner] = {}
+    for gang in gangs:
         namespace = namespace_of(gang.id)
         lacking[namespace] += _lacking(gang)
-        first.setdefault(namespace, gang.id)
+        owner = owners.get(gang.id)
+        if owner is not None:
+            first[namespace] = min(owner, first.get(namespace, owner), key=_rank)
 
     requests: dict[str, RequestNodes] = {}
     for namespace, pods in lacking.items():
@@ -52,16 +64,16 @@ def orders(
         if len(by_shape) > MOST_POD_SETS:
             return None
 
-        gang_id = first[namespace]
-        if by_shape and gang_id in owners:
-            name = _name(gang_id, class_name, by_shape)
+        if by_shape and namespace in first:
+            owner = first[namespace]
+            name = _name(owner, class_name, by_shape)
             sets = tuple(_pod_set(alike) for alike in by_shape.values())
             order = RequestNodes(
                 namespace=namespace,
                 name=name,
                 class_name=class_name,
                 requested_by=requested_by,
-                owner=owners[gang_id],
+                owner=owner.ref,
                 pod_sets=sets,
             )
             requests[f"{namespace}/{name}"] = order
@@ -86,12 +98,12 @@ def _pod_set(alike: list[Pod]) -> RequestedPods:
     return RequestedPods(oldest.uid, oldest.name, len(alike))
 
 
-def _name(gang_id: str, class_name: str, by_shape: Mapping[Shape, list[Pod]]) -> str:
+def _name(owner: RequestOwner, class_name: str, by_shape: Mapping[Shape, list[Pod]]) -> str:
     """The name of a request: of the gang, and of what is asked for."""
     asked = sorted((_encoded(shape), len(pods)) for shape, pods in by_shape.items())
     # With the gang: what is readable of two names may be the same.
-    content = f"{gang_id} {class_name} {asked}".encode()
-    gang = gang_id.partition("/")[2].lower()
+    content = f"{owner.gang_name} {owner.ref.uid} {class_name} {asked}".encode()
+    gang = owner.gang_name.lower()
     readable = _NOT_IN_NAMES.sub("-", gang)[:NAME_LENGTH].strip("-")
 
     return f"{PREFIX}{readable}-{sha256(content).hexdigest()[:8]}"
@@ -106,5 +118,5 @@ def _age(pod: Pod) -> tuple[int, str]:
     return pod.creation_s, pod.name
 
 
-def _id(gang: Gang) -> str:
-    return gang.id
+def _rank(owner: RequestOwner) -> tuple[str, str]:
+    return owner.gang_name, owner.ref.uid

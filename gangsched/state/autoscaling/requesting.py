@@ -7,7 +7,7 @@ only by the actions that `due` returns, and belongs to one group, or is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import Final
@@ -18,7 +18,6 @@ from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import (
     NodesRequested,
-    ObjectRef,
     ProvisioningAvailable,
     ProvisioningOrder,
     RequestNodes,
@@ -31,7 +30,7 @@ from gangsched.state.autoscaling.asking import wants
 from gangsched.state.autoscaling.back_offs import BackOff, BackOffs
 from gangsched.state.autoscaling.new_nodes import NodeChanges
 from gangsched.state.autoscaling.node_request import NodeRequest, RequestStep
-from gangsched.state.autoscaling.pod_sets import MOST_POD_SETS, orders
+from gangsched.state.autoscaling.pod_sets import MOST_POD_SETS, RequestOwner, orders
 from gangsched.state.autoscaling.request_book import ProvisioningRequests
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord
@@ -147,24 +146,26 @@ class Provisioning:
             return
 
         gangs = [self._registry.view(gang) for gang in group.gangs]
+        owners = self._owners(group)
         what, shapes = wants(gangs)
         before = group.node_request
-        if before is not None and before.wants == (what, classes):
+        # A request goes with its owner: with the oldest pod, if there is no PodGroup.
+        if before is not None and before.wants == (what, classes, owners):
             return
 
         self.gone(group, now_s)
-        asked = self._orders(group, gangs, classes)
+        asked = self._orders(gangs, owners, classes)
         if isinstance(asked, str):
             # It cannot be asked for as it is: its pods ask for single nodes.
             group.provisioning = NotAsking(Reason.UNSCHEDULABLE, NotProvided("", asked))
             self._changed(group, now_s)
         elif asked:
-            self._begin(group, asked, (what, classes), shapes, now_s)
+            self._begin(group, asked, (what, classes, owners), shapes, now_s)
 
     def _orders(
         self,
-        group: GroupRecord,
         gangs: list[Gang],
+        owners: Mapping[str, RequestOwner],
         classes: frozenset[str],
     ) -> dict[str, RequestNodes] | str:
         """What is to be created for a group by key, or why nothing can be."""
@@ -172,14 +173,14 @@ class Provisioning:
             return DIFFERENT_CLASSES
 
         (class_name,) = classes
-        asked = orders(gangs, self._owners(group), class_name, self.requests.requested_by)
+        asked = orders(gangs, owners, class_name, self.requests.requested_by)
         return TOO_MANY_KINDS if asked is None else asked
 
     def _begin(
         self,
         group: GroupRecord,
         asked: dict[str, RequestNodes],
-        what: Hashable,
+        what: object,
         shapes: frozenset[Shape],
         now_s: float,
     ) -> None:
@@ -335,12 +336,13 @@ class Provisioning:
         gangs = map(self._registry.view, group.gangs)
         return not any(gang.waiting and not gang.free_running for gang in gangs)
 
-    def _owners(self, group: GroupRecord) -> dict[str, ObjectRef]:
-        owners: dict[str, ObjectRef] = {}
+    def _owners(self, group: GroupRecord) -> dict[str, RequestOwner]:
+        owners: dict[str, RequestOwner] = {}
         for gang in group.gangs:
-            owner = gang_ref(self._registry.gangs[gang])
-            if owner is not None:
-                owners[gang] = owner
+            record = self._registry.gangs[gang]
+            ref = gang_ref(record)
+            if ref is not None:
+                owners[gang] = RequestOwner(record.name, ref)
 
         return owners
 
@@ -427,10 +429,11 @@ class Provisioning:
             return
 
         gangs = [self._registry.view(gang) for gang in group.gangs]
-        asked = self._orders(group, gangs, classes)
+        owners = self._owners(group)
+        asked = self._orders(gangs, owners, classes)
         if not isinstance(asked, str) and existing.key in asked:
             what, shapes = wants(gangs)
-            self._begin(group, asked, (what, classes), shapes, now_s)
+            self._begin(group, asked, (what, classes, owners), shapes, now_s)
 
     def _group_of_owner(self, existing: ProvisioningRequest) -> GroupRecord | None:
         """The group of the gang that owns a request."""

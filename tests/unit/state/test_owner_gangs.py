@@ -201,6 +201,88 @@ def test_an_owner_that_is_created_again_is_another_gang() -> None:
     assert len(world.settle().bound()) == 5
 
 
+def reversed_restart(world: World, *owners: OwnerObject) -> None:
+    """The next process reads the pods in another order."""
+    world.pods = dict(reversed(world.pods.items()))
+    world.restart()
+    for kind in (JobOwner, StatefulSetOwner):
+        world.say(Replaced(kind, tuple(owner for owner in owners if type(owner) is kind)))
+
+
+def uids_of(world: World, gang: str) -> set[str]:
+    """The uids of the owners of a gang's pods."""
+    record = world.state.registry.gangs[gang]
+    return {member.pod.controller_uid for member in record.members.values()}
+
+
+def test_another_process_tells_two_owners_of_one_name_apart() -> None:
+    """O2: their ids may be the other one's there, and no pod of one is a member of the other: that
+    which runs is whole, and that which waits starts whole.
+    """
+    again = job(3, uid="again")
+    world = world_of(job(2), gpus=4)
+    old = world.create(pods_of(2))
+    assert len(world.settle().bound()) == 2
+    world.say(Gone(JobOwner, "Job-train"), Applied(again))
+    world.create(pods_of(3, 2, uid="again"))
+    assert len(world.settle().bound()) == 2
+    assert (uids_of(world, GANG), uids_of(world, f"{GANG}.again")) == ({"Job-train"}, {"again"})
+
+    reversed_restart(world, again)
+    assert len(world.settle().bound()) == 2
+    assert (uids_of(world, GANG), uids_of(world, f"{GANG}.Job-trai")) == ({"again"}, {"Job-train"})
+    assert world.state.registry.gangs[f"{GANG}.Job-trai"].started == 2
+
+    # One of the old ones ends: the others do not wait for it, and the new ones lack one GPU less.
+    world.delete(old[0])
+    assert set(world.settle().bound()) == {"train-1", "train-2", "train-3", "train-4"}
+
+
+def test_a_pod_of_an_owner_of_the_same_name_is_no_replacement() -> None:
+    """O2, O4: in another process, too, an owner that has started lacks its own pod, and one that
+    has not started does not start in its place.
+    """
+    first, again = job(2), job(2, uid="again")
+    world = world_of(first, gpus=2)
+    old = world.create(pods_of(2))
+    assert len(world.settle().bound()) == 2
+    world.say(Applied(again))
+    world.create(pods_of(2, 2, uid="again"))
+    world.settle()
+
+    world.delete(old[0])
+    reversed_restart(world, first, again)
+    assert set(world.settle().bound()) == {"train-1"}
+    assert uids_of(world, GANG) == {"again"}
+    world.create(pods_of(1, 4))
+    assert set(world.settle().bound()) == {"train-1", "train-4"}
+
+
+def test_owners_of_two_kinds_whose_names_read_alike_are_two_gangs() -> None:
+    """O2: a Job whose name begins as the API group of another kind of Jobs, in any order."""
+    name = "batch.volcano.sh.train"
+    mine = job(2, name)
+    stated = (*ASKS, (keys.MIN[0], "2"))
+    others = [
+        owned(
+            f"other-{index}",
+            kind="Job.batch.volcano.sh",
+            gang_metadata=tuple(sorted(stated)),
+        )
+        for index in range(2)
+    ]
+    world = world_of(mine, gpus=8)
+    pods = [owned(f"{name}-{index}", name) for index in range(2)]
+    world.create([others[0], pods[0]])
+    assert world.settle().bound() == {}
+    reversed_restart(world, mine)
+    assert world.settle().bound() == {}
+    world.create([others[1]])
+    assert set(world.settle().bound()) == {"other-0", "other-1"}
+    world.create([pods[1]])
+    assert len(world.settle().bound()) == 4
+
+
 def test_the_minimum_follows_the_owner() -> None:
     """O4, I5: a Job of 3 pods is edited to 5 and to 2."""
     world = world_of(job(3))

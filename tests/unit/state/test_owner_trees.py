@@ -197,6 +197,65 @@ def test_a_set_that_is_created_again_is_another_tree() -> None:
     assert world.state.registry.gangs == {}
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_set_named_as_a_stage_of_another_one_is_another_tree(is_first: bool) -> None:
+    """O2: whichever is known first, its Jobs are no children of the stage."""
+    stage = job_set(OwnerPart("worker", 2), in_stages=True)
+    other = msgspec.structs.replace(
+        job_set(OwnerPart("worker", 2), uid="other"),
+        name="train.worker",
+    )
+    ref = ControllerRef("JobSet", "train.worker", "other")
+    jobs = (job("w0", 1), job("w1", 1), job("n0", 1, owner=ref), job("n1", 1, owner=ref))
+    world = world_of(stage, other, *jobs)
+    world.create(pods("w0" if is_first else "n0", 1))
+    world.settle()
+    world.create(pods("n0" if is_first else "w0", 1))
+    assert world.settle().bound() == {}
+
+    world.say(Applied(stage), Applied(other))
+    world.create(pods("n1", 1))
+    assert set(world.settle().bound()) == {"n0-0", "n1-0"}
+    world.create(pods("w1", 1))
+    assert len(world.settle().bound()) == 4
+    world.delete(*world.pods.values())
+    world.settle()
+    assert world.state.registry.gangs == {}
+    assert len(world.state.pod_gangs.owners) == 4 + 2
+
+
+OF_A_SET = {"owner": "train", "controller_kind": "JobSet", "controller_uid": "set"}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(
+    ("controller", "key", "value"),
+    [
+        (OF_A_SET, *ASKS[0]),
+        ({}, keys.NAME, "JobSet.train"),
+    ],
+)
+def test_pods_that_name_a_set_are_not_its_tree(
+    controller: dict[str, Any], key: str, value: str, is_first: bool
+) -> None:
+    """O2: as their controller, or its tree as their gang: they have a gang of their own, and the
+    Jobs start together.
+    """
+    metadata = tuple(sorted(((key, value), (keys.MIN[0], "1"))))
+    stray = pod("stray", gang_metadata=metadata, **controller)
+    world = world_of(job_set(OwnerPart("worker", 2)), *JOBS[1:])
+    if is_first:
+        world.create(stray)
+        world.settle()
+    world.create(pods("w0", 2))
+    world.settle()
+    if not is_first:
+        world.create(stray)
+    assert set(world.settle().bound()) == {"stray"}
+    world.create(pods("w1", 2))
+    assert len(world.settle().bound()) == 5
+
+
 def test_what_a_set_says_of_its_tree_counts() -> None:
     """O2: its annotations are those of the parent, such as how many Jobs start together."""
     any_job = ((keys.MIN_CHILDREN[0], "1"),)

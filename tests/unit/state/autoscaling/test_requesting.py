@@ -8,6 +8,7 @@ import msgspec
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
+from gangsched.model.objects import Pod
 from gangsched.model.owners import JobOwner
 from gangsched.model.protocol import (
     Applied,
@@ -220,6 +221,64 @@ def test_another_process_finds_the_request() -> None:
     assert len(scaler.created) == 1
     assert list(scaler.requests) == scaler.created
     assert reasons(world) == {"Provisioning"}
+
+
+def test_another_process_finds_the_request_of_an_owner_that_was_created_again() -> None:
+    """E10, O2: there, its gang has another id once no pod of the owner before is left."""
+
+    def pods_of(uid: str, number: int) -> list[Pod]:
+        return [
+            pod(
+                f"{uid}-{index}",
+                gpus=8,
+                owner="train",
+                controller_kind="Job",
+                controller_uid=uid,
+                gang_metadata=((keys.OWNER_GANG, keys.OWNER),),
+            )
+            for index in range(number)
+        ]
+
+    rules = provisioning_rules()
+    jobs = [JobOwner(uid=uid, namespace="ns", name="train", minimum=3) for uid in ("a", "b")]
+    world = World(rules=rules)
+    scaler = Autoscaler(world, 0)
+    world.say(Replaced(JobOwner, (jobs[1],)))
+    before = world.create(pods_of("a", 1))
+    world.settle()
+    world.create(pods_of("b", 3))
+    scaler.run(14)
+    ((request, _),) = scaler.requests.values()
+    assert "ns/Job.train.b" in world.state.registry.gangs
+
+    world.delete(*before)
+    world.restart()
+    world.say(Replaced(JobOwner, (jobs[1],)), Applied(request))
+    scaler.run(60)
+    assert "ns/Job.train" in world.state.registry.gangs
+    assert len(scaler.created) == 1
+    assert list(scaler.requests) == scaler.created
+
+
+def test_a_gang_whose_oldest_pod_is_replaced_asks_with_another_one() -> None:
+    """E10: its request goes with the pod that owns it, and another one is made that stays."""
+    world = World(rules=provisioning_rules())
+    scaler = Autoscaler(world, 3)
+    pods = members("g", 4, gpus=8, min_member=3)
+    world.create(pods[:3])
+    scaler.answers = False
+    scaler.run(20)
+    ((first, _),) = scaler.requests.values()
+    assert first.owner_uid in world.pods
+
+    world.delete(*[each for each in world.pods.values() if each.uid == first.owner_uid])
+    world.create(pods[3])
+    # What the garbage collector does.
+    scaler.delete(first.key)
+    scaler.answers = True
+    scaler.run(200)
+    assert [order.owner.uid in world.pods for order in orders(world)] == [False, True]
+    assert len(world.bound()) == 3
 
 
 def test_two_processes_that_both_lead_ask_for_the_same() -> None:
