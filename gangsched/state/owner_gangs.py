@@ -164,8 +164,11 @@ class OwnerGangRegister:
         """
         asked = self._enter(pod, now_s)
         if not asked.is_plain or self._starts_together(asked, pod):
+            is_news = waits and not asked.is_ours
             asked.is_ours = asked.is_ours or waits
-            self._declare(asked, now_s)
+            if is_news or not self._is_declared(asked):
+                self._declare(asked, now_s)
+
             return asked.gang
 
         # It has started alone, so that the others need not wait for it any more.
@@ -416,6 +419,11 @@ class OwnerGangRegister:
         """Whether the pod states the minimum that its owner does not declare."""
         is_ordered = asked.owner is not None and asked.owner.one_by_one
         return not is_ordered and states_minimum(dict(pod.gang_metadata))
+
+    def _is_declared(self, asked: _AskedOwner) -> bool:
+        """Whether the gang has what its owner declares: whatever changes that declares it anew."""
+        record = self._registry.gangs.get(asked.gang)
+        return record is not None and record.owner is not None
 
     def _declare(self, asked: _AskedOwner, now_s: float) -> None:
         """Give the gang what its owner declares."""
