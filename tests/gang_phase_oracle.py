@@ -55,16 +55,15 @@ class MemberLife:
 
 @dataclass(slots=True)
 class Ended:
-    """Members of the start that ended in one way: those that are gone are a number after a restart,
-    and all together are at least what was stored.
+    """Members of the start that ended in one way: those that are gone are a number after a
+    restart.
     """
 
     gone: int = 0
-    stored: int = 0
 
     def total(self, known: int) -> int:
         """All of them; `known` are those of which this process has seen the pods."""
-        return max(self.gone + known, self.stored)
+        return self.gone + known
 
 
 @dataclass(slots=True)
@@ -142,15 +141,14 @@ class Oracle:
         succeeded = self.all_succeeded
         failed = self.all_failed
 
-        # While pods wait for another start, only they are counted in what is stored.
-        floors = (0, 0) if self.is_another else (succeeded, failed)
-        # What was stored counts those whose pods existed then apart from those that were gone.
-        before = [member for member in members if member.is_here]
-        self.succeeded = Ended(
-            succeeded - sum(member.has_succeeded for member in before),
-            floors[0],
-        )
-        self.failed = Ended(failed - sum(member.has_failed for member in before), floors[1])
+        # While pods wait for another start, only they are counted in what is stored, apart from
+        # those that were gone: who of them went since is not known.
+        known = [member for uid, member in self.members.items() if member.is_here]
+        if not self.is_another:
+            known = [member for uid, member in self.members.items() if uid in here]
+
+        self.succeeded = Ended(succeeded - sum(member.has_succeeded for member in known))
+        self.failed = Ended(failed - sum(member.has_failed for member in known))
         gone = sum(member.is_deleted for member in members if not member.is_here)
         self.went = max(0, self.went + gone - self.replaced)
         self.replaced = 0

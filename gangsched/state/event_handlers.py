@@ -49,9 +49,10 @@ from gangsched.state.owner_gangs import NamespaceLabels
 from gangsched.state.pod_gangs import PodGangs
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.queueing.queue import Queue
+from gangsched.state.reporting.authorship import is_reported
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
 from gangsched.state.reporting.gang_numbers import GangCounts, Loss
-from gangsched.state.reporting.stored import show
+from gangsched.state.reporting.stored import may_be_of_another, show
 from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.rule_set import Rules
 from gangsched.state.set_aside import SetAside
@@ -204,7 +205,7 @@ class EventHandlers:
             case Namespace():
                 self._label_namespaces({**self._cluster.namespaces, item.name: item.labels})
             case PodGroup():
-                self._apply_pod_group(item)
+                self._apply_pod_group(item, now_s)
             case PodDisruptionBudget():
                 self._disruption_budgets.apply(item)
             case Service():
@@ -496,7 +497,7 @@ class EventHandlers:
 
         return tuple(event for node in nodes for event in self._applied(node, now_s))
 
-    def _apply_pod_group(self, pod_group: PodGroup) -> None:
+    def _apply_pod_group(self, pod_group: PodGroup, now_s: float) -> None:
         """A PodGroup exists or has changed; one of several gangs is that of each, and of none that
         it has no more.
         """
@@ -510,7 +511,7 @@ class EventHandlers:
 
         if not gangs:
             self._gangs_of.pop((pod_group.api_group, pod_group.id), None)
-            self._declare(pod_group)
+            self._declare(pod_group, now_s)
 
             if pod_group.invalid:
                 # None of its gangs is known by name; their pods are told what is wrong with the
@@ -525,9 +526,9 @@ class EventHandlers:
 
         self._gangs_of[pod_group.api_group, pod_group.id] = gangs
         for part in pod_group.parts:
-            self._declare(part)
+            self._declare(part, now_s)
 
-    def _declare(self, pod_group: PodGroup) -> None:
+    def _declare(self, pod_group: PodGroup, now_s: float) -> None:
         record = self._registry.gangs.get(pod_group.id) or self._registry.gang(pod_group.id)
         old = record.pod_groups.get(pod_group.api_group)
 
@@ -535,8 +536,9 @@ class EventHandlers:
         if pod_group.api_group == keys.NATIVE:
             self._helped(self._cluster.storage_cache.declare(pod_group.id, pod_group))
 
-        if not record.start.is_recalled and pod_group.api_group in keys.STORES_STARTS:
-            record.start.recall(parse_start(pod_group.status))
+        is_restated = old is None or old.status != pod_group.status
+        if is_restated and may_be_of_another(record, pod_group, now_s):
+            self._learn_status(record, pod_group)
 
         if self._registry.definitions.saw(pod_group):
             self._touch(self._gangs_declared_in(pod_group.api_group))
@@ -549,6 +551,18 @@ class EventHandlers:
         if old is None or old.declaration != pod_group.declaration:
             self._redeclared(record)
             self.pod_gangs.sub_groups.changed(record.id, old, pod_group)
+
+    def _learn_status(self, record: GangRecord, pod_group: PodGroup) -> None:
+        """Learn from a status what only another process knows: of a start, and whose gang it is."""
+        start = record.start
+        before = start.to_dict()
+        if pod_group.api_group in keys.STORES_STARTS:
+            has_reported = record.reported.first is not None
+            start.recall(parse_start(pod_group.status), has_reported=has_reported)
+
+        # Most statuses are what this process wrote, and no reason to plan again.
+        if start.to_dict() != before or (not record.ours and is_reported(pod_group)):
+            self._registry.touch(record.id)
 
     def _gangs_declared_in(self, api_group: str) -> list[str]:
         """The gangs with a PodGroup of an API group."""

@@ -2,9 +2,9 @@
 members whose pods are gone (semantics I6).
 
 Invariant: the memory only grows until another start of the gang begins. It is fed from stamps of
-pods that exist, from members that leave, and once from the stored status of the PodGroup, in any
-order. A stamp or a status that a user forges affects only the user's own gang: nothing here gives a
-gang precedence over others.
+pods that exist, from members that leave, and from statuses of the PodGroup that another process may
+have written, in any order. A stamp or a status that a user forges affects only the user's own gang:
+nothing here gives a gang precedence over others.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StartMemory:
         self.stamp: PermitStamp | None = None
         #: The uids of the controllers that had a member in it.
         self.controllers: frozenset[str] = frozenset()
-        #: The stored status was read: it is read once, since later ones are our own writes.
+        #: A stored status was read.
         self.is_recalled = False
         #: Fewer members of the start were found than it needed: what became of the others is known
         #: only if a status has it.
@@ -60,7 +60,7 @@ class StartMemory:
 
     def _forget(self) -> None:
         self.controllers = frozenset()
-        #: Succeeded and failed members when an earlier process wrote the status.
+        #: Succeeded and failed members when another process wrote the status.
         self._stored = (0, 0)
         #: The members that this process found were recorded; whoever comes now is new.
         self._has_looked = False
@@ -87,10 +87,8 @@ class StartMemory:
 
     @property
     def succeeded(self) -> int:
-        """Members that have succeeded, pods that are gone among them.
-
-        After a restart it is at least the stored number: of pods that succeeded and went while no
-        gangsched ran, nothing is known.
+        """Members that have succeeded, pods that are gone among them, at least as many as are
+        stored.
         """
         return max(self._gone_succeeded + len(self._succeeded), self._stored[0])
 
@@ -158,23 +156,46 @@ class StartMemory:
         for uids in (self._here, self._going, self._succeeded, self._failed, self._unstamped):
             uids.discard(uid)
 
-    def recall(self, stored: StoredStart | None) -> None:
-        """Add what the PodGroup's status has of the start, if it has any."""
+    def recall(self, stored: StoredStart | None, *, has_reported: bool = False) -> None:
+        """Add what the PodGroup's status has of the start, if it has any.
+
+        The process before may write it after it was read first. After this one `has_reported`, a
+        lower count than an earlier one is its own.
+        """
+        is_first = not self.is_recalled
         self.is_recalled = True
-        if stored is None or stored.epoch < self.epoch:
+        if stored is None or not self._may_be_of_it(stored):
             return
 
         if stored.epoch > self.epoch:
             self._forget()
             self.stamp = PermitStamp(stored.min_member, stored.epoch)
+            is_first = True
 
+        # Of later statuses it is not known which of the members that are gone were seen to go.
+        if is_first:
+            self._gone_succeeded += stored.gone.succeeded
+            self._gone_failed += stored.gone.failed
+            self._left += stored.gone.deleted
+
+        before = self._stored if has_reported else (0, 0)
+        self._stored = (
+            max(before[0], stored.succeeded, stored.gone.succeeded),
+            max(before[1], stored.failed, stored.gone.failed),
+        )
         self.is_incomplete = False
         self.controllers |= frozenset(stored.controllers)
-        self._stored = (stored.succeeded, stored.failed)
-        self._gone_succeeded += stored.gone.succeeded
-        self._gone_failed += stored.gone.failed
-        self._left += stored.gone.deleted
-        self._has_succeeded = self.succeeded > 0
+        self._has_succeeded = self._has_succeeded or self.succeeded > 0
+
+    def settle(self) -> None:
+        """Count the members of which only a status tells as gone, so that whoever ends from now on
+        counts beside them.
+
+        Not before all pods are known, which a leader does: one that a status tells of may be seen
+        later by a process that stands by.
+        """
+        self._gone_succeeded = self.succeeded - len(self._succeeded)
+        self._gone_failed = self.failed - len(self._failed)
 
     def to_dict(self) -> dict[str, object] | None:
         """`status.start` of the PodGroup, from which another process recalls the start; None before
@@ -195,6 +216,18 @@ class StartMemory:
             ),
         )
         return start_status(start)
+
+    def _may_be_of_it(self, stored: StoredStart) -> bool:
+        """Whether a status tells of this start, or of a later one that is over or has no members
+        yet.
+        """
+        if stored.epoch != self.epoch:
+            ended = self._going | self._succeeded | self._failed | self._unstamped
+            return stored.epoch > self.epoch and self._here <= ended
+
+        # Two processes may use one number, if the later one did not hear of the other's start.
+        is_unknown = not self.controllers or not stored.controllers
+        return is_unknown or not self.controllers.isdisjoint(stored.controllers)
 
     def _begin(self, stamp: PermitStamp, members: Iterable[Member]) -> None:
         """Another start of the gang has begun.

@@ -10,6 +10,7 @@ from gangsched.state.start_memory import StartMemory
 from tests.mutants.mutant import bug
 
 MEMORY = "unit/state/test_start_memory.py"
+LATE = "unit/state/reporting/test_stored.py"
 SECOND = "unit/state/test_second_starts.py"
 DEADLOCKS = "unit/state/test_broken_deadlocks.py"
 GIVES_WAY = "unit/state/test_holds.py"
@@ -26,7 +27,7 @@ def a_start_goes_on_for_pods_of_any_controller(continued: Any) -> Any:
 
 @bug("I6", "state.start_memory:StartMemory.recall", MEMORY)
 def members_that_succeeded_are_forgotten_at_a_restart(_: Any) -> Any:
-    return lambda self, stored: None
+    return lambda self, stored, **options: None
 
 
 @bug("I6", "state.start_memory:StartMemory.left", MEMORY)
@@ -36,11 +37,36 @@ def members_that_succeeded_are_forgotten_with_their_pods(_: Any) -> Any:
 
 @bug("I6", "state.start_memory:StartMemory.recall", MEMORY)
 def the_status_is_counted_each_time_that_it_is_read(recall: Any) -> Any:
-    def again(self: StartMemory, stored: Any) -> None:
-        recall(self, stored)
-        recall(self, stored)
+    def again(self: StartMemory, stored: Any, **options: Any) -> None:
+        recall(self, stored, **options)
+        self.is_recalled = False
+        recall(self, stored, **options)
 
     return again
+
+
+@bug("I6", "state.start_memory:StartMemory.recall", LATE)
+def the_status_is_read_once(recall: Any) -> Any:
+    def once(self: StartMemory, stored: Any, **options: Any) -> None:
+        if not self.is_recalled:
+            recall(self, stored, **options)
+
+    return once
+
+
+@bug("E3", "state.event_handlers:may_be_of_another", LATE)
+def every_status_is_believed(_: Any) -> Any:
+    return lambda record, pod_group, now_s: True
+
+
+@bug("I6", "state.start_memory:StartMemory.settle", LATE)
+def who_ends_after_a_restart_is_not_counted_beside_who_went_before_it(_: Any) -> Any:
+    return lambda self: None
+
+
+@bug("I6", "state.start_memory:StartMemory._may_be_of_it", LATE)
+def the_status_of_another_start_of_that_number_is_counted(_: Any) -> Any:
+    return lambda self, stored: stored.epoch >= self.epoch
 
 
 @bug("I6", "state.member_store:KEEPS_STAMP", MEMORY)

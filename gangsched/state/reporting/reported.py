@@ -64,6 +64,8 @@ class Reported:
     #: Reason and message of each Event that still holds.
     events: frozenset[tuple[str, str]] = frozenset()
     status: WrittenStatus | None = None
+    #: The uid of the PodGroup on which this process reported first, and the monotonic second.
+    first: tuple[str, float] | None = None
     #: Monotonic second since which nothing of the gang has lived; None while something does.
     quiet_since_s: float | None = None
     #: The start under way, until all its binds are answered.

@@ -32,6 +32,11 @@ FACTUAL_TYPES = frozenset(
     }
 )
 
+LATE_S = 60.0
+"""How long after our first report a write of the process before may be carried out: an API server
+ends requests that take longer. What is written later than that is not believed, and restored.
+"""
+
 
 def written_on(record: GangRecord, pod_group: PodGroup) -> WrittenStatus | None:
     """The last status that was written to this object."""
@@ -41,6 +46,18 @@ def written_on(record: GangRecord, pod_group: PodGroup) -> WrittenStatus | None:
         return written
 
     return None
+
+
+def may_be_of_another(record: GangRecord, pod_group: PodGroup, now_s: float) -> bool:
+    """Whether a stored status may tell what this process does not know: what the process before
+    knew, or another one that leads.
+    """
+    first = record.reported.first
+    if first is None:
+        return True
+
+    uid, since_s = first
+    return uid == pod_group.uid and now_s < since_s + LATE_S
 
 
 def show(record: GangRecord, pod_group: PodGroup) -> bool:
