@@ -99,6 +99,18 @@ class EventHandlers:
         self.pod_gangs = PodGangs(registry, rules)
         #: Gangs whose PodGroup stores another status than was reported, until `take_restated`.
         self._restated: set[str] = set()
+        #: Gangs of whose start a status told, until `settle_starts`.
+        self._recalled: set[str] = set()
+
+    def settle_starts(self) -> None:
+        """Of the starts that statuses told of, nothing more is to come: this process leads."""
+        unsettled = set()
+        for gang_id in self._recalled:
+            record = self._registry.gangs.get(gang_id)
+            if record is not None and not record.start.settle():
+                unsettled.add(gang_id)
+
+        self._recalled = unsettled
 
     def take_restated(self) -> set[str]:
         """Ids of groups with a PodGroup that stores another status than was reported, since the
@@ -559,6 +571,7 @@ class EventHandlers:
         if pod_group.api_group in keys.STORES_STARTS:
             has_reported = record.reported.first is not None
             start.recall(parse_start(pod_group.status), has_reported=has_reported)
+            self._recalled.add(record.id)
 
         # Most statuses are what this process wrote, and no reason to plan again.
         if start.to_dict() != before or (not record.ours and is_reported(pod_group)):

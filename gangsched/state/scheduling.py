@@ -293,6 +293,9 @@ class SchedulingState:
             self._event_handlers.assign(now_s)
 
         refreshed = self.registry.refresh(now_s, most, most_new=most_new)
+        if in_turn:
+            self._event_handlers.settle_starts()
+
         # Most turns, and nearly all commits, find nothing here.
         if refreshed.is_any:
             self._drop_groups(refreshed, now_s)

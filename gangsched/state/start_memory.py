@@ -187,15 +187,18 @@ class StartMemory:
         self.controllers |= frozenset(stored.controllers)
         self._has_succeeded = self._has_succeeded or self.succeeded > 0
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
         """Count the members of which only a status tells as gone, so that whoever ends from now on
-        counts beside them.
+        counts beside them; False while the pods that exist are not known.
 
-        Not before all pods are known, which a leader does: one that a status tells of may be seen
-        later by a process that stands by.
+        A process that stands by must not: it may see a pod later than a status that tells of it.
         """
+        if not self._has_looked:
+            return False
+
         self._gone_succeeded = self.succeeded - len(self._succeeded)
         self._gone_failed = self.failed - len(self._failed)
+        return True
 
     def to_dict(self) -> dict[str, object] | None:
         """`status.start` of the PodGroup, from which another process recalls the start; None before

@@ -451,7 +451,6 @@ class Reports:
 
         reported = record.reported
         reported.first = reported.first or (pod_group.uid, moment.now_s)
-        record.start.settle()
 
         written = written_on(writer, pod_group)
         if written is None and _is_of_unknown_start(record, pod_group):

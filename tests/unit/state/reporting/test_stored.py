@@ -109,7 +109,7 @@ def test_members_that_succeeded_by_a_late_status_count_towards_the_minimum() -> 
     succeed(world, pods[1])
     late = killed_while_writing(world)
     overwrite(world, **late)
-    world.told()
+    world.settle()
     fail(world, pods[2])
 
     (again,) = world.create(members("g", 1, first=3, pod_group=True, **JOB))
@@ -246,7 +246,7 @@ def test_a_pod_that_succeeded_and_went_while_away_counts_beside_those_that_end_l
     stored(world)
     del world.pods[pods[0].uid]
     world.restart()
-    world.told()
+    world.settle()
 
     world.update(pods[3], phase=Phase.SUCCEEDED)
     stored(world)
