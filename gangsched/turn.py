@@ -3,8 +3,8 @@
 Invariant: the daemon's loop, `gangsched simulate` and the tests' `World` share this code, so that
 no caller leaves out a step or an argument. The caller reads the clocks and carries out the actions:
 
-1. Bind members whose claims are bound. 2. Report pods that have run longer than declared. 3. Update
-   the queue. 4. Apply
+1. Bind members whose claims are bound. 2. Report pods that have run longer than declared, and look
+   once for what an earlier process wrote late. 3. Update the queue. 4. Apply
 the API server's answers to nominations, and restore the nominations of an earlier process. 5. Plan
 the ready groups. 6. Commit on exactly the state that the plan was made from.
 """
@@ -73,6 +73,8 @@ def prepare(
 
     # Before the refresh: room that members to come no longer need may wake parked groups.
     run(lambda: state.coming.due(now_s, wall_s), None, now_s)
+    # Before it, too: gangs whose pods store what they were not told are read again.
+    late = run(lambda: state.late_writes.due(now_s), none, now_s)
     run(lambda: state.refresh(now_s, most_new=most_new), None, now_s)
     # After it, for which gangs ask that is known then, also after a restart.
     struck = run(lambda: state.bad_nodes.due(now_s, wall_s), none, now_s)
@@ -82,7 +84,7 @@ def prepare(
     events = (*state.coming.take_events(), *state.pod_gangs.owners.take_events())
     actions = [*overruns, *struck, *events, *state.bulkhead.take_actions()]
 
-    return Prepared([*claims, *nominations, *provisioning, *actions], overruns)
+    return Prepared([*claims, *nominations, *late, *provisioning, *actions], overruns)
 
 
 def _look_for_deadlock(state: SchedulingState, now_s: float) -> None:

@@ -48,6 +48,7 @@ from gangsched.state.group_record import GroupRecord, QueueCause, Refreshed
 from gangsched.state.groups import Registry
 from gangsched.state.holds import Holds
 from gangsched.state.kept_rooms import KeptRooms
+from gangsched.state.late_writes import LateWrites
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, State
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
@@ -142,6 +143,7 @@ class SchedulingState:
             self.disruption_budgets,
             rules,
         )
+        self.late_writes = LateWrites(self.registry, self.preemptions.nominations)
         asks_of = (self.members, self.registry, self.cluster, self.queue)
         self.asks = CapacityAsks(*asks_of, rules, self._tells_anew)
         self.bulkhead = Bulkhead(
@@ -692,6 +694,7 @@ class SchedulingState:
             self.coming,
             self._kept_rooms,
             self.bulkhead,
+            self.late_writes,
         )
         return soonest(
             *[part.next_deadline_s() for part in parts],

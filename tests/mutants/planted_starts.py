@@ -11,6 +11,7 @@ from tests.mutants.mutant import bug
 
 MEMORY = "unit/state/test_start_memory.py"
 LATE = "unit/state/reporting/test_stored.py"
+LATE_WRITES = "unit/state/test_late_writes.py"
 SECOND = "unit/state/test_second_starts.py"
 DEADLOCKS = "unit/state/test_broken_deadlocks.py"
 GIVES_WAY = "unit/state/test_holds.py"
@@ -131,3 +132,18 @@ def a_member_that_is_lost_in_the_turn_of_its_bind_was_never_sent(_: Any) -> Any:
 @bug("B3", "state.start_memory:StartMemory.bound", ROSTER)
 def what_was_lost_before_a_restart_was_never_sent(_: Any) -> Any:
     return property(lambda memory: len(memory._here))
+
+
+@bug("V24", "state.late_writes:LateWrites._strays", LATE_WRITES)
+def a_nomination_that_came_late_stays(_: Any) -> Any:
+    return lambda self, group, waiting: ()
+
+
+@bug("V24", "state.late_writes:Nominations.of", LATE_WRITES)
+def our_own_nominations_are_taken_for_late_ones(_: Any) -> Any:
+    return lambda self, group_id: None
+
+
+@bug("E1", "state.late_writes:LateWrites._compare", LATE_WRITES)
+def a_condition_that_came_late_stays(_: Any) -> Any:
+    return lambda self, member: None

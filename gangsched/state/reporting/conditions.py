@@ -46,6 +46,15 @@ class PodCondition:
     progress: bool = False
 
 
+def is_stored(pod: Pod, told: PodCondition) -> bool:
+    """Whether the pod has a condition that was told."""
+    stored = pod.condition
+    if stored is None or stored.status != "False":
+        return False
+
+    return (stored.reason, stored.message) == (told.reason.value, cut(told.text))
+
+
 def progress(members: Iterable[tuple[Member, Refusal]]) -> Iterator[tuple[Pod, PodCondition]]:
     """Yield the condition of each of these members, which have a node and what they wait for."""
     for member, refusal in members:

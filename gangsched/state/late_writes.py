@@ -1,0 +1,92 @@
+"""What the process before wrote on pods after this one had read them: nominations and conditions
+(semantics V24, E1).
+
+Invariant: one look, once no write of that process can be carried out any more. A status of a
+PodGroup is compared whenever it changes (`reporting.stored`); of pods that would be each of our own
+writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from gangsched.model.protocol import Action, CancelPreemption, NominatedMember
+from gangsched.state.group_record import GroupRecord
+from gangsched.state.groups import Registry
+from gangsched.state.members import Member
+from gangsched.state.preemption import nominees
+from gangsched.state.preemption.nominations import Nominations
+from gangsched.state.reporting.conditions import is_stored
+from gangsched.state.reporting.stored import LATE_S
+
+LOOK_AFTER_S = 2 * LATE_S + 1.0
+"""What this process wrote beside the last of those writes is old enough to be written again."""
+
+
+class LateWrites:
+    """Looks once at all pods that wait, two minutes after the first `due`."""
+
+    def __init__(self, registry: Registry, nominations: Nominations) -> None:
+        self._registry = registry
+        self._nominations = nominations
+        self._look_s: float | None = None
+
+    def due(self, now_s: float) -> list[Action]:
+        """Clear nominations that are none of ours, and have conditions told again that pods do not
+        store.
+        """
+        if self._look_s is None:
+            self._look_s = now_s + LOOK_AFTER_S
+
+        if now_s < self._look_s:
+            return []
+
+        self._look_s = math.inf
+        actions: list[Action] = []
+        for group in self._registry.groups.values():
+            waiting = nominees.waiting(group, self._registry)
+            for member in waiting.values():
+                self._compare(member)
+
+            strays = self._strays(group, waiting.values())
+            if strays:
+                actions.append(CancelPreemption(f"{group.id}/late", strays))
+
+        return actions
+
+    def next_deadline_s(self) -> float | None:
+        """When the look is due; None after it."""
+        return self._look_s if self._look_s != math.inf else None
+
+    def _compare(self, member: Member) -> None:
+        """Have the condition of a pod reported again if the pod stores another one."""
+        pod = member.pod
+        record = self._registry.gangs[member.gang]
+        told = record.reported.pods
+        if pod.uid not in told:
+            return
+
+        condition, _ = told[pod.uid]
+        if not is_stored(pod, condition):
+            del told[pod.uid]
+            self._registry.touch(record.id)
+
+    def _strays(
+        self,
+        group: GroupRecord,
+        waiting: Iterable[Member],
+    ) -> tuple[NominatedMember, ...]:
+        """The members that are nominated, and not by this process."""
+        ours = self._nominations.of(group.id)
+        known = ours.nominees if ours is not None else {}
+        strays: list[NominatedMember] = []
+
+        for member in waiting:
+            pod = member.pod
+            node = pod.nominated_node
+            if node and pod.uid not in known:
+                stray = NominatedMember(pod.uid, pod.namespace, pod.name, node)
+                strays.append(stray)
+
+        return tuple(strays)

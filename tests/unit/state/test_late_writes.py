@@ -1,0 +1,82 @@
+"""What the process before wrote on pods after this one had read them (semantics V24, E1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from gangsched.model.objects import Pod, ScheduledCondition
+from gangsched.model.protocol import CancelPreemption, SetPodCondition
+from gangsched.state.late_writes import LOOK_AFTER_S
+from tests.builders import members, node, pod
+from tests.world import World
+
+OLDER = ScheduledCondition("False", "Unschedulable", "0 of 9 nodes are free")
+
+
+def waiting() -> tuple[World, Pod]:
+    """A gang waits for its second member, and gangsched was restarted."""
+    world = World(node("a", 16), preempts=True)
+    (first,) = world.create(members("g", 1, min_member=2))
+    world.told()
+    world.restart()
+    return world.told(), first
+
+
+def conditions(world: World) -> list[SetPodCondition]:
+    """The conditions of pods that were told."""
+    return [report for report in world.reports if isinstance(report, SetPodCondition)]
+
+
+def cancelled(world: World) -> list[str]:
+    """The names of pods whose nominations were cleared."""
+    orders = [order for order in world.ordered if isinstance(order, CancelPreemption)]
+    return [member.name for order in orders for member in order.members]
+
+
+def test_a_nomination_that_came_late_is_cleared() -> None:
+    """V24: an autoscaler takes a nominated pod for one that has a node soon."""
+    world, first = waiting()
+
+    world.update(first, nominated_node="a")
+    world.advance(LOOK_AFTER_S + 1)
+
+    assert cancelled(world) == [first.name]
+
+
+def test_our_own_nomination_is_not_taken_for_a_late_one() -> None:
+    """V24: the victim takes its time to go."""
+    world = World(node("a", 1), preempts=True)
+    world.create(pod("low", priority=0, gpus=1, grace_s=400))
+    world.settle()
+    (urgent,) = world.create(pod("urgent", priority=10, gpus=1))
+
+    world.advance(LOOK_AFTER_S + 1)
+
+    assert world.pods[urgent.uid].nominated_node == "a"
+    assert not world.pods[urgent.uid].node_name
+    assert cancelled(world) == []
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_condition_that_came_late_is_told_again(*, restarts: bool) -> None:
+    """E1: what the pod says is what is true, though the verdict does not change any more."""
+    world, first = waiting()
+    if not restarts:
+        world.update(first, condition=None)
+
+    world.update(first, condition=OLDER)
+    before = len(conditions(world))
+    world.advance(LOOK_AFTER_S + 1)
+
+    assert len(conditions(world)) == before + 1
+    assert world.condition(first)[0] == "WaitingForMembers"
+
+
+def test_conditions_that_are_stored_are_not_written_again() -> None:
+    """E1: 10,000 waiting pods cause no write."""
+    world, _ = waiting()
+    before = len(conditions(world))
+
+    world.advance(10 * LOOK_AFTER_S)
+
+    assert len(conditions(world)) == before
