@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from control_plane import ControlPlane, ControlPlaneError
-from control_plane.api import Api
+from control_plane.api import Api, Object
 from control_plane.applying import ROOT, apply_yaml
 from control_plane.components import KUBECTL
 from control_plane.daemon import COMMAND, Daemon
 from control_plane.objects import create_all, node
 
+from demo import pod_logs
 from demo.__main__ import interrupt
 from demo.cluster import gangsched_on
 
@@ -38,9 +39,12 @@ def playground() -> Iterator[tuple[ControlPlane, Daemon]]:
     """A control plane with the controllers and the scheduler of Kubernetes, gangsched, and the
     nodes of the guides.
     """
-    with ControlPlane(kcm=True, kwok=True, scheduler=True) as plane, gangsched_on(plane) as daemon:
+    with (
+        ControlPlane(kcm=True, kwok=pod_logs.STAGES, scheduler=True) as plane,
+        gangsched_on(plane) as daemon,
+    ):
         api = Api.of(plane)
-        create_all(api, [node(name, gpus=GPUS) for name in NODES])
+        create_all(api, [with_kubelet(node(name, gpus=GPUS), plane.kwok_port) for name in NODES])
         # kwok plays its pods, and the process above works for them: `kubectl gangsched doctor`
         # looks for a Deployment.
         for name in ("priority-class", "config", "deployment"):
@@ -48,6 +52,16 @@ def playground() -> Iterator[tuple[ControlPlane, Daemon]]:
         api.close()
         link_commands(plane.workdir / "bin")
         yield plane, daemon
+
+
+def with_kubelet(body: Object, port: int) -> Object:
+    """The same node with the address at which kwok answers `kubectl logs`."""
+    status = {
+        **body["status"],
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+    }
+    return {**body, "status": status}
 
 
 def link_commands(folder: Path) -> None:
@@ -118,7 +132,9 @@ def main() -> int:
 
 def wait(plane: ControlPlane, daemon: Daemon) -> NoReturn:
     """Wait for ctrl-C. Raises ControlPlaneError if a process has died."""
+    logs = pod_logs.PodLogs(plane.logs, daemon.log_path)
     while True:
+        logs.update()
         time.sleep(0.5)
         plane.check()
         daemon.check()

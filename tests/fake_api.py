@@ -27,6 +27,11 @@ def status(code: int, reason: str, message: str) -> Json:
     }
 
 
+def text(body: str) -> Json:
+    """An answer that is no JSON."""
+    return {"kind": "Text", "text": body}
+
+
 def forbidden(verb: str, resource: str, where: str = "at the cluster scope") -> Json:
     """A refusal in the words of the API server."""
     text = (
@@ -37,8 +42,8 @@ def forbidden(verb: str, resource: str, where: str = "at the cluster scope") -> 
 
 
 class FakeApi:
-    """`answers` by path without its query; a Status of an error is sent with its code. Others are
-    404 pages.
+    """`answers` by path without its query; a Status of an error is sent with its code, a `text` as
+    it is. Others are 404 pages.
     """
 
     def __init__(self, answers: Mapping[str, Json]) -> None:
@@ -54,6 +59,8 @@ class FakeApi:
         answer = self.answers.get(unquote(request.path))
         if answer is None:
             return web.Response(status=404, text="404 page not found")
+        if answer.get("kind") == "Text":
+            return web.Response(text=answer["text"])
         if "labelSelector" in request.query and "items" in answer:
             key, _, value = request.query["labelSelector"].partition("=")
             chosen = [

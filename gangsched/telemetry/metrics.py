@@ -435,7 +435,8 @@ def _losses(losses: Mapping[Loss, int]) -> Metric:
     """Lost members by cause, also those with 0."""
     family = CounterMetricFamily(
         "gangsched_losses",
-        "Bound members of gangs that were lost, by cause.",
+        "Bound members of gangs that were lost, by cause. Deleted: by anybody, also with the whole"
+        " gang at its ordinary end.",
         labels=["cause"],
     )
     for cause in Loss:

@@ -51,7 +51,8 @@ class Server:
         self._clocks = clocks
         self._leads = leads
         self._log = structlog.get_logger()
-        self._warned = ""
+        #: What was logged since all was well last.
+        self._warned: set[str] = set()
         self._front_proxy = FrontProxy()
         self._seen: tuple[Serving, str] | None = None
         self.pace = Pace()
@@ -122,6 +123,10 @@ class Server:
                 self._log.exception("the visibility API cannot be brought up to date")
                 is_complete = False
 
+            if is_complete and self._warned:
+                self._warned.clear()
+                self._log.info("the visibility API is up to date again")
+
             await self._rest(LOOK_EVERY_S if is_complete else LOOK_SOON_S)
 
     async def _rest(self, seconds: float) -> None:
@@ -170,7 +175,7 @@ class Server:
         return answer.is_ok and bool(self._front_proxy.authority)
 
     def _warn(self, sentence: str) -> None:
-        """Say it once, until something else is to be said."""
-        if sentence != self._warned:
-            self._warned = sentence
+        """Say it once, until all is well again."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
             self._log.warning(sentence)

@@ -24,6 +24,7 @@ from control_plane.pki import issue_client
 from control_plane.pods import nodes_of
 
 from tests.e2e.conftest import PODS
+from tests.e2e.test_kubectl import ask
 
 pytestmark = pytest.mark.e2e
 
@@ -83,6 +84,11 @@ def log(daemon: Daemon) -> str:
     return "\n".join(map(str, daemon.log_lines()))
 
 
+def doctor(plane: ControlPlane) -> str:
+    """What the doctor says."""
+    return " ".join(ask(plane.kubeconfig, "doctor").out.split())
+
+
 def fill(api: Api) -> list[str]:
     """Write until etcd takes no more; the names of what was written."""
     names: list[str] = []
@@ -115,6 +121,8 @@ def test_a_full_etcd(small: ControlPlane, api: Api) -> None:
         until(lambda: FULL in log(daemon), lambda: log(daemon))
         assert FULL in RUNBOOK
         assert not bound(api, "waiting")
+        until(lambda: "etcd is full" in doctor(small), lambda: doctor(small))
+        assert FULL in doctor(small)
 
         for name in names:
             api.delete(f"{CONFIG_MAPS}/{name}")
@@ -144,6 +152,8 @@ def test_an_expired_certificate(small: ControlPlane, api: Api, tmp_path: Path) -
         make.create_all(api, make.gang("late", members=2, gpus=0))
         until(lambda: not is_ready(daemon), lambda: log(daemon))
         assert not bound(api, "late")
+        # It is no pod, so that only its log can say more.
+        until(lambda: "read the log of" in doctor(small), lambda: doctor(small))
 
         issue(3_600.0)
         until(lambda: bound(api, "late") == 2, lambda: log(daemon))

@@ -20,8 +20,15 @@ from tests.e2e.test_kubectl import ask
 pytestmark = pytest.mark.e2e
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"
+ACCOUNT = "/api/v1/namespaces/gangsched-system/serviceaccounts/gangsched"
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gangsched"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+UNPRIVILEGED = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+PAUSE = {
+    "name": "gangsched",
+    "image": "registry.k8s.io/pause:3.10",
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+}
 WITHIN_S = 60.0
 UNDECIDED_S = 25.0
 """Less than a bind is sent again for whose answer proves nothing."""
@@ -96,6 +103,35 @@ def test_a_right_that_is_revoked(plane: ControlPlane, api: Api) -> None:
             await_named(lambda: log(daemon), "BindRefused", "pods/binding")
     finally:
         api.patch(ROLE, {"rules": role["rules"]})
+
+
+def test_an_account_that_was_deleted(plane: ControlPlane, api: Api) -> None:
+    """The doctor says that its token is refused, and what to do once it is there again."""
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"namespace": "gangsched-system", "name": "gangsched"},
+    }
+    replica = make.pod(
+        "gangsched-0",
+        "gangsched-system",
+        labels={"app.kubernetes.io/name": "gangsched"},
+        spec={"securityContext": UNPRIVILEGED, "containers": [PAUSE]},
+    )
+    with Daemon(plane, extra_args=ELECTS) as daemon:
+        await_named(lambda: log(daemon), "leading")
+        make.create_all(api, [replica])
+        time.sleep(1.0)  # times of creation have seconds
+        api.delete(ACCOUNT)
+        try:
+            await_named(lambda: doctor(plane), "gangsched-system/gangsched does not exist")
+            await_named(lambda: log(daemon), "Unauthorized")
+        finally:
+            make.create_all(api, [account])
+        await_named(lambda: doctor(plane), "was created again at", "rollout restart deployment")
+        daemon.kill()
+    api.delete("/api/v1/namespaces/gangsched-system/pods/gangsched-0")
+    api.delete(LEASE)
 
 
 def test_a_lost_node_and_a_full_cluster(plane: ControlPlane, api: Api) -> None:

@@ -48,7 +48,10 @@ def suggestions(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> Iterat
 
     minimum = _smaller(reviewer, tried)
     if minimum:
-        yield f"a minimum of {minimum} instead of {tried.group.gangs[0].min_member} would start now"
+        gang = tried.group.gangs[0]
+        # Such as "Job ml/train makes 3": it is the number to change.
+        note = f" ({gang.min_note})" if gang.min_note else ""
+        yield f"a minimum of {minimum} instead of {gang.min_member}{note} would start now"
 
 
 def _smaller(reviewer: Reviewer, tried: Tried) -> int:

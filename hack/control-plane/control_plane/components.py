@@ -115,6 +115,8 @@ def apiserver(layout: Layout) -> list[str]:
         "--requestheader-username-headers=X-Remote-User",
         "--requestheader-group-headers=X-Remote-Group",
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        # Nobody resolves the names of nodes that kwok plays.
+        "--kubelet-preferred-address-types=InternalIP,Hostname",
         f"--proxy-client-cert-file={pki.proxy_cert}",
         f"--proxy-client-key-file={pki.proxy_key}",
         *layout.gates(),
@@ -174,14 +176,19 @@ def scheduler(layout: Layout, template: Path | None) -> list[str]:
 
 
 def kwok(layout: Layout, more: Path | None) -> list[str]:
-    """Fake kubelets for all nodes; its address serves only its health. `more`: a file of further
-    stages.
+    """Fake kubelets for all nodes; its address serves its health, and logs of pods. `more`: a file
+    of what else it plays, in which `@WORKDIR@` stands for the workdir.
     """
+    files = [STAGES]
+    if more is not None:
+        files.append(layout.workdir / "kwok.yaml")
+        files[-1].write_text(more.read_text().replace("@WORKDIR@", str(layout.workdir)))
+
     return [
         str(BIN / KWOK),
         f"--kubeconfig={layout.kubeconfig}",
         "--manage-all-nodes=true",
-        *(f"--config={stages}" for stages in (STAGES, more) if stages),
+        *(f"--config={file}" for file in files),
         f"--server-address=127.0.0.1:{layout.ports[KWOK]}",
         "--node-lease-duration-seconds=0",
     ]

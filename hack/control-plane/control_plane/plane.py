@@ -34,16 +34,16 @@ class ControlPlane:
     free local ports.
 
     `workdir`: where data, certificates and logs go; kept at the end. None: a temporary directory,
-    removed at the end. `kwok`: True, or the path of further stages, which are played beside those
-    of every test. `scheduler`: True, or the path of a `kubescheduler.config.k8s.io/v1` file with
-    the placeholder `@KUBECONFIG@`. `feature_gates` go to all Kubernetes components;
-    `runtime_config` is such as `scheduling.k8s.io/v1alpha2=true`. `disable_admission`: None means
-    what fits the rest. ServiceAccount when there is no controller manager, since it would refuse
-    every pod of a namespace whose `default` account nobody makes; and always TaintNodesByCondition,
-    since it taints every new node `not-ready` and only the node lifecycle controller, which kwok's
-    nodes cannot feed, takes that away. `for_load` lifts the API server's limits on requests in
-    flight. `release`: of Kubernetes, such as "1.37", where it is not the one that is built by
-    default.
+    removed at the end. `kwok`: True, or the path of further stages and logs, which are played
+    beside the stages of every test (`components.kwok`). `scheduler`: True, or the path of a
+    `kubescheduler.config.k8s.io/v1` file with the placeholder `@KUBECONFIG@`. `feature_gates` go to
+    all Kubernetes components; `runtime_config` is such as `scheduling.k8s.io/v1alpha2=true`.
+    `disable_admission`: None means what fits the rest. ServiceAccount when there is no controller
+    manager, since it would refuse every pod of a namespace whose `default` account nobody makes;
+    and always TaintNodesByCondition, since it taints every new node `not-ready` and only the node
+    lifecycle controller, which kwok's nodes cannot feed, takes that away. `for_load` lifts the API
+    server's limits on requests in flight. `release`: of Kubernetes, such as "1.37", where it is not
+    the one that is built by default.
     """
 
     def __init__(
@@ -96,6 +96,11 @@ class ControlPlane:
     def url(self) -> str:
         """The API server's address, `https://127.0.0.1:PORT`."""
         return f"https://127.0.0.1:{self._started.ports[APISERVER]}"
+
+    @property
+    def kwok_port(self) -> int:
+        """Where kwok answers as the kubelet of every node, on 127.0.0.1."""
+        return self._started.ports[KWOK]
 
     @property
     def pki(self) -> Pki:

@@ -13,12 +13,24 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientConnectionError
 from control_plane.pki import Pki, make_pki
+from structlog.testing import capture_logs
 from yarl import URL
 
 from gangsched.visibility import connections
 from gangsched.visibility.admission import RequestRate
 from gangsched.visibility.gangs import watching
-from tests.unit.visibility.serving import ALICE, GANGS, Api, client, proxy, served, told, world_of
+from gangsched.visibility.ports import ApiAnswer, Json
+from tests.unit.visibility.serving import (
+    ALICE,
+    GANGS,
+    Api,
+    certificate_of,
+    client,
+    proxy,
+    served,
+    told,
+    world_of,
+)
 
 
 async def test_only_the_front_proxy_is_believed(pki: Pki, tmp_path: Path) -> None:
@@ -200,3 +212,47 @@ async def test_only_the_front_proxy_is_waited_for(
             assert (await nobody.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 401
             with pytest.raises(ClientConnectionError):
                 await nobody.get(f"{url}{GANGS}/gangs", headers=ALICE)
+
+
+class Refusing(Api):
+    """An API server that refuses while it `refuses`, and knows how often it was looked at."""
+
+    refuses = False
+    looks = 0
+
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
+        self.looks += 1
+        return ApiAnswer(401, {}) if self.refuses else await super().__call__(method, path, body)
+
+    async def looked_at(self, times: int) -> None:
+        """Wait until it was looked at so many times more."""
+        wanted = self.looks + times
+        while self.looks < wanted:  # noqa: ASYNC110  (nothing tells it)
+            await asyncio.sleep(0.001)
+
+
+async def test_what_cannot_be_read_is_logged_once(
+    pki: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two things that fail by turns are not repeated; once all is well, both are news again."""
+    monkeypatch.setattr("gangsched.visibility.server.LOOK_SOON_S", 0.001)
+    monkeypatch.setattr("gangsched.visibility.server.LOOK_EVERY_S", 0.001)
+    certificate = certificate_of(pki) / "tls.crt"
+    text = certificate.read_text()
+    api = Refusing(pki)
+    with capture_logs() as logged:
+        async with served(world_of("g"), api, pki):
+            for _ in range(2):
+                certificate.unlink()
+                api.refuses = True
+                await api.looked_at(5)
+                certificate.write_text(text)
+                api.refuses = False
+                await api.looked_at(5)
+    said = [line["event"] for line in logged]
+    for sentence in (
+        "The ConfigMap of the front proxy cannot be read (status 401)",
+        "The certificate of the visibility API cannot be read",
+        "the visibility API is up to date again",
+    ):
+        assert sum(line.startswith(sentence) for line in said) == 2, said

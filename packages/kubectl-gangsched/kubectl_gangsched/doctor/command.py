@@ -19,6 +19,7 @@ from gangsched.model.text import counted
 from kubectl_gangsched.doctor import autoscalers, leader, nodes, provisioning, rights, services
 from kubectl_gangsched.doctor import pods as of_pods
 from kubectl_gangsched.doctor.finding import Finding
+from kubectl_gangsched.doctor.unrenewed import Place
 from kubectl_gangsched.from_pods import pods_at
 from kubectl_gangsched.outputs import DoctorOutput, PrintedFinding
 from kubectl_gangsched.session import FOUND, Session, lacking
@@ -106,7 +107,12 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
     lease_name, is_expected = elected[-1]
     report.look(
         "the Lease",
-        lambda: _led(report, client, system, lease_name, is_expected=is_expected),
+        lambda: _led(
+            report,
+            client,
+            Place(system, lease_name, account),
+            is_expected=is_expected,
+        ),
     )
     report.look("Events of all namespaces", lambda: leader.rivals(client))
     serving: list[str] = []
@@ -155,14 +161,13 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
 def _led(
     report: Report,
     client: BlockingClient,
-    namespace: str,
-    lease_name: str,
+    place: Place,
     *,
     is_expected: bool,
 ) -> Sequence[Finding]:
     """Whether nobody leads; who leads is a fact."""
-    lease = leader.read(client, namespace, lease_name)
-    findings = list(leader.unled(client, namespace, lease_name, lease, is_expected=is_expected))
+    lease = leader.read(client, place.namespace, place.lease)
+    findings = list(leader.unled(client, place, lease, is_expected=is_expected))
     is_led = not any(finding.check == leader.CHECK for finding in findings)
 
     if lease is not None and is_led:

@@ -20,6 +20,7 @@ from gangsched.kube.http.answers import understood
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
 from gangsched.model.orders import NO_ORDERS, Orders
+from kubectl_gangsched.doctor import unrenewed
 from kubectl_gangsched.doctor.finding import Finding
 
 EVENTS = "/api/v1/events"
@@ -71,44 +72,39 @@ def read(client: BlockingClient, namespace: str, name: str) -> LeaseSeen | None:
 
 def unled(
     client: BlockingClient,
-    namespace: str,
-    name: str,
+    place: unrenewed.Place,
     lease: LeaseSeen | None,
     *,
     is_expected: bool,
 ) -> Iterator[Finding]:
-    """Whether nobody leads according to the `lease` just read; `is_expected` if the installation
-    elects a leader. Raises Fault.
+    """Whether nobody leads according to the `lease` just read, and why; `is_expected` if the
+    installation elects a leader. Raises Fault.
     """
-    where = f"Lease {namespace}/{name}"
-    todo = (
-        f"kubectl -n {namespace} get pods -l app.kubernetes.io/name=gangsched, and read their logs."
-    )
-
+    where = f"Lease {place.namespace}/{place.lease}"
     if lease is None:
         if is_expected:
-            yield Finding(
-                CHECK,
+            cause = unrenewed.cause(client, place, exists=False)
+            yield _stopped(
                 f"{where} does not exist: no replica has ever led, and no gang is scheduled.",
-                todo,
+                cause,
             )
 
         return
 
-    yield from _orders(lease, f"kubectl -n {namespace} annotate lease {name}")
+    yield from _orders(lease, f"kubectl -n {place.namespace} annotate lease {place.lease}")
     if not lease.holder:
         text = (
             f"{where} has no holder since {lease.renewed or 'it was created'}: no gang is"
             " scheduled."
         )
-        yield Finding(CHECK, text, todo)
+        yield _stopped(text, unrenewed.cause(client, place, exists=True, since=lease.renewed))
         return
 
     if abs(_ahead_s(lease, client)) <= lease.duration_s:
         return
 
     time.sleep(LOOK_AGAIN_S)
-    lease_later = read(client, namespace, name)
+    lease_later = read(client, place.namespace, place.lease)
     if lease_later is None:
         return
 
@@ -117,12 +113,24 @@ def unled(
             f"{where} is held by {lease.holder}, which renewed it last at {lease.renewed}; it is"
             f" valid for {lease.duration_s:g} s: no gang is scheduled."
         )
-        yield Finding(CHECK, text, todo)
+        cause = unrenewed.cause(
+            client,
+            place,
+            exists=True,
+            holder=lease.holder,
+            since=lease.renewed,
+        )
+        yield _stopped(text, cause)
         return
 
     ahead_s = _ahead_s(lease_later, client)
     if lease_later.holder and abs(ahead_s) > lease.duration_s:
         yield _wrong_clock(lease_later.holder, ahead_s)
+
+
+def _stopped(text: str, cause: unrenewed.Cause) -> Finding:
+    """Nobody leads, and what is known of why."""
+    return Finding(CHECK, f"{text} {cause.sentence}".rstrip(), cause.todo)
 
 
 def _wrong_clock(holder: str, ahead_s: float) -> Finding:

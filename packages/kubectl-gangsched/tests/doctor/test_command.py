@@ -19,45 +19,20 @@ from gangsched import __version__
 from gangsched.api.timestamps import format_timestamp
 from kubectl_gangsched.doctor.rights import PATH as REVIEWS
 from kubectl_gangsched.main import cli
-from tests.fake_api import FakeApi, forbidden, listed, node, pod, pod_group, served, status
-
-X, SIGS, VOLCANO = "scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.volcano.sh"
-DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.{X}"
-
-
-def deployment(
-    *args: str, image: str = f"gangsched:{__version__}", ready: int = 2, failure: str = ""
-) -> dict[str, Any]:
-    container = {"name": "gangsched", "image": image, "args": ["run", *args]}
-    fails = {"type": "ReplicaFailure", "status": "True", "message": failure}
-    return {
-        "metadata": {
-            "namespace": "gangsched-system",
-            "name": "gangsched",
-            "labels": {"app.kubernetes.io/name": "gangsched"},
-        },
-        "spec": {"template": {"spec": {"containers": [container]}}},
-        "status": {"readyReplicas": ready, "conditions": [fails] if failure else []},
-    }
-
-
-def api_group(name: str, version: str = "v1alpha1") -> dict[str, Any]:
-    return {"name": name, "preferredVersion": {"groupVersion": f"{name}/{version}"}}
-
-
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"
-
-
-def lease(holder: str, ago_s: float = 1.0) -> dict[str, Any]:
-    """A Lease of 15 s that was renewed so long ago."""
-    renewed = f"{format_timestamp(int(time.time() - ago_s))[:-1]}.000000Z"
-    spec = {
-        "holderIdentity": holder,
-        "leaseDurationSeconds": 15,
-        "renewTime": renewed,
-        "acquireTime": renewed,
-    }
-    return {"metadata": {"name": "gangsched"}, "spec": spec}
+from tests.doctor_examples import (
+    DEFINITION,
+    LEASE,
+    SIGS,
+    VOLCANO,
+    X,
+    api_group,
+    deployment,
+    event,
+    examine,
+    lease,
+    sound,
+)
+from tests.fake_api import forbidden, listed, node, pod, served, status
 
 
 def ordered(**orders: str) -> dict[str, Any]:
@@ -65,17 +40,6 @@ def ordered(**orders: str) -> dict[str, Any]:
     body = lease("one")
     body["metadata"]["annotations"] = {f"gangsched.dev/{key}": text for key, text in orders.items()}
     return body
-
-
-def event(instance: str, first: int, last: int) -> dict[str, Any]:
-    """An Event of a daemon, first and last seen at these seconds of a minute."""
-    minute = "2026-01-01T00:00"
-    return {
-        "metadata": {"name": f"{instance}-{first}"},
-        "reportingInstance": instance,
-        "eventTime": f"{minute}:{first:02}.000001Z",
-        "series": {"lastObservedTime": f"{minute}:{last:02}.000001Z"},
-    }
 
 
 def lost_node(name: str) -> dict[str, Any]:
@@ -90,48 +54,6 @@ def refused_pod(name: str) -> dict[str, Any]:
     refused = pod(name, message=f"binding pod team/{name} failed: hook")
     refused["status"]["conditions"][0]["reason"] = "BackOff"
     return refused
-
-
-def sound() -> dict[str, Any]:
-    """A cluster in which nothing is wrong."""
-    resources = {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]}
-    return {
-        "/version": {"gitVersion": "v1.36.0"},
-        "/apis/apps/v1/deployments": listed(deployment()),
-        LEASE: lease("one"),
-        "/api/v1/events": listed(event("one", 1, 5), event("two", 6, 9)),
-        REVIEWS: {"status": {"allowed": True}},
-        "/apis": {
-            "groups": [
-                api_group(X),
-                {"name": "apps", "preferredVersion": {"groupVersion": "apps/v1"}},
-            ]
-        },
-        f"/apis/{X}/v1alpha1": resources,
-        f"/apis/{SIGS}/v1alpha1": resources,
-        f"/apis/{VOLCANO}/v1beta1": resources,
-        DEFINITION: {"metadata": {}, "spec": {"versions": [{"subresources": {"status": {}}}]}},
-        "/apis/apiregistration.k8s.io/v1/apiservices": listed(
-            {
-                "metadata": {"name": "v1."},
-                "status": {"conditions": [{"type": "Available", "status": "True"}]},
-            }
-        ),
-        "/api/v1/pods": listed(
-            pod("train-0", gang="train", message="no room"), pod("web", node="n1")
-        ),
-        "/api/v1/namespaces": listed(),
-        "/api/v1/nodes": listed(node("n1", 8)),
-        f"/apis/{X}/v1alpha1/podgroups": listed(pod_group("train", 1)),
-        f"/apis/{SIGS}/v1alpha1/podgroups": listed(),
-        f"/apis/{VOLCANO}/v1beta1/podgroups": listed(pod_group("mpi", 1)),
-    }
-
-
-def examine(tmp_path: Path, answers: dict[str, Any]) -> tuple[int, dict[str, Any], FakeApi]:
-    with served(tmp_path, answers) as (fake, kubeconfig):
-        answer = CliRunner().invoke(cli, ["doctor", "-o", "json", "--kubeconfig", str(kubeconfig)])
-    return answer.exit_code, json.loads(answer.stdout), fake
 
 
 def test_a_sound_cluster_has_no_findings(tmp_path: Path) -> None:
@@ -218,14 +140,14 @@ WRONG = [
         "Annotation gangsched.dev/pauze is no order; did you mean gangsched.dev/pause?",
         "docs/runbook.md",
     ),
-    ({LEASE: lease("", 90.0)}, "Lease gangsched-system/gangsched has no holder since ", "get pods"),
+    ({LEASE: lease("", 90.0)}, "Lease gangsched-system/gangsched has no holder since ", "logs -l"),
     (
         {
             LEASE: status(404, "NotFound", "x"),
             "/apis/apps/v1/deployments": listed(deployment("--leader-elect")),
         },
         "Lease gangsched-system/gangsched does not exist: no replica has ever led",
-        "get pods",
+        "logs -l app.kubernetes.io/name=gangsched --prefix --tail=50",
     ),
     (
         {"/api/v1/events": listed(event("one", 1, 7), event("two", 6, 9), event("three", 10, 11))},

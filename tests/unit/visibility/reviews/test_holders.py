@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gangsched.api import keys
+from gangsched.model.owners import JobOwner, StatefulSetOwner
+from gangsched.model.protocol import Replaced
 from gangsched.model.reservation import ReservationLimits
 from gangsched.state.rule_set import Rules
 from gangsched.visibility.ports import Json
@@ -53,6 +55,30 @@ async def test_what_would_help_is_said_of_the_gang_itself() -> None:
     """Each suggestion is verified by a plan with the gang's own reservation."""
     status = await asked_about(reserved())
     assert "a minimum of 1 instead of 2 would start now" in status["suggestions"]
+
+
+async def test_whose_number_a_smaller_minimum_is_compared_with_is_said() -> None:
+    """That of the Job, which its owner would have to change."""
+    world = World(node("a", 8))
+    job = JobOwner(uid="Job-train", namespace="ns", name="train", minimum=3)
+    world.say(Replaced(JobOwner, (job,)), Replaced(StatefulSetOwner, ()))
+    asks = ((keys.OWNER_GANG, keys.OWNER),)
+    for index in range(3):
+        world.create(
+            pod(
+                f"train-{index}",
+                gpus=4,
+                owner="train",
+                controller_kind="Job",
+                controller_uid="Job-train",
+                gang_metadata=asks,
+            )
+        )
+    status = await asked_about(world.settle(), "Job.train")
+    assert (
+        "a minimum of 2 instead of 3 (Job ns/train makes 3) would start now"
+        in (status["suggestions"])
+    )
 
 
 async def test_who_holds_what_it_lacks() -> None:
