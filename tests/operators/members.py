@@ -13,6 +13,7 @@ from control_plane.pods import nodes_of, refusal
 
 PODS = "/api/v1/namespaces/default/pods"
 GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 IN_THE_WAY = "in-the-way"
 WITHIN_S = 60.0
@@ -57,6 +58,19 @@ def await_told(api: Api, group: str, message: str) -> None:
 
     with Following(api, GROUPS) as groups:
         groups.wait_for(told, within_s=WITHIN_S, what=f"{group}: {message}")
+
+
+def await_event(api: Api, reason: str, name: str) -> str:
+    """The note of an Event about an object of that name. Raises TimeoutError."""
+
+    def note(items: Mapping[str, Object]) -> str | None:
+        for event in items.values():
+            if (event["reason"], event["regarding"]["name"]) == (reason, name):
+                return str(event["note"])
+        return None
+
+    with Following(api, EVENTS) as events:
+        return events.wait_for(note, within_s=WITHIN_S, what=f"{reason} of {name}")
 
 
 def take_gpus(api: Api, pods: Following, number: int = 1) -> None:

@@ -10,7 +10,7 @@ import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
-from control_plane.applying import ROOT, apply, load_yaml
+from control_plane.applying import ROOT, apply, apply_yaml, load_yaml
 from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
 
@@ -44,9 +44,11 @@ def of_the_page(kind: str) -> Object:
 @pytest.fixture(scope="module", autouse=True)
 def operator(plane: ControlPlane) -> Iterator[Operator]:
     """Kueue, installed as its manifests say, with plain pods among what it manages, and the guide's
-    queue.
+    queue; gangsched may read Jobs and JobSets.
     """
     api = Api.of(plane)
+    for name in ("rbac-owners.yaml", "rbac-owners-jobset.yaml"):
+        apply_yaml(api, ROOT / "manifests" / name)
     with kueue_installed(plane) as started:
         for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue"):
             apply(api, of_the_page(kind))
@@ -198,3 +200,49 @@ def test_a_gang_that_waits_too_long_is_taken_back_and_comes_again(
     )
     await_refused(pods, 2)
     starts_with_room(api, pods)
+
+
+def asking_job(**spec: object) -> Object:
+    """The page's job, whose pods ask for the gang of their owner."""
+    body = of_the_page("Job")
+    body["spec"]["template"]["metadata"]["labels"] = {"gangsched.dev/gang": "owner"}
+    body["spec"] |= spec
+    return body
+
+
+def test_a_job_that_asks_starts_whole_without_a_pod_group(api: Api, pods: Following) -> None:
+    """O3: suspended, it starts nothing; admitted it starts whole, and again after an eviction."""
+    assert api.post(JOBS, asking_job())["spec"]["suspend"]
+    await_workload(api, "QuotaReserved", "False")
+    assert not pods.objects()
+    starts_whole(api, pods, lambda: stop(api, "None"), prefix="bert-", number=2)
+
+    stop(api, "HoldAndDrain")
+    await_none(pods)
+    starts_whole(api, pods, lambda: stop(api, "None"), prefix="bert-", number=2)
+    assert not api.list(GROUPS).items
+
+
+def test_a_job_that_asks_and_is_admitted_in_part_starts(api: Api, pods: Following) -> None:
+    """O4: Kueue makes it smaller, and the minimum follows."""
+    stop(api, "None")
+    body = asking_job(parallelism=3, completions=3)
+    body["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
+    api.post(JOBS, body)
+    await_bound(pods, "bert-", 2)
+    assert api.get(f"{JOBS}/bert")["spec"]["parallelism"] == 2
+
+
+def test_a_jobset_that_asks_starts_whole_without_a_pod_group(api: Api, pods: Following) -> None:
+    """O3: its Jobs are resumed one after the other, and start together."""
+    body = example("JobSet")
+    body["metadata"]["labels"] = {QUEUE_NAME: "research"}
+    for part in body["spec"]["replicatedJobs"]:
+        template = part["template"]["spec"]["template"]
+        template["metadata"]["labels"] = {"gangsched.dev/gang": "owner"}
+    assert api.post(JOBSETS, body)["spec"]["suspend"]
+    await_workload(api, "QuotaReserved", "False")
+    assert not pods.objects()
+    starts_whole(api, pods, lambda: stop(api, "None"), prefix="training-")
+    assert not api.list(GROUPS).items
+    api.delete(f"{JOBSETS}/training")

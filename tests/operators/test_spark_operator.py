@@ -26,6 +26,7 @@ from tests.operators.members import (
     PODS,
     WITHIN_S,
     await_bound,
+    await_event,
     await_refused,
     give_them_back,
     take_gpus,
@@ -252,3 +253,37 @@ def test_a_pod_group_of_ones_own_counts_gpus(
         "pi",
     )
     await_bound(pods, "spark-pi-exec-", 1)
+
+
+def test_an_application_that_asks_is_told_to_state_a_minimum(
+    operator: Operator, api: Api, home: Path, pods: Following
+) -> None:
+    """O3: Spark creates executors as it needs them, so nobody knows how many start together: the
+    pods start one by one, and an Event says what to do.
+    """
+    body = example("SparkApplication")
+    del body["spec"]["batchScheduler"]
+    labels = {"gangsched.dev/gang": "owner"}
+    for role in ("driver", "executor"):
+        body["spec"][role] |= {"labels": labels, "schedulerName": "gangsched"}
+    api.post(JOBS, body)
+    properties = told(home)
+    driver = api.post(PODS, spark_pod("spark-pi-driver", "driver", properties, cpu="1"))
+    await_bound(pods, "spark-pi-driver", 1)
+    note = await_event(api, "NotAGang", "spark-pi-driver")
+    assert note.startswith("SparkApplication default/spark-pi does not say how many of its pods")
+    assert "min-available" in note
+
+    executor = spark_pod("spark-pi-exec-1", "executor", properties, cpu="20")
+    executor["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "spark-pi-driver",
+            "uid": driver["metadata"]["uid"],
+            "controller": True,
+        }
+    ]
+    api.post(PODS, executor)
+    await_bound(pods, "spark-pi-exec-", 1)
+    assert not api.list(GROUPS).items

@@ -4,9 +4,7 @@ gang, unchanged.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from control_plane import ControlPlane
@@ -23,44 +21,20 @@ from tests.operators.members import (
     starts_whole,
     take_gpus,
 )
-from tests.operators.operator import Operator, example, install, source
-from tests.operators.webhooks import Webhooks
+from tests.operators.operator import Operator, example
+from tests.operators.training import JOBS, training_installed
 
 pytestmark = pytest.mark.e2e
 
-JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 EVENTS = "/api/v1/namespaces/default/events"
-SECRET = "kubeflow/training-operator-webhook-cert"
-CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
-"""The operator knows no other place."""
-ARGV = [
-    "--kubeconfig=@KUBECONFIG@",
-    "--gang-scheduler-name=gangsched",
-    "--enable-scheme=pytorchjob",
-    "--metrics-bind-address=0",
-    "--health-probe-bind-address=0",
-]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def operator(plane: ControlPlane) -> Iterator[Operator]:
-    """training-operator, installed as its manifests say; it makes its webhook's
-    certificate itself.
-    """
-    api = Api.of(plane)
-    webhooks = Webhooks(plane, "kubeflow/training-operator", secret=SECRET, folder=CERTIFICATES)
-    install(api, source("training-operator") / "manifests" / "overlays" / "standalone", webhooks)
-    argv = [*ARGV, f"--webhook-server-port={webhooks.port}"]
-    try:
-        with Operator(
-            plane, "training-operator", account="kubeflow/training-operator", argv=argv
-        ) as started:
-            webhooks.mount(api)
-            webhooks.await_answer(api, JOBS, example("PyTorchJob"))
-            yield started
-    finally:
-        shutil.rmtree(CERTIFICATES, ignore_errors=True)
-        api.close()
+    """training-operator with gang scheduling."""
+    flags = "--gang-scheduler-name=gangsched", "--enable-scheme=pytorchjob"
+    with training_installed(plane, *flags) as started:
+        yield started
 
 
 def job(name: str) -> Object:
