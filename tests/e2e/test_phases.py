@@ -34,7 +34,7 @@ PLANE = {
     "feature_gates": dict.fromkeys(GATES, True),
     "runtime_config": ["scheduling.k8s.io/v1alpha2=true"],
 }
-GANGS = {"failed": 3, "launcher": 4, "kept": 2, "lost": 2}
+GANGS = {"failed": 3, "launcher": 4, "kept": 2, "lost": 2, "late": 3}
 
 
 @pytest.fixture
@@ -132,6 +132,12 @@ def _line(group: Object) -> str:
     return "; ".join([str(status.get("phase")), *counts, *conditions])
 
 
+def _after_failure(status: Object) -> Object:
+    """What gangsched makes of a status once a member has failed and its pod is gone."""
+    gone = {**status["start"]["gone"], "failed": 1}
+    return {**status, "running": 2, "failed": 1, "start": {**status["start"], "gone": gone}}
+
+
 def _without(api: Api, name: str, change: Callable[[Object], None]) -> None:
     """Change a PodGroup, again if its status was written meanwhile."""
     while True:
@@ -147,7 +153,8 @@ def _without(api: Api, name: str, change: Callable[[Object], None]) -> None:
 
 def test_phases_are_true_after_the_start(plane: ControlPlane, api: Api) -> None:
     """E3, E8: a cleaned Job, a failed gang, a launcher without its workers, a PodGroup that a
-    finalizer keeps, a native PodGroup, and a gang that is lost while gangsched is away.
+    finalizer keeps, a native PodGroup, a gang that is lost while gangsched is away, and one of
+    whose failed member only the process before has told, whose write is carried out last.
     """
     daemon = Daemon(plane)
     with (
@@ -189,7 +196,12 @@ def test_phases_are_true_after_the_start(plane: ControlPlane, api: Api) -> None:
         seen.delete(seen.of("lost"))
         pods.wait_for(lambda _: not seen.of("lost"), within_s=WITHIN_S, what="its pods are gone")
         api.patch(f"{GROUPS}/failed/status", {"status": {"phase": "Running"}})
+        late = _after_failure(api.get(f"{GROUPS}/late")["status"])
+        seen.delete(seen.of("late")[:1])
         daemon.start()
+        api.patch(f"{GROUPS}/late/status", {"status": late})
+        seen.end(seen.of("late"), "Succeeded")
+        seen.await_status("late", "succeeded=2", "1 of 3 members has failed; 2 succeeded")
         seen.await_status("lost", "Pending", "running=0")
         seen.await_status("failed", "Failed", "Scheduled False MembersFailed 3 of 3 members")
         seen.await_status("done", *finished)
