@@ -11,12 +11,13 @@ code 1 if a plan took more than `--goal-ms`.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import gc
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from msgspec import structs
 
 from bench.timing import timed_ms
 from gangsched.core.cycle import plan
@@ -146,7 +147,7 @@ def asked(case: Case, members: int, nodes: int, index: DeviceIndex) -> tuple[Sna
     seen = builders.snapshot([builders.node(f"n{n}", 0) for n in range(nodes)])
     shared = dict.fromkeys(claims, members) if case.shared else {}
     return (
-        dataclasses.replace(seen, storage=Storage(devices=claims, shared=shared, allocator=index)),
+        structs.replace(seen, storage=Storage(devices=claims, shared=shared, allocator=index)),
         pods,
     )
 

@@ -22,6 +22,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from bench import plan as bench_plan
 from bench.timing import timed_ms
 from gangsched.core.cycle import plan
@@ -102,7 +104,7 @@ def measure(part: int, repeat: int) -> list[Mapping[str, Any]]:
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
     for _ in range(repeat):
         for case in cases:
-            now, others = replace(snapshot, free=snapshot.free.copy()), refused()
+            now, others = structs.replace(snapshot, free=snapshot.free.copy()), refused()
             times[case].append(timed_ms(partial(work, case, now, others)))
     cpu_ms = {name: statistics.median(cpu for _, cpu in each) for name, each in times.items()}
     wall_ms = {name: statistics.median(wall for wall, _ in each) for name, each in times.items()}
@@ -145,7 +147,7 @@ def measure_placing(part: int, repeat: int) -> list[Mapping[str, Any]]:
         )
         for turn in range(repeat + 1):
             for name, taken in times.items():
-                now = replace(snapshot, free=snapshot.free.copy())
+                now = structs.replace(snapshot, free=snapshot.free.copy())
                 beside = Reserving(**fields) if name else None
                 took = timed_ms(
                     partial(plan, now, [case.group], now_s=0.0, reserving=beside, cache=cache)

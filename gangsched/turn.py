@@ -14,9 +14,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
+
+import msgspec
+from msgspec import structs
 
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.plan_cache import PlanCache
@@ -34,8 +37,7 @@ FAULTS_A_NAMESPACE: Final = 3
 """After as many, the groups of a namespace are left to the next turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """Actions of steps 1 to 4; `overruns` are the Events among them about pods that have run longer
     than declared.
     """
@@ -44,8 +46,7 @@ class Prepared:
     overruns: list[RecordEvent]
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(msgspec.Struct, frozen=True):
     """A committed plan: its input, the actions that carry it out, and its duration."""
 
     given: PlanInput
@@ -130,7 +131,7 @@ def plan_and_commit(
     limits = limits or Limits()
     if given.unfinished is None:
         # At least half: a turn that spends its work on nominations must still decide groups.
-        limits = replace(
+        limits = structs.replace(
             limits,
             work=max(limits.work // 2, limits.work - state.preemptions.work - state.batches.units),
         )
@@ -243,7 +244,7 @@ class _Planning:
             if given.unfinished is not None and given.unfinished.group != culprit
             else None
         )
-        return replace(given, queue=tuple(queue), unfinished=unfinished)
+        return structs.replace(given, queue=tuple(queue), unfinished=unfinished)
 
     def _culprit(self, given: PlanInput, error: Exception) -> str:
         """The group at which the plan raised; if it was at none, the one without which it does not,
@@ -261,7 +262,7 @@ class _Planning:
         while bad - good > 1:
             middle = (good + bad) // 2
             try:
-                self._attempt(replace(given, queue=given.queue[:middle]))
+                self._attempt(structs.replace(given, queue=given.queue[:middle]))
             except Exception:
                 if at_work.group:
                     return at_work.group

@@ -25,7 +25,9 @@ keeps them by itself.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+
+from msgspec import structs
 
 from gangsched.core.cycle import Limits, plan
 from gangsched.model.gpu_policy import GpuPolicy
@@ -48,7 +50,7 @@ def sleepers(
     if abs(wall_s - now_s - state.preemptions.nominations.offset_s) >= JUMP_S:
         return []
     groups = [state.registry.group(group_id, now_s) for group_id in sorted(state.registry.groups)]
-    examines = state.queue.preemptors.next_deadline_s() is not None
+    examines = state.queue.preemptors.next_deadline_s() < math.inf
     held_back = state.preemptions.holding_back.now()
     unexamined = held_back.group if examines and held_back is not None else ""
     waiting = [
@@ -63,7 +65,7 @@ def sleepers(
         return []
     preempting = state.preemptions.input((group.id for group in waiting), wall_s)
     if preempting is not None:
-        preempting = replace(preempting, known={}, overdue=state.overdue.heads)
+        preempting = structs.replace(preempting, known={}, overdue=state.overdue.heads)
     for _ in range(MOST_PLANS):
         proposal = plan(
             state.snapshot(),
@@ -81,7 +83,7 @@ def sleepers(
         }
         if preempting is None or not later:
             break
-        preempting = replace(preempting, known=later)
+        preempting = structs.replace(preempting, known=later)
     nominated = {record.group for record in state.preemptions.nominations.all()}
     found = []
     for verdict in proposal.verdicts:

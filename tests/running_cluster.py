@@ -7,8 +7,10 @@ that is filled in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import structs
 
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
@@ -108,7 +110,7 @@ class RunningCluster:
         """The columns, with these nominations."""
         placed = [*((each.pod, each.node) for each in self.pods), *self.held]
         picture = builders.snapshot(self.nodes, placed)
-        return replace(picture, nominated=NominatedRoom.of(nominations, picture.layout))
+        return structs.replace(picture, nominated=NominatedRoom.of(nominations, picture.layout))
 
     def given(self, **rest: Any) -> PreemptionInput:
         """What a plan is told; `rest` are fields of it or of the settings."""

@@ -6,7 +6,6 @@ Invariant: each adapts one capability to the steps of the pipeline, and decides 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import replace
 
 from gangsched.core import stand_ins
 from gangsched.core.chosen_devices import with_devices
@@ -83,16 +82,13 @@ class ChooseDevices(PlanExtension):
         assert devices is not None
         devices.solve()
 
-    def finish(self, plan: Plan) -> Plan:
+    def finish(self, plan: Plan) -> None:
         """Add the chosen devices to the placements."""
         claims = self._ledger.occupancy.storage.claim_devices
         if claims is None or not claims.is_used:
-            return plan
+            return
 
-        return replace(
-            plan,
-            verdicts=tuple([with_devices(verdict, self._ledger) for verdict in plan.verdicts]),
-        )
+        plan.verdicts = tuple([with_devices(verdict, self._ledger) for verdict in plan.verdicts])
 
 
 class KeepReservations(PlanExtension):
@@ -140,10 +136,10 @@ class KeepReservations(PlanExtension):
         """Reserve room for a refused head before those behind it are tried."""
         return self._standing.turn(group, verdict)
 
-    def finish(self, plan: Plan) -> Plan:
+    def finish(self, plan: Plan) -> None:
         """Add the reservations after this plan."""
         verdicts = {verdict.group: verdict for verdict in plan.verdicts}
-        return replace(plan, reservations=self._standing.result(verdicts))
+        plan.reservations = self._standing.result(verdicts)
 
 
 class PromiseRoomToCome(PlanExtension):
@@ -153,13 +149,13 @@ class PromiseRoomToCome(PlanExtension):
         # Of a thousand binds each would be looked at, for a few gangs that have members to come.
         self._groups = {group.id for group in ordered for gang in group.gangs if gang.to_come}
 
-    def finish(self, plan: Plan) -> Plan:
+    def finish(self, plan: Plan) -> None:
         """Move those places from the binds to the rooms of their verdicts."""
         if not self._groups:
-            return plan
+            return
 
         verdicts = []
         for verdict in plan.verdicts:
             verdicts.append(stand_ins.split(verdict) if verdict.group in self._groups else verdict)
 
-        return replace(plan, verdicts=tuple(verdicts))
+        plan.verdicts = tuple(verdicts)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -126,7 +125,7 @@ def node_counts(
                 # As if all that fit were placed: why does the next one find no node?
                 free[ledger.resources[name]] -= ledger.room(shape) * amount
 
-        occupancy = replace(occupancy, free=free)
+        occupancy = structs.replace(occupancy, free=free)
 
     fit = static_fit(shape, ledger.table)
     counts = Counter({(reason, False): int(nodes.sum()) for reason, nodes in fit.refused})

@@ -9,7 +9,6 @@ one domain share what a plan finds out about it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -360,7 +359,7 @@ def _scope_of(
         name = in_level.name(domain)
         inside = in_level.mask(domain)
         scope = outermost.narrowed(inside, name)
-        return replace(scope, name=name)
+        return structs.replace(scope, name=name)
 
     key = ("home", in_level.keys, domain, outermost)
     return ledger.recall(key, make, lasting=True)

@@ -9,8 +9,10 @@ module does not know.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from gangsched.core import post_filter
 from gangsched.core.decision import Decider
@@ -22,8 +24,7 @@ from gangsched.model.gang import Group
 from gangsched.model.plan import Plan, Unfinished, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Limits of one plan. They count work instead of reading a clock, so the event loop never
     stalls and results are reproducible (decisions 8 and 47).
 
@@ -105,9 +106,10 @@ class Pipeline:
             unfinished=queue.unfinished,
         )
         for extension in self.extensions:
-            plan = extension.finish(plan)
+            extension.finish(plan)
 
-        return replace(plan, work=self.ledger.work.used)
+        plan.work = self.ledger.work.used
+        return plan
 
     # --- step 1: QueueSort -----------------------------------------------------------------------
 

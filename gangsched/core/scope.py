@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from gangsched.model.snapshot import Bools
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scope:
+class Scope(msgspec.Struct, frozen=True, eq=False):
     """Nodes to which one attempt is limited, None for all nodes: `accelerated` for pods with
     accelerators, `others` for other pods.
     """

@@ -174,9 +174,9 @@ class Unfinished:
     claim_needs: Mapping[tuple[str, object], Any] = field(default_factory=dict, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan:
-    """Verdicts, in the order in which they were made."""
+    """Verdicts, in the order in which they were made. Only `PlanExtension.finish` changes it."""
 
     verdicts: tuple[Verdict, ...]
     #: Groups that were not decided because the plan was full.
@@ -195,8 +195,7 @@ class Plan:
     work: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class PlanInput:
+class PlanInput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Input of a plan from the state; the administrator's settings are passed separately.
 
     `looked_at` are the ids of the groups already decided in the current pass over the queue; a pass

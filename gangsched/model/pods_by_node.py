@@ -9,9 +9,10 @@ even across node tables.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -115,8 +116,7 @@ class UsingPort:
 Question: TypeAlias = Selected | OwnedBy | UsingPort
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PodsByNode:
+class PodsByNode(msgspec.Struct, frozen=True, eq=False):
     """`residents[node]`: the node's pods by uid, as of `versions[node]`; node indexes are those of
     the node table.
 
@@ -125,7 +125,7 @@ class PodsByNode:
     """
 
     residents: Sequence[Residents] = ()
-    versions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    versions: Ints = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     term_owners: tuple[TermOwner, ...] = ()
-    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    peers: PeerNumbers = field(default_factory=PeerNumbers)
+    namespaces: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
+    peers: PeerNumbers = msgspec.field(default_factory=PeerNumbers)

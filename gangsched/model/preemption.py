@@ -8,7 +8,7 @@ ending in `_s` are epoch seconds; monotonic times are marked as such.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -332,8 +332,7 @@ Share = tuple[str, int]
 # --- what a plan is given -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class PreemptionInput:
+class PreemptionInput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Preemption input of `plan`; None disables preemption, which then has no cost."""
 
     #: Reads the running pods, or as many of them as the given units of work allow. Called at most
@@ -345,28 +344,28 @@ class PreemptionInput:
     #: Of any bound pod (including leaving ones), None if there is none: if all priorities are
     #: equal, nothing is computed (V25).
     lowest_priority: int | None = None
-    settings: PreemptionSettings = field(default_factory=PreemptionSettings)
+    settings: PreemptionSettings = msgspec.field(default_factory=PreemptionSettings)
     #: By group id: the message of a nomination in progress, during which the group makes no other
     #: one (V11).
-    nominated: Mapping[str, Refusal] = field(default_factory=dict)
+    nominated: Mapping[str, Refusal] = msgspec.field(default_factory=dict)
     #: By group id: the monotonic second before which it makes no nomination (V12).
-    retry_at_s: Mapping[str, float] = field(default_factory=dict)
+    retry_at_s: Mapping[str, float] = msgspec.field(default_factory=dict)
     #: By group id: the epoch second until which it evicts no pods, since an autoscaler may add
     #: nodes for it (V28).
-    nodes_until_s: Mapping[str, int] = field(default_factory=dict)
+    nodes_until_s: Mapping[str, int] = msgspec.field(default_factory=dict)
     #: By group id: the result of its last examination, while nothing that it depends on has changed
     #: (V25).
-    known: Mapping[str, NotHelpful] = field(default_factory=dict)
+    known: Mapping[str, NotHelpful] = msgspec.field(default_factory=dict)
     #: By group id: uids of pods that may be evicted for it, as whole groups, because they exceeded
     #: their declared run time (H11).
-    overdue: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    overdue: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     #: The nodes on which lower-priority groups are held back, None for no nodes. No other group
     #: holds back for itself if it ranks behind the group of `held_back`, or once its own time in
     #: `held_until_s` (monotonic, by group id) or that of one of its namespaces in `share_until_s`
     #: is over.
     held_back: HeldBack | None = None
-    held_until_s: Mapping[str, float] = field(default_factory=dict)
-    share_until_s: Mapping[Share, float] = field(default_factory=dict)
+    held_until_s: Mapping[str, float] = msgspec.field(default_factory=dict)
+    share_until_s: Mapping[Share, float] = msgspec.field(default_factory=dict)
     #: The lowest priority of any pod that waits for a node, None if none waits (V27).
     lowest_waiting: int | None = None
     #: The missing permission without which no pod is evicted (V26).

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -189,8 +189,7 @@ class KeptFor(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Reserving:
+class Reserving(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Reservation input of `plan`; None disables reservations, which then have no cost."""
 
     limits: ReservationLimits
@@ -206,7 +205,7 @@ class Reserving:
     #: Groups that were refused for room in earlier plans: heads and candidates.
     waiting: tuple[Group, ...] = ()
     #: By group id: why a group has no reservation, while nothing that this depends on has changed.
-    known: Mapping[str, NotReserved] = field(default_factory=dict)
+    known: Mapping[str, NotReserved] = msgspec.field(default_factory=dict)
     #: The latest end of a pod with accelerators on each node, -inf for none (H10). Called only when
     #: a group of known run time is placed.
     last_ends: Callable[[NodeTable], Floats] | None = None
@@ -214,11 +213,10 @@ class Reserving:
     #: (H16).
     made_at_most: int = 2
     #: Groups whose reservations end, with the reason.
-    ended: Mapping[str, NotReserved] = field(default_factory=dict)
+    ended: Mapping[str, NotReserved] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservations:
+class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     """Reservations after a plan, in the order of heads.
 
     `stale` are groups whose reservation was not recomputed yet, because a plan recomputes only a
@@ -227,5 +225,5 @@ class Reservations:
 
     standing: tuple[Reserved, ...] = ()
     stale: frozenset[str] = frozenset()
-    not_reserved: Mapping[str, NotReserved] = field(default_factory=dict)
+    not_reserved: Mapping[str, NotReserved] = msgspec.field(default_factory=dict)
     replaced: tuple[Reserved, ...] = ()

@@ -8,12 +8,14 @@ of itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from gangsched.model.nominated_room import ColumnLayout, NominatedRoom, Nomination
 from gangsched.model.objects import Node, Pod, Shape, Taint
@@ -166,8 +168,7 @@ class NodeTable:
         return column
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """A consistent view of the cluster. Amounts are exact; rows are as in `resources`, nodes as in
     `table`.
     """
@@ -179,17 +180,17 @@ class Snapshot:
     #: over-committed node.
     free: Ints
     #: The pods that use room.
-    pods_by_node: PodsByNode = field(default_factory=PodsByNode)
+    pods_by_node: PodsByNode = msgspec.field(default_factory=PodsByNode)
     #: Claims and volumes.
-    storage: Storage = field(default_factory=Storage)
+    storage: Storage = msgspec.field(default_factory=Storage)
     #: Nominated room, which is not subtracted from `free`.
-    nominated: NominatedRoom = field(default_factory=NominatedRoom)
+    nominated: NominatedRoom = msgspec.field(default_factory=NominatedRoom)
     #: `overhead[r][n]` is used by pods that end only with the node (`Pod.ends_with_node`); None if
     #: there are none.
     overhead: Ints | None = None
     #: `served[name][n]`: node `n` offers that extended resource only through devices, and its
     #: amount is an upper limit.
-    served: Mapping[str, Bools] = field(default_factory=dict)
+    served: Mapping[str, Bools] = msgspec.field(default_factory=dict)
 
     def with_room_of(self, placed: Iterable[tuple[Pod, str]]) -> Snapshot:
         """The snapshot as if these pods, each with its node, used no room. What else depends on
@@ -206,7 +207,7 @@ class Snapshot:
                 if row is not None:
                     free[row, node] += amount
 
-        return replace(self, free=free)
+        return structs.replace(self, free=free)
 
     def emptied(self) -> Ints:
         """`room[r][n]` of an empty cluster, in which only pods that end with their node

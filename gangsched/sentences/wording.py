@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -81,12 +81,9 @@ def _text(sentences: Iterable[str]) -> str:
     return f"{'. '.join(_capitals(stripped))}."
 
 
-def _capitals(sentences: Iterable[str]) -> Iterable[str]:
-    """The sentences, each after the first one with a capital letter."""
-    is_first = True
-    for sentence in sentences:
-        yield sentence if is_first else capital(sentence)
-        is_first = False
+def _capitals(sentences: Sequence[str]) -> list[str]:
+    """The sentences, at least one, each after the first one with a capital letter."""
+    return [sentences[0], *map(capital, sentences[1:])]
 
 
 def capital(sentence: str) -> str:

@@ -107,9 +107,9 @@ class BadNodes:
                 if member.permit is not None and member.pod.node_name:
                     self.ended(record.id, member.pod)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """When `due` must be called although nothing changes."""
-        return self._untold[0].at_s if self._untold else None
+        return self._untold[0].at_s if self._untold else math.inf
 
     def due(self, now_s: float, wall_s: float) -> list[RecordEvent]:
         """Judge the gangs of which members ended since the last call; return Events."""

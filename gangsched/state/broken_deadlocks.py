@@ -132,12 +132,9 @@ class BrokenDeadlocks:
         asked = question.group.id, question.without
         self._answers[asked] = _Answer(question.keys, fits, now_s)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Monotonic time at which `question` must be called again."""
-        if not self._has_any():
-            return None
-
-        return self._look_s
+        return self._look_s if self._has_any() else math.inf
 
     # --- inside ----------------------------------------------------------------------------------
 

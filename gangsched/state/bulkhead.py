@@ -43,7 +43,7 @@ from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_numbers import PendingCount
 from gangsched.state.reporting.reports import Reports
 from gangsched.state.reserving.reservations import StandingReservations
-from gangsched.state.timers import Timers, soonest
+from gangsched.state.timers import Timers
 
 FIRST_RETRY_S: Final = 1.0
 LONGEST_RETRY_S: Final = 3_600.0
@@ -297,12 +297,12 @@ class Bulkhead:
         """Forget a group that no longer exists."""
         self._retries.drop(group.id)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which `look` must be called, or at which planning goes on."""
-        return soonest(
+        return min(
             self._retries.next_s(),
-            self._woke_s + WAKE_ALL_EVERY_S if self._wakes_all else None,
-            self.pause.until_s if self.pause.fault is not None else None,
+            self._woke_s + WAKE_ALL_EVERY_S if self._wakes_all else math.inf,
+            self.pause.until_s if self.pause.fault is not None else math.inf,
         )
 
     # --- suspects of earlier processes -----------------------------------------------------------

@@ -227,7 +227,7 @@ class ClaimBinding:
 
         return due
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which `due` must be called even without a message."""
         # At once: a change that came after the last `due` of a turn must not wait for the next
         # message.
@@ -235,7 +235,7 @@ class ClaimBinding:
             return -math.inf
 
         waits = [member.wait for member in self._waiting.values() if member.wait is not None]
-        return min((wait.settles_s or wait.deadline_s for wait in waits), default=None)
+        return min((wait.settles_s or wait.deadline_s for wait in waits), default=math.inf)
 
     def give_up(self, members: Iterable[Member]) -> list[ReleaseClaims]:
         """Deallocate claims that are used only by members of `members` without a node, so that

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.count_cache import CountCache
@@ -410,15 +410,14 @@ class Cluster:
             allocatable = self._allocatable.copy()
             free = self._free.copy()
             allocatable.flags.writeable = free.flags.writeable = False
-            resources = dict(self._resources)
             self._snapshot = Snapshot(
                 self._table,
-                resources,
+                self._resources,
                 allocatable,
                 free,
                 self._pods_by_node(),
                 storage,
-                self._promises.current(ColumnLayout(resources, self._table.index)),
+                self._promises.current(ColumnLayout(self._resources, self._table.index)),
                 self._overhead_columns,
                 (
                     self.served.masks([self._nodes[name] for name in self._table.names])
@@ -427,7 +426,7 @@ class Cluster:
                 ),
             )
         elif self._snapshot.storage is not storage:
-            self._snapshot = replace(self._snapshot, storage=storage)
+            self._snapshot = structs.replace(self._snapshot, storage=storage)
 
         return self._snapshot
 
@@ -582,8 +581,13 @@ class Cluster:
 
         if self._stale_columns:
             of_nodes = (name for node in self._table.nodes for name, _ in node.allocatable)
+            resources = dict(self._resources)
             for name in (*of_nodes, *sorted(self.served.names)):
-                self._resources.setdefault(name, len(self._resources))
+                resources.setdefault(name, len(resources))
+
+            # Not in place: snapshots share it, and whoever remembers rows knows it by identity.
+            if len(resources) > len(self._resources):
+                self._resources = resources
 
             # The table's nodes may offer other amounts than now, which alone does not make a new
             # table.

@@ -6,7 +6,7 @@ Invariant: reads the state and changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import structs
 
 from gangsched.core.plan_cache import PlanCache
 from gangsched.core.reserve import Ledger
@@ -36,7 +36,7 @@ def glance_input(
     preempting = state.preemptions.input((group.id, *woken), wall_s)
     if preempting is not None:
         waiting = preempting.lowest_waiting
-        preempting = replace(
+        preempting = structs.replace(
             preempting,
             lowest_waiting=lowest if waiting is None else min(waiting, lowest),
         )

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from gangsched.model.capacity_facts import NotAsking
 from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Shape
@@ -392,8 +394,7 @@ def next_state(group: GroupRecord, cause: QueueCause) -> QueueState:
     return QueueState.BACKING_OFF if within else state
 
 
-@dataclass(frozen=True, slots=True)
-class Refreshed:
+class Refreshed(msgspec.Struct, frozen=True):
     """Ids of new or changed groups, the records of groups that are gone, and ids of gangs that were
     dropped.
     """

@@ -7,6 +7,7 @@ of a tree form one group (I9). Only `refresh` rebuilds what changed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import count, islice, takewhile
 from math import inf
@@ -36,7 +37,6 @@ from gangsched.state.members_to_come import SiblingWorkers
 from gangsched.state.parents import Parents
 from gangsched.state.podgroup_names import PodGroupNames
 from gangsched.state.rule_set import Rules
-from gangsched.state.timers import soonest
 
 POD_GROUP_WAIT_S = 1.0
 """How long a gang waits for its PodGroup before it is told that there is none (semantics I2). The
@@ -273,7 +273,10 @@ class Registry:
     def _made(self, record: GroupRecord) -> Group:
         gangs = tuple(with_all(self._views[gang_id], self.policy) for gang_id in record.gangs)
         root = record.root
-        if any(composite.never_preempts for composite in composites_of(root)):
+        topology = root.topology if isinstance(root, Composite) else ()
+        if isinstance(root, Composite) and any(
+            composite.never_preempts for composite in composites_of(root)
+        ):
             gangs = tuple(structs.replace(gang, never_preempts=True) for gang in gangs)
 
         # Without members to come, which have the priority of one that is present.
@@ -306,7 +309,7 @@ class Registry:
             generation=record.generation,
             rounds=record.rounds,
             tree=record.tree,
-            topology=root.topology if isinstance(root, Composite) else (),
+            topology=topology,
         )
         # Once for each change: a plan asks it of all groups that are ready, of which it decides a
         # few.
@@ -363,11 +366,11 @@ class Registry:
 
         return not self._awaiting.keys().isdisjoint(group.gangs)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which `refresh` must be called even if nothing changes."""
         first = next(iter(self._awaiting), None)
-        awaits_s = self._awaits_until_s[first] if first is not None else None
-        return soonest(awaits_s, self._parents.next_deadline_s())
+        awaits_s = self._awaits_until_s[first] if first is not None else math.inf
+        return min(awaits_s, self._parents.next_deadline_s())
 
     def exceeds(self, units: float, *, with_new: bool = True) -> bool:
         """Whether reading all changed gangs takes more than this many units of work, each about the

@@ -6,6 +6,8 @@ refused.
 
 from __future__ import annotations
 
+import math
+
 from gangsched.model.parts import broken_part
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
@@ -57,7 +59,7 @@ class KeptRooms:
 
             self._members.release(released)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which a member has kept its room for long enough."""
         times_s: list[float] = []
         for gang_id in self._keeping & self._registry.gangs.keys():
@@ -65,4 +67,4 @@ class KeptRooms:
             for member in gang.of(State.KEPT):
                 times_s.append(member.keeps_until_s)
 
-        return min(times_s, default=None)
+        return min(times_s, default=math.inf)

@@ -35,7 +35,7 @@ from gangsched.state.known_owners import KnownOwners
 from gangsched.state.namespace_turns import NamespaceTurns
 from gangsched.state.owner_trees import ALONE, OWNER_WAIT_S, UID_SHOWN, OwnerTrees, TreePlace
 from gangsched.state.reporting.gang_events import pod_ref
-from gangsched.state.timers import Timers, soonest
+from gangsched.state.timers import Timers
 
 MOVED_AT_A_TIME: Final = 60
 """Pods that one turn assigns again, as those of sub groups (`state.divided_pods`)."""
@@ -534,9 +534,9 @@ class OwnerGangRegister:
         """Uids of some pods that are to be assigned again."""
         return self._moving.take(MOVED_AT_A_TIME)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """When `look` must be called although nothing changes."""
-        return soonest(self._waits.next_s(), self._lates.next_s(), self._trees.next_s())
+        return min(self._waits.next_s(), self._lates.next_s(), self._trees.next_s())
 
     def look(self, now_s: float) -> None:
         """Stop to wait for owners that are not found, and report those that are late."""

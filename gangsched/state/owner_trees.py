@@ -31,7 +31,7 @@ from gangsched.state.groups import Registry
 from gangsched.state.known_owners import KnownOwners
 from gangsched.state.namespace_turns import NamespaceTurns
 from gangsched.state.parents import MOST_GANGS
-from gangsched.state.timers import Timers, soonest
+from gangsched.state.timers import Timers
 
 OWNER_WAIT_S: Final = 2.0
 """How long pods wait for an owner that is not known, once owners of its kind are read (O8): they
@@ -215,9 +215,9 @@ class OwnerTrees:
 
             self._judge_soon(tree)
 
-    def next_s(self) -> float | None:
+    def next_s(self) -> float:
         """When `look` must be called."""
-        return soonest(self._waits.next_s(), self._lates.next_s())
+        return min(self._waits.next_s(), self._lates.next_s())
 
     def is_outdated(self, job: JobOwner) -> bool:
         """Whether the owner of a Job has changed since it was declared."""

@@ -6,6 +6,7 @@ PodGroup, else of its oldest gang. A tree with a fault is refused for each of it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
@@ -83,9 +84,9 @@ class Parents:
         first = (next(self._with_pods(parent), None) for parent in due)
         return {gang_id for gang_id in first if gang_id is not None}
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """When the next parent is no longer new."""
-        return next(iter(self._new_until_s.values()), None)
+        return next(iter(self._new_until_s.values()), math.inf)
 
     def awaits_minimum(self, part: Part) -> bool:
         """Whether a new parent in the part has no minimum yet; an object that declares several

@@ -8,7 +8,8 @@ or their resources changed.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec import structs
 
 from gangsched.model.nominated_room import ColumnLayout, NominatedRoom, Nomination
 from gangsched.model.snapshot import Snapshot
@@ -94,6 +95,6 @@ class RoomBook:
         for level in respected:
             free -= level.asked - level.in_use
 
-        answer = replace(snapshot, free=free)
+        answer = structs.replace(snapshot, free=free)
         self._taken_from = (snapshot, priority, answer)
         return answer

@@ -166,7 +166,7 @@ class RoomToCome:
         self._events = []
         return events
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which `due` must be called even without a message."""
         return self._ends.next_s()
 

@@ -9,7 +9,7 @@ Time is an argument, in monotonic seconds.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 
 from msgspec import structs
@@ -64,7 +64,6 @@ from gangsched.state.reserving.reservations import StandingReservations
 from gangsched.state.room_to_come import RoomToCome
 from gangsched.state.rule_set import Rules
 from gangsched.state.start_check import StartCheck
-from gangsched.state.timers import soonest
 from gangsched.state.unfinished import UnfinishedLook
 from gangsched.state.verify import Verifier
 
@@ -299,8 +298,9 @@ class SchedulingState:
             self._event_handlers.settle_starts()
 
         # Most turns, and nearly all commits, find nothing here.
+        if refreshed.gone:
+            self._drop_groups(refreshed.gone, now_s)
         if refreshed.is_any:
-            self._drop_groups(refreshed, now_s)
             self._follow_groups(refreshed, now_s)
 
         # Some in each refresh, so that a scrape of the metrics has little left to count.
@@ -315,10 +315,10 @@ class SchedulingState:
         follow_room = partial(self._follow_room, refreshed.changed, now_s, in_turn=in_turn)
         self.bulkhead.run(FaultPlace.REFRESH, follow_room, None, now_s)
 
-    def _drop_groups(self, refreshed: Refreshed, now_s: float) -> None:
+    def _drop_groups(self, gone: Mapping[str, GroupRecord], now_s: float) -> None:
         """Forget the groups that are gone."""
-        self.pending.changed(refreshed.gone.values())
-        for group in refreshed.gone.values():
+        self.pending.changed(gone.values())
+        for group in gone.values():
             self.queue.drop(group)
             self.bulkhead.gone(group)
             self.preemptions.gone(group)
@@ -326,12 +326,13 @@ class SchedulingState:
             self.holds.gone(group)
             self.reports.reservations.gone(group)
 
-        self.reservations.gone(refreshed.gone)
-        self._unfinished.forget(refreshed.changed | refreshed.gone.keys())
-        self.preemptions.running.forget(refreshed.forgotten)
+        self.reservations.gone(gone)
 
     def _follow_groups(self, refreshed: Refreshed, now_s: float) -> None:
         """Follow the groups that changed; one that raises is set aside."""
+        self._unfinished.forget(refreshed.changed | refreshed.gone.keys())
+        self.preemptions.running.forget(refreshed.forgotten)
+
         changed = [self.registry.groups[group_id] for group_id in refreshed.changed]
         self.pending.changed(changed)
         of_groups = (group.gangs for group in changed)
@@ -491,7 +492,7 @@ class SchedulingState:
         preempting = self.preemptions.input((group.id for group in queue), wall_s)
         evicting = {**self.overdue.heads, **self.deadlocks.yields}
         if preempting is not None and evicting:
-            preempting = replace(preempting, overdue=evicting)
+            preempting = structs.replace(preempting, overdue=evicting)
 
         return PlanInput(
             snapshot=self.snapshot(),
@@ -669,7 +670,7 @@ class SchedulingState:
         """
         # Nothing is decided, so that only reports are due.
         if self.orders.paused:
-            return self.reports.next_deadline_s()
+            return _unless_never(self.reports.next_deadline_s())
 
         # First: what is not done in a pause is due as soon as it is over.
         if self.bulkhead.is_paused(now_s):
@@ -696,12 +697,18 @@ class SchedulingState:
             self.bulkhead,
             self.late_writes,
         )
-        return soonest(
-            *[part.next_deadline_s() for part in parts],
-            *[at_s for _, at_s in self.holds.expiries(now_s)],
-            self.reports.next_deadline_s() if reporting else None,
-        )
+        times_s = [part.next_deadline_s() for part in parts]
+        times_s += [at_s for _, at_s in self.holds.expiries(now_s)]
+        if reporting:
+            times_s.append(self.reports.next_deadline_s())
+
+        return _unless_never(min(times_s))
 
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
         """Reports that are due now; `wall` is the current time in RFC 3339."""
         return self.reports.take(self.registry, now_s=now_s, wall=wall, everything=everything)
+
+
+def _unless_never(at_s: float) -> float | None:
+    """The time, or None if it never comes."""
+    return at_s if at_s < math.inf else None

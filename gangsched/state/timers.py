@@ -1,5 +1,7 @@
 """Timers: by key, the time at which it is due, found without a scan of all keys.
 
+Here and in all that asks when something is due, infinity means never.
+
 Invariant: a key has one time. Heap entries with an outdated time are skipped when they are due.
 """
 
@@ -76,15 +78,15 @@ class Timers:
     def take_next(self, now_s: float) -> str | None:
         """Remove and return the key whose time came first; None if none is due."""
         at_s = self.next_s()
-        if at_s is None or at_s > now_s:
+        if at_s > now_s or at_s == inf:
             return None
 
         key = heappop(self._heap)[1]
         del self._at_s[key]
         return key
 
-    def next_s(self) -> float | None:
-        """The earliest time."""
+    def next_s(self) -> float:
+        """The earliest time; infinity if nothing is ever due."""
         while self._heap:
             at_s, key = self._heap[0]
             if self._at_s.get(key) == at_s:
@@ -92,17 +94,4 @@ class Timers:
 
             heappop(self._heap)  # an entry that was replaced
 
-        return None
-
-
-def soonest(*times_s: float | None) -> float | None:
-    """The earliest of these times, of which some may be unknown.
-
-    A loop, since each turn asks a dozen parts of the state, of which most have no time.
-    """
-    first_s: float | None = None
-    for at_s in times_s:
-        if at_s is not None and (first_s is None or at_s < first_s):
-            first_s = at_s
-
-    return first_s
+        return inf

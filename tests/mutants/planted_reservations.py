@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from gangsched.api.keys import DEADLINE
 from gangsched.core.reservations.passing import PLENTY, Kept
@@ -142,7 +143,7 @@ def a_group_that_waited_for_a_fence_in_vain_is_planned_all_the_time(without_time
 def overruns_go_for_groups_that_they_did_not_pass(overdue: Any) -> Any:
     def for_anybody(self: Any, group: Any, preemptor: Any) -> Any:
         uids = frozenset[str]().union(*self.given.overdue.values())
-        self.given = replace(self.given, overdue={preemptor.group.id: uids})
+        self.given = structs.replace(self.given, overdue={preemptor.group.id: uids})
         return overdue(self, group, preemptor)
 
     return for_anybody

@@ -10,7 +10,6 @@ serve, with and without such pools. Each has partitions, claims also have constr
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 import time
 from collections import Counter
@@ -212,12 +211,12 @@ class Cluster:
         known = {each.key: each for number, each in enumerate(made) if number not in self.extended}
         store = Storage(devices=known, allocator=self.index, shared=shared)
         if not self.plugins:
-            return dataclasses.replace(snapshot(self.nodes), storage=store)
+            return structs.replace(snapshot(self.nodes), storage=store)
         masks = {
             name: np.array([not self.plugins[each].get(name) for each in self.names])
             for name in SERVED
         }
-        return dataclasses.replace(
+        return structs.replace(
             snapshot(map(self._offering, self.nodes)), storage=store, served=masks
         )
 

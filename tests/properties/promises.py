@@ -6,6 +6,7 @@ state believes of them.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 
 from gangsched.core.cycle import plan
@@ -162,8 +163,10 @@ def nobody_sleeps_wrongly(world: World) -> None:
     world.settle()
     pod_groups_have_come(world)
     for _ in range(len(world.state.registry.groups)):
-        if (until_s := world.state.preemptions.holding_back.next_deadline_s()) is not None:
+        until_s = world.state.preemptions.holding_back.next_deadline_s()
+        if until_s < math.inf:
             world.advance(until_s - world.now_s)
+
     state = world.state
     groups = [
         group

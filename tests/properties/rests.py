@@ -12,7 +12,6 @@ claims` and the like the histories are those of `start_histories`.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import random
 import sys
@@ -173,8 +172,8 @@ class Rests:
             *reservations._fences.next_s(),
             *map(self.world.state.queue._wake_at.get, self.world.state.queue._wake_at.keys()),
             *self.world.leaving.values(),
-            self.world.state.overruns.next_deadline_s() or math.inf,
-            self.world.state.preemptions.next_deadline_s() or math.inf,
+            self.world.state.overruns.next_deadline_s(),
+            self.world.state.preemptions.next_deadline_s(),
         )
         ends_s |= {wall_s - self.world.now_s + timer_s for timer_s in timers_s}
         return any(wall_s - 6.0 <= end_s <= wall_s + seconds + 1.0 for end_s in ends_s)

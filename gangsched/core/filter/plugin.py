@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from gangsched.core.filter.pod_counts import PodCounts
@@ -29,8 +29,7 @@ _shape: Callable[[Pod], Shape] = attrgetter("shape")
 _claims: Callable[[Pod], tuple[ClaimUse, ...]] = attrgetter("claims")
 
 
-@dataclass(frozen=True, slots=True)
-class Occupancy:
+class Occupancy(msgspec.Struct, frozen=True):
     """Usage of the nodes during one plan; stateful filters read nothing else.
 
     `free[r][node]` is in exact units, rows as in `resources`; the other fields have the pods by
@@ -43,9 +42,11 @@ class Occupancy:
     free: Ints
     pods: PodCounts
     storage: StorageUse
-    work: Work = field(default_factory=Work)
+    work: Work = msgspec.field(default_factory=Work)
     #: The filters that apply, by shape and whether a pod has claims (`core.filter.applying`).
-    applying: dict[tuple[Shape, bool], Sequence[StatefulFilter]] = field(default_factory=dict)
+    applying: dict[tuple[Shape, bool], Sequence[StatefulFilter]] = msgspec.field(
+        default_factory=dict
+    )
 
     def move(
         self,

@@ -116,7 +116,7 @@ def empty_ledger(
     if storage.allocator is not None:
         storage = replace(storage, allocator=emptied(storage.allocator))
 
-    made = replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody, storage=storage)
+    made = structs.replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody, storage=storage)
     return Ledger(made, policy=policy, work=work)
 
 

@@ -9,7 +9,7 @@ one member does not fit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -410,7 +410,7 @@ class Required:
 
         if domains.level.size and self.holds[best] < 0:  # none is where the tree is
             nowhere = np.zeros_like(domains.level.mask(best))
-            scope = replace(scope, accelerated=nowhere, others=nowhere)
+            scope = structs.replace(scope, accelerated=nowhere, others=nowhere)
 
         yield ScopeCandidate(scope, last=True, lack=lack, refuted=is_strict, lacking=lacking)
 

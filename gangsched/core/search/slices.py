@@ -92,7 +92,7 @@ class Unit:
 
         key, code = self.pins[-1]
         name = level((key,), table).name(code)
-        return replace(scope.narrowed(self.mask(table), name), name=name)
+        return structs.replace(scope.narrowed(self.mask(table), name), name=name)
 
 
 def is_sliced(gangs: Sequence[Gang]) -> bool:

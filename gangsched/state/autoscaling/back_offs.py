@@ -126,7 +126,7 @@ class BackOffs:
             if ended_s is not None and ended_s[-1] + IN_VAIN_S <= now_s:
                 del self._ended_s[key]
 
-    def next_s(self) -> float | None:
+    def next_s(self) -> float:
         """When `forget` must be called although nothing changes."""
         return self._forgotten.next_s()
 

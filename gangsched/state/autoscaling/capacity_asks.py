@@ -26,7 +26,6 @@ from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.rule_set import Rules
-from gangsched.state.timers import soonest
 
 
 class CapacityAsks:
@@ -99,9 +98,9 @@ class CapacityAsks:
         """The nodes that were added for groups which have not started on them yet."""
         return self._provisioning.fenced(now_s)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """When `due` must be called although nothing changes."""
-        return soonest(self._patience.next_deadline_s(), self._provisioning.next_deadline_s())
+        return min(self._patience.next_deadline_s(), self._provisioning.next_deadline_s())
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
         """For validation: each index with its groups, and a predicate for the groups that should be

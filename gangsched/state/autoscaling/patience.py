@@ -82,7 +82,7 @@ class Patience:
             else:
                 self._look(group, group.asking, now_s, wall_s)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """When `due` must be called although nothing changes."""
         return self._due.next_s()
 

@@ -40,7 +40,7 @@ from gangsched.state.namespace_turns import NamespaceTurns
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref
 from gangsched.state.rule_set import ProvisioningRules
-from gangsched.state.timers import Timers, soonest
+from gangsched.state.timers import Timers
 
 ANSWERED_WITHIN_S: Final = 60.0
 """An autoscaler that knows the class accepts a request so soon, or one of the requests before
@@ -306,12 +306,12 @@ class Provisioning:
         """The nodes that were added for groups which have not started on them yet."""
         return self._added.fences(now_s)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """When `due` must be called although nothing changes."""
         if self._looking:
             return self._looked_s
 
-        return soonest(self._due.next_s(), self._unwanted.next_s(), self._back_offs.next_s())
+        return min(self._due.next_s(), self._unwanted.next_s(), self._back_offs.next_s())
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
         """For validation: each index with its groups, and a predicate for the groups that should be

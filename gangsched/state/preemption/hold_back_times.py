@@ -104,9 +104,9 @@ class HoldingBack:
         if started:
             group.holds_back_until_s = None
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which `look` must be called even without a message."""
-        return self._shown[1] if self._shown is not None else None
+        return self._shown[1] if self._shown is not None else inf
 
 
 def _until_s(group: GroupRecord) -> float:

@@ -41,7 +41,7 @@ class LastAnswers:
         self._ended: dict[str, EndedNomination] = {}
         self._until = Timers()
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which `due` must be called even without a message."""
         return self._until.next_s()
 

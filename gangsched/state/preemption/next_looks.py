@@ -44,6 +44,6 @@ class NextLooks:
 
         return chosen
 
-    def next_s(self) -> float | None:
+    def next_s(self) -> float:
         """The earliest time; minus infinity while nominations wait to be checked."""
         return -inf if self._now else self.timers.next_s()

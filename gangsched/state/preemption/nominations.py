@@ -54,7 +54,6 @@ from gangsched.state.preemption.taken import TakenGroups
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 from gangsched.state.rule_set import Rules
-from gangsched.state.timers import soonest
 
 CHANGED = "the group has changed since it was nominated"
 HANDED_ON = (Fate.MARKED, Fate.ORDERED, Fate.WITHDRAWN)
@@ -130,9 +129,9 @@ class Nominations:
         )
         return {record.group: record.told or self._told(record) for record in records}
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which `look` must be called even without a message."""
-        return soonest(self._next_looks.next_s(), self.last_answers.next_deadline_s())
+        return min(self._next_looks.next_s(), self.last_answers.next_deadline_s())
 
     def obstacle(self, group: str, decision: Preemption) -> str:
         """Why a decision that is not carried out yet is no longer valid, "" if it is valid."""

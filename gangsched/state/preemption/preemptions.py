@@ -43,7 +43,7 @@ from gangsched.state.preemption.running import RunningPods
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 from gangsched.state.rule_set import Rules
-from gangsched.state.timers import JUMP_S, soonest
+from gangsched.state.timers import JUMP_S
 
 PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.TOO_YOUNG})
 """Obstacles that end by themselves, so that nothing need change before a group is
@@ -251,24 +251,36 @@ class Preemptions:
         # Joined again below if the verdict is still that nothing of lower priority runs.
         self._lowest.discard(group)
         group.is_lowest = False
-        waits = self._registry.group(group.id, now_s)
 
         if isinstance(found, NotHelpful):
-            self._queue.preemptors.put(waits, found)
+            self._waits(group, found, verdict, now_s)
         else:
             self._queue.preemptors.left(group)
-
-        if isinstance(found, NotHelpful) and found.wanted:
-            where = HeldBack(group.id, found.right, found.wanted, group_key(waits))
-            self.holding_back.wait(group, waits.namespaces, where, now_s)
-        else:
             self.holding_back.end(group, started=bool(verdict.binds))
-            is_alone = isinstance(found, NotHelpful) and found.why is Obstacle.NOTHING_LOWER
-            if is_alone and group.holds_back_until_s is None:
-                self._lowest.add(group)
-                group.is_lowest = True
 
         return self.nominations.planned(group, verdict, now_s)
+
+    def _waits(
+        self,
+        group: GroupRecord,
+        found: NotHelpful,
+        verdict: Verdict,
+        now_s: float,
+    ) -> None:
+        """Follow a group that waits, since preemption could not help."""
+        # Not of groups that start: their view is made again with what is bound.
+        waits = self._registry.group(group.id, now_s)
+        self._queue.preemptors.put(waits, found)
+
+        if found.wanted:
+            where = HeldBack(group.id, found.right, found.wanted, group_key(waits))
+            self.holding_back.wait(group, waits.namespaces, where, now_s)
+            return
+
+        self.holding_back.end(group, started=bool(verdict.binds))
+        if found.why is Obstacle.NOTHING_LOWER and group.holds_back_until_s is None:
+            self._lowest.add(group)
+            group.is_lowest = True
 
     def _note(self, group: GroupRecord, found: NotHelpful, now_s: float) -> None:
         """Preemption could not help; see that the group is looked at again when it could."""
@@ -343,6 +355,6 @@ class Preemptions:
             if found is not None and found.why is Obstacle.FORBIDDEN:
                 self._queue.activate(group.id, QueueCause.ORDERED)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which `due` must be called even without a message."""
-        return soonest(self.nominations.next_deadline_s(), self.holding_back.next_deadline_s())
+        return min(self.nominations.next_deadline_s(), self.holding_back.next_deadline_s())

@@ -175,9 +175,9 @@ class Preemptors:
         """Ids of all groups, for validation."""
         return {group for entries in self._kinds.values() for _, group in entries}
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which `look` may return a group."""
-        return self._looked_s + EVERY_S if self._is_due else None
+        return self._looked_s + EVERY_S if self._is_due else math.inf
 
     @property
     def _is_due(self) -> bool:

@@ -26,7 +26,7 @@ from gangsched.state.group_record import (
 )
 from gangsched.state.queueing.parked import Parked
 from gangsched.state.queueing.preemptors import Preemptors
-from gangsched.state.timers import Timers, soonest
+from gangsched.state.timers import Timers
 
 SAFETY_NET_S = 60.0
 SWEPT_AT_ONCE = 100
@@ -66,7 +66,7 @@ class Queue:
         self.parked = Parked(groups)
         self.preemptors = Preemptors(groups)
         self.passed: set[NeededRoom] = set()
-        self._review_s: float | None = None
+        self._review_s = math.inf
         self._reviewed_s = -math.inf
         self._back_off = Timers()
         self._wake_at = Timers()
@@ -292,17 +292,17 @@ class Queue:
 
     def room_changed(self, now_s: float) -> None:
         """Record that messages of parked groups about room may be outdated."""
-        if self._review_s is None and len(self.parked) and not self._unattended:
+        if self._review_s == math.inf and len(self.parked) and not self._unattended:
             self._review_s = max(now_s + REVIEW_AFTER_S, self._reviewed_s + REVIEW_EVERY_S)
 
     def review_is_due(self, now_s: float) -> bool:
         """Whether `review` must be called now."""
-        return self._review_s is not None and now_s >= self._review_s
+        return now_s >= self._review_s
 
     def review(self, snapshot: Snapshot, now_s: float) -> None:
         """Activate groups whose message is outdated, so that it is rewritten (semantics E1)."""
         self._reviewed_s = now_s
-        self._review_s = None
+        self._review_s = math.inf
 
         stale = self.parked.told_falsely(snapshot, REVIEWED_GROUPS)
         for group in stale:
@@ -313,16 +313,16 @@ class Queue:
         elif len(stale) == REVIEWED_GROUPS:
             self.room_changed(now_s)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which `ready` may return more groups without an event."""
         if self.parked.has_pending:
             return -math.inf
 
-        sweep_s = None
+        sweep_s = math.inf
         if len(self.parked) and not self._unattended:
             sweep_s = self._oldest_parked_s() + self._sweep_every_s
 
-        return soonest(
+        return min(
             self._back_off.next_s(),
             self._wake_at.next_s(),
             self._review_s,

@@ -128,7 +128,7 @@ class Reports:
             where = f" on node {outcome.node}" if outcome.node else ""
             start.refused.append(f"pod {member.pod.key}{where}: {outcome.message}")
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which the next report is due."""
         return self._due.next_s()
 
@@ -144,8 +144,7 @@ class Reports:
         `everything`, all pending ones.
         """
         until_s, left = (math.inf, math.inf) if everything else (now_s, LOOKS_PER_TURN)
-        due_s = self._due.next_s()
-        if due_s is None or due_s > until_s:
+        if self._due.next_s() > until_s:
             return []
 
         reports: list[Report] = []

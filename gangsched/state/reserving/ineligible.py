@@ -87,16 +87,14 @@ class Ineligible:
         found.update(self._records[group] for group in self._due.take_due(wall_s))
         return found
 
-    def next_s(self, behind_s: float) -> Iterable[float]:
+    def next_s(self, behind_s: float) -> float:
         """Monotonic time at which the ineligibility of the next group ends without an event; adding
         `behind_s` converts epoch seconds to monotonic seconds.
         """
         if self._waits and self._ineligible:
-            yield self._compared_s + COMPARED_EVERY_S
+            return min(self._compared_s + COMPARED_EVERY_S, self._due.next_s() - behind_s)
 
-        until_s = self._due.next_s()
-        if until_s is not None:
-            yield until_s - behind_s
+        return self._due.next_s() - behind_s
 
     def _compare(self, snapshot: Snapshot, now_s: float) -> set[GroupRecord]:
         self._waits = bool(self._ineligible) and now_s < self._compared_s + COMPARED_EVERY_S

@@ -9,6 +9,7 @@ are not evicted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from gangsched.api.run_time import run_time_s
@@ -95,9 +96,9 @@ class Overdue:
             if not uids <= before.get(head, frozenset()):
                 self._queue.activate(head, QueueCause.OVERRUN)
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which `look` must be called again."""
-        return self._look_s if self._heads_of else None
+        return self._look_s if self._heads_of else math.inf
 
     def _is_overdue(self, member: Member, wall_s: float) -> bool:
         pod = member.pod

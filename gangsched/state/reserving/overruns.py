@@ -104,7 +104,7 @@ class Overruns:
 
         return [*events, *self._ignore(wall_s)]
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Time at which the next pod exceeds its run time."""
         due = []
         for heap in (self._ends, self._much_later):
@@ -115,7 +115,7 @@ class Overruns:
         if due and self._since_s is not None:
             return min(due) - self._now_to_wall_s
 
-        return None
+        return math.inf
 
     def _watch(self, member: Member, stated: RunTime, end_s: float) -> None:
         """See when the pod runs for much longer than its owner states; a kubelet and a default are

@@ -651,20 +651,18 @@ class StandingReservations:
         """Epoch second at a monotonic second, as of the last plan."""
         return self._behind_s + now_s
 
-    def next_deadline_s(self) -> float | None:
+    def next_deadline_s(self) -> float:
         """Monotonic time at which reservations need a plan without an event."""
         if not (self.standing or self._ineligible or self._examined or self._later):
-            return None
+            return math.inf
 
-        due = [self._made_s + EVERY_S] if self._later else []
-        due += self._ineligible.next_s(self._behind_s)
-        due += self._fences.next_s()
-        times_s = [self._over.next_s(), self._ends.passes_s if self.standing else None]
-        for at_s in times_s:
-            if at_s is not None and at_s < math.inf:
-                due.append(at_s - self._behind_s)
-
-        return min(due, default=None)
+        return min(
+            self._made_s + EVERY_S if self._later else math.inf,
+            self._ineligible.next_s(self._behind_s),
+            min(self._fences.next_s(), default=math.inf),
+            self._over.next_s() - self._behind_s,
+            self._ends.passes_s - self._behind_s if self.standing else math.inf,
+        )
 
 
 def _why_not(group: GroupRecord) -> NotReserved | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -191,7 +191,7 @@ class Reviewer:
         wall_s = self._clocks.wall_s()
         given = glance_input(self._state, group, now_s, wall_s)
         snapshot = change(given.snapshot) if change is not None else given.snapshot
-        asked = replace(given, snapshot=snapshot)
+        asked = structs.replace(given, snapshot=snapshot)
         cache = glance_cache(self._state)
 
         # Each plan is bounded, so a large group takes several, as in the loop.
@@ -203,7 +203,9 @@ class Reviewer:
 
             if verdicts and later is not None and asked.preempting is not None:
                 known = {**asked.preempting.known, group.id: later}
-                asked = replace(asked, preempting=replace(asked.preempting, known=known))
+                asked = structs.replace(
+                    asked, preempting=structs.replace(asked.preempting, known=known)
+                )
                 continue
 
             if made.unfinished is None or made.unfinished.group != group.id:
@@ -213,7 +215,7 @@ class Reviewer:
                     retry_after_s=1,
                 )
 
-            asked = replace(asked, unfinished=made.unfinished)
+            asked = structs.replace(asked, unfinished=made.unfinished)
 
         told = f"no answer within {MOST_PLANS} plans; ask about fewer pods, or more similar ones"
         raise RequestRefused(503, told, retry_after_s=60)

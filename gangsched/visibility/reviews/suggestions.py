@@ -14,6 +14,7 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 
 import msgspec
+from msgspec import structs
 
 from gangsched.core.diagnosis import shortage
 from gangsched.core.filter import static_fit
@@ -100,7 +101,7 @@ def _freeing(reviewer: Reviewer, tried: Tried) -> str:
         for node, amount in lacking.items():
             free[row, node] += amount
 
-        return replace(snapshot, free=free)
+        return structs.replace(snapshot, free=free)
 
     if not lacking or not reviewer.attempt(tried.group, freed).placements:
         return ""

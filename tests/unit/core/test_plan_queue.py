@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 import pytest
+from msgspec import structs
 
 from gangsched.core import progress
 from gangsched.core.cycle import Limits, plan
@@ -301,7 +302,9 @@ def test_what_reading_took_the_groups_behind_have_less() -> None:
         cluster.run(f"low-{n}", f"n{n}", gpus=8, priority=1)
     read = cluster.given().running(inf)
     groups = [high(f"ns/h{n}", gpus=8) for n in range(30)]
-    given = replace(cluster.given(), running=lambda _left: replace(read, whole=False, units=24_000))
+    given = structs.replace(
+        cluster.given(), running=lambda _left: replace(read, whole=False, units=24_000)
+    )
     made = plan(cluster.snapshot(), groups, now_s=0.0, preempting=given)
     assert 1 <= len(made.verdicts) < 10
     found = [verdict.preemption for verdict in made.verdicts]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from gangsched.core.reserve import Ledger
 from gangsched.model.inter_pod import HostPort, InterPodConstraints
 from gangsched.model.nominated_room import NominatedRoom, Nomination
@@ -15,7 +17,7 @@ from tests.unit.core.filter.volumes.test_volume_binding import claim, storage, u
 def promised(*nominations: Nomination) -> Snapshot:
     """Two nodes of 8 GPUs with these nominations."""
     picture = snapshot([node("a"), node("b")])
-    return replace(picture, nominated=NominatedRoom.of(nominations, picture.layout))
+    return structs.replace(picture, nominated=NominatedRoom.of(nominations, picture.layout))
 
 
 def free(ledger: Ledger) -> list[int]:
@@ -50,7 +52,7 @@ def test_nominated_room_beside_its_victims_is_less_than_nothing() -> None:
     """
     crowded = snapshot([node("a")], [(pod("victim", gpus=8), "a")])
     ours = Nomination("a", pod("n", gpus=8, priority=5), "ns/g")
-    ledger = Ledger(replace(crowded, nominated=NominatedRoom.of([ours], crowded.layout)))
+    ledger = Ledger(structs.replace(crowded, nominated=NominatedRoom.of([ours], crowded.layout)))
     ledger.respect_nominations(1)
     assert free(ledger) == [-8]
     ledger.release(pod("victim", gpus=8), "a")
@@ -63,7 +65,7 @@ def test_a_claim_of_a_nominated_pod_is_free_for_higher_priority() -> None:
     """
     with_port = replace(shape(), inter_pod=InterPodConstraints(ports=(HostPort("TCP", 80),)))
     nominated = Nomination("a", using("n", "c", of=with_port, priority=5), "ns/g")
-    picture = replace(
+    picture = structs.replace(
         promised(nominated),
         storage=storage(claim("c", access_modes=("ReadWriteOncePod",)), volume("v-c")),
     )

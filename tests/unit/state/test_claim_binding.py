@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -273,4 +274,4 @@ def test_a_pod_that_went_waits_for_nothing(case: str, is_written: bool) -> None:
     world.settle()
     assert (world.sent, why(world)) == ([], [])
     assert world.state.claims.counts.gone == 1
-    assert world.state.claims.next_deadline_s() is None
+    assert world.state.claims.next_deadline_s() == math.inf

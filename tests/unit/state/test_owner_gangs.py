@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -616,7 +617,7 @@ def test_nothing_is_remembered_of_pods_that_are_gone() -> None:
         world.say(Gone(JobOwner, f"Job-j{number}"))
     world.settle()
     owners = world.state.pod_gangs.owners
-    assert (len(owners), owners.next_deadline_s()) == (0, None)
+    assert (len(owners), owners.next_deadline_s()) == (0, math.inf)
 
 
 def test_an_owner_that_changes_its_size_each_second_delays_nobody() -> None:

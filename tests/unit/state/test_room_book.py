@@ -5,9 +5,9 @@ to.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from gangsched.core.reserve import Ledger
 from gangsched.model.inter_pod import HostPort, InterPodConstraints
@@ -62,7 +62,7 @@ def test_sums_of_promises_are_their_sums(seed: int) -> None:
             else:
                 standing[key] = promise(dice, number)
                 book.set(key, standing[key])
-        shown = replace(picture, nominated=book.current(picture.layout))
+        shown = structs.replace(picture, nominated=book.current(picture.layout))
         assert set(map(str, book.on("a"))) == {
             str(each) for each in standing.values() if each.node == "a"
         }

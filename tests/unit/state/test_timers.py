@@ -28,7 +28,7 @@ def test_the_heap_has_the_times_that_hold() -> None:
                 timers.drop(key)
                 held.pop(key, None)
         held = {key: at_s for key, at_s in held.items() if at_s < inf}
-        assert timers.next_s() == min(held.values(), default=None)
+        assert timers.next_s() == min(held.values(), default=inf)
         assert timers.keys() == held.keys()
         assert all(timers.get(key) == at_s for key, at_s in held.items())
         now_s += dice.choice([0.0, 0.5, 1.0])

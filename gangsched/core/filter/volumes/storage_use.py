@@ -8,9 +8,9 @@ before the first pod with claims.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -26,9 +26,9 @@ from gangsched.core.filter.volumes.claim_needs import (
     disk_of,
 )
 from gangsched.core.filter.volumes.extended_claims import ExtendedClaims
-from gangsched.core.filter.volumes.volume_matching import candidates, provisionable, reachable
+from gangsched.core.filter.volumes.volume_matching import ReachableNodes, candidates, provisionable
 from gangsched.core.work import Work
-from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
+from gangsched.model.objects import ClaimUse, Pod
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.storage import SHARED_MODES, Claim, ResourceClaim, Selection, Storage, Volume
 
@@ -121,9 +121,7 @@ class StorageUse:
         self._work = Work() if work is None else work
         self.storage = storage
         self.needs = NeedsOfPods(storage, self._work)
-        self.reachable: Callable[[tuple[NodeSelectorTerm, ...] | None], Bools] = cache(
-            partial(reachable, table=table)
-        )
+        self.reachable = ReachableNodes(table)
         self._limits: dict[str, Ints | None] = {}
         self._selected: dict[str, tuple[Selection, ...]] = {}
         self._left: dict[str, tuple[Selection, ...]] = {}

@@ -36,6 +36,24 @@ def reachable(required: tuple[NodeSelectorTerm, ...] | None, table: NodeTable) -
     return any_term(by_label, table)
 
 
+class ReachableNodes:
+    """`reachable` of one table, remembered by requirement for as long as a plan."""
+
+    __slots__ = ("_known", "_table")
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._known: dict[tuple[NodeSelectorTerm, ...] | None, Bools] = {}
+
+    def __call__(self, required: tuple[NodeSelectorTerm, ...] | None) -> Bools:
+        """The nodes that match, by `reachable`; callers do not change the mask."""
+        nodes = self._known.get(required)
+        if nodes is None:
+            nodes = self._known[required] = reachable(required, self._table)
+
+        return nodes
+
+
 def provisionable(known: StorageClass | None, table: NodeTable) -> Bools:
     """`provisionable[node]`: the class provisions volumes for this node."""
     if known is None or known.provisioner in {"", NO_PROVISIONER}:

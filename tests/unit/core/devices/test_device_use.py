@@ -122,7 +122,7 @@ def test_running_pods_with_devices_cost_a_plan_nothing() -> None:
     users = {f"u{n}": (pod(f"u{n}", claims=claims), "n0") for n in range(100)}
     users["v"] = (pod("v", claims=(ClaimUse("volume"),)), "n0")
     storage = dataclasses.replace(cluster.snapshot().storage, users=users, selections=Selections())
-    ledger = Ledger(dataclasses.replace(seen, storage=storage))
+    ledger = Ledger(structs.replace(seen, storage=storage))
     ledger.reserve((waiting,), np.array([0]), np.array([1]))
     assert looked == []
     ledger.reserve((pod("w", claims=(ClaimUse("volume"),)),), np.array([0]), np.array([1]))
@@ -190,7 +190,7 @@ def test_devices_of_pods_that_leave_are_free() -> None:
     storage = dataclasses.replace(
         seen.storage, devices={**seen.storage.devices, shared.key: shared}, users=there
     )
-    ledger = Ledger(dataclasses.replace(seen, storage=storage))
+    ledger = Ledger(structs.replace(seen, storage=storage))
     checkpoint = ledger.checkpoint()
     ledger.release(users[0], "n0")
     assert not ledger.takes(waiting, "n0")
@@ -211,7 +211,7 @@ def test_devices_of_a_pod_that_a_plan_takes_back_stay_in_use() -> None:
     own = ResourceClaim(namespace=NAMESPACE, name="own", uid="o", allocated=True, reserved=("a",))
     cluster.index.hold(own.key, (DeviceResult("r", ("d", "n0", "g0")),))
     storage = dataclasses.replace(seen.storage, devices={**seen.storage.devices, own.key: own})
-    ledger = Ledger(dataclasses.replace(seen, storage=storage))
+    ledger = Ledger(structs.replace(seen, storage=storage))
     for _ in range(2):
         with ledger.tentative():
             ledger.reserve((starting,), np.array([0]), np.array([1]))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from msgspec import structs
 
 from gangsched.core.filter import narrow
 from gangsched.core.findings import node_counts
@@ -50,8 +51,8 @@ def ledger(
 ) -> Ledger:
     """The ledger of a plan for this cluster."""
     shot = snapshot(nodes, placed)
-    pods_by_node = dataclasses.replace(shot.pods_by_node, namespaces=namespaces or {})
-    return Ledger(dataclasses.replace(shot, pods_by_node=pods_by_node))
+    pods_by_node = structs.replace(shot.pods_by_node, namespaces=namespaces or {})
+    return Ledger(structs.replace(shot, pods_by_node=pods_by_node))
 
 
 def open_nodes(probe: Pod, on: Ledger) -> set[str]:

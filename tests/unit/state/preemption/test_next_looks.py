@@ -25,4 +25,4 @@ def test_what_changed_is_checked_in_turn() -> None:
     assert second[f"g{number - 1}"] == {"a", "b"}
     assert second[f"g{number - 2}"] == set(), "any node matters"
     assert looks.take() == {"g0": {"b"}}
-    assert looks.next_s() is None
+    assert looks.next_s() == inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -127,7 +128,7 @@ def test_who_passed_in_spare_room_is_not_watched() -> None:
     (side,) = world.create(pod("side", gpus=2, creation_s=EPOCH_S + 3, **stated(500)))
     world.settle()
     assert world.pods[side.uid].node_name == "b"
-    assert world.state.overdue.next_deadline_s() is None
+    assert world.state.overdue.next_deadline_s() == math.inf
     world.create(pod("short", gpus=4, creation_s=EPOCH_S + 3, **stated(5)))
     world.settle()
-    assert world.state.overdue.next_deadline_s() is not None
+    assert world.state.overdue.next_deadline_s() < math.inf

@@ -4,10 +4,10 @@ supported.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gangsched.core.cycle import plan
 from gangsched.model.inter_pod import Requirement
@@ -51,7 +51,7 @@ def decide(
 ) -> Verdict:
     """The verdict on a Strict gang of these pods."""
     store = Storage(devices={each.key: each for each in claims}, unread=unread)
-    seen = dataclasses.replace(snapshot(NODES), storage=store)
+    seen = structs.replace(snapshot(NODES), storage=store)
     return verdict_on(plan(seen, [group(gang("ns/g", pods))], now_s=0.0), "ns/g")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+from msgspec import structs
 
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.filter.volumes.claim_needs import UNITS_PER_NEEDS
@@ -87,7 +88,7 @@ def decide(
     nodes: Sequence[Node], store: Storage, *pods: Pod, placed: Placed = (), **fields: Any
 ) -> Verdict:
     """The verdict on a Strict gang of these pods."""
-    seen = dataclasses.replace(snapshot(nodes, placed), storage=store)
+    seen = structs.replace(snapshot(nodes, placed), storage=store)
     queue: list[Group] = [group(gang("ns/g", pods, **fields))]
     return verdict_on(plan(seen, queue, now_s=0.0), "ns/g")
 
@@ -349,7 +350,7 @@ def test_what_was_picked_survives_other_tries() -> None:
     """A refused gang gives its volumes back: the next one gets the same as if it had been alone."""
     disks = [volume(f"d{i}", storage_class="local", required=on_node("a1")) for i in range(2)]
     store = storage(*disks, *(claim(f"c{i}", storage_class="local") for i in range(5)))
-    seen = dataclasses.replace(snapshot(TWO_ZONES), storage=store)
+    seen = structs.replace(snapshot(TWO_ZONES), storage=store)
     greedy = group(gang("ns/big", [using(f"p{i}", f"c{i}") for i in range(3)]), priority=9)
     modest = group(gang("ns/small", [using(f"q{i}", f"c{i + 3}") for i in range(2)]))
     decided = plan(seen, [greedy, modest], now_s=0.0)
@@ -364,9 +365,7 @@ def test_a_gang_of_many_claims_is_decided_over_several_plans() -> None:
         for n in range(360)
         for each in (claim(f"c{n}"), volume(f"v-c{n}", required=in_zone("z")))
     ]
-    seen = dataclasses.replace(
-        snapshot([node("n", 0, labels={ZONE: "z"})]), storage=storage(*disks)
-    )
+    seen = structs.replace(snapshot([node("n", 0, labels={ZONE: "z"})]), storage=storage(*disks))
     pods = [using(f"p{n}", *(f"c{4 * n + i}" for i in range(4)), gpus=0) for n in range(90)]
     many, unfinished, plans = group(gang("ns/g", pods)), None, 1
     while not (
