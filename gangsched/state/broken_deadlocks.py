@@ -134,7 +134,10 @@ class BrokenDeadlocks:
 
     def next_deadline_s(self) -> float:
         """Monotonic time at which `question` must be called again."""
-        return self._look_s if self._has_any() else math.inf
+        if not self._has_any():
+            return math.inf
+
+        return self._look_s
 
     # --- inside ----------------------------------------------------------------------------------
 
