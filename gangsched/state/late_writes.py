@@ -30,13 +30,15 @@ class LateWrites:
     def __init__(self, registry: Registry, nominations: Nominations) -> None:
         self._registry = registry
         self._nominations = nominations
-        self._look_s: float | None = None
+        self._look_s = math.inf
+        self._is_set = False
 
     def due(self, now_s: float) -> list[Action]:
         """Clear nominations that are none of ours, and have conditions told again that pods do not
         store.
         """
-        if self._look_s is None:
+        if not self._is_set:
+            self._is_set = True
             self._look_s = now_s + LOOK_AFTER_S
 
         if now_s < self._look_s:
@@ -55,9 +57,9 @@ class LateWrites:
 
         return actions
 
-    def next_deadline_s(self) -> float | None:
-        """When the look is due; None after it."""
-        return self._look_s if self._look_s != math.inf else None
+    def next_deadline_s(self) -> float:
+        """When the look is due."""
+        return self._look_s
 
     def _compare(self, member: Member) -> None:
         """Have the condition of a pod reported again if the pod stores another one."""

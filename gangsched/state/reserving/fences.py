@@ -54,7 +54,9 @@ class Fences:
         self._policy = rules.policy
         self._fences: dict[str, _Fence] = {}
         self._counted_on: tuple[Collection[Reserved], Snapshot] | None = None
-        self._rows_of: tuple[Mapping[str, int], list[int]] | None = None
+        # The layout of the last count, and which of its rows are accelerators.
+        self._resources: Mapping[str, int] = {}
+        self._rows: list[int] = []
 
     def look(self, standing: Collection[Reserved], now_s: float) -> None:
         """Add up the idle time of the fences' accelerators until now, and record which ones are
@@ -128,22 +130,27 @@ class Fences:
     def _accelerators(self, nodes: Collection[str]) -> tuple[int, int]:
         """How many accelerators of these nodes are free, and how many they offer."""
         snapshot = self._cluster.snapshot()
-        rows = self._rows(snapshot.resources)
-        there = [snapshot.table.index[name] for name in nodes if name in snapshot.table.index]
-        free = snapshot.free[rows][:, there]
-        offered = snapshot.allocatable[rows][:, there]
+        self._find_rows(snapshot.resources)
+
+        index = snapshot.table.index
+        there = [index[name] for name in nodes if name in index]
+        free = snapshot.free[self._rows][:, there]
+        offered = snapshot.allocatable[self._rows][:, there]
 
         return int(np.maximum(free, 0).sum()), int(offered.sum())
 
-    def _rows(self, resources: Mapping[str, int]) -> list[int]:
-        """The rows of accelerators; of one layout, which lasts as long as no node offers
-        something new, they are looked for once.
+    def _find_rows(self, resources: Mapping[str, int]) -> None:
+        """Look for the rows of accelerators, unless the layout is the same as last time: it
+        changes only when a node offers something new.
         """
-        if self._rows_of is None or self._rows_of[0] is not resources:
-            rows = [row for name, row in resources.items() if self._policy.is_accelerator(name)]
-            self._rows_of = (resources, rows)
+        if self._resources is resources:
+            return
 
-        return self._rows_of[1]
+        self._resources = resources
+        self._rows = []
+        for name, row in resources.items():
+            if self._policy.is_accelerator(name):
+                self._rows.append(row)
 
     def _is_empty(self, nodes: Collection[str]) -> bool:
         return all(

@@ -91,10 +91,12 @@ class Ineligible:
         """Monotonic time at which the ineligibility of the next group ends without an event; adding
         `behind_s` converts epoch seconds to monotonic seconds.
         """
-        if self._waits and self._ineligible:
-            return min(self._compared_s + COMPARED_EVERY_S, self._due.next_s() - behind_s)
+        ends_s = self._due.next_s() - behind_s
+        if not self._waits or not self._ineligible:
+            return ends_s
 
-        return self._due.next_s() - behind_s
+        compares_s = self._compared_s + COMPARED_EVERY_S
+        return min(ends_s, compares_s)
 
     def _compare(self, snapshot: Snapshot, now_s: float) -> set[GroupRecord]:
         self._waits = bool(self._ineligible) and now_s < self._compared_s + COMPARED_EVERY_S
