@@ -14,6 +14,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.gang import PLAIN, Gang, namespace_of
 from gangsched.model.objects import Shape
 from gangsched.model.resources import format_quantity
+from gangsched.model.verdict_facts import Amounts
 from gangsched.state.hypothetical import Hypothetical
 from gangsched.visibility.ports import Json
 from gangsched.visibility.reviews.review import Reviewer, Tried
@@ -31,7 +32,13 @@ def holders(reviewer: Reviewer, tried: Tried, about: Hypothetical) -> Json | Non
         return None
 
     shape = gang.pending[0].shape
-    resource = _scarcest(reviewer, tried, shape)
+    scarcest = _scarcest(reviewer, tried, shape)
+    waiting = sum(pod.shape is shape for pod in gang.pending)
+    # It waits for something else, such as a claim; what its level lacks is not known here.
+    if scarcest.takes >= waiting and not tried.group.topology:
+        return None
+
+    resource = scarcest.resource
     nodes = _eligible(tried, shape)
     namespace = namespace_of(gang.id)
     own: Counter[tuple[str, str]] = Counter()
@@ -85,11 +92,11 @@ def _users(
             yield member.gang or f"{PLAIN}{member.pod.key}", amount
 
 
-def _scarcest(reviewer: Reviewer, tried: Tried, shape: Shape) -> str:
+def _scarcest(reviewer: Reviewer, tried: Tried, shape: Shape) -> Amounts:
     policy = reviewer.policy
     now = Ledger(tried.snapshot, policy=policy)
     empty = Ledger(tried.snapshot, empty=True, policy=policy)
-    return shortage(shape, tried.group, now, empty).scarcest.resource
+    return shortage(shape, tried.group, now, empty).scarcest
 
 
 def _eligible(tried: Tried, shape: Shape) -> frozenset[str]:

@@ -1,11 +1,12 @@
 """Facts about one gang or pod, from any source, and the sentence about it.
 
-Invariant: pure functions. The scheduler's messages are shown as written; only missing ones are
-replaced here.
+Invariant: pure functions. The scheduler's messages are shown as written, but that something waits
+and its name only once; missing ones are replaced here.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -170,9 +171,13 @@ def of_gang(gang: GangStory) -> str:
         else f"{name} has {counted(gang.bound, 'pod')} bound, and {gang.waiting} wait"
     )
     if gang.message:
-        # The scheduler's refusals begin with the gang's name: say it once.
+        # The scheduler's refusals begin with the gang's name: say it once, as that it waits.
         if not gang.bound and gang.message.startswith(f"{name[:1].lower()}{name[1:]} "):
             return sentence(f"{name}{gang.message[len(name) :]}")
+
+        if not gang.bound and (waits := _waits_for(gang.message)):
+            itself = re.escape(f" of gang {gang.namespace}/{gang.name}")
+            return sentence(f"{name} {re.sub(rf'{itself}(?=[ :;]|$)', '', waits, count=1)}")
 
         return sentence(f"{start}: {gang.message}")
 
@@ -203,10 +208,22 @@ def of_pod(pod: PodStory) -> str:
     whose = (
         f" as part of gang {pod.gang}" if pod.gang and f"gang {pod.gang}" not in pod.message else ""
     )
+    if waits := _waits_for(pod.message):
+        return sentence(f"{name}{whose} {waits}")
+
     if pod.message:
         return sentence(f"{name} waits{whose}: {pod.message}")
 
     return f"{name} waits{whose}. {unsaid([pod])}"
+
+
+def _waits_for(message: str) -> str:
+    """A message that says itself what is waited for, after a name; "" for others."""
+    for begins in ("waits for ", "waiting for "):
+        if message.startswith(begins):
+            return f"waits for {message.removeprefix(begins)}"
+
+    return ""
 
 
 JUST_NOW_S = 5.0

@@ -56,6 +56,28 @@ def test_a_gang_with_a_pod_group_says_what_its_condition_says(tmp_path: Path) ->
     assert "this cluster does not serve the gangs API" in answer.output
 
 
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("waits for its sibling team/q", "waits for its sibling team/q."),
+        (
+            "waiting for members of gang team/train: 1 of 2 are ready",
+            "waits for members: 1 of 2 are ready.",
+        ),
+        (
+            "waiting for members of gang team/trainer: 1 of 2 are ready",
+            "waits for members of gang team/trainer: 1 of 2 are ready.",
+        ),
+    ],
+)
+def test_that_a_gang_waits_is_said_once(tmp_path: Path, message: str, said: str) -> None:
+    """A message that begins with it follows the gang's name."""
+    group = pod_group("train", 2, message)
+    waiting = pod("train-0", gang="train", message=f"{message}; see PodGroup team/train")
+    with served(tmp_path, {**cluster(waiting), GROUP: group}) as (_, kubeconfig):
+        assert ask(kubeconfig, "train").output.splitlines()[0] == f"Gang team/train {said}"
+
+
 def test_a_gang_of_volcano_says_what_its_object_says(tmp_path: Path) -> None:
     """The object is looked for in the API group that the pods name, in the version that
     is served.
@@ -111,10 +133,10 @@ def test_a_pod_of_a_sub_group_is_told_of_its_sub_group(tmp_path: Path) -> None:
         of_all = ask(kubeconfig, "serve").output
         of_none = ask(kubeconfig, "serve:decode(number=7)")
     for told in (of_pod, of_gang):
-        assert "of gang team/serve:decode(number=1)" in told.splitlines()[0]
+        assert "gang team/serve:decode(number=1)" in told.splitlines()[0].lower()
         assert "Minimum  2; 1 pod exists" in told
         assert "decode-0-0" not in told
-    assert of_pod.startswith("Pod team/decode-1-0 waits: ")
+    assert of_pod.startswith("Pod team/decode-1-0 waits for members")
     assert "Minimum  4; 3 pods exist" in of_all
     assert of_none.exit_code != 0
 
@@ -235,6 +257,10 @@ def test_a_refusal_of_an_api_that_does_not_exist_is_no_lack_of_rights(tmp_path: 
         (pod("p", node="n1"), "Pod team/p has its node: n1 (Running)."),
         (pod("p", message=LACKS), f"Pod team/p waits: {LACKS}."),
         (
+            pod("p", message="waits for its sibling team/q"),
+            "Pod team/p waits for its sibling team/q.",
+        ),
+        (
             pod("p", schedulingGates=[{"name": "quota"}]),
             "its scheduling gates (quota) keep it from being scheduled",
         ),
@@ -248,7 +274,7 @@ def test_a_refusal_of_an_api_that_does_not_exist_is_no_lack_of_rights(tmp_path: 
             'serves schedulerName "gangsched"? `kubectl gangsched doctor` says whether it runs.\n',
         ),
     ],
-    ids=["bound", "waits", "gated", "misspelt", "unserved", "ours"],
+    ids=["bound", "waits", "sibling", "gated", "misspelt", "unserved", "ours"],
 )
 def test_a_plain_pod_is_told_of_alone(tmp_path: Path, body: dict[str, Any], said: str) -> None:
     """Where it is, or why it waits, or that nobody looks at it."""

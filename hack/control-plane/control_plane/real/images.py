@@ -45,7 +45,9 @@ class Image:
 
     @property
     def size_mb(self) -> float:
-        """Uncompressed, in MB: what a node's disk holds."""
+        """Of the archive, in MB. One that was built here is not compressed: what a node's disk
+        holds.
+        """
         return self.archive.stat().st_size / 1e6
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gangsched.api import keys
+from gangsched.model.inter_pod import HostPort, InterPodConstraints
+from gangsched.model.objects import Shape
 from gangsched.model.owners import JobOwner, StatefulSetOwner
 from gangsched.model.protocol import Replaced
 from gangsched.model.reservation import ReservationLimits
@@ -13,7 +15,7 @@ from gangsched.visibility.ports import Json
 from gangsched.visibility.reviews.holders import holders
 from gangsched.visibility.reviews.request import read_review
 from gangsched.visibility.statuses import RequestRefused
-from tests.builders import members, node, pod
+from tests.builders import amounts, members, node, pod
 from tests.unit.visibility.reviews.test_review import Asked, body, pod_set
 from tests.world import World
 
@@ -102,6 +104,25 @@ async def test_who_holds_what_it_lacks() -> None:
         "ownCount": 2,
         "others": {"count": 1, "amount": "4"},
     }
+
+
+async def test_who_lacks_no_resource_is_told_of_no_holder() -> None:
+    """Of a port that is taken: that others use places for pods there is not why it waits."""
+    on_port = Shape(
+        requests=amounts(cpu_milli=100, pods=1),
+        inter_pod=InterPodConstraints(ports=(HostPort("TCP", 80),)),
+    )
+    world = World(node("a", 8))
+    world.create(pod("mine", of=on_port))
+    world.settle()
+    world.create(members("g", 1, of=on_port))
+    world.settle()
+    assert "free ports" in (await asked_about(world))["message"]
+    asked = Asked(world)
+    wanted = await asked.reviewer.wanted("ns", read_review(body(existing="g")), is_master=True)
+    about = asked.reviewer.hypothetical(wanted)
+    tried = asked.reviewer.attempt(about.group)
+    assert holders(asked.reviewer, tried, about) is None
 
 
 async def test_a_gang_that_is_not_there_or_does_not_wait_is_refused() -> None:
