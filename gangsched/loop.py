@@ -246,15 +246,20 @@ class Loop:
         for heal in self._state.waits.take_healed():
             self._metrics.gangs.healed(heal, self._ports.clock.wall_s())
 
-        self._report(now_s)
+        self._report(now_s, is_after_plan=planned)
         if (counts := self._state.preemptions.nominations.journal.take_counts()) is not None:
             self._metrics.preemption.add(counts)
 
         return planned or bool(self._messages)
 
-    def _report(self, now_s: float) -> None:
+    def _report(self, now_s: float, *, is_after_plan: bool = False) -> None:
         """Hand out the reports that are due."""
-        for report in self._state.take_reports(now_s=now_s, wall=self._ports.clock.wall()):
+        reports = self._state.take_reports(
+            now_s=now_s,
+            wall=self._ports.clock.wall(),
+            is_after_plan=is_after_plan,
+        )
+        for report in reports:
             self._tell(report)
 
     async def listen(self) -> None:

@@ -23,6 +23,11 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.plan import Plan, Unfinished, Verdict
 
+COMMIT_OF_A_GANG = 10
+"""Units of each further gang of a group for the commit of its verdict, which makes the view of all
+of them anew: 20 trees of 100 gangs took 25 ms.
+"""
+
 
 class Limits(msgspec.Struct, frozen=True):
     """Limits of one plan. They count work instead of reading a clock, so the event loop never
@@ -144,6 +149,9 @@ class Pipeline:
 
         if verdicts:
             self._reserve(group, verdicts)
+            others = len(self.decider.as_whole(group).gangs) - 1
+            if others:
+                queue.shorten(COMMIT_OF_A_GANG * others)
 
         self.decider.at_work.group = ""
 

@@ -9,12 +9,13 @@ concerns, such as its owner, or a claim that any number of pods name, is read li
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain
 from math import inf
 
 from gangsched.api.keys import PARENT
 from gangsched.model.gang import namespace_of
+from gangsched.state.companions import ALONE, Companions
 from gangsched.state.gangs import GangRecord
 from gangsched.state.namespace_turns import NamespaceTurns
 
@@ -26,14 +27,24 @@ UNITS_IN_A_TREE = 16
 """Further cost if the gang has a parent: the other parts of its tree are looked up before and
 after.
 """
+UNITS_A_COMPANION = 4
+"""Further cost of each gang that is decided with one that changed: all of them are grouped anew,
+once however many of them have changed. The parents of 20 trees of 100 gangs took one turn 129 ms.
+"""
 
 
 class ChangedGangs:
     """Ids of changed gangs among `gangs`; `views` has the gangs that were read."""
 
-    def __init__(self, gangs: Mapping[str, GangRecord], views: Container[str]) -> None:
+    def __init__(
+        self,
+        gangs: Mapping[str, GangRecord],
+        views: Container[str],
+        companions: Companions,
+    ) -> None:
         self._gangs = gangs
         self._views = views
+        self._companions = companions
         self._known: dict[str, None] = {}
 
         self._new = NamespaceTurns()
@@ -87,23 +98,34 @@ class ChangedGangs:
             gang_ids = chain(self._known, self._new)
 
         total = 0
+        counted: set[str] = set()
         for gang_id in gang_ids:
-            total += self._cost(gang_id)
+            total += self._cost(gang_id, counted)
             if total > units:
                 return True
 
         return False
 
-    def take(self, most: float = inf, most_new: float = inf) -> Iterator[str]:
+    def take(
+        self,
+        most: float = inf,
+        most_new: float = inf,
+        *,
+        is_enough: Callable[[], bool] = lambda: False,
+    ) -> Iterator[str]:
         """Remove and return ids that together cost less than `most` units; among them, those for
         which plans do not wait cost at most `most_new`.
+
+        None follow once what was read so far `is_enough`; without `most` a plan comes next, and
+        those for which it waits do follow.
         """
         units = 0
+        counted: set[str] = set()
         for gang_id in list(self._known):
-            if units >= most:
+            if units >= most or (most < inf and is_enough()):
                 return
 
-            units += self._cost(gang_id)
+            units += self._cost(gang_id, counted)
             del self._known[gang_id]
             yield gang_id
 
@@ -112,8 +134,10 @@ class ChangedGangs:
             first = self._new.first()
             if first is None:
                 break
+            if (most < inf or self._is_caught_up) and is_enough():
+                return
 
-            cost = self._cost(first)
+            cost = self._cost(first, counted)
             if cost > left:
                 return
 
@@ -123,11 +147,17 @@ class ChangedGangs:
 
         self._is_caught_up = self._is_caught_up or not self._new
 
-    def _cost(self, gang_id: str) -> int:
+    def _cost(self, gang_id: str, counted: set[str]) -> int:
+        """The cost of a gang, and of its companions unless they are `counted`."""
         record = self._gangs[gang_id]
         units = UNITS_A_GANG + len(record.members)
         if _is_in_tree(record):
             units += UNITS_IN_A_TREE
+
+        name = self._companions.name(gang_id)
+        if name != ALONE and name not in counted:
+            counted.add(name)
+            units += UNITS_A_COMPANION * self._companions.number(name)
 
         return units
 

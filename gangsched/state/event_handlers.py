@@ -611,7 +611,11 @@ class EventHandlers:
 
     def _redeclared(self, record: GangRecord) -> None:
         """The PodGroup of a gang says something else, perhaps of its members' run time."""
-        self._registry.touch(record.id)
+        if record.members:
+            self._registry.touch(record.id)
+        else:  # a parent: the gangs of its tree are read in turns, whoever edits a hundred of them
+            self._registry.touch_unhurried((record.id,))
+
         for member in record.members.values():
             self._cluster.touch(member.node)
             self._overruns.note(member.pod, record)

@@ -29,6 +29,7 @@ from gangsched.model.verdict_facts import SetAsideByOrder, Worded
 from gangsched.state.avoided import not_over, struck
 from gangsched.state.broken_groups import complete_starts, heals, is_pinned, rest_of_start
 from gangsched.state.changed_gangs import ChangedGangs
+from gangsched.state.companions import Companions
 from gangsched.state.definitions import Definitions
 from gangsched.state.gang_view import gang_view, stand_in_view
 from gangsched.state.gangs import GangRecord
@@ -42,9 +43,15 @@ POD_GROUP_WAIT_S = 1.0
 """How long a gang waits for its PodGroup before it is told that there is none (semantics I2). The
 API server may have created the PodGroup before the pod: they come by two watches, and no order
 holds between them."""
-AT_A_TIME = 250
+AT_A_TIME = 150
 """Gangs that are grouped anew in one refresh only because one changed that they name and are not
 decided with.
+"""
+GROUPED_AT_A_TIME = 300
+LOOKED_AT_A_TIME = 10_000
+"""After so many gangs that are grouped anew, or parts of trees that were looked through for them,
+one refresh reads no more gangs for which the next plan does not wait: a new one may list 32 others
+or be a child of any tree, also of one that is refused because it has thousands.
 """
 UNUSED_ROOM_EVERY_S = 60
 """How often the age of a namespace's groups may begin again."""
@@ -65,7 +72,6 @@ class Registry:
         self._workers = SiblingWorkers()
         self.trusts_stamps = True  # until it is known whether a policy guards them (B8)
         self._views: dict[str, Gang] = {}
-        self._changed = ChangedGangs(self.gangs, self._views)
         self._ignored: frozenset[str] = frozenset()
         self._set_aside: frozenset[str] = frozenset()
 
@@ -81,6 +87,8 @@ class Registry:
         self._listed_by: dict[str, dict[str, None]] = {}
         self._named_by: dict[str, dict[str, None]] = {}
         self._parents = Parents(self.gangs, self._named_by, self.pod_group_names)
+        companions = Companions(self.gangs, self.groups, self.group_of, self._parents)
+        self._changed = ChangedGangs(self.gangs, self._views, companions)
         self._later: dict[str, None] = {}
 
         #: Gangs that miss their PodGroup, and until when they wait for it, in that order; judged
@@ -402,7 +410,13 @@ class Registry:
             del self._awaiting[gang_id]
             self._changed.add(gang_id)
 
-        for gang_id in self._changed.take(most, most_new):
+        read = self._parents.read
+
+        def is_enough() -> bool:
+            looked = self._parents.read - read
+            return len(regroup) >= GROUPED_AT_A_TIME or looked >= LOOKED_AT_A_TIME
+
+        for gang_id in self._changed.take(most, most_new, is_enough=is_enough):
             record = self.gangs[gang_id]
             if record.empty:
                 regroup |= {gang_id} | self._siblings(gang_id)
@@ -429,8 +443,9 @@ class Registry:
 
             changed.add(gang_id)
 
-        # Any tenant can have ten thousand gangs list one gang, and then edit it each second.
-        for gang_id in list(islice(self._later, AT_A_TIME)):
+        # Any tenant can have ten thousand gangs list one gang, and then edit it each second. A
+        # commit leaves them to the next turn, as it does new gangs.
+        for gang_id in list(islice(self._later, AT_A_TIME if most_new > 0 else 0)):
             del self._later[gang_id]
             regroup.add(gang_id)
 

@@ -46,6 +46,8 @@ class Parents:
     #: New parents, and until when their children wait for a minimum, in that order.
     _new_until_s: dict[str, float] = field(default_factory=dict)
     _formed: dict[str, Composite | Refusal] = field(default_factory=dict)
+    #: Parts that `below` has read so far, so that the caller knows what it takes.
+    read: int = 0
 
     def begin(self) -> None:
         """Drop the cached trees, because gangs have changed."""
@@ -170,6 +172,7 @@ class Parents:
                 if each in found:
                     continue
 
+                self.read += 1
                 found[each] = None
                 is_inner = each in self.named_by
 

@@ -704,9 +704,22 @@ class SchedulingState:
 
         return _unless_never(min(times_s))
 
-    def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
+    def take_reports(
+        self,
+        *,
+        now_s: float,
+        wall: str,
+        everything: bool = False,
+        is_after_plan: bool = False,
+    ) -> list[Report]:
         """Reports that are due now; `wall` is the current time in RFC 3339."""
-        return self.reports.take(self.registry, now_s=now_s, wall=wall, everything=everything)
+        return self.reports.take(
+            self.registry,
+            now_s=now_s,
+            wall=wall,
+            everything=everything,
+            is_after_plan=is_after_plan,
+        )
 
 
 def _unless_never(at_s: float) -> float | None:

@@ -13,6 +13,7 @@ from msgspec import structs
 from gangsched.api import keys
 from gangsched.core import tree_choices
 from gangsched.core.cycle import Limits
+from gangsched.core.pipeline import COMMIT_OF_A_GANG
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Node, Pod
 from gangsched.model.protocol import Applied, Bind
@@ -491,6 +492,24 @@ def test_a_tree_that_needs_many_plans_is_decided(work: int) -> None:
     world.settle()
     assert {"s00", "s01"} <= started(world)
     assert all("too" not in told(world, f"r{number:02}") for number in range(6))
+
+
+def test_the_commit_of_trees_shortens_the_plan() -> None:
+    """I9: it makes the view of each whole tree anew, also of the children that are not needed."""
+    world = World(node("a"), limits=Limits(work=10_000))
+    for tree in range(20):
+        for child in range(40):
+            name = f"t{tree}-{child}"
+            world.create(members(name, 1, gpus=9, parent=f"t{tree}", min_children=1))
+
+    plan = world.turn()
+    assert plan is not None
+    decided = len(plan.verdicts)
+    last = plan.work // decided
+    assert decided > 1
+    assert plan.work + COMMIT_OF_A_GANG * 39 * (decided - 1) <= 10_000 + last
+    world.settle()
+    assert not world.bound()
 
 
 def test_a_member_above_a_minimum_leaves_the_room_that_others_are_evicted_for() -> None:

@@ -13,11 +13,19 @@ from gangsched.model.objects import ClaimUse
 from gangsched.model.protocol import Applied, Replaced
 from gangsched.model.storage import Claim, CsiNode, StorageClass, Volume
 from gangsched.state.changed_gangs import UNITS_A_GANG, UNITS_IN_A_TREE, ChangedGangs
+from gangsched.state.companions import Companions
 from gangsched.state.gangs import GangRecord
 from gangsched.state.members import Member, State
+from gangsched.state.parents import Parents
+from gangsched.state.podgroup_names import PodGroupNames
 from tests.builders import gang, members, node, pod, pod_group
 from tests.sizes import of_size
 from tests.unit.test_loop import Bench
+
+
+def alone(gangs: dict[str, GangRecord]) -> Companions:
+    """Each of these gangs is decided by itself."""
+    return Companions(gangs, {}, {}, Parents(gangs, {}, PodGroupNames()))
 
 
 def changed(*known: str) -> tuple[ChangedGangs, dict[str, GangRecord], dict[str, Gang]]:
@@ -26,7 +34,7 @@ def changed(*known: str) -> tuple[ChangedGangs, dict[str, GangRecord], dict[str,
     """
     gangs: dict[str, GangRecord] = {}
     views: dict[str, Gang] = {}
-    made = ChangedGangs(gangs, views)
+    made = ChangedGangs(gangs, views, alone(gangs))
     assert not list(made.take())
     for each in known:
         gangs[each], views[each] = GangRecord(id=each), gang(each)
@@ -93,7 +101,7 @@ def test_a_child_of_a_tree_costs_more_also_before_it_is_read(by: str) -> None:
 def test_until_all_were_read_once_a_plan_waits_for_all() -> None:
     """H16, Q1: after a start all namespaces are served in order, whichever gang is read first."""
     gangs: dict[str, GangRecord] = {}
-    made = ChangedGangs(gangs, {})
+    made = ChangedGangs(gangs, {}, alone(gangs))
     add(made, gangs, "ns/a", "ns/b")
     assert made.exceeds(UNITS_A_GANG, with_new=False)
     assert [*made.take(most=UNITS_A_GANG)] == ["ns/a"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import pytest
@@ -240,6 +241,43 @@ def test_a_turn_tells_what_it_has_time_for(monkeypatch: pytest.MonkeyPatch) -> N
         world.turn()
         told.append({each.name.partition("-")[0] for each in conditions(world)})
     assert told == [{"z0", "z1", "z2"}, {"z3", "z4", "a0"}, {"a1", "a2", "a3"}, {"a4"}, set()]
+
+
+def test_a_turn_that_planned_tells_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E1: the plan has taken most of its time; the others follow."""
+    monkeypatch.setattr(reports, "LOOKS_AFTER_A_PLAN", reports.LOOKS_PER_GANG + 2)
+    world = World(node("a", 1))
+    world.create(*(members(f"g{n}", 2) for n in range(4)))
+    world.turn()
+    world.now_s += 10.0
+    told: list[int] = []
+    for is_after_plan in (True, False):
+        taken = world.state.take_reports(now_s=world.now_s, wall="now", is_after_plan=is_after_plan)
+        told.append(len([each for each in taken if isinstance(each, SetPodCondition)]))
+    assert told == [2, 6]
+
+
+def test_failed_binds_of_a_tree_are_read_once_for_all_of_its_gangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """I9: read once for each, they took 0.65 s of one turn in 20 trees of 100 gangs."""
+    world = World(node("a", 1))
+    world.create(*(members(f"c{n}", 2, parent="svc", namespace="ns") for n in range(10)))
+    world.turn()
+    world.now_s += 2.0  # the parent is new
+    world.turn()
+    world.now_s += 10.0
+    read: list[str] = []
+    told_in = reports._told_in
+
+    def counted(namespace: str, faults: Mapping[str, Sequence[str]]) -> list[str]:
+        read.append(namespace)
+        return told_in(namespace, faults)
+
+    monkeypatch.setattr(reports, "_told_in", counted)
+    world.turn()
+    assert len(conditions(world)) == 20
+    assert read == ["ns"]
 
 
 def test_everything_is_told_at_the_end() -> None:
