@@ -1,15 +1,17 @@
 """What the process before wrote on pods after this one had read them: nominations and conditions
 (semantics V24, E1).
 
-Invariant: one look, once no write of that process can be carried out any more. A status of a
-PodGroup is compared whenever it changes (`reporting.stored`); of pods that would be each of our own
-writes.
+Invariant: each group is looked at once, some in a turn, when no write of that process can be
+carried out any more. A status of a PodGroup is compared whenever it changes (`reporting.stored`);
+of pods that would be each of our own writes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from gangsched.model.protocol import Action, CancelPreemption, NominatedMember
 from gangsched.state.group_record import GroupRecord
@@ -23,15 +25,20 @@ from gangsched.state.reporting.stored import LATE_S
 LOOK_AFTER_S = 2 * LATE_S + 1.0
 """What this process wrote beside the last of those writes is old enough to be written again."""
 
+LOOKS_A_TURN: Final = 1_000
+"""Groups and members that wait, about a microsecond each: tens of thousands may wait."""
+
 
 class LateWrites:
-    """Looks once at all pods that wait, two minutes after the first `due`."""
+    """Looks once at all pods that wait, from two minutes after the first `due` on."""
 
     def __init__(self, registry: Registry, nominations: Nominations) -> None:
         self._registry = registry
         self._nominations = nominations
         self._look_s = math.inf
         self._is_set = False
+        self._is_looking = False
+        self._left: deque[str] = deque()
 
     def due(self, now_s: float) -> list[Action]:
         """Clear nominations that are none of ours, and have conditions told again that pods do not
@@ -44,22 +51,36 @@ class LateWrites:
         if now_s < self._look_s:
             return []
 
-        self._look_s = math.inf
-        actions: list[Action] = []
-        for group in self._registry.groups.values():
-            waiting = nominees.waiting(group, self._registry)
-            for member in waiting.values():
-                self._compare(member)
+        # What comes later is told by this process alone.
+        if not self._is_looking:
+            self._is_looking = True
+            self._left.extend(self._registry.groups)
 
-            strays = self._strays(group, waiting.values())
-            if strays:
-                actions.append(CancelPreemption(f"{group.id}/late", strays))
+        actions: list[Action] = []
+        looks = 0
+        while self._left and looks < LOOKS_A_TURN:
+            group = self._registry.groups.get(self._left.popleft())
+            if group is not None:
+                waiting = nominees.waiting(group, self._registry)
+                looks += 1 + len(waiting)
+                actions += self._look(group, waiting.values())
+
+        if not self._left:
+            self._look_s = math.inf
 
         return actions
 
     def next_deadline_s(self) -> float:
         """When the look is due."""
         return self._look_s
+
+    def _look(self, group: GroupRecord, waiting: Collection[Member]) -> list[Action]:
+        """Look at one group."""
+        for member in waiting:
+            self._compare(member)
+
+        strays = self._strays(group, waiting)
+        return [CancelPreemption(f"{group.id}/late", strays)] if strays else []
 
     def _compare(self, member: Member) -> None:
         """Have the condition of a pod reported again if the pod stores another one."""

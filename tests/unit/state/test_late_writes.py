@@ -6,6 +6,7 @@ import pytest
 
 from gangsched.model.objects import Pod, ScheduledCondition
 from gangsched.model.protocol import CancelPreemption, SetPodCondition
+from gangsched.state import late_writes
 from gangsched.state.late_writes import LOOK_AFTER_S
 from tests.builders import members, node, pod
 from tests.world import World
@@ -80,3 +81,26 @@ def test_conditions_that_are_stored_are_not_written_again() -> None:
     world.advance(10 * LOOK_AFTER_S)
 
     assert len(conditions(world)) == before
+
+
+def test_a_turn_looks_at_some_groups_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I10: tens of thousands of pods may wait, and a turn of all of them would stop everybody."""
+    monkeypatch.setattr(late_writes, "LOOKS_A_TURN", 2)
+    world = World(node("a", 16), preempts=True)
+    pods = [world.create(members(f"g{number}", 1, min_member=2))[0] for number in range(5)]
+    world.told()
+    world.restart()
+    world.told()
+
+    for waiting_pod in pods:
+        world.update(waiting_pod, nominated_node="a")
+    world.advance(LOOK_AFTER_S - 1)
+    assert cancelled(world) == []
+
+    late = world.state.late_writes
+    at_s = late.next_deadline_s()
+    numbers = []
+    while late.next_deadline_s() <= at_s:
+        numbers.append(len(late.due(at_s)))
+
+    assert numbers == [1, 1, 1, 1, 1]
