@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
-from control_plane.api import Api, Object
+from control_plane.api import Api, ApiError, Object
 from control_plane.applying import ROOT, apply_yaml
 from control_plane.daemon import Daemon
 from control_plane.following import Following
@@ -28,6 +29,7 @@ JOBS = "/apis/batch/v1/jobs"
 SETS = "/apis/apps/v1/statefulsets"
 QUOTAS = "/api/v1/resourcequotas"
 EVENTS = "/apis/events.k8s.io/v1/events"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/gangsched-owners"
 ASKS = {"gangsched.dev/gang": "owner"}
 WITHIN_S = 60.0
@@ -274,3 +276,114 @@ def test_the_right_to_job_sets_is_given_and_taken_away_live(plane: ControlPlane,
         await_bound(pods, "train-", 3)
 
     delete_all(api, path)
+
+
+OF_OPERATORS = {
+    "RayCluster": ("rbac-owners-kuberay.yaml", {"workerGroupSpecs": [{"replicas": 2}]}),
+    "PyTorchJob": (
+        "rbac-owners-kubeflow.yaml",
+        {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 2}}},
+    ),
+}
+"""The manifest with the permission of each kind, and the spec of one with three pods."""
+
+
+@pytest.mark.parametrize("kind", OF_OPERATORS)
+def test_the_right_to_objects_of_operators_is_given_live(
+    kind: str, plane: ControlPlane, api: Api
+) -> None:
+    """O3, O7: without it their pods start one by one, and the owner is told; with it together."""
+    manifest, spec = OF_OPERATORS[kind]
+    (definition,) = [each for each in definitions.OWNERS if each["spec"]["names"]["kind"] == kind]
+    definitions.install(api, definition)
+    group, version = definition["spec"]["group"], definition["spec"]["versions"][0]["name"]
+    plural = definition["spec"]["names"]["plural"]
+    path = f"/apis/{group}/{version}/namespaces/default/{plural}"
+    body = {"apiVersion": f"{group}/{version}", "kind": kind, "spec": spec}
+    api.delete(f"{BINDING}{manifest.removeprefix('rbac-owners').removesuffix('.yaml')}")
+
+    with Daemon(plane) as daemon, Following(api, PODS) as pods:
+        alone = api.post(path, {**body, "metadata": {"name": "alone"}})
+        make.create_all(api, pods_of(alone))
+        await_bound(pods, "alone-", 2)
+        assert f"manifests/{manifest}" in await_event(api, "NotAGang", kind, "alone")
+
+        apply_yaml(api, ROOT / "manifests" / manifest)
+        delete_all(api, PODS)
+        await_log(daemon, lambda line: line == f"Following {plural} again.")
+        train = api.post(path, {**body, "metadata": {"name": "train"}})
+        make.create_all(api, pods_of(train))
+        await_waiting(pods, "train-", 3, f"gang default/{kind}.train")
+        make.create_all(api, [make.node("n1", gpus=1)])
+        await_bound(pods, "train-", 3)
+
+    delete_all(api, path)
+    definitions.remove(api, definition)
+
+
+def pods_of(owner: Object) -> list[Object]:
+    """Three pods of an owner that ask."""
+    metadata = owner["metadata"]
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+    pods = [make.pod(f"{metadata['name']}-{index}", gpus=1, labels=ASKS) for index in range(3)]
+    for pod in pods:
+        pod["metadata"]["ownerReferences"] = [reference]
+    return pods
+
+
+READ = {
+    "rbac-owners": ["batch/jobs", "apps/statefulsets"],
+    "rbac-owners-jobset": ["jobset.x-k8s.io/jobsets"],
+    "rbac-owners-kuberay": ["ray.io/rayclusters"],
+    "rbac-owners-kubeflow": [
+        f"kubeflow.org/{kind}jobs" for kind in ("pytorch", "tf", "xgboost", "paddle", "jax", "mpi")
+    ],
+}
+"""What each role reads."""
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+
+
+def allowed(api: Api) -> set[tuple[str, str]]:
+    """(resource, verb) of all owners that the daemon may use."""
+    found = set()
+    for resource in (each for of_role in READ.values() for each in of_role):
+        group, _, plural = resource.partition("/")
+        for verb in VERBS:
+            spec = {
+                "user": "system:serviceaccount:gangsched-system:gangsched",
+                "resourceAttributes": {"group": group, "resource": plural, "verb": verb},
+            }
+            review = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": spec,
+            }
+            if api.post(REVIEWS, review)["status"]["allowed"]:
+                found.add((resource, verb))
+
+    return found
+
+
+def await_allowed(api: Api, expected: set[tuple[str, str]]) -> None:
+    """Wait until the daemon may use these and no others: the authorizer follows by a watch."""
+    deadline_s = time.monotonic() + WITHIN_S
+    while (found := allowed(api)) != expected:
+        assert time.monotonic() < deadline_s, found ^ expected
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("role", READ)
+def test_each_role_lists_and_watches_its_owners_and_nothing_else(role: str, api: Api) -> None:
+    """O7: from both sides: nothing without it, and no other verb or kind with it."""
+    for each in READ:
+        with suppress(ApiError):
+            api.delete(f"{BINDING}{each.removeprefix('rbac-owners')}")
+    await_allowed(api, set())
+    apply_yaml(api, ROOT / "manifests" / f"{role}.yaml")
+    await_allowed(api, {(each, verb) for each in READ[role] for verb in ("list", "watch")})
