@@ -14,7 +14,9 @@ from gangsched.model.start import GoneMembers, StoredStart
 
 MOST_CONTROLLERS: Final = 512
 """Controllers of one start that are stored: 20 kB of uids."""
-_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+MOST: Final = 2**31 - 1
+"""The largest number of the type that definitions name, int32."""
+_Number = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
 
 class _GoneJson(msgspec.Struct, frozen=True):
@@ -62,13 +64,13 @@ def start_status(start: StoredStart) -> dict[str, object]:
         "minMember": start.min_member,
         "controllers": list(start.controllers[:MOST_CONTROLLERS]),
         "gone": {
-            "succeeded": start.gone.succeeded,
-            "failed": start.gone.failed,
-            "deleted": start.gone.deleted,
+            "succeeded": min(start.gone.succeeded, MOST),
+            "failed": min(start.gone.failed, MOST),
+            "deleted": min(start.gone.deleted, MOST),
         },
     }
 
 
 def _count(status: Mapping[str, object], field: str) -> int:
     value = status.get(field)
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and 0 < value <= MOST else 0

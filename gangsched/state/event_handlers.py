@@ -573,8 +573,10 @@ class EventHandlers:
             start.recall(parse_start(pod_group.status), has_reported=has_reported)
             self._recalled.add(record.id)
 
+        # Whose gang it is only its members tell, if it has any.
+        may_be_ours = not (record.ours or record.members) and is_reported(pod_group)
         # Most statuses are what this process wrote, and no reason to plan again.
-        if start.to_dict() != before or (not record.ours and is_reported(pod_group)):
+        if start.to_dict() != before or may_be_ours:
             self._registry.touch(record.id)
 
     def _gangs_declared_in(self, api_group: str) -> list[str]:

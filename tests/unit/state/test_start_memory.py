@@ -271,6 +271,19 @@ def test_a_stored_start_reads_as_it_was_written() -> None:
     assert parse_start({"start": start_status(start)}) == start
 
 
+def test_a_number_that_no_status_can_store_is_none() -> None:
+    """I6: what is written of a start can be read again."""
+    start = {"epoch": 1, "minMember": 1, "gone": {"succeeded": 2**31 - 1}}
+    stored = parse_start({"start": start, "failed": 2**31, "succeeded": 2**31 - 1})
+    assert stored is not None
+    assert (stored.succeeded, stored.failed) == (2**31 - 1, 0)
+
+    more = StoredStart(1, 1, (), GoneMembers(stored.succeeded + 1))
+    again = parse_start({"start": start_status(more)})
+    assert again is not None
+    assert again.gone.succeeded == 2**31 - 1
+
+
 def test_the_memory_is_in_proportion_to_the_pods_that_exist() -> None:
     """I6: a Job of 10,000 completions, of which two run at a time and none is kept."""
     memory = StartMemory()
