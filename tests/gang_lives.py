@@ -37,6 +37,7 @@ EVENTS: Final = (
     "another controller",
     "cordon",
     "restart",
+    "restart while writing",
     "lost while away",
     "overwrite",
     "finalizer",
@@ -55,6 +56,8 @@ class GangLife:
     made: int = 0
     #: What happened, for the message of a failure.
     story: list[str] = field(default_factory=list)
+    #: The phase that was stored when gangsched was started last.
+    said: str = ""
     #: Statuses as they were stored, one after the other.
     stored: list[dict[str, Any]] = field(default_factory=list)
     _taken: int = 0
@@ -160,14 +163,21 @@ class GangLife:
 
     def _restart(self) -> None:
         self._come_to_rest()
-        self.world.restart()
+        self._begin_again()
+
+    def _restart_while_writing(self) -> None:
+        """What the process before reported last is stored after this one has read the PodGroup."""
+        self.world.advance(13)
+        self._begin_again()
+        self.world.settle()
+        self.store()
 
     def _lost_while_away(self) -> None:
         self._come_to_rest()
         for pod in self._some(self.pods):
             del self.world.pods[pod.uid]
 
-        self.world.restart()
+        self._begin_again()
 
     def _overwrite(self) -> None:
         self.world.advance(1)
@@ -181,6 +191,10 @@ class GangLife:
         self._declare(min_member=self.dice.randint(1, 3))
 
     # --- small parts -----------------------------------------------------------------------------
+
+    def _begin_again(self) -> None:
+        self.said = str(self.pod_group.status.get("phase"))
+        self.world.restart()
 
     def _come_to_rest(self) -> None:
         """Everything is reported and stored: what happens after that is all that can be missed."""

@@ -38,6 +38,7 @@ class StartMemory:
         "_left",
         "_replaced",
         "_stored",
+        "_stored_left",
         "_succeeded",
         "_unstamped",
         "controllers",
@@ -62,6 +63,8 @@ class StartMemory:
         self.controllers = frozenset()
         #: Succeeded and failed members when another process wrote the status.
         self._stored = (0, 0)
+        #: Members that it told to be deleted and not replaced, until `settle`.
+        self._stored_left = 0
         #: The members that this process found were recorded; whoever comes now is new.
         self._has_looked = False
         #: By uid, the members of the start that exist; those that were asked to go, that have
@@ -178,6 +181,10 @@ class StartMemory:
             self._gone_failed += stored.gone.failed
             self._left += stored.gone.deleted
 
+        # An older status of our own tells of members that were replaced since.
+        if not has_reported:
+            self._stored_left = stored.gone.deleted
+
         before = self._stored if has_reported else (0, 0)
         self._stored = (
             max(before[0], stored.succeeded, stored.gone.succeeded),
@@ -198,6 +205,8 @@ class StartMemory:
 
         self._gone_succeeded = self.succeeded - len(self._succeeded)
         self._gone_failed = self.failed - len(self._failed)
+        self._left = max(self._left, self._stored_left + self._replaced)
+        self._stored_left = 0
         return True
 
     def to_dict(self) -> dict[str, object] | None:

@@ -18,7 +18,7 @@ SEED = int(os.environ.get("SEED", "20261129"))
 REPORTED_S = 6.0
 """After this long every count is stored (E3)."""
 RESTORED_S = 61.0
-AWAY = frozenset({"restart", "lost while away"})
+AWAY = frozenset({"restart", "restart while writing", "lost while away"})
 
 
 def test_phase_and_counts_are_those_of_the_semantics() -> None:
@@ -40,8 +40,7 @@ def play(seed: int) -> int:
     for _ in range(STEPS):
         event = life.step()
         if event in AWAY:
-            said = str(life.pod_group.status.get("phase"))
-            oracle.restarted(life.world.pods.values(), life.world.now_s, said=said)
+            oracle.restarted(life.world.pods.values(), life.world.now_s, said=life.said)
         else:
             oracle.observe(life.world.pods.values(), life.world.now_s)
 
