@@ -49,6 +49,9 @@ def leftovers(tmp_path: Path) -> list[str]:
     return found
 
 
+LOGS = "-n gangsched-system logs -l app.kubernetes.io/name=gangsched --tail=-1"
+
+
 def test_every_claim_holds_and_nothing_is_left(tmp_path: Path) -> None:
     """Without a terminal: eight scenes in plain lines, every claim checked, exit code 0 in under a
     minute.
@@ -149,8 +152,8 @@ def test_a_pace_that_is_none_is_refused_in_one_sentence(tmp_path: Path, pace: st
 
 
 def test_the_playground_prints_what_a_shell_needs_and_leaves_nothing(tmp_path: Path) -> None:
-    """Two lines, pasted into a shell, give it the cluster, kubectl, its plugin and completion;
-    ctrl-C ends with 0.
+    """Two lines, pasted into a shell, give it the cluster, kubectl, its plugin and completion, and
+    gangsched's pods have its log; ctrl-C ends with 0.
     """
     with on_a_terminal(PLAYGROUND, environment(tmp_path, SHELL="/bin/bash", COLUMNS="120")) as (
         process,
@@ -160,7 +163,7 @@ def test_the_playground_prints_what_a_shell_needs_and_leaves_nothing(tmp_path: P
         pasted = [line.strip() for line in shown.splitlines() if line.startswith("  ")][:2]
         typed = (
             "kubectl get nodes -o name; kubectl get pg,gangs; kubectl gangsched map; complete -p"
-            " kubectl"
+            f" kubectl; until kubectl {LOGS} | grep -qo leading; do sleep 0.2; done; echo logged"
         )
         done = subprocess.run(
             ["bash", "-c", "\n".join([*pasted, typed])],
@@ -173,7 +176,7 @@ def test_the_playground_prints_what_a_shell_needs_and_leaves_nothing(tmp_path: P
         assert done.stdout.startswith("node/gpu-1\nnode/gpu-2\n16 of 16 nvidia.com/gpu are free"), (
             done
         )
-        assert done.stdout.endswith("complete -o default -F __start_kubectl kubectl\n"), done
+        assert done.stdout.endswith("-F __start_kubectl kubectl\nlogged\n"), done
         assert done.stderr == "No resources found in default namespace.\n"
         os.write(ours, b"\x03")
         read_until(ours, None)
