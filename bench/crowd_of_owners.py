@@ -1,13 +1,13 @@
 """Crowds of owners: how long a pod of one namespace waits while another one has 10,000 Jobs whose
 gangs are asked for.
 
-`python -m bench.crowd_of_owners [--owners 10000] [--samples 20] [--json]` runs two replicas on a
+`python -m bench.crowd_of_owners [--owners 10000] [--samples 20]` runs two replicas on a
 control plane of its own. The namespace `crowd` asks for the gangs of owners: half of its Jobs lack
-room, half lack a pod. Each second a pod of the namespace `quiet` is created: alone, beside the
-crowd, while each second Jobs of the crowd change their size, are created again under one name, and
-go without their pods, after the permission to read Jobs was taken away, and after the leader was
-killed (the standby then waits for the Lease). It has the resident memory of the leader, and how
-long a process needs that starts beside the crowd.
+room, half lack a pod. Each second a pod of the namespace `quiet` is created: alone, while the crowd
+is told why it waits, beside it at rest, while each second Jobs of the crowd change their size, are
+created again under one name, and go without their pods, after the permission to read Jobs was taken
+away, and after the leader was killed (the standby then waits for the Lease). It has the resident
+memory of the leader, and how long a process needs that starts beside the crowd.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import statistics
 import sys
 import threading
@@ -41,6 +42,8 @@ BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/gangsched-owne
 WITHIN_S = 180.0
 EVERY_S = 1.0
 GOAL_S = 1.0
+IDLE_S, RESTS, RESTS_WITHIN_S = 0.1, 3, 300.0
+"""The leader is at rest if it uses less CPU a second than this, in so many seconds."""
 CHANGES = 10
 """Jobs a second that change in each way."""
 
@@ -73,6 +76,21 @@ class Replicas:
             if line.startswith("VmRSS:"):
                 return round(int(line.split()[1]) / 1024, 1)
         return 0.0
+
+    def rest(self) -> float:
+        """Wait until the leader has next to nothing to do; the seconds that it took."""
+        began_s = time.monotonic()
+        idle = 0
+        while idle < RESTS and time.monotonic() - began_s < RESTS_WITHIN_S:
+            before_s = self._cpu_s()
+            time.sleep(1.0)
+            idle = idle + 1 if self._cpu_s() - before_s < IDLE_S else 0
+        return round(time.monotonic() - began_s, 1)
+
+    def _cpu_s(self) -> float:
+        """CPU seconds that the leader has used."""
+        fields = Path(f"/proc/{self.leader.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill_leader(self) -> None:
         """The standby is the next leader."""
@@ -119,6 +137,8 @@ def measure(owners: int, samples: int) -> Iterator[dict[str, object]]:
         began_s = time.monotonic()
         create(api, range(owners))
         yield {"case": "the crowd was created", "seconds": round(time.monotonic() - began_s, 1)}
+        yield case("while the crowd is told why it waits")
+        yield {"case": "the leader is at rest", "seconds": replicas.rest()}
         yield case("beside the crowd")
         with changing(api, owners):
             yield case("while its Jobs change")
