@@ -80,6 +80,28 @@ def reasons(world: World) -> set[str]:
     return {world.condition(pod)[0] for pod in world.pods.values() if not pod.node_name}
 
 
+def test_nodes_are_bought_once_and_only_for_a_gang_that_is_complete() -> None:
+    """E1, E9: none for three of eight members, and each of eight once, for twenty gangs one after
+    the other.
+    """
+    world = World(rules=PATIENT)
+    pool = Pool(world, 10)
+    for number in range(1, 21):
+        name = f"g{number}"
+        world.declare(pod_group(name, 8))
+        pods = members(name, 8, gpus=8, pod_group=True)
+        first = world.create(pods[:3])
+        pool.run(60)
+        assert (pool.bought, reasons(world)) == (8 * (number - 1), {"WaitingForMembers"})
+
+        others = world.create(pods[3:])
+        pool.run(300)
+        assert (pool.bought, len(world.bound())) == (8 * number, 8)
+        world.delete(*(world.pods[each.uid] for each in (*first, *others)))
+        pool.run(60)
+        assert pool.names == []
+
+
 def test_nodes_that_do_not_suffice_are_given_back() -> None:
     """E9: twelve nodes are needed of a pool of ten: they are asked for again only after a pause,
     which doubles.
