@@ -340,6 +340,13 @@ bench-writes: install control-plane ## Count the conditions and statuses of gang
 bench-tenants: install control-plane ## Wait of one namespace's gangs without and with a hostile tenant; GANGS=10000 SAMPLES=30
 	@$(RUN)python -m bench.tenants $(if $(GANGS),--gangs $(GANGS)) $(if $(SAMPLES),--samples $(SAMPLES))
 
+.PHONY: bench-crowds bench-floods
+bench-crowds: install control-plane ## Wait of a pod beside a user of another namespace with 10,000 of anything, also after a restart; OBJECTS=10000 CASE=trees SAMPLES=40
+	@$(RUN)python -m bench.crowds $(if $(OBJECTS),--objects $(OBJECTS)) $(if $(CASE),--case $(CASE)) $(if $(SAMPLES),--samples $(SAMPLES))
+
+bench-floods: install ## The longest turn while objects that thousands of gangs look at are changed; fails above 50 ms; GANGS=2000 CASE=lists
+	@$(RUN)python -m bench.floods $(if $(GANGS),--gangs $(GANGS)) $(if $(CASE),--case $(CASE))
+
 bench-holders: install control-plane ## Bind young plain pods while NonStrict gangs hold and wait; CODE=folder of another checkout
 	@$(RUN)python -m bench.holders $(if $(CODE),--code '$(CODE)')
 
