@@ -53,6 +53,8 @@ LOOKED_AT_A_TIME = 10_000
 one refresh reads no more gangs for which the next plan does not wait: a new one may list 32 others
 or be a child of any tree, also of one that is refused because it has thousands.
 """
+MOST_ACCUSERS = 16
+"""Gangs that list another one of which it is told that they do."""
 UNUSED_ROOM_EVERY_S = 60
 """How often the age of a namespace's groups may begin again."""
 
@@ -243,9 +245,11 @@ class Registry:
         return self._parents.above(gang_id)
 
     def accusers(self, gang_id: str) -> list[GroupRecord]:
-        """Groups whose refusal names this gang as its cause (semantics I4)."""
+        """Groups whose refusal names this gang as its cause (semantics I4), of the first that list
+        it: ten thousand may, and each is an Event.
+        """
         groups = set()
-        for other in self._listed_by.get(gang_id, ()):
+        for other in islice(self._listed_by.get(gang_id, ()), MOST_ACCUSERS):
             if other in self.group_of:
                 groups.add(self.group_of[other])
 

@@ -172,9 +172,8 @@ class Reports:
 
                 # Charged afterwards, so that a gang of more pods than one turn looks at is
                 # reported, too.
-                left -= sum(
-                    LOOKS_PER_GANG + len(registry.gangs[gang_id].members) for gang_id in group.gangs
-                )
+                left -= LOOKS_PER_GANG * (len(group.gangs) + len(group.accused))
+                left -= sum(len(registry.gangs[gang_id].members) for gang_id in group.gangs)
 
         return reports
 
@@ -256,6 +255,9 @@ class Reports:
         yield from self._tell_composites(group, registry, moment)
         for accused in group.accused:  # the other side of a mismatch (semantics I4)
             assert group.refusal is not None
+            if group not in registry.accusers(accused):
+                continue
+
             yield from self._event(
                 registry.gangs[accused],
                 Reason.INVALID_GANG.value,

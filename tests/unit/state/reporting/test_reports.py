@@ -12,6 +12,7 @@ import pytest
 from gangsched.api import keys
 from gangsched.model.objects import Phase, ScheduledCondition
 from gangsched.model.protocol import RecordEvent, SetPodCondition, SetPodGroupStatus
+from gangsched.state.groups import MOST_ACCUSERS
 from gangsched.state.reporting import reports
 from tests.builders import members, node, pod, pod_group
 from tests.sizes import of_size
@@ -278,6 +279,44 @@ def test_failed_binds_of_a_tree_are_read_once_for_all_of_its_gangs(
     world.turn()
     assert len(conditions(world)) == 20
     assert read == ["ns"]
+
+
+def test_a_gang_is_told_of_a_bounded_number_of_others_that_list_it() -> None:
+    """I4: a tenant lets 100 gangs list one that does not list them; each would be an Event about
+    it, and all of them would be read for each of its reports.
+    """
+    world = World(node("a", 1))
+    (listed,) = world.create(members("x", 1, gpus=2))
+    for number in range(100):
+        world.create(members(f"g{number}", 1, gpus=2, groups=[f"ns/g{number}", "ns/x"]))
+
+    for _ in range(20):
+        world.now_s += 1.0
+        world.turn()
+    about = [
+        each
+        for each in world.reports
+        if isinstance(each, RecordEvent)
+        and each.reason == "InvalidGang"
+        and each.regarding.uid == listed.uid
+    ]
+    assert len(about) == MOST_ACCUSERS
+    assert len(world.state.registry.accusers("ns/x")) == MOST_ACCUSERS
+
+
+def test_reports_of_accusing_gangs_take_their_share() -> None:
+    """I4: one turn reports fewer gangs that list 31 others each."""
+    world = World(node("a", 1))
+    names = [f"ns/g{number}" for number in range(60)]
+    for number, name in enumerate(names):
+        others = [names[(number + step) % 60] for step in range(31)]
+        world.create(members(name.removeprefix("ns/"), 1, gpus=2, groups=others))
+
+    world.turn()
+    world.now_s += 10.0
+    world.reports.clear()
+    world.turn()
+    assert 0 < len(conditions(world)) <= 10
 
 
 def test_everything_is_told_at_the_end() -> None:
