@@ -458,7 +458,7 @@ def the_loop_plans_in_the_middle_of_a_burst(turn: Any) -> Any:
 
 @bug("A2", "state.gang_view:_within_tasks", "unit/api/dialects/test_volcano.py")
 def pods_of_one_task_stand_in_for_those_of_another(_: Any) -> Any:
-    return lambda gang, minimums, started: gang
+    return lambda gang, minimums, started, succeeded: gang
 
 
 @bug("A2", "state.gang_view:_smallest_first", "unit/api/dialects/test_volcano.py")

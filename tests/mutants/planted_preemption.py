@@ -188,9 +188,9 @@ def one_denied_pod_turns_preemption_off(_: Any) -> Any:
 
 @bug("V13", f"{WRITER}._try", WRITE)
 def an_eviction_is_sent_again_though_it_is_not_wanted_any_more(send: Any) -> Any:
-    async def unasked(self: Any, order: Any) -> Any:
+    async def unasked(self: Any, order: Any, last: Any) -> Any:
         with swapped(self, _may_send=lambda order: True):
-            return await send(self, order)
+            return await send(self, order, last)
 
     return unasked
 

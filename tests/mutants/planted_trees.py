@@ -206,7 +206,7 @@ def a_child_that_never_starts_makes_its_tree_older(real: Any) -> Any:
 
 @bug("I9", "state.parents:Parents.named", "unit/state/test_parents.py")
 def children_do_not_wait_for_the_minimum_of_a_new_parent(_: Any) -> Any:
-    return lambda self, parent, now_s: None
+    return lambda self, parent, child, now_s: None
 
 
 @bug(

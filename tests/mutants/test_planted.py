@@ -8,6 +8,7 @@ import inspect
 import os
 import subprocess
 import sys
+from types import FunctionType
 
 import pytest
 
@@ -18,11 +19,34 @@ from tests.mutants.run import ROOT, SITE, kind_of, page
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_planted_bug_applies(mutant: Mutant) -> None:
-    """What it patches is there and becomes something else, and the tests that must fail exist."""
+    """What it patches is there and becomes something else that takes the same arguments, and the
+    tests that must fail exist.
+    """
     owner, name = mutant.place()
     found = inspect.getattr_static(owner, name)
-    assert mutant.make(found) is not found
+    planted = mutant.make(found)
+    assert planted is not found
+    assert_takes_what(planted, found)
     assert (ROOT / "tests" / mutant.tests).is_file()
+
+
+def assert_takes_what(planted: object, found: object) -> None:
+    """A function that cannot be called as the one before would be found by any test that calls it,
+    whatever it is about.
+    """
+    if not (isinstance(found, FunctionType) and isinstance(planted, FunctionType)):
+        return
+
+    needed = []
+    for parameter in inspect.signature(found).parameters.values():
+        is_positional = parameter.kind in (
+            parameter.POSITIONAL_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        )
+        if is_positional and parameter.default is parameter.empty:
+            needed.append(parameter.name)
+
+    inspect.signature(planted).bind_partial(*needed)
 
 
 def test_a_planted_bug_is_in_every_process_of_its_tests() -> None:
