@@ -5,11 +5,11 @@ same room.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from math import inf
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gangsched.core.reservations.passing import Backfill, Kept
 from gangsched.core.reserve import Ledger
@@ -41,7 +41,7 @@ def test_a_nomination_leaves_as_much_room_as_a_reservation_without_a_start(seed:
         )
         for number in range(dice.randint(1, 8))
     ]
-    promised = replace(empty, nominated=NominatedRoom.of(nominations, empty.layout))
+    promised = structs.replace(empty, nominated=NominatedRoom.of(nominations, empty.layout))
     nominating, reserving = Ledger(promised), Ledger(empty)
     for priority, name in (
         (priority, name) for priority in range(PRIORITIES) for name in ("ns/other", "ns/g0")

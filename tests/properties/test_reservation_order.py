@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gangsched.api import keys
@@ -101,6 +101,14 @@ def check(world: World) -> None:
 @given(
     nodes=st.integers(1, 3),
     events=st.lists(st.lists(EVENTS, min_size=1, max_size=3), max_size=6),
+)
+# Of three that wait one plan examines two: the youngest, which asked, and the oldest, in vain.
+@example(
+    nodes=2,
+    events=[
+        [Arrives(members=2), Arrives(members=1)],
+        [Arrives(members=1), Declares(which=0, seconds=1, on_pod=False)],
+    ],
 )
 def test_older_equals_come_first(
     nodes: int,

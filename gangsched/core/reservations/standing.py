@@ -250,8 +250,20 @@ class Standing:
                 return
 
             self._heads[group.id] = head
-            if self._lacking((group.id,)):
-                self._make_next([head for head in self._chosen() if head.group.id == group.id])
+            while self._left and self._lacking((group.id,)):
+                if not self._make_next(
+                    self._before_and(head), but=self._in_turn.keys() - {group.id}
+                ):
+                    return
+
+    def _before_and(self, head: Head) -> list[Head]:
+        """The head behind those that come before it.
+
+        They go first, also those that do not ask in this plan (H3): what was promised to a younger
+        one would be kept from them. The next plan makes what this one has no work left for.
+        """
+        last = rank(head, self._first)
+        return [other for other in self._chosen() if rank(other, self._first) <= last]
 
     def _cannot_be_head(self, head: Head) -> NotReserved | None:
         """Why the group cannot be a head, if that is known without a round; None if it may be one,
