@@ -147,8 +147,10 @@ class BrokenDeadlocks:
         for group_id in self._broken:
             group = self._registry.group(group_id, now_s)
             record = self._registry.groups[group_id]
-            # What is evicted or nominated already is on its way.
-            if record.nomination is None:
+            # Who has nobody to place waits for its controller, not for room. What is evicted or
+            # nominated already is on its way.
+            waits = any(gang.waiting for gang in group.gangs)
+            if waits and record.nomination is None:
                 idle.append(group)
 
         idle.sort(key=group_key)

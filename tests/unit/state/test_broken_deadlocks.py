@@ -12,7 +12,7 @@ from gangsched.model.objects import PermitStamp, Pod
 from gangsched.model.preemption import BrokenDeadlock
 from gangsched.model.protocol import Replaced
 from gangsched.model.storage import ResourceClaim
-from gangsched.state.broken_deadlocks import deadlock_text
+from gangsched.state.broken_deadlocks import Question, deadlock_text
 from gangsched.state.rule_set import Rules
 from tests.builders import gang_metadata, members, node, pod, pod_group
 from tests.unit.core.filter.volumes.test_extended_claims import holding
@@ -163,3 +163,26 @@ def test_devices_are_room_that_the_other_holds() -> None:
     told = {about: text for about, _, text in world.told().events("Degraded")}
     assert TEXT in told["PodGroup ns/a"]
     assert TEXT in told["PodGroup ns/b"]
+
+
+def test_who_waits_for_its_controller_is_not_asked_about() -> None:
+    """D2: its lost member has no replacement yet, so that it waits for no room."""
+    world = deadlocked()
+    (waiting,) = (each for each in world.pods.values() if each.name == "b-2")
+    world.delete(waiting)
+
+    deadlocks = world.state.deadlocks
+    asked: list[str] = []
+    question = deadlocks.question
+
+    def recorded(now_s: float) -> Question | None:
+        made = question(now_s)
+        if made is not None and not any(gang.waiting for gang in made.group.gangs):
+            asked.append(made.group.id)
+        return made
+
+    deadlocks.question = recorded  # type: ignore[method-assign]
+    world.advance(60)
+
+    assert asked == []
+    assert world.gang_condition("b", "Degraded") == "True"
