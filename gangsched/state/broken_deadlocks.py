@@ -111,7 +111,10 @@ class BrokenDeadlocks:
             return None
 
         groups = self._groups(now_s)
-        keys = {group.id: self._key(group.id) for group in groups}
+        keys: dict[str, Key] = {}
+        for group in groups:
+            keys[group.id] = self._key(group.id)
+
         for first, second in combinations(groups, 2):
             for group, other in ((first, second), (second, first)):
                 if self._is_open(group.id, other.id, keys, now_s):
@@ -147,10 +150,12 @@ class BrokenDeadlocks:
         for group_id in self._broken:
             group = self._registry.group(group_id, now_s)
             record = self._registry.groups[group_id]
-            # Who has nobody to place waits for its controller, not for room. What is evicted or
-            # nominated already is on its way.
-            waits = any(gang.waiting for gang in group.gangs)
-            if waits and record.nomination is None:
+            # What is evicted or nominated already is on its way.
+            if record.nomination is not None:
+                continue
+
+            # Who has nobody to place waits for its controller, not for room.
+            if any(gang.waiting for gang in group.gangs):
                 idle.append(group)
 
         idle.sort(key=group_key)
