@@ -23,6 +23,7 @@ RULES: Final = (
     *(f"B{n}" for n in range(1, 9)),
     *(f"T{n}" for n in range(1, 4)),
     "D1",
+    "D2",
     *(f"H{n}" for n in (*range(1, 10), *range(11, 15), 16)),
     *(f"V{n}" for n in (*range(1, 15), *range(16, 23), 24, 27, 28)),
     *(f"L{n}" for n in (3, 4, 5, 6, 8)),
