@@ -81,7 +81,13 @@ class Pipeline:
         for extension in self.extensions:
             extension.begin()
 
-        queue = PlanQueue(self.ready, self.unfinished, self.ledger, self.limits.work)
+        queue = PlanQueue(
+            self.ready,
+            self.unfinished,
+            self.ledger,
+            self.limits.work,
+            self.decider.declared,
+        )
         # Not a method: the pipeline has the room maker, so both would wait for the collector.
         behind = partial(_behind, queue, self.verdicts, self.limits.groups)
         self.room_maker.begin(self.verdicts, behind)
@@ -96,6 +102,10 @@ class Pipeline:
             if group.id not in self.verdicts:
                 self._decide(group, queue)
 
+        return self._finish(queue)
+
+    def _finish(self, queue: PlanQueue) -> Plan:
+        """The plan, with what the extensions add to it."""
         left = tuple(group.id for group in self.ready if group.id not in self.verdicts)
         again = self._break_deadlocks(queue)
 

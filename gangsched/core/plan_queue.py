@@ -45,15 +45,17 @@ class PlanQueue:
         before: Unfinished | None,
         ledger: Ledger,
         most: int,
+        declared: Mapping[str, Group],
     ) -> None:
         """`ready` are the groups in order. At least half of the work is left to them in
-        any case.
+        any case. `declared` has the trees, of which `ready` has what their minimum needs.
         """
         same = (group for group in ready if before is not None and _is_same(group, before))
         self._resumed = next(same, None)
         self._groups = [group for group in ready if group is not self._resumed]
         self._before = before
         self._ledger = ledger
+        self._declared = declared
         self._work: Work = ledger.work
         self._begin = self._work.used
 
@@ -127,7 +129,9 @@ class PlanQueue:
         progress = Progress(before, work.choices)
         if progress.ends:
             self.unfinished = None
-            return {group.id: given_up(group, ledger)}
+            # Of a tree also the children above its minimum, which may be what took so long.
+            whole = self._declared.get(group.id, group)
+            return {group.id: given_up(whole, ledger)}
 
         third = (self._most - self._begin) // 3
         left = 0

@@ -243,6 +243,7 @@ def test_the_end_of_a_share_refuses_nobody(done: int, is_decided: bool) -> None:
         Unfinished(group=unfinished.id, generation=unfinished.generation),
         ledger,
         1_000,
+        {},
     )
     ledger.work.charge(done)
     assert next(iter(turns)) is first
@@ -262,7 +263,7 @@ def test_a_plan_begins_with_the_group_that_found_too_little_work_left_to_make_ro
     """
     ledger = builders.ledger([builders.node("n")])
     before, first = gang_of("before", [builders.shape()]), gang_of("first", [builders.shape()])
-    turns = PlanQueue([before, first], None, ledger, 1_000)
+    turns = PlanQueue([before, first], None, ledger, 1_000, {})
     ledger.work.charge(400)
     assert turns.decide(first, refused, making_room(ledger, units), not_done) == {}
     unfinished = turns.unfinished
@@ -270,7 +271,7 @@ def test_a_plan_begins_with_the_group_that_found_too_little_work_left_to_make_ro
     assert unfinished.goes_first
 
     ledger = builders.ledger([builders.node("n")])
-    turns = PlanQueue([before, first], unfinished, ledger, 1_000)
+    turns = PlanQueue([before, first], unfinished, ledger, 1_000, {})
     assert next(iter(turns)) is first
     made = turns.decide(first, refused, making_room(ledger, units), not_done)
     preemption = made[first.id].preemption

@@ -12,10 +12,12 @@ from msgspec import structs
 
 from gangsched.api import keys
 from gangsched.core import tree_choices
-from gangsched.core.cycle import Limits
+from gangsched.core.cycle import Limits, plan
 from gangsched.core.pipeline import COMMIT_OF_A_GANG
+from gangsched.core.progress import MOST_PLANS
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Node, Pod
+from gangsched.model.plan import Unfinished
 from gangsched.model.protocol import Applied, Bind
 from gangsched.model.reasons import Reason
 from gangsched.sentences import say
@@ -535,3 +537,18 @@ def test_a_member_above_a_minimum_leaves_the_room_that_others_are_evicted_for() 
     assert "r0-2" in world.pending()
     world.advance(40)
     assert {"r1-2", "r1-3"} <= world.bound().keys()
+
+
+def test_a_tree_that_takes_too_long_above_its_minimum_is_told_of_those_pods() -> None:
+    """Q4: what its minimum needs is bound; what the others ask for is what wakes it."""
+    world = World(node("a"))
+    world.create(replica("r0", least=1), replica("r1", least=1))
+    assert started(world.settle()) == {"r0"}
+
+    state = world.state
+    tree = state.registry.group(state.registry.group_of[f"{NAMESPACE}/r1"], world.now_s)
+    before = Unfinished(group=tree.id, generation=tree.generation, plans=MOST_PLANS)
+    (verdict,) = plan(state.snapshot(), [tree], now_s=world.now_s, unfinished=before).verdicts
+
+    assert "too long for 2 pods with 1 different specification" in say(verdict.told).text
+    assert len(verdict.needs) == 1
