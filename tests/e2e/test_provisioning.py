@@ -176,7 +176,9 @@ def test_a_request_of_somebody_else_under_the_name_is_left_alone(
         objects = make.gang("g", members=2, gpus=8)
         make.create_all(api, objects)
         request = await_one(requests)
-        for body in reversed(objects):
+        # The PodGroup stays: the name is made from its uid.
+        of_gang = [body for body in objects if body["kind"] == "Pod"]
+        for body in of_gang:
             api.delete(f"{api.path_of(body)}/{body['metadata']['name']}")
 
         await_none(requests)
@@ -187,7 +189,7 @@ def test_a_request_of_somebody_else_under_the_name_is_left_alone(
             "spec": request["spec"],
         }
         kept = api.post(here("v1"), stranger)
-        make.create_all(api, objects)
+        make.create_all(api, of_gang)
         await_message(api, "exists already and belongs to another client")
         await_reason(pods, "g-", "Provisioning")
         assert await_one(requests)["metadata"]["uid"] == kept["metadata"]["uid"]
