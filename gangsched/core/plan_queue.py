@@ -130,8 +130,8 @@ class PlanQueue:
         if progress.ends:
             self.unfinished = None
             # Of a tree also the children above its minimum, which may be what took so long.
-            whole = self._declared.get(group.id, group)
-            return {group.id: given_up(whole, ledger)}
+            declared = self._declared.get(group.id, group)
+            return {group.id: given_up(declared, ledger)}
 
         third = (self._most - self._begin) // 3
         left = 0

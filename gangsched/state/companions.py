@@ -78,6 +78,6 @@ class Companions:
         if top not in self.parents.named_by:
             return 1
 
-        found = self.parents.below(top, MOST_GANGS + 1)
+        gangs = self.parents.below(top, MOST_GANGS + 1)
         # Of more than a tree may have each is alone, once so many were looked at.
-        return len(found) or MOST_GANGS
+        return len(gangs) or MOST_GANGS

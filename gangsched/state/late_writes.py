@@ -86,13 +86,13 @@ class LateWrites:
         """Have the condition of a pod reported again if the pod stores another one."""
         pod = member.pod
         record = self._registry.gangs[member.gang]
-        told = record.reported.pods
-        if pod.uid not in told:
+        conditions = record.reported.pods
+        if pod.uid not in conditions:
             return
 
-        condition, _ = told[pod.uid]
+        condition, _ = conditions[pod.uid]
         if not is_stored(pod, condition):
-            del told[pod.uid]
+            del conditions[pod.uid]
             self._registry.touch(record.id)
 
     def _strays(
