@@ -42,8 +42,8 @@ from gangsched.turn import plan_and_commit, prepare
 MESSAGES_PER_TURN = 1_000
 APPLY_AT_MOST_S = 0.015
 MESSAGES_BETWEEN_LOOKS = 5
-"""A turn applies no more messages once they have taken that long: some change a gang of thousands,
-or a claim that 10,000 pods name, which takes 2 to 5 ms each.
+"""A turn applies no more messages once they have taken that long: the PodGroup of a gang of
+thousands takes half a millisecond and more.
 """
 READ_PER_TURN = 2_500
 """Units of changed gangs that a turn reads (`Registry.refresh`), 10 to 15 ms; 20,000 new pods took

@@ -51,7 +51,7 @@ class ChangedGangs:
         #: All gangs were read once since the start: from then on plans do not wait for new ones.
         #: Before, a plan would see the work of some namespaces only, and serve it out of order
         #: (H16).
-        self._is_caught_up = False
+        self.is_caught_up = False
 
     @property
     def any_new(self) -> bool:
@@ -94,7 +94,7 @@ class ChangedGangs:
         member; without `with_new`, gangs for which plans do not wait are left out.
         """
         gang_ids: Iterable[str] = self._known
-        if with_new or not self._is_caught_up:
+        if with_new or not self.is_caught_up:
             gang_ids = chain(self._known, self._new)
 
         total = 0
@@ -129,12 +129,12 @@ class ChangedGangs:
             del self._known[gang_id]
             yield gang_id
 
-        left = most_new if self._is_caught_up else inf
+        left = most_new if self.is_caught_up else inf
         while units < most:
             first = self._new.first()
             if first is None:
                 break
-            if (most < inf or self._is_caught_up) and is_enough():
+            if (most < inf or self.is_caught_up) and is_enough():
                 return
 
             cost = self._cost(first, counted)
@@ -145,7 +145,7 @@ class ChangedGangs:
             left = left - cost
             yield from self._new.take()
 
-        self._is_caught_up = self._is_caught_up or not self._new
+        self.is_caught_up = self.is_caught_up or not self._new
 
     def _cost(self, gang_id: str, counted: set[str]) -> int:
         """The cost of a gang, and of its companions unless they are `counted`."""

@@ -146,7 +146,7 @@ class EventHandlers:
             case BindUndecided():
                 self._undecided(message)
             case ClaimsReleased(versions=versions):
-                self._helped(self._cluster.storage_cache.wrote(versions))
+                self._cluster.storage_cache.wrote(versions)
             case _:
                 assert_never(message)
 
@@ -168,7 +168,8 @@ class EventHandlers:
         elif issubclass(kind, OwnerObject):
             self.pod_gangs.owners.miss(kind, now_s)
         else:
-            self._stored(self._cluster.storage_cache.miss(kind, forbidden=forbidden), now_s)
+            self._cluster.storage_cache.miss(kind, forbidden=forbidden)
+            self._stored(now_s)
 
     def _applied(
         self,
@@ -227,7 +228,8 @@ class EventHandlers:
             case ProvisioningRequest():
                 pass  # `CapacityAsks` has read it
             case _:
-                self._stored(self._cluster.storage_cache.apply(item), now_s)
+                self._cluster.storage_cache.apply(item)
+                self._stored(now_s)
 
         return ()
 
@@ -272,7 +274,8 @@ class EventHandlers:
         elif issubclass(kind, OwnerObject):
             self.pod_gangs.owners.drop(kind, key)
         else:
-            self._stored(self._cluster.storage_cache.drop(kind, key), now_s)
+            self._cluster.storage_cache.drop(kind, key)
+            self._stored(now_s)
 
     def _replaced(self, message: Replaced, now_s: float) -> tuple[RecordEvent, ...]:
         kind = message.kind
@@ -296,7 +299,8 @@ class EventHandlers:
         elif issubclass(kind, OwnerObject):
             self.pod_gangs.owners.replace(kind, items, now_s)
         else:
-            self._stored(self._cluster.storage_cache.replace(kind, items), now_s)
+            self._cluster.storage_cache.replace(kind, items)
+            self._stored(now_s)
 
         return ()
 
@@ -321,17 +325,16 @@ class EventHandlers:
             self._counts.set_aside += 1
             self._members.expel((uid,), node)
 
-    def _helped(self, members: Iterable[Member]) -> None:
-        """Something changed about the claims of these members: their groups are looked at again
-        (semantics Q3).
+    def look_at_claims(self, most: int | None) -> None:
+        """Look again at gangs whose claims changed (semantics Q3), in at most so many steps; at all
+        if None.
         """
-        self._registry.touch_unhurried(member.gang for member in members)
+        self._registry.touch_unhurried(self._cluster.storage_cache.waits.take(most))
 
-    def _stored(self, members: Iterable[Member], now_s: float) -> None:
+    def _stored(self, now_s: float) -> None:
         """Claims, volumes or devices changed, and perhaps which extended resources are served by
         devices.
         """
-        self._helped(members)
         self._cluster.reoffer()
 
         if self._cluster.served.reclassified():
@@ -494,7 +497,7 @@ class EventHandlers:
         self._cluster.drop_node(name)
         self._moved_domain(name)
         # Their claims keep them to a node that never comes (B7).
-        self._helped(self._cluster.storage_cache.requested_on(name))
+        self._cluster.storage_cache.node_gone(name)
         residents = [self._members[uid] for uid in self._cluster.residents(name)]
         for member in residents:
             if member.state is State.BOUND:
@@ -546,7 +549,7 @@ class EventHandlers:
 
         record.pod_groups[pod_group.api_group] = pod_group
         if pod_group.api_group == keys.NATIVE:
-            self._helped(self._cluster.storage_cache.declare(pod_group.id, pod_group))
+            self._cluster.storage_cache.declare(pod_group.id, pod_group)
 
         is_restated = old is None or old.status != pod_group.status
         if is_restated and may_be_of_another(record, pod_group, now_s):
@@ -605,7 +608,7 @@ class EventHandlers:
 
         self.pod_gangs.sub_groups.changed(gang, record.pod_groups.pop(api_group), None)
         if api_group == keys.NATIVE:
-            self._helped(self._cluster.storage_cache.declare(gang, None))
+            self._cluster.storage_cache.declare(gang, None)
 
         self._redeclared(record)
         self._touch(self._registry.pod_group_names.remove(gang, api_group))

@@ -368,6 +368,11 @@ class Registry:
         """Whether the next `refresh` has work to do even if nothing changes until then."""
         return bool(self._later) or self._changed.any_new
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all gangs were read once since the start."""
+        return self._changed.is_caught_up
+
     def awaits_pod_group(self, group_id: str) -> bool:
         """Whether a gang of the group still waits for its PodGroup, or its tree for a minimum (I9);
         the group is then not decided.

@@ -207,14 +207,15 @@ class MemberStore:
         if self._changed is not None:
             self._changed.add(pod.uid)
 
+        if gang is not None:
+            self._enter(member, gang)
+
+        # With its gang, which is looked at again when one of its claims changes.
         if pod.claims:
             self._cluster.storage_cache.keep(member, pod, known=True)
 
         if pod.nominated_node:
             self._cluster.nominate(pod.uid, _nomination(member))
-
-        if gang is not None:
-            self._enter(member, gang)
 
     def see(self, member: Member, pod: Pod, gang: GangRecord | None) -> None:
         """Apply a new version of a known pod, which may name another gang."""

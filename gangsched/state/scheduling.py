@@ -70,6 +70,10 @@ from gangsched.state.verify import Verifier
 LATE_CLAIMS_S = 30.0
 LATE_CLAIMS_LONGEST_S = 600.0
 """When a group whose claims took too long is planned again, doubling: it kept room for 10 min."""
+CLAIM_STEPS = 150
+"""Gangs that a turn looks at again because a claim changed that they name, about as many as it
+reads.
+"""
 PLACED = frozenset({State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING})
 """The states in which a commit leaves what it places."""
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
@@ -292,6 +296,8 @@ class SchedulingState:
         self.pod_gangs.owners.look(now_s)
         if in_turn and self.pod_gangs.is_behind:
             self._event_handlers.assign(now_s)
+        if most_new > 0 and self.cluster.storage_cache.waits:
+            self._look_at_claims(is_bounded=min(most, most_new) < math.inf)
 
         refreshed = self.registry.refresh(now_s, most, most_new=most_new)
         if in_turn:
@@ -314,6 +320,14 @@ class SchedulingState:
         self.bulkhead.take_suspects(now_s)
         follow_room = partial(self._follow_room, refreshed.changed, now_s, in_turn=in_turn)
         self.bulkhead.run(FaultPlace.REFRESH, follow_room, None, now_s)
+
+    def _look_at_claims(self, *, is_bounded: bool) -> None:
+        """Look again at gangs whose claims changed, some in each turn.
+
+        All of them as long as the gangs of the start are read, which is all gangs.
+        """
+        is_start = not self.registry.is_caught_up
+        self._event_handlers.look_at_claims(CLAIM_STEPS if is_bounded and not is_start else None)
 
     def _drop_groups(self, gone: Mapping[str, GroupRecord], now_s: float) -> None:
         """Forget the groups that are gone."""
@@ -676,6 +690,8 @@ class SchedulingState:
         if self.bulkhead.is_paused(now_s):
             return self.bulkhead.pause.until_s
         if self.registry.is_behind or self.pod_gangs.is_behind:
+            return now_s
+        if self.cluster.storage_cache.waits:
             return now_s
         if self.bulkhead.is_behind:
             return now_s

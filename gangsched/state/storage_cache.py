@@ -1,14 +1,15 @@
 """Claims, volumes and classes as last read, and the pods that use them.
 
 Invariant: each object is stored as last sent by the API server; decisions about a claim are stored
-with its member. `storage()` returns all objects, as the same value until something changes.
+with its member. `storage()` returns all objects, as the same value until something changes. The
+gangs that a change may help are in `waits`, until they are taken.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
-from typing import Any
+from typing import Any, TypeAlias
 
 from gangsched.core.devices.device_index import DeviceIndex
 from gangsched.core.devices.located import EVERY_NODE
@@ -20,20 +21,23 @@ from gangsched.model.storage import (
     Claim,
     CsiNode,
     ResourceClaim,
+    Selection,
     Storage,
     StorageClass,
     StorageObject,
     Volume,
     storage_key,
 )
+from gangsched.state.claim_waits import ClaimWaits, claim_wait, claims_of
 from gangsched.state.group_claims import GroupClaims
 from gangsched.state.members import Member, State
 
+#: Devices by claim.
+Chosen: TypeAlias = dict[str, tuple[DeviceResult, ...]]
+
 
 class StorageCache:
-    """Storage objects. `apply`, `drop` and `replace` return the members without a node that the
-    change may help.
-    """
+    """Storage objects, and who waits for them."""
 
     def __init__(self, *, allocates: bool = False) -> None:
         """`allocates`: devices are allocated to ResourceClaims, once all kinds that this requires
@@ -43,10 +47,8 @@ class StorageCache:
         self._awaits = ALLOCATING if allocates else frozenset()
 
         # by pod and claim, not seen in the claim yet
-        self._chosen: dict[str, dict[str, tuple[DeviceResult, ...]]] = {}
-        self._chosen_for: dict[str, dict[str, dict[str, tuple[DeviceResult, ...]]]] = defaultdict(
-            dict
-        )
+        self._chosen: dict[str, Chosen] = {}
+        self._chosen_for: dict[str, dict[str, Chosen]] = defaultdict(dict)
 
         # versions of claims that our own writes made, or are under way to
         self._written: dict[str, str] = {}
@@ -57,7 +59,9 @@ class StorageCache:
         self._lost: set[str] = set()  # claims that were deleted while devices were chosen for them
         self._kinds: dict[type, dict[str, Any]] = {kind: {} for kind in RESOURCES}
         self._users: dict[str, dict[str, Member]] = defaultdict(dict)  # by claim, then by uid
-        self._unplaced: dict[str, Member] = {}  # those of them that have no node
+        self._lasting = SetsByKey()  # those of them that end with their node
+        self._requested = SetsByKey()  # claims, by the node that a volume is asked on
+        self.waits = ClaimWaits()
         self.groups = GroupClaims()
         self._changed: set[str] = set()
         self._shown: set[type] = set()
@@ -66,15 +70,17 @@ class StorageCache:
 
     # --- objects ---------------------------------------------------------------------------------
 
-    def apply(self, item: StorageObject) -> list[Member]:
+    def apply(self, item: StorageObject) -> None:
         """Add or update an object."""
         key = storage_key(item)
         # Controllers touch claims and volumes often, and nearly always in fields that are not read.
         kind = type(item)
-        if self._kinds[kind].get(key) == item:
-            return []
+        before = self._kinds[kind].get(key)
+        if before == item:
+            return
 
         self._to_change(kind)[key] = item
+        self._note_request(key, before, item)
         self._allocate(kind, key, item)
         self._changed.add(key)
 
@@ -83,26 +89,26 @@ class StorageCache:
             # claim looks again.
             self._changed.add(f"{item.claim.namespace}/{item.claim.name}")
 
-        return self._helped(kind, key)
+        self._concern(kind, key, before, item)
 
-    def drop(self, kind: type, key: str) -> list[Member]:
+    def drop(self, kind: type, key: str) -> None:
         """Remove a deleted object."""
         if key not in self._kinds[kind]:
-            return []
+            return
 
-        del self._to_change(kind)[key]
+        before = self._to_change(kind).pop(key)
+        self._note_request(key, before, None)
         self._allocate(kind, key, None)
         self._changed.add(key)
+        self._concern(kind, key, before, None)
 
-        return self._helped(kind, key)
-
-    def replace(self, kind: type, items: Iterable[StorageObject]) -> list[Member]:
+    def replace(self, kind: type, items: Iterable[StorageObject]) -> None:
         """Replace all objects of a kind."""
         items = list(items)
         listed = {storage_key(item): item for item in items}
         # The first list counts though it is empty: until then, pods with claims are not placed.
         if listed == self._kinds[kind] and kind not in self._unread | self._awaits:
-            return []
+            return
 
         self._unread -= {kind}
         self._awaits -= {kind}
@@ -110,6 +116,11 @@ class StorageCache:
         before = self._kinds[kind]
 
         self._kinds[kind] = listed
+        if kind is Claim:
+            self._requested = SetsByKey()
+            for key, claim in listed.items():
+                self._note_request(key, None, claim)
+
         if kind is ResourceClaim:
             for key in before.keys() | listed.keys():
                 self._allocate(kind, key, listed.get(key))
@@ -118,9 +129,9 @@ class StorageCache:
             self._reallocate(kind, self._allocator.replace(kind, items))  # type: ignore[arg-type]
 
         self._photo = None
-        return list(self._unplaced.values())
+        self.waits.concern_all()
 
-    def miss(self, kind: type, *, forbidden: bool = False) -> list[Member]:
+    def miss(self, kind: type, *, forbidden: bool = False) -> None:
         """Record that a kind cannot be read; until it is listed, pods with claims are not placed.
 
         Taint rules that are not served count as an empty list.
@@ -128,13 +139,12 @@ class StorageCache:
         # The kind is optional: where it is not served, none of its objects can exist.
         is_unread = kind is not DeviceTaintRule or forbidden
         if is_unread and kind in self._unread:
-            return []
+            return
 
         self._awaits -= {kind}
         self._unread = self._unread | {kind} if is_unread else self._unread - {kind}
         self._photo = None
-
-        return list(self._unplaced.values())
+        self.waits.concern_all()
 
     @property
     def awaited(self) -> frozenset[type]:
@@ -166,13 +176,18 @@ class StorageCache:
             if claim is not None and claim.selected_node and not claim.volume_name:
                 yield claim
 
-    def requested_on(self, node: str) -> list[Member]:
-        """The members without a node for whose claims a volume is requested on this one."""
-        return [
-            member
-            for member in self._unplaced.values()
-            if any(claim.selected_node == node for claim in self.requested_by(member))
-        ]
+    def node_gone(self, node: str) -> None:
+        """Those for whose claims a volume is requested on this node wait in vain."""
+        for key in self._requested.of(node):
+            self.waits.concern(key)
+
+    def _note_request(self, key: str, before: Any, item: Any) -> None:
+        """Keep the claims by the node on which a volume is requested for them."""
+        if isinstance(before, Claim) and before.selected_node:
+            self._requested.discard(before.selected_node, key)
+
+        if isinstance(item, Claim) and item.selected_node and not item.volume_name:
+            self._requested.add(item.selected_node, key)
 
     @property
     def volumes(self) -> Mapping[str, Volume]:
@@ -235,18 +250,11 @@ class StorageCache:
         found: ResourceClaim | None = self._kinds[ResourceClaim].get(key)
         return found
 
-    def declare(self, group_id: str, group: PodGroup | None) -> list[Member]:
+    def declare(self, group_id: str, group: PodGroup | None) -> None:
         """Record the ResourceClaims of a native PodGroup, None for one that is gone."""
-        if not self.groups.declare(group_id, group):
-            return []
-
-        self._photo = None
-        users = (member for member in self._unplaced.values() if member.pod.native_group)
-        return [
-            member
-            for member in users
-            if f"{member.pod.namespace}/{member.pod.native_group}" == group_id
-        ]
+        if self.groups.declare(group_id, group):
+            self._photo = None
+            self.waits.concern(claims_of(group_id))
 
     def releasing(self, keys: Iterable[str]) -> None:
         """Record that ResourceClaims are being deallocated; no pod may use them before `wrote`."""
@@ -255,7 +263,7 @@ class StorageCache:
             self._releasing |= new
             self._photo = None
 
-    def wrote(self, versions: Mapping[str, str]) -> list[Member]:
+    def wrote(self, versions: Mapping[str, str]) -> None:
         """Record the versions of ResourceClaims that result from gangsched's own writes; no pod may
         use a claim before the watch shows this version.
         """
@@ -268,13 +276,9 @@ class StorageCache:
             else:
                 self._written.pop(key, None)
 
+            self.waits.concern(key)
+
         self._photo = None
-        return [
-            member
-            for key in versions
-            for member in self._users.get(key, {}).values()
-            if not member.node
-        ]
 
     def _allocate(self, kind: type, key: str, item: Any) -> None:
         """Keep the allocator up to date with an object, None for one that is gone."""
@@ -319,15 +323,14 @@ class StorageCache:
 
         # Devices of a DaemonSet's pod become free with the node at the earliest; reservations must
         # not count on them.
-        users = self._users.get(key, {}).values()
-        is_lasting = any(member.pod.ends_with_node for member in users)
+        is_lasting = bool(self._lasting.of(key))
         nodes, is_less = self._allocator.hold(key, results, is_lasting=is_lasting)
         self._freed |= nodes if is_less else set()
 
     def _choose(self, member: Member) -> None:
         """Keep the devices that a plan chose for a member as long as it has them."""
         uid = member.pod.uid
-        chosen = {}
+        chosen: Chosen = {}
 
         for selection in member.selections:
             if selection.allocation is not None:
@@ -359,23 +362,30 @@ class StorageCache:
 
         return before.keys()
 
-    def _helped(self, kind: type, key: str) -> list[Member]:
-        """The members that a change may help: those that name the claim, or all with claims for
-        other objects.
+    def _concern(self, kind: type, key: str, before: Any, item: Any) -> None:
+        """A change may help those that name the claim, or all with claims.
 
         What devices change is woken for by node (`take_freed`).
         """
-        # A claim concerns those that name it. Slices and taint rules are of nodes, and have no
-        # users by key.
-        if kind in {Claim, ResourceClaim, ResourceSlice, DeviceTaintRule}:
-            result: list[Member] = []
-            for member in self._users.get(key, {}).values():
-                if not member.node:
-                    result.append(member)
+        if kind is ResourceSlice or kind is DeviceTaintRule:  # of nodes
+            return
+        if kind is Claim or kind is ResourceClaim:
+            self.waits.concern(key)
+            return
 
-            return result
+        # A volume that is some claim's before and after is for nobody else.
+        claims = []
+        for volume in (before, item):
+            if isinstance(volume, Volume):
+                claims.append(volume.claim)
 
-        return list(self._unplaced.values())
+        if not claims or None in claims:
+            self.waits.concern_all()
+            return
+
+        for claim in claims:
+            if claim is not None:
+                self.waits.concern(f"{claim.namespace}/{claim.name}")
 
     # --- pods ------------------------------------------------------------------------------------
 
@@ -394,68 +404,68 @@ class StorageCache:
         for key in _keys(old) - keys:
             users = self._users.get(key, {})
             users.pop(pod.uid, None)
-
+            self._lasting.discard(key, pod.uid)
             if not users:
                 self._users.pop(key, None)
 
         for key in keys:
             self._users[key][pod.uid] = member
-            # Whether the claim is lasting is known only with its users.
             if pod.ends_with_node:
-                self._hold(key)
+                self._lasts(key, pod.uid)
+            else:
+                self._lasting.discard(key, pod.uid)
 
-        if keys and not member.node:
-            self._unplaced[pod.uid] = member
+        if keys and not member.node and member.gang:
+            self.waits.add(pod.uid, claim_wait(member, keys))
         else:
-            self._unplaced.pop(pod.uid, None)
+            self.waits.discard(pod.uid)
 
         self._photo = None
+
+    def _lasts(self, key: str, uid: str) -> None:
+        """A pod that ends with its node uses a claim; the first one changes what is held for it."""
+        is_first = not self._lasting.of(key)
+        self._lasting.add(key, uid)
+        if is_first:
+            self._hold(key)
 
     def expel(self, uid: str) -> None:
         """Remove a pod from all claims, whatever its state."""
         self._strangers.discard(uid)
         self._forget_chosen(uid)
 
-        used = [key for key, users in self._users.items() if uid in users]
-        for key in used:
+        for key in [*self._users]:
             users = self._users[key]
+            if uid not in users:
+                continue
+
             del users[uid]
+            self._lasting.discard(key, uid)
             if not users:
                 del self._users[key]
 
-        self._unplaced.pop(uid, None)
+        self.waits.discard(uid)
         self._photo = None
 
     def users(self) -> Mapping[str, Mapping[str, Member]]:
         """Live members that name each claim, by claim key, then uid."""
         return self._users
 
-    def unplaced(self) -> Mapping[str, Member]:
-        """Users without a node, by uid."""
-        return self._unplaced
-
     def storage(self) -> Storage:
         """All storage objects now; the same object until something changes."""
         if self._photo is None:
             # From now on each kind is copied before it changes.
             self._shown = set(self._kinds)
-            placed = {
-                uid: member
-                for users in self._users.values()
-                for uid, member in users.items()
-                if member.node
-            }
+            placed = self._placed()
             self._photo = Storage(
                 self._kinds[Claim],
                 self._kinds[Volume],
                 self._kinds[StorageClass],
                 self._kinds[CsiNode],
                 self._kinds[ResourceClaim],
-                users={uid: (member.pod, member.node) for uid, member in placed.items()},
-                selections={
-                    uid: member.selections for uid, member in placed.items() if member.selections
-                },
-                shared={key: len(users) for key, users in self._users.items() if len(users) > 1},
+                users=placed,
+                selections=self._selections(),
+                shared=self._shared(),
                 groups=self.groups.shown(),
                 unread=self._unread,
                 allocator=self._allocator,
@@ -464,6 +474,60 @@ class StorageCache:
             )
 
         return self._photo
+
+    def _placed(self) -> dict[str, tuple[Pod, str]]:
+        """The users that have a node, by uid, each with the node."""
+        placed = {}
+        for users in self._users.values():
+            for uid, member in users.items():
+                if member.node:
+                    placed[uid] = (member.pod, member.node)
+
+        return placed
+
+    def _selections(self) -> dict[str, tuple[Selection, ...]]:
+        """What was decided about the claims of each user that has a node, by uid."""
+        selections = {}
+        for users in self._users.values():
+            for uid, member in users.items():
+                if member.node and member.selections:
+                    selections[uid] = member.selections
+
+        return selections
+
+    def _shared(self) -> dict[str, int]:
+        """The number of users of each claim that has several."""
+        shared = {}
+        for key, users in self._users.items():
+            if len(users) > 1:
+                shared[key] = len(users)
+
+        return shared
+
+
+class SetsByKey:
+    """Sets of strings by key; a key without any is not kept."""
+
+    def __init__(self) -> None:
+        self._sets: dict[str, set[str]] = {}
+
+    def of(self, key: str) -> Set[str]:
+        """The set of a key."""
+        return self._sets.get(key, frozenset())
+
+    def add(self, key: str, item: str) -> None:
+        """Add to the set of a key."""
+        self._sets.setdefault(key, set()).add(item)
+
+    def discard(self, key: str, item: str) -> None:
+        """Remove from the set of a key, if it is there."""
+        items = self._sets.get(key)
+        if items is None:
+            return
+
+        items.discard(item)
+        if not items:
+            del self._sets[key]
 
 
 def is_older(version: str, written: str | None) -> bool:

@@ -294,14 +294,14 @@ def _states_terms(pod: Pod) -> bool:
 def _of_claims(state: SchedulingState, members: list[Member]) -> Iterator[str]:
     """Every claim has the live members that name it, and those without a node are known as such."""
     users: dict[str, dict[str, Member]] = defaultdict(dict)
-    unplaced: dict[str, Member] = {}
+    unplaced: dict[str, str] = {}
 
     for member in members:
         pod = member.pod
         for use in pod.claims if pod.live else ():
             users[use.key(pod.namespace)][pod.uid] = member
-            if not member.node:
-                unplaced[pod.uid] = member
+            if member.gang and not member.node:
+                unplaced[pod.uid] = member.gang
 
     storage = state.cluster.storage_cache
     if storage.users() != users:
@@ -309,10 +309,10 @@ def _of_claims(state: SchedulingState, members: list[Member]) -> Iterator[str]:
             f"claims have users {sorted(storage.users())}, and are named by members {sorted(users)}"
         )
 
-    if storage.unplaced() != unplaced:
+    waiting = storage.waits.gangs_of_pods()
+    if waiting != unplaced:
         yield (
-            f"{sorted(storage.unplaced())} are kept as without a node for their claims, not"
-            f" {sorted(unplaced)}"
+            f"{sorted(waiting)} are kept as without a node for their claims, not {sorted(unplaced)}"
         )
 
 
