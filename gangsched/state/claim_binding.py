@@ -30,6 +30,7 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.storage import Claim, Selection, Volume
 from gangsched.model.text import named
+from gangsched.state.claim_looks import ClaimLooks
 from gangsched.state.claim_starts import Starts, is_late
 from gangsched.state.cluster import Cluster
 from gangsched.state.device_binding import (
@@ -79,20 +80,20 @@ class Due:
 
 
 class ClaimBinding:
-    """Starts and ends the waits. `_waiting` are the waiting members, until `due` ends
-    their wait.
-    """
+    """Starts and ends the waits; `_looks` has the waiting members until `due` ends their wait."""
 
     def __init__(self, members: MemberStore, cluster: Cluster, registry: Registry) -> None:
         self.counts = ClaimCounts()
         self._members = members
         self._cluster = cluster
-        self._waiting: dict[str, Member] = {}
+        self._looks = ClaimLooks()
         self._registry = registry
         self._starts = Starts(registry, cluster)
+        members.when_gone(self._looks.mark)
 
-        # a wait began, ended or became ready since the starts were last decided
-        self._is_news = False
+        #: Gangs with a wait that began, ended or became ready, or that changed, since their start
+        #: was last decided.
+        self._news: dict[str, None] = {}
 
     def order(
         self,
@@ -114,14 +115,18 @@ class ClaimBinding:
             member.is_proven = permit is not None
             return _bind(member)
 
-        self.counts.submitted += bool(_prepared(member))
-        self._waiting[member.pod.uid] = member
-        self._is_news = True
+        prepared = _prepared(member)
+        self.counts.submitted += bool(prepared)
+        names = frozenset(
+            name for selection in prepared for name in (selection.key, selection.volume) if name
+        )
+        self._looks.begin(member, names, follows=follows(member))
+        self._news[member.gang] = None
         storage = self._cluster.storage_cache
         writes: list[Selection] = []
 
         wait = member.wait = ClaimsWait(permit=permit, is_alone=is_alone, began_s=now_s)
-        for selection in _prepared(member):
+        for selection in prepared:
             # An allocation is always written: it has the devices of this plan, whatever an earlier
             # try wrote.
             claim = None if selection.allocation is not None else storage.claim(selection.key)
@@ -133,8 +138,7 @@ class ClaimBinding:
         # Only waits for others: followers of a shared claim, or members whose claims an earlier try
         # has asked for.
         if not writes:
-            wait.deadline_s = now_s + TIMEOUT_S
-            wait.is_stale = True
+            self._look_from(member, wait, now_s)
             return None
 
         pod = member.pod
@@ -158,25 +162,40 @@ class ClaimBinding:
         self._members.change(member, Change.CLAIMS_WRITTEN)
         if member.wait is not None:
             member.wait.versions.update(outcome.versions)
-            member.wait.deadline_s, member.wait.is_stale = now_s + TIMEOUT_S, True
+            self._look_from(member, member.wait, now_s)
             # The API server checks no two claims for the same device, so both writes succeed, and
             # only a look after the other scheduler's write can tell.
             if self._cluster.storage_cache.has_rivals and any(
                 selection.allocation for selection in member.selections
             ):
                 member.wait.settles_s = now_s + SETTLE_S
+                self._looks.look_at(outcome.uid, member.wait.settles_s)
 
-            self._is_news = True
+            self._news[member.gang] = None
             # From now on it may give up its room (V6).
             self._registry.touch(member.gang)
+
+    def _look_from(self, member: Member, wait: ClaimsWait, now_s: float) -> None:
+        """Nothing more is to be written for a member: its claims are looked at from now on."""
+        wait.deadline_s = now_s + TIMEOUT_S
+        self._looks.mark(member.pod.uid)
+        self._looks.look_at(member.pod.uid, wait.deadline_s)
 
     def failed(self, uid: str) -> None:
         """Record a failed bind. A bind that was not sent yet has failed because its claims could
         not be written.
         """
-        if self._waiting.pop(uid, None) is not None:
+        if self._end(uid):
             self.counts.failed += 1
-            self._is_news = True
+
+    def _end(self, uid: str) -> bool:
+        """End the wait of a pod, if it waits, which is news for its gang."""
+        if uid not in self._looks.members:
+            return False
+
+        self._news[self._looks.gang_of(uid)] = None
+        self._looks.end(uid)
+        return True
 
     def due(self, now_s: float) -> Due:
         """Request the binds of members whose claims are all bound, and end the waits
@@ -185,57 +204,75 @@ class ClaimBinding:
         due = Due()
         failed: dict[str, str] = {}
         changed = self._cluster.storage_cache.take_changed()
+        for uid in self._members.take_ended_waits():
+            self._looks.mark(uid)
 
-        # Those whose write is under way are left alone: their wait ends with its answer, which says
-        # what exists.
-        written = [pair for pair in self._waiting.items() if _is_written(pair[1])]
-        # Followers last: they are ready only if the pod that has the claim allocated was found
-        # ready in this same look.
-        for uid, member in sorted(written, key=lambda pair: follows(pair[1])):
-            wait = member.wait
-            # Another transition ended the wait (`MemberStore._become`), such as the watch showing
-            # the pod on a node or deleted.
-            if wait is None:
-                del self._waiting[uid]
-                self._is_news = True
-                self.counts.gone += 1
-                due.ended.append(
-                    BindGone(uid, "", "the pod was deleted while it waited for its volumes")
-                )
-            else:
-                was_ready = wait.is_ready
-                unbound = wait.unbound
-                try:
-                    self._look(member, wait, changed, now_s)
-                except ClaimsRefused as refusal:
-                    failed[uid] = str(refusal)
+        for member in self._looks.take(changed, self._cluster.nodes, now_s):
+            self._look(member, due, failed, now_s)
 
-                if wait.unbound != unbound:
-                    due.changed.add(self._starts.group_of(member))
-
-                self._is_news = (
-                    self._is_news or wait.is_ready is not was_ready or is_late(member, now_s)
-                )
-
-        is_edited = self._starts.are_edited(self._waiting.values())
-        # Else all waiting members would be counted by group in every turn, and a large start waits
-        # for minutes.
-        if self._is_news or failed or is_edited:
-            self._decide(due, failed, now_s)
-            # what was edited is read after this, in the same turn: decide again in the next
-            self._is_news = is_edited
+        if self._news:
+            gangs = self._starts.together(self._news)
+            self._news = {}
+            self._decide(due, gangs, failed, now_s)
 
         return due
+
+    def changed(self, gangs: Iterable[str]) -> None:
+        """The group of these gangs was read again: its minimum may be another one."""
+        for gang in gangs:
+            if self._looks.any_of(gang):
+                self._news[gang] = None
+
+    def _look(
+        self,
+        member: Member,
+        due: Due,
+        failed: dict[str, str],
+        now_s: float,
+    ) -> None:
+        """Look at the claims of a waiting member."""
+        uid = member.pod.uid
+        wait = member.wait
+        # Another transition ended the wait (`MemberStore._become`), such as the watch showing the
+        # pod on a node or deleted.
+        if wait is None:
+            self._end(uid)
+            self.counts.gone += 1
+            due.ended.append(
+                BindGone(uid, "", "the pod was deleted while it waited for its volumes")
+            )
+            return
+        if self._members.get(uid) is not member:  # it began again, knowing nothing of a wait (I10)
+            self._end(uid)
+            return
+        # While a write is under way it is left alone: the wait ends with the answer, which says
+        # what exists.
+        if not wait.is_written:
+            return
+
+        was_ready = wait.is_ready
+        unbound = wait.unbound
+        try:
+            self._look_at_claims(member, wait, now_s)
+        except ClaimsRefused as refusal:
+            failed[uid] = str(refusal)
+
+        if wait.unbound != unbound:
+            due.changed.add(self._starts.group_of(member))
+
+        if uid in failed or wait.is_ready is not was_ready or is_late(member, now_s):
+            self._news[member.gang] = None
+
+        self._looks.look_at(uid, wait.settles_s or wait.deadline_s)
 
     def next_deadline_s(self) -> float:
         """Time at which `due` must be called even without a message."""
         # At once: a change that came after the last `due` of a turn must not wait for the next
         # message.
-        if self._is_news and self._waiting:
+        if self._news and self._looks.members:
             return -math.inf
 
-        waits = [member.wait for member in self._waiting.values() if member.wait is not None]
-        return min((wait.settles_s or wait.deadline_s for wait in waits), default=math.inf)
+        return self._looks.next_s()
 
     def give_up(self, members: Iterable[Member]) -> list[ReleaseClaims]:
         """Deallocate claims that are used only by members of `members` without a node, so that
@@ -303,19 +340,26 @@ class ClaimBinding:
                 orders.append(order)
 
             orders += self._deallocate(member)
-            self._waiting.pop(member.pod.uid, None)
-            self._is_news = True
+            self._end(member.pod.uid)
             self._members.change(member, Change.RELEASE)
 
         return orders
 
     def waiting(self) -> Mapping[str, Member]:
         """Members whose wait `due` has not ended yet, by uid."""
-        return self._waiting
+        return self._looks.members
 
-    def _decide(self, due: Due, failed: dict[str, str], now_s: float) -> None:
-        """Carry out what is decided of the waits; those of one start end together."""
-        decision = self._starts.decide(self._waiting.values(), failed, now_s)
+    def _decide(
+        self,
+        due: Due,
+        gangs: Iterable[str],
+        failed: dict[str, str],
+        now_s: float,
+    ) -> None:
+        """Carry out what is decided of the waits of these gangs; those of one start end
+        together.
+        """
+        decision = self._starts.decide(self._looks.of_gangs(gangs), failed, now_s)
         for member in decision.sent:
             self.counts.bound += bool(_prepared(member))
             permit = member.wait.permit if member.wait is not None else None
@@ -325,10 +369,13 @@ class ClaimBinding:
             member.permit = permit
             member.is_proven = permit is not None
             due.binds.append(_bind(member))
-            del self._waiting[member.pod.uid]
+            self._looks.end(member.pod.uid)
 
         for reasons in decision.ended:
-            members = [self._waiting.pop(uid) for uid in reasons]
+            members = [self._looks.members[uid] for uid in reasons]
+            for uid in reasons:
+                self._looks.end(uid)
+
             withdrawn: list[ReleaseClaims] = []
 
             if any(is_late(member, now_s) for member in members):
@@ -436,34 +483,21 @@ class ClaimBinding:
 
         return text
 
-    def _look(self, member: Member, wait: ClaimsWait, changed: set[str], now_s: float) -> None:
+    def _look_at_claims(self, member: Member, wait: ClaimsWait, now_s: float) -> None:
         """Whether all claims of a member are bound. Raises ClaimsRefused if that is impossible or
         too late.
         """
         if member.node not in self._cluster.nodes:
             raise ClaimsRefused(f'node "{member.node}" is gone')
-
-        selections = _prepared(member)
-        is_concerned = follows(member) or any(
-            selection.key in changed or selection.volume in changed for selection in selections
-        )
-
-        if wait.settles_s:
-            if now_s < wait.settles_s:
-                return
-
-            # Others may have written meanwhile: look again, whatever the claims said before.
-            wait.settles_s = 0.0
-            is_concerned = True
-
-        # Each look costs the claims of a member; a start of a thousand would look at all of them at
-        # each change of one.
-        if not (wait.is_stale or is_concerned or now_s >= wait.deadline_s):
+        if now_s < wait.settles_s:
             return
 
-        wait.is_stale = False
+        # Others may have written meanwhile.
+        wait.settles_s = 0.0
         unbound = [
-            selection for selection in selections if not self._is_bound(selection, member, wait)
+            selection
+            for selection in _prepared(member)
+            if not self._is_bound(selection, member, wait)
         ]
 
         wait.is_ready = not unbound
@@ -479,7 +513,7 @@ class ClaimBinding:
         if selection.allocation is not None:
             return has_devices(selection, member, wait, self._cluster.storage_cache)
         if selection.follows:
-            return is_allocated(selection, self._waiting, self._cluster.storage_cache)
+            return is_allocated(selection, self._looks.members, self._cluster.storage_cache)
 
         claim = self._cluster.storage_cache.claim(selection.key)
         volumes = self._cluster.storage_cache.volumes
@@ -536,13 +570,6 @@ def waits(selections: tuple[Selection, ...]) -> bool:
 
 def _prepared(member: Member) -> list[Selection]:
     return [selection for selection in member.selections if selection.waits]
-
-
-def _is_written(member: Member) -> bool:
-    """Whether nothing more is to be written for a waiting member, so that its claims are
-    looked at.
-    """
-    return member.wait is None or member.wait.is_written
 
 
 def _is_for_devices(selection: Selection) -> bool:

@@ -9,7 +9,7 @@ edits, deletions or late members need to be recorded.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,21 +43,25 @@ class Starts:
         """Group of a waiting member; the id of its gang while the gang has no group."""
         return self._registry.group_of.get(member.gang, member.gang)
 
-    def are_edited(self, waiting: Iterable[Member]) -> bool:
-        """Whether the gang of one of these members has changed since the last refresh, so that its
-        minimum may differ.
-        """
-        groups = {self.group_of(member) for member in waiting} & self._registry.groups.keys()
-        return any(map(self._registry.is_touched, groups))
+    def together(self, gangs: Iterable[str]) -> dict[str, None]:
+        """These gangs, each with all of its group."""
+        together: dict[str, None] = {}
+        for gang in gangs:
+            group = self._registry.groups.get(self._registry.group_of.get(gang, ""))
+            together[gang] = None
+            if group is not None:
+                together |= dict.fromkeys(group.gangs)
+
+        return together
 
     def decide(
         self,
-        waiting: Collection[Member],
+        waiting: Iterable[Member],
         failed: Mapping[str, str],
         now_s: float,
     ) -> Decision:
-        """Decide on all waiting members; `failed` maps uids to the reason why their claims cannot
-        be bound.
+        """Decide on these waiting members, of whole groups; `failed` maps uids to the reason why
+        their claims cannot be bound.
         """
         decision = Decision()
         starts: defaultdict[str, list[Member]] = defaultdict(list)

@@ -121,6 +121,7 @@ class MemberStore:
         self.stamps = Stamps(names)
         self._changed: set[str] | None = None  # not requested yet
         self._when_gone: list[Callable[[str], None]] = []
+        self._ended_waits: list[str] = []
         self._priorities: Counter[int] = Counter()  # of pods that take room
         self._waiting: Counter[int] = Counter()  # of pods that wait for a node
 
@@ -172,6 +173,12 @@ class MemberStore:
         changed = self._changed
         self._changed = set()
         return changed
+
+    def take_ended_waits(self) -> list[str]:
+        """Uids of members whose wait for claims has ended since the last call."""
+        ended = self._ended_waits
+        self._ended_waits = []
+        return ended
 
     def when_gone(self, tell: Callable[[str], None]) -> None:
         """Register `tell`, which is called with the uid of each member when it is deleted."""
@@ -426,7 +433,10 @@ class MemberStore:
                 _count(self._priorities, pod.priority, +1)
                 self._registry.must_read(member.gang)
 
-        member.wait = member.wait if state is State.WAITING_FOR_CLAIMS else None
+        if member.wait is not None and state is not State.WAITING_FOR_CLAIMS:
+            member.wait = None
+            self._ended_waits.append(pod.uid)
+
         if old_pod.claims or pod.claims:
             # A retry goes to the same node with the same volumes: those of the first try may be
             # reserved already.

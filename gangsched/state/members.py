@@ -211,8 +211,6 @@ class ClaimsWait(msgspec.Struct, eq=False, gc=False):
     #: Devices are checked again at this monotonic second; 0 if other schedulers' writes need not be
     #: awaited.
     settles_s: float = 0.0
-    #: Check the claims even if they have not changed.
-    is_stale: bool = False
     #: All its claims are bound, and their volumes reach the node.
     is_ready: bool = False
     #: Its start has been sent without it, so that it waits for its own claims only.

@@ -365,6 +365,7 @@ class SchedulingState:
     def _follow_group(self, group: GroupRecord, now_s: float) -> None:
         self.holds.follow(group, now_s)
         self.bad_nodes.follow(group)
+        self.claims.changed(group.gangs)
         self.waits.changed(group, map(self.registry.view, group.gangs), now_s)
         self.preemptions.changed(group)
         self.asks.changed(group, now_s)

@@ -31,6 +31,7 @@ from gangsched.model.storage import (
 from gangsched.state.claim_waits import ClaimWaits, claim_wait, claims_of
 from gangsched.state.group_claims import GroupClaims
 from gangsched.state.members import Member, State
+from gangsched.state.sets_by_key import SetsByKey
 
 #: Devices by claim.
 Chosen: TypeAlias = dict[str, tuple[DeviceResult, ...]]
@@ -503,31 +504,6 @@ class StorageCache:
                 shared[key] = len(users)
 
         return shared
-
-
-class SetsByKey:
-    """Sets of strings by key; a key without any is not kept."""
-
-    def __init__(self) -> None:
-        self._sets: dict[str, set[str]] = {}
-
-    def of(self, key: str) -> Set[str]:
-        """The set of a key."""
-        return self._sets.get(key, frozenset())
-
-    def add(self, key: str, item: str) -> None:
-        """Add to the set of a key."""
-        self._sets.setdefault(key, set()).add(item)
-
-    def discard(self, key: str, item: str) -> None:
-        """Remove from the set of a key, if it is there."""
-        items = self._sets.get(key)
-        if items is None:
-            return
-
-        items.discard(item)
-        if not items:
-            del self._sets[key]
 
 
 def is_older(version: str, written: str | None) -> bool:
